@@ -1,0 +1,49 @@
+# Every target sets up what it needs: a virtual environment in .venv, and nothing outside it
+# except Debian's Chromium for the browser tests, where there is none and apt may install it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo serve test check format bench clean help
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+demo: $(VENV)/.installed ## make the demo organisation (once) and serve it
+	$(BIN)/countersign demo
+
+serve: $(VENV)/.installed ## serve the default data dir
+	$(BIN)/countersign serve
+
+test: $(VENV)/.installed-dev ## everything CI runs
+	@sh tests/browser/install-chromium.sh
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+check: $(VENV)/.installed-dev ## quick enough to run before every commit
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -m "not slow"
+
+format: $(VENV)/.installed-dev ## format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-dev ## run every benchmark and print its figures
+	@for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+clean: ## remove the virtual environment and what tools leave behind; data stays
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,66 @@
+"""Journal batches: rows of one tenant and one UTC day as Arrow IPC bytes.
+
+A batch is encoded before its rows have a `seq`; the commit that stores it gives it a first one
+and its rows count up from there. So encoding never happens under the database's write lock.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+import pyarrow as pa
+
+from analytics.instants import utc_day
+from analytics.rows import AuditRow, to_table
+from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+
+_IPC_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class CorruptBatch(Exception):
+    """Journal bytes that do not decode to the rows they should hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBatch:
+    """One stored batch: `rows` rows whose seq run from `first_seq` upwards."""
+
+    day: date
+    first_seq: int
+    rows: int
+    data: bytes
+
+
+def split_by_day(rows: Iterable[AuditRow]) -> dict[date, list[AuditRow]]:
+    """`rows` by the UTC day of their `created_at`, order kept within a day."""
+    days: dict[date, list[AuditRow]] = {}
+    for row in rows:
+        days.setdefault(utc_day(row.created_at), []).append(row)
+    return days
+
+
+def encode_batch(rows: list[AuditRow]) -> bytes:
+    """`rows` as an Arrow IPC stream of JOURNAL_SCHEMA, lz4-compressed."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, JOURNAL_SCHEMA, options=_IPC_OPTIONS) as writer:
+        writer.write_table(to_table(rows))
+    return bytes(sink.getvalue())
+
+
+def decode_batch(batch: JournalBatch) -> pa.Table:
+    """The rows of `batch` as an AUDIT_SCHEMA table. Raises CorruptBatch."""
+    try:
+        with pa.ipc.open_stream(batch.data) as reader:
+            rows = reader.read_all()
+    except pa.ArrowException as error:
+        raise CorruptBatch(f"journal batch from seq {batch.first_seq} does not decode") from error
+    if rows.num_rows != batch.rows or not rows.schema.equals(JOURNAL_SCHEMA):
+        raise CorruptBatch(f"journal batch from seq {batch.first_seq} is not what was stored")
+    seq = pa.array(range(batch.first_seq, batch.first_seq + batch.rows), pa.int64())
+    return rows.add_column(0, AUDIT_SCHEMA.field("seq"), seq)
+
+
+def decode_batches(batches: Iterable[JournalBatch]) -> pa.Table:
+    """The rows of all `batches` as one AUDIT_SCHEMA table, in the order given."""
+    return pa.concat_tables([AUDIT_SCHEMA.empty_table(), *map(decode_batch, batches)])

@@ -1,0 +1,36 @@
+"""File steps that survive power loss: a name or a byte counts once it is synced."""
+
+import os
+from pathlib import Path
+
+
+def fsync(path: Path) -> None:
+    """Bring what `path` (a file or a directory) holds to stable storage."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def mkdir_synced(path: Path, *, within: Path) -> None:
+    """Create `path` below `within`; every name on the way is durable before this returns.
+
+    A directory that is already there is synced all the same: whoever made it may have died
+    between the making and the sync.
+    """
+    for name in reversed([path, *path.parents][: len(path.relative_to(within).parts)]):
+        name.mkdir(exist_ok=True)
+        fsync(name.parent)
+
+
+def write_synced(path: Path, content: bytes, mode: int) -> None:
+    """Store `content` as `path`, whole or not at all, with permission bits `mode`."""
+    pending = path.with_name(f".{path.name}.pending")
+    descriptor = os.open(pending, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    pending.replace(path)
+    fsync(path.parent)

@@ -1,0 +1,65 @@
+"""How an envelope fits the `decision_reason` column: at most 256 code points of valid JSON."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+DECISION_REASON_MAX: Final = 256
+_ELLIPSIS: Final = "…"
+_COMFORTABLE: Final = 24  # below this, lists shrink before strings are cut further
+
+
+def compact(value: object) -> str:
+    """JSON without spaces, not escaped to ASCII."""
+    return msgspec.json.encode(value).decode()
+
+
+def decision_reason(keys: dict[str, Any]) -> str:
+    """`keys` as compact JSON of at most 256 code points (SPEC: Limits, decision_reason).
+
+    What does not fit loses text, never structure: the longest strings are shortened to a common
+    length (ending in an ellipsis), long lists lose entries from their end, and
+    `"truncated":true` is added. Raises ValueError for an envelope whose bare keys do not fit.
+    """
+    whole = compact(keys)
+    if len(whole) <= DECISION_REASON_MAX:
+        return whole
+    for shorter in _shortened(keys):
+        text = compact({**shorter, "truncated": True})
+        if len(text) <= DECISION_REASON_MAX:
+            return text
+    raise ValueError("an envelope of this shape cannot fit decision_reason")
+
+
+def _shortened(keys: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Ever shorter forms of `keys`, the ones that lose least first."""
+    longest_list = _longest_list(keys)
+    for length in range(DECISION_REASON_MAX, _COMFORTABLE, -1):
+        yield _cut(keys, length, longest_list)
+    for entries in range(longest_list, -1, -1):
+        yield _cut(keys, _COMFORTABLE, entries)
+    for length in range(_COMFORTABLE - 1, 0, -1):
+        yield _cut(keys, length, 0)
+
+
+def _longest_list(value: object) -> int:
+    match value:
+        case dict():
+            return max((_longest_list(inner) for inner in value.values()), default=0)
+        case list():
+            return max([len(value), *(_longest_list(inner) for inner in value)])
+        case _:
+            return 0
+
+
+def _cut(value: Any, length: int, entries: int) -> Any:  # noqa: ANN401 - JSON has no one type
+    match value:
+        case str() if len(value) > length:
+            return value[: length - 1] + _ELLIPSIS
+        case dict():
+            return {key: _cut(inner, length, entries) for key, inner in value.items()}
+        case list():
+            return [_cut(inner, length, entries) for inner in value[:entries]]
+        case _:
+            return value

@@ -1,0 +1,192 @@
+"""What a filter means: parse it from query parameters, print it back, bind it as SQL."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from analytics.instants import parse_since, parse_until
+
+FILTER_COLUMNS: Final[dict[str, str]] = {
+    "event": "event",
+    "package": "package_name",
+    "version": "version",
+    "decision": "decision",
+    "actor": "actor",
+    "actor_source": "actor_source",
+    "subject": "subject",
+    "oidc_binding_id": "oidc_binding_id",
+    "verdict_source": "verdict_source",
+    "request_id": "request_id",
+    "source_ip": "source_ip",
+}
+"""Query parameter to the column it filters."""
+
+PREFIX_PARAMETERS: Final = frozenset({"package", "actor", "subject", "actor_source"})
+"""Parameters in which a trailing `*` means "begins with"."""
+
+BOUND_PARAMETERS: Final = ("since", "until")
+VALUES_MAX: Final = 100
+"""How many values one query may name in all: each costs a comparison per row."""
+
+
+class InvalidQuery(ValueError):
+    """A query the caller can mend; the text names the parameter."""
+
+
+class Order(StrEnum):
+    """Which end of time comes first."""
+
+    NEWEST_FIRST = "desc"
+    OLDEST_FIRST = "asc"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One value of one filter: equal to it, or beginning with it; or, negated, not so."""
+
+    text: str
+    is_prefix: bool
+    is_negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """All terms for one column. Positive terms are alternatives; each negated one must hold."""
+
+    column: str
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which rows, in which order. `since` is inclusive, `until` exclusive.
+
+    `given` is what the caller wrote, for cursors and for the record of an export.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+    order: Order = Order.NEWEST_FIRST
+    given: dict[str, list[str]] = field(default_factory=dict, compare=False)
+
+    def not_before(self, floor: datetime | None) -> "Query":
+        """The same query over rows from `floor` on (None: no floor)."""
+        if floor is None or (self.since is not None and self.since >= floor):
+            return self
+        return replace(self, since=floor)
+
+
+def parse_query(parameters: Mapping[str, Sequence[str]]) -> Query:
+    """The query that `parameters` (name to values, as given) ask for.
+
+    A repeated parameter means OR, different ones AND. A leading `!` negates; rows in which the
+    column is null satisfy a negation. A trailing `*` makes a prefix where PREFIX_PARAMETERS
+    allows it. A backslash before `!`, `*` or a backslash takes its meaning away.
+    Raises InvalidQuery, also for a parameter that is no filter.
+    """
+    known = {*FILTER_COLUMNS, *BOUND_PARAMETERS, "order"}
+    unknown = [name for name in parameters if name not in known]
+    if unknown:
+        raise InvalidQuery(f"unknown query parameter: {', '.join(unknown)}")
+    if sum(map(len, parameters.values())) > VALUES_MAX:
+        raise InvalidQuery(f"at most {VALUES_MAX} filter values in one query")
+    for name, values in parameters.items():
+        if "" in values:
+            raise InvalidQuery(f"{name} must not be empty")
+    since = _parse_bound(parameters, "since")
+    until = _parse_bound(parameters, "until")
+    if since is not None and until is not None and since >= until:
+        raise InvalidQuery("since must be before until")
+    return Query(
+        since=since,
+        until=until,
+        conditions=tuple(
+            Condition(column, tuple(_parse_term(name, value) for value in parameters[name]))
+            for name, column in FILTER_COLUMNS.items()
+            if parameters.get(name)
+        ),
+        order=_parse_order(parameters),
+        given={name: sorted(values) for name, values in sorted(parameters.items()) if values},
+    )
+
+
+def only(parameters: Mapping[str, Sequence[str]], name: str) -> str | None:
+    """The one value of `name`, or None when it is not there. Raises InvalidQuery for more."""
+    values = parameters.get(name, ())
+    if len(values) > 1:
+        raise InvalidQuery(f"{name} may be given only once")
+    return values[0] if values else None
+
+
+def _parse_bound(parameters: Mapping[str, Sequence[str]], name: str) -> datetime | None:
+    text = only(parameters, name)
+    if text is None:
+        return None
+    try:
+        return parse_since(text) if name == "since" else parse_until(text)
+    except ValueError as error:
+        raise InvalidQuery(
+            f"{name} must be an RFC 3339 instant (2026-01-31T08:00:00Z) or a date (2026-01-31)"
+        ) from error
+
+
+def _parse_order(parameters: Mapping[str, Sequence[str]]) -> Order:
+    text = only(parameters, "order")
+    try:
+        return Order(text) if text is not None else Order.NEWEST_FIRST
+    except ValueError as error:
+        raise InvalidQuery("order must be 'asc' or 'desc'") from error
+
+
+def _parse_term(name: str, value: str) -> Term:
+    is_negated = value.startswith("!")
+    characters: list[str] = []
+    is_prefix = False
+    rest = iter(enumerate(value[is_negated:], start=1 + is_negated))
+    for position, character in rest:
+        if character == "\\":
+            _, escaped = next(rest, (position, ""))
+            characters.append(escaped if escaped in ("!", "*", "\\") else f"\\{escaped}")
+        elif character == "*" and position == len(value) and name in PREFIX_PARAMETERS:
+            is_prefix = True
+        else:
+            characters.append(character)
+    text = "".join(characters)
+    if not text and not is_prefix:
+        raise InvalidQuery(f"{name} must not be empty")
+    return Term(text, is_prefix, is_negated)
+
+
+def where(query: Query) -> tuple[str, dict[str, Any]]:
+    """`query` as an SQL condition over AUDIT_SCHEMA columns, and the values it binds."""
+    clauses: list[str] = ["true"]
+    bound: dict[str, Any] = {}
+
+    def bind(value: object) -> str:
+        name = f"f{len(bound)}"
+        bound[name] = value
+        return f"${name}"
+
+    if query.since is not None:
+        clauses.append(f"created_at >= {bind(query.since)}::TIMESTAMPTZ")
+    if query.until is not None:
+        clauses.append(f"created_at < {bind(query.until)}::TIMESTAMPTZ")
+    for condition in query.conditions:
+        column = condition.column
+        wanted = [_matches(column, term, bind) for term in condition.terms if not term.is_negated]
+        if wanted:
+            clauses.append(f"({' OR '.join(wanted)})")
+        clauses += [
+            f"({column} IS NULL OR NOT {_matches(column, term, bind)})"
+            for term in condition.terms
+            if term.is_negated
+        ]
+    return " AND ".join(clauses), bound
+
+
+def _matches(column: str, term: Term, bind: Any) -> str:  # noqa: ANN401 - a local closure
+    value = bind(term.text)
+    return f"starts_with({column}, {value})" if term.is_prefix else f"{column} = {value}"

@@ -1,0 +1,67 @@
+"""Instants: aware UTC `datetime` inside, RFC 3339 text outside."""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+
+_INSTANT = re.compile(
+    r"(?P<date>\d{4}-\d{2}-\d{2})[Tt ]"
+    r"(?P<time>\d{2}:\d{2}:\d{2})(?P<fraction>\.\d{1,6})?"
+    r"(?P<zone>[Zz]|[+\- ]\d{2}:\d{2})?",
+    re.ASCII,
+)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+def parse_instant(text: str) -> datetime:
+    """The instant `text` names: RFC 3339 with 0 to 6 fraction digits; without a zone it is UTC.
+
+    A `+` that URL decoding turned into a space is read as the `+` it was.
+    Raises ValueError for anything else, dates that do not exist included.
+    """
+    match = _INSTANT.fullmatch(text)
+    if match is None:
+        raise ValueError("not an RFC 3339 instant")
+    zone = (match["zone"] or "Z").upper().replace(" ", "+").replace("Z", "+00:00")
+    fraction = (match["fraction"] or ".").ljust(7, "0")
+    instant = datetime.fromisoformat(f"{match['date']}T{match['time']}{fraction}{zone}")
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("outside the years 1 to 9999") from error
+
+
+def parse_since(text: str) -> datetime:
+    """The inclusive lower bound `text` names; a bare date is its midnight. Raises ValueError."""
+    if _DATE.fullmatch(text):
+        return midnight(date.fromisoformat(text))
+    return parse_instant(text)
+
+
+def parse_until(text: str) -> datetime:
+    """The exclusive upper bound `text` names; a bare date is the end of that day."""
+    if _DATE.fullmatch(text):
+        try:
+            return midnight(date.fromisoformat(text)) + timedelta(days=1)
+        except OverflowError as error:
+            raise ValueError("outside the years 1 to 9999") from error
+    return parse_instant(text)
+
+
+def midnight(day: date) -> datetime:
+    """The first instant of the UTC day."""
+    return datetime.combine(day, time(), UTC)
+
+
+def utc_day(instant: datetime) -> date:
+    """The UTC day an aware instant falls on."""
+    return instant.astimezone(UTC).date()
+
+
+def format_ms(instant: datetime) -> str:
+    """RFC 3339 with milliseconds and `Z`: how the binding API prints time."""
+    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{instant.microsecond // 1000:03d}Z"
+
+
+def format_us(instant: datetime) -> str:
+    """RFC 3339 with microseconds and `Z`: exact, so that audit order can be read off."""
+    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -1,0 +1,24 @@
+"""Where a row lives: tenant, UTC day and segment id to a path. The only module that makes one."""
+
+import re
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+_TENANT: Final = re.compile(r"org_[a-z0-9]{1,40}", re.ASCII)
+_SEGMENT: Final = re.compile(r"seg_[a-z0-9]{1,40}", re.ASCII)
+
+
+class UnsafePath(ValueError):
+    """An id that must not become part of a path."""
+
+
+def segment_path(root: Path, tenant_id: str, day: date, segment_id: str) -> Path:
+    """`<root>/tenant=<tenant id>/day=<YYYY-MM-DD>/<segment id>.parquet`.
+
+    Both ids are matched whole against the form this service gives them, so that no separator,
+    dot or NUL ever reaches the file system. Raises UnsafePath.
+    """
+    if not _TENANT.fullmatch(tenant_id) or not _SEGMENT.fullmatch(segment_id):
+        raise UnsafePath("tenant and segment ids are made by this service")
+    return root / f"tenant={tenant_id}" / f"day={day.isoformat()}" / f"{segment_id}.parquet"

@@ -1,0 +1,25 @@
+"""Files the catalog does not name: what a crash between writing and committing leaves behind."""
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+
+def segment_files(root: Path) -> list[Path]:
+    """Every segment file below `root`, unfinished ones included."""
+    return [path for path in root.glob("tenant=*/day=*/*") if path.is_file()]
+
+
+def remove_orphans(files: Iterable[Path], known: Collection[str], before_s: float) -> int:
+    """Unlink those of `files` that `known` (segment ids) does not name; how many there were.
+
+    Only files last written before `before_s` (seconds since 1970): another process's file may be
+    renamed and not yet committed. `files` must have been listed before `known` was read, or a
+    segment committed in between would look like an orphan.
+    """
+    removed = 0
+    for path in files:
+        if path.stem in known or path.stat().st_mtime >= before_s:
+            continue
+        path.unlink()
+        removed += 1
+    return removed

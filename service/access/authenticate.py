@@ -1,0 +1,88 @@
+"""From a request's credentials to its caller."""
+
+import hmac
+from datetime import timedelta
+
+from quart import Request
+
+from analytics.rows import VerdictSource
+from service.access.callers import Caller, Door, SignedIn, admin_token_caller
+from service.access.capabilities import Role
+from service.access.cross_site import is_cross_site
+from service.access.sessions import (
+    SESSION_COOKIE,
+    SessionLifetimes,
+    find_session,
+    list_teams_of,
+    touch_session,
+)
+from service.clock import Clock
+from service.errors import Unauthenticated
+from service.settings import Settings
+from service.store.store import Store
+from service.web.context import request_id, source_ip
+
+ADMIN_TOKEN_HEADER = "x-service-admin-token"  # noqa: S105 - a header's name
+
+
+class Authenticator:
+    """Knows every credential the admin surface accepts."""
+
+    def __init__(self, settings: Settings, store: Store, clock: Clock) -> None:
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._lifetimes = SessionLifetimes(
+            idle=timedelta(seconds=settings.session_idle_s),
+            absolute=timedelta(seconds=settings.session_absolute_s),
+        )
+
+    async def caller(
+        self, request: Request, door: VerdictSource = VerdictSource.ADMIN_API
+    ) -> Caller:
+        """Who sent `request`. Raises Unauthenticated.
+
+        If the admin-token header is there it decides alone: falling back to a cookie would make
+        a mistyped token act as somebody else.
+        """
+        entrance = Door(door, request_id(), source_ip(request, self._settings.trusted_proxies))
+        token = request.headers.get(ADMIN_TOKEN_HEADER)
+        if token is None:
+            return await self.member(request, entrance)
+        if not self._is_admin_token(token):
+            raise Unauthenticated
+        return admin_token_caller(entrance)
+
+    async def member(self, request: Request, entrance: Door) -> SignedIn:
+        """The member whose session cookie `request` carries. Raises Unauthenticated."""
+        cookie = request.cookies.get(SESSION_COOKIE)
+        if not cookie:
+            raise Unauthenticated
+        now = self._clock()
+        async with self._store.read() as session:
+            found = await find_session(session, cookie, self._lifetimes, now)
+            if found is None:
+                raise Unauthenticated
+            entry, member = found
+            teams = await list_teams_of(session, member.id)
+        await touch_session(self._store, entry, now)
+        return SignedIn(
+            session_id=entry.id,
+            member_id=member.id,
+            tenant_id=member.tenant_id,
+            role=Role(member.role),
+            identity_provider=member.identity_provider,
+            admin_of=teams,
+            door=entrance,
+            is_cross_site=is_cross_site(
+                request.method,
+                request.headers.get("origin"),
+                request.headers.get("sec-fetch-site"),
+                self._settings.origin,
+                is_form=entrance.verdict_source is VerdictSource.DASHBOARD,
+            ),
+        )
+
+    def _is_admin_token(self, given: str) -> bool:
+        expected = self._settings.admin_token
+        return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())

@@ -1,0 +1,24 @@
+"""Telling a member's own request from one that another site made their browser send."""
+
+from typing import Final
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+
+
+def is_cross_site(
+    method: str, origin: str | None, fetch_site: str | None, own_origin: str, *, is_form: bool
+) -> bool:
+    """True if a state-changing request by cookie must be refused.
+
+    A browser names the site a request comes from in `Origin` (`null` when it hides it) and
+    `Sec-Fetch-Site`; both must be ours. With neither header it is no current browser: welcome
+    on the API, where scripts send cookies, refused for forms (`is_form`).
+    """
+    if method in SAFE_METHODS:
+        return False
+    if origin is None and fetch_site is None:
+        return is_form
+    return (origin is not None and origin != own_origin) or (
+        fetch_site is not None and fetch_site not in _OWN_SITES
+    )

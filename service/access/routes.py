@@ -1,0 +1,102 @@
+"""Signing in by link and signing out, for people."""
+
+import hmac
+from urllib.parse import quote
+
+from quart import Blueprint, redirect, render_template, request
+from quart.typing import ResponseReturnValue
+from werkzeug.wrappers import Response as BaseResponse
+
+from analytics.events import LinkSignInSucceeded, SignedOut
+from analytics.rows import Stamp, VerdictSource
+from service.access.callers import Door
+from service.access.cross_site import is_cross_site
+from service.access.csrf import csrf_token
+from service.access.sessions import SESSION_COOKIE, consume_link, issue_session, revoke_sessions
+from service.errors import CrossSite, Unauthenticated
+from service.orgs.repository import get_org_by_id
+from service.services import services
+from service.web.context import request_id, source_ip
+
+blueprint = Blueprint("access", __name__)
+
+
+@blueprint.get("/sign-in")
+async def sign_in_page() -> ResponseReturnValue:
+    """A button, because mail scanners and link previews follow links but press no buttons."""
+    return await render_template("sign_in.html", token=request.args.get("token", ""))
+
+
+@blueprint.post("/sign-in")
+async def sign_in() -> ResponseReturnValue:
+    """Use up a sign-in link and start a session."""
+    here = services()
+    _refuse_cross_site_form()
+    token = (await request.form).get("token", "")
+    async with here.store.write() as work:
+        member = await consume_link(work.session, token, work.now)
+        if member is None:
+            raise Unauthenticated("this sign-in link is used up, expired or wrong")
+        org = await get_org_by_id(work.session, member.tenant_id)
+        _, cookie = await issue_session(work.session, member, work.now)
+        stamp = Stamp(
+            actor=f"{member.identity_provider}:{member.id}",
+            actor_source="session",
+            verdict_source=VerdictSource.DASHBOARD,
+            request_id=request_id(),
+            source_ip=source_ip(request, here.settings.trusted_proxies),
+        )
+        work.record(org.id, LinkSignInSucceeded(member_id=member.id), stamp, subject=member.id)
+    response = redirect(f"/admin/ui/orgs/{quote(org.slug)}/audit", 303)
+    _set_cookie(response, cookie, max_age=int(here.settings.session_absolute_s))
+    return response
+
+
+@blueprint.post("/sign-out")
+async def sign_out() -> ResponseReturnValue:
+    """End the session of this browser."""
+    here = services()
+    door = Door(
+        VerdictSource.DASHBOARD, request_id(), source_ip(request, here.settings.trusted_proxies)
+    )
+    member = await here.authenticator.member(request, door)
+    given = (await request.form).get("csrf", "")
+    expected = csrf_token(here.settings.secret_key, member.session_id)
+    if member.is_cross_site or not hmac.compare_digest(given.encode(), expected.encode()):
+        raise CrossSite
+    async with here.store.write() as work:
+        await revoke_sessions(
+            work.session, member.member_id, work.now, session_id=member.session_id
+        )
+        work.record(
+            member.tenant_id,
+            SignedOut(member_id=member.member_id, session_id=member.session_id),
+            member.stamp,
+            subject=member.member_id,
+        )
+    response = redirect("/", 303)
+    _set_cookie(response, "", max_age=0)
+    return response
+
+
+def _refuse_cross_site_form() -> None:
+    if is_cross_site(
+        request.method,
+        request.headers.get("origin"),
+        request.headers.get("sec-fetch-site"),
+        services().settings.origin,
+        is_form=True,
+    ):
+        raise CrossSite
+
+
+def _set_cookie(response: BaseResponse, value: str, max_age: int) -> None:
+    response.set_cookie(
+        SESSION_COOKIE,
+        value,
+        max_age=max_age,
+        path="/",
+        httponly=True,
+        samesite="Lax",
+        secure=services().settings.has_secure_cookies,
+    )

@@ -1,0 +1,126 @@
+"""Sessions and sign-in links: opaque random tokens, stored hashed, short-lived."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.ids import new_id
+from service.secrets import new_token, token_hash
+from service.store.store import Store
+from service.store.tables import Member, Session, SignInLink, TeamAdmin
+
+SESSION_COOKIE: Final = "admin_session"
+LINK_LIFETIME: Final = timedelta(minutes=10)
+SEEN_STEP: Final = timedelta(minutes=1)
+"""How stale `last_seen_at` may grow before a request writes it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLifetimes:
+    """A session ends this long after its last request, and this long after its first."""
+
+    idle: timedelta
+    absolute: timedelta
+
+
+async def issue_session(session: AsyncSession, member: Member, now: datetime) -> tuple[str, str]:
+    """Start a session for `member`; its id and the cookie value, which is stored nowhere."""
+    token = new_token()
+    entry = Session(
+        id=new_id("sess"),
+        member_id=member.id,
+        token_hash=token_hash(token),
+        created_at=now,
+        last_seen_at=now,
+    )
+    session.add(entry)
+    await session.flush()
+    return entry.id, token
+
+
+async def issue_link(session: AsyncSession, member: Member, now: datetime) -> str:
+    """A fresh one-time sign-in token for `member`, good for LINK_LIFETIME."""
+    token = new_token()
+    session.add(
+        SignInLink(
+            token_hash=token_hash(token), member_id=member.id, expires_at=now + LINK_LIFETIME
+        )
+    )
+    await session.flush()
+    return token
+
+
+async def consume_link(session: AsyncSession, token: str, now: datetime) -> Member | None:
+    """The member `token` signs in, or None; a token works once."""
+    member_id = await session.scalar(
+        update(SignInLink)
+        .where(
+            SignInLink.token_hash == token_hash(token),
+            SignInLink.used_at.is_(None),
+            SignInLink.expires_at > now,
+        )
+        .values(used_at=now)
+        .returning(SignInLink.member_id)
+    )
+    if member_id is None:
+        return None
+    return await session.scalar(
+        select(Member).where(Member.id == member_id, Member.removed_at.is_(None))
+    )
+
+
+async def find_session(
+    session: AsyncSession, token: str, lifetimes: SessionLifetimes, now: datetime
+) -> tuple[Session, Member] | None:
+    """The live session with this cookie value and its member, or None."""
+    found = (
+        await session.execute(
+            select(Session, Member)
+            .join(Member, Member.id == Session.member_id)
+            .where(
+                Session.token_hash == token_hash(token),
+                Session.revoked_at.is_(None),
+                Session.last_seen_at > now - lifetimes.idle,
+                Session.created_at > now - lifetimes.absolute,
+                Member.removed_at.is_(None),
+            )
+        )
+    ).first()
+    return None if found is None else (found[0], found[1])
+
+
+async def touch_session(store: Store, entry: Session, now: datetime) -> None:
+    """Keep a session in use from idling out; writes at most once per SEEN_STEP."""
+    if now - entry.last_seen_at < SEEN_STEP:
+        return
+    async with store.write() as work:
+        await work.session.execute(
+            update(Session)
+            .where(Session.id == entry.id, Session.last_seen_at < now)
+            .values(last_seen_at=now)
+        )
+
+
+async def revoke_sessions(
+    session: AsyncSession, member_id: str, now: datetime, *, session_id: str | None = None
+) -> int:
+    """End the member's live sessions (or the one with `session_id`); how many there were."""
+    statement = (
+        update(Session)
+        .where(Session.member_id == member_id, Session.revoked_at.is_(None))
+        .values(revoked_at=now)
+        .returning(Session.id)
+    )
+    if session_id is not None:
+        statement = statement.where(Session.id == session_id)
+    return len((await session.scalars(statement)).all())
+
+
+async def list_teams_of(session: AsyncSession, member_id: str) -> frozenset[str]:
+    """The ids of the teams the member administers."""
+    return frozenset(
+        await session.scalars(select(TeamAdmin.team_id).where(TeamAdmin.member_id == member_id))
+    )

@@ -1,0 +1,149 @@
+"""The app: its endpoints, and what happens before and after each of them."""
+
+import asyncio
+import time
+from importlib.metadata import version
+
+import structlog
+from quart import Quart, Response, g, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import MethodNotAllowed as WrongMethod
+
+from analytics.engine import StoreFault
+from analytics.filters import InvalidQuery
+from service.access.routes import blueprint as access
+from service.audit.routes import blueprint as audit
+from service.bindings.routes import blueprint as bindings
+from service.clock import Clock, utc_now
+from service.dashboard.routes import blueprint as dashboard
+from service.errors import (
+    BodyTooLarge,
+    Internal,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    Refusal,
+    StoreUnavailable,
+)
+from service.ids import new_request_id
+from service.services import EXTENSION, Services, build_services
+from service.settings import REPOSITORY, Settings
+from service.web.answers import error_answer
+from service.web.openapi import add_openapi
+from service.web.system import blueprint as system
+
+_log = structlog.get_logger(__name__)
+_TEMPLATES = REPOSITORY / "templates"
+_REFUSALS: dict[int, type[Refusal]] = {
+    refusal.status: refusal for refusal in (NotFound, MethodNotAllowed, BodyTooLarge)
+}
+_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self';"
+        " base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
+    """The app over a data dir that `service.prepare.prepare` has made ready."""
+    app = Quart(
+        "service",
+        template_folder=str(_TEMPLATES),
+        static_folder=str(_TEMPLATES / "static"),
+        static_url_path="/static",
+    )
+    app.config.update(
+        MAX_CONTENT_LENGTH=settings.body_bytes_max,
+        PROVIDE_AUTOMATIC_OPTIONS=False,
+        PROPAGATE_EXCEPTIONS=False,
+    )
+    app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
+    app.extensions[EXTENSION] = build_services(settings, clock)
+    add_openapi(app, version("countersign"))
+    for blueprint in (system, bindings, audit, access, dashboard):
+        app.register_blueprint(blueprint)
+    _answer_errors(app)
+    _frame_requests(app)
+    _run_sealer(app)
+    return app
+
+
+def _answer_errors(app: Quart) -> None:
+    """Every error, whatever raised it, is `{"error": text}`."""
+
+    @app.errorhandler(Refusal)
+    async def refused(refusal: Refusal) -> Response:
+        return error_answer(refusal.text, refusal.status)
+
+    @app.errorhandler(InvalidQuery)
+    async def invalid_query(error: InvalidQuery) -> Response:
+        return error_answer(str(error), Invalid.status)
+
+    @app.errorhandler(StoreFault)
+    async def store_fault(error: StoreFault) -> Response:
+        _log.error("store_fault", reason=str(error))
+        return error_answer(StoreUnavailable.text, StoreUnavailable.status)
+
+    @app.errorhandler(HTTPException)
+    async def http_error(error: HTTPException) -> Response:
+        refusal = _REFUSALS.get(error.code or 500)
+        text = refusal.text if refusal else (error.name or Internal.text).lower()
+        answer = error_answer(text, error.code or 500)
+        if isinstance(error, WrongMethod) and error.valid_methods:
+            answer.headers["allow"] = ", ".join(sorted(error.valid_methods))
+        return answer
+
+    @app.errorhandler(Exception)
+    async def internal(error: Exception) -> Response:
+        _log.exception("internal_error", exc_info=error)
+        return error_answer(Internal.text, Internal.status)
+
+
+def _frame_requests(app: Quart) -> None:
+    """Give each request its id, and each answer its headers, log line and metrics."""
+    here: Services = app.extensions[EXTENSION]
+
+    @app.before_request
+    async def begin() -> None:
+        g.request_id = new_request_id()
+        g.began_at = time.monotonic()
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=g.request_id)
+
+    @app.after_request
+    async def end(response: Response) -> Response:
+        seconds = time.monotonic() - g.began_at
+        route = request.url_rule.rule if request.url_rule else "none"
+        response.headers["x-request-id"] = g.request_id
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        here.metrics.answered(request.method, route, response.status_code, seconds)
+        # The path without its query: a query can carry a sign-in token.
+        _log.info(
+            "request",
+            method=request.method,
+            path=request.path,
+            status=response.status_code,
+            ms=round(seconds * 1000, 2),
+        )
+        return response
+
+
+def _run_sealer(app: Quart) -> None:
+    """Seal in the background while the app serves; close everything after the last request."""
+    here: Services = app.extensions[EXTENSION]
+    stop = asyncio.Event()
+
+    @app.before_serving
+    async def start() -> None:
+        app.extensions["sealer"] = asyncio.create_task(here.sealer.run(stop))
+
+    @app.after_serving
+    async def finish() -> None:
+        stop.set()
+        await app.extensions["sealer"]
+        await here.close()

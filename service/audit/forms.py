@@ -1,0 +1,249 @@
+"""What audit endpoints take and give, for the OpenAPI document."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from analytics.filters import VALUES_MAX
+from service.audit.pages import LIMIT_DEFAULT, LIMIT_MAX
+
+Text = Annotated[str, Meta(min_length=1)]
+Timestamp = Annotated[
+    str,
+    Meta(
+        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$",
+        examples=["2026-01-31T08:00:00.000000Z"],
+    ),
+]
+Instant = Annotated[
+    str,
+    Meta(
+        pattern=(
+            r"^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+            r"(T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+            r"(Z|[+-](0[0-9]|1[0-2]):[0-5][0-9])?)?$"
+        ),
+    ),
+]
+
+
+class AuditFilters(Struct, kw_only=True):
+    """Which rows. A repeated parameter means OR, different ones AND."""
+
+    since: (
+        Annotated[
+            Instant,
+            Meta(
+                description="From this instant on; a bare date is its midnight, UTC.",
+                examples=["2026-01-31T08:00:00Z"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    until: (
+        Annotated[
+            Instant,
+            Meta(
+                description="Before this instant; a bare date is the end of that day, UTC.",
+                examples=["2026-02-01"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    event: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="Event string; repeat for OR, `!` before it negates.",
+                examples=[["blocklist_hit"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    package: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="Package name; a trailing `*` makes a prefix.",
+                examples=[["left-pad"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    version: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="Package version.",
+                examples=[["1.3.0"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    decision: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="Install decision.",
+                examples=[["BLOCKED"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    actor: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="Actor, such as an API key id; a trailing `*` makes a prefix.",
+                examples=[["key_5d7f9h1k3m5p7r9t"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    actor_source: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="How the actor proved who they are; a trailing `*` makes a prefix.",
+                examples=[["oidc_*"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    subject: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="What the row is about; a trailing `*` makes a prefix.",
+                examples=[["repo:acme/*"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    oidc_binding_id: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="The binding that stamped the row.",
+                examples=[["obind_7f3k9m2p4q8r1s5t"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    verdict_source: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="The surface that produced the row.",
+                examples=[["proxy"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    request_id: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="The request that produced the row.",
+                examples=[["req_019b3c5d7e8f0123456789ab"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    source_ip: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="The address the request came from.",
+                examples=[["192.0.2.7"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    order: (
+        Annotated[
+            Literal["asc", "desc"], Meta(description="Oldest or newest first; default `desc`.")
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class PageQuery(AuditFilters, kw_only=True):
+    """Which rows, and which page of them."""
+
+    limit: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=LIMIT_MAX,
+                description=f"Rows on a page; default {LIMIT_DEFAULT}.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    cursor: (
+        Annotated[
+            Text,
+            Meta(
+                description="`next_cursor` of the page before; filters and order must be the same."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class ExportQuery(AuditFilters, kw_only=True):
+    """Which rows, and as what file."""
+
+    format: Annotated[Literal["csv", "json"], Meta(description="The file's format.")]
+    raw: (
+        Annotated[
+            Literal["0", "1"],
+            Meta(description="`1` leaves CSV values as they are: no guard against formulas."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class AuditEntry(Struct, kw_only=True):
+    """One audit row; every key is always there."""
+
+    id: str
+    created_at: Timestamp
+    event: str
+    packageName: str | None  # noqa: N815 - the specification's one camel
+    version: str | None
+    decision: Literal["ALLOWED", "BLOCKED"] | None
+    decision_reason: Annotated[str, Meta(max_length=256)] | None
+    verdict_source: Literal["proxy", "admin_api", "dashboard", "cli", "system"]
+    tenant_id: str
+    actor_tenant_id: str | None
+    actor: str
+    actor_source: str
+    subject: str | None
+    oidc_binding_id: str | None
+    request_id: str | None
+    source_ip: str | None
+    received_at: Timestamp
+    payload: dict[str, Any] | None
+
+
+class AuditPage(Struct, kw_only=True):
+    """A page of rows. `next_cursor` is null on the last; nothing before the floor is shown."""
+
+    org: str
+    entries: list[AuditEntry]
+    next_cursor: str | None
+    retention_floor: Timestamp | None

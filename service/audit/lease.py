@@ -1,0 +1,102 @@
+"""The lease: one process at a time may add, merge or remove segments.
+
+Two locks make it one. A lock on a file in the data dir excludes other processes of this machine
+and vanishes with its holder; a row in the database excludes other machines, expires, and carries
+an epoch by which a commit can tell that its lease is still the one it started under.
+"""
+
+import fcntl
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import update
+
+from service.ids import new_id
+from service.store.store import Store, Work
+from service.store.tables import Lease
+
+_NAME: Final = "segments"
+
+
+class LeaseLost(Exception):
+    """Another process has taken over; what was about to be committed must not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """The right to change segments, until it expires or somebody takes it over."""
+
+    holder: str
+    epoch: int
+    lifetime: timedelta
+
+    async def confirm(self, work: Work) -> None:
+        """Raise LeaseLost unless the lease still holds; otherwise extend it with this commit."""
+        extended = await work.session.scalar(
+            update(Lease)
+            .where(Lease.name == _NAME, Lease.holder == self.holder, Lease.epoch == self.epoch)
+            .values(expires_at=work.now + self.lifetime)
+            .returning(Lease.epoch)
+        )
+        if extended is None:
+            raise LeaseLost
+
+
+class LeaseKeeper:
+    """Takes and returns the lease on behalf of this process."""
+
+    def __init__(self, store: Store, data_dir: Path, lifetime: timedelta) -> None:
+        self._store = store
+        self._lock_file = data_dir / "segments.lock"
+        self._lifetime = lifetime
+        self._host = socket.gethostname()
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[HeldLease | None]:
+        """The lease for the length of the block, or None while another process has it."""
+        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            yield None
+            return
+        try:
+            held = await self._take()
+            yield held
+            if held is not None:
+                await self._give_back(held)
+        finally:
+            os.close(descriptor)  # releases the file lock
+
+    async def _take(self) -> HeldLease | None:
+        holder = f"{self._host}/{os.getpid()}/{new_id('lease')}"
+        async with self._store.write() as work:
+            lease = await work.session.get(Lease, _NAME)
+            if lease is None:
+                lease = Lease(name=_NAME, holder="", epoch=0, expires_at=work.now)
+                work.session.add(lease)
+            elif lease.expires_at > work.now and not self._is_ours(lease.holder):
+                return None
+            lease.holder = holder
+            lease.epoch += 1
+            lease.expires_at = work.now + self._lifetime
+            return HeldLease(holder, lease.epoch, self._lifetime)
+
+    async def _give_back(self, held: HeldLease) -> None:
+        async with self._store.write() as work:
+            await work.session.execute(
+                update(Lease)
+                .where(Lease.name == _NAME, Lease.epoch == held.epoch)
+                .values(expires_at=work.now)
+            )
+
+    def _is_ours(self, holder: str) -> bool:
+        """True for a holder on this machine: we have its file lock, so it is gone."""
+        return holder.startswith(f"{self._host}/")

@@ -1,0 +1,122 @@
+"""Reading the audit log a page at a time."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from analytics.cursors import InvalidCursor as WrongCursor
+from analytics.cursors import Position, decode_cursor, encode_cursor
+from analytics.filters import InvalidQuery, Query, only, parse_query
+from analytics.formats import json_objects
+from analytics.retention import Tier, retention_floor
+from analytics.schema import parse_audit_id
+from service.errors import AuditRowNotFound, Invalid, InvalidCursor
+from service.lake import Lake
+from service.store.journal import snapshot
+from service.store.store import Store
+from service.store.tables import Organisation
+
+LIMIT_DEFAULT: Final = 100
+LIMIT_MAX: Final = 1_000
+PAGE_PARAMETERS: Final = ("limit", "cursor")
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page of which query."""
+
+    query: Query
+    limit: int
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`entries` are JSON objects as text; `next_cursor` is None on the last page."""
+
+    entries: list[str]
+    next_cursor: str | None
+    retention_floor: datetime | None
+
+
+def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
+    """The page that query parameters ask for. Raises Invalid naming the parameter."""
+    query = parse_filters(
+        {name: values for name, values in parameters.items() if name not in PAGE_PARAMETERS}
+    )
+    try:
+        limit, cursor = only(parameters, "limit"), only(parameters, "cursor")
+    except InvalidQuery as error:
+        raise Invalid(str(error)) from error
+    return PageRequest(query, _limit(limit), cursor)
+
+
+def parse_filters(parameters: Mapping[str, list[str]]) -> Query:
+    """The query that query parameters ask for. Raises Invalid naming the parameter."""
+    try:
+        return parse_query(parameters)
+    except InvalidQuery as error:
+        raise Invalid(str(error)) from error
+
+
+class AuditLog:
+    """Answers audit queries, each within the organisation's retention."""
+
+    def __init__(self, store: Store, lake: Lake, cursor_key: bytes) -> None:
+        self._store = store
+        self._lake = lake
+        self._cursor_key = cursor_key
+
+    async def page(self, org: Organisation, wanted: PageRequest, now: datetime) -> Page:
+        """One page of rows. Raises InvalidCursor, StoreFault."""
+        after = self._position(org, wanted)
+        floor = retention_floor(Tier(org.tier), now)
+        async with self._store.read() as session:
+            rows_now = await snapshot(session, org.id)
+        # One row more than wanted tells whether there is a next page.
+        rows = await self._lake.page(
+            rows_now, wanted.query.not_before(floor), wanted.limit + 1, after
+        )
+        shown = rows.slice(0, wanted.limit)
+        next_cursor = None
+        if rows.num_rows > wanted.limit:
+            last = shown.slice(wanted.limit - 1).select(["created_at", "seq"]).to_pylist()[0]
+            watermark = after.watermark if after else rows_now.watermark
+            next_cursor = encode_cursor(
+                Position(watermark, last["created_at"], last["seq"]),
+                self._cursor_key,
+                org.id,
+                wanted.query,
+            )
+        return Page(json_objects(shown, org.id), next_cursor, floor)
+
+    async def entry(self, org: Organisation, audit_id: str, now: datetime) -> str:
+        """One row as a JSON object. Raises AuditRowNotFound, StoreFault."""
+        seq = parse_audit_id(audit_id)
+        if seq is None:
+            raise AuditRowNotFound
+        within = Query().not_before(retention_floor(Tier(org.tier), now))
+        async with self._store.read() as session:
+            rows_now = await snapshot(session, org.id)
+        rows = await self._lake.row(rows_now, seq, within)
+        if rows.num_rows == 0:
+            raise AuditRowNotFound
+        return json_objects(rows, org.id)[0]
+
+    def _position(self, org: Organisation, wanted: PageRequest) -> Position | None:
+        if wanted.cursor is None:
+            return None
+        try:
+            return decode_cursor(wanted.cursor, self._cursor_key, org.id, wanted.query)
+        except WrongCursor as error:
+            raise InvalidCursor from error
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return LIMIT_DEFAULT
+    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= LIMIT_MAX:
+        raise Invalid(f"limit must be an integer from 1 to {LIMIT_MAX}")
+    return int(text)

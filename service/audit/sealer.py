@@ -1,0 +1,149 @@
+"""The sealer: moves journal rows into segments, without anybody noticing.
+
+It is in no hurry, because journal rows are as visible as sealed ones: a tenant-day is sealed when
+it has grown large, when it has waited long, or when the day is over. That keeps quiet tenants
+from leaving a trail of tiny files.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from analytics.batches import JournalBatch
+from analytics.instants import utc_day
+from analytics.segments import Segment
+from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
+from service.clock import Clock
+from service.ids import new_id
+from service.lake import Lake
+from service.settings import Settings
+from service.store.journal import (
+    add_segment,
+    list_batches,
+    list_pending_days,
+    list_segment_ids,
+    remove_batches,
+)
+from service.store.store import Store
+
+SEGMENT_ROWS_MAX: Final = 1_000_000
+"""Rows one seal takes at a time: what is decoded at once must fit in memory."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDay:
+    """A tenant-day with rows in the journal; `since` is when the oldest was received."""
+
+    tenant_id: str
+    day: date
+    rows: int
+    since: datetime
+
+    def is_due(self, settings: Settings, now: datetime) -> bool:
+        """True when the day is large, old or over."""
+        return (
+            self.rows >= settings.seal_rows
+            or now - self.since >= timedelta(seconds=settings.seal_age_s)
+            or self.day < utc_day(now)
+        )
+
+
+class Sealer:
+    """Seals under the lease, so that any number of processes may run one."""
+
+    def __init__(self, settings: Settings, store: Store, lake: Lake, clock: Clock) -> None:
+        self._settings = settings
+        self._store = store
+        self._lake = lake
+        self._clock = clock
+        self._lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Seal what is due and clear orphans, every `seal_interval_s`, until `stop` is set."""
+        cleared_at: datetime | None = None
+        grace = timedelta(seconds=self._settings.orphan_grace_s)
+        while not stop.is_set():
+            try:
+                await self.seal_due()
+                if cleared_at is None or self._clock() - cleared_at >= grace:
+                    await self.clear_orphans()
+                    cleared_at = self._clock()
+            except Exception:
+                # Nothing is lost: the rows are in the journal, and the next round tries again.
+                _log.exception("sealer_round_failed")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self._settings.seal_interval_s)
+
+    async def seal_due(self, *, everything: bool = False) -> list[Segment]:
+        """Seal each tenant-day that is due (or `everything`); the segments that came of it.
+
+        Seals nothing while another process holds the lease.
+        """
+        due = await self._list_due(everything=everything)
+        if not due:
+            return []
+        async with self._lease.hold() as lease:
+            if lease is None:
+                return []
+            return [segment for day in due for segment in await self._seal_day(lease, day)]
+
+    async def clear_orphans(self) -> int:
+        """Remove files that no catalog line names and that are past the grace; how many."""
+        async with self._lease.hold() as lease:
+            if lease is None:
+                return 0
+            files = await self._lake.segment_files()
+            async with self._store.read() as session:
+                known = await list_segment_ids(session)
+            before_s = self._clock().timestamp() - self._settings.orphan_grace_s
+            return await self._lake.remove_orphans(files, known, before_s)
+
+    async def _list_due(self, *, everything: bool) -> list[PendingDay]:
+        async with self._store.read() as session:
+            pending = [PendingDay(*line) for line in await list_pending_days(session)]
+        now = self._clock()
+        return [day for day in pending if everything or day.is_due(self._settings, now)]
+
+    async def _seal_day(self, lease: HeldLease, pending: PendingDay) -> list[Segment]:
+        async with self._store.read() as session:
+            batches = await list_batches(session, pending.tenant_id, pending.day)
+        return [await self._seal_batches(lease, pending, part) for part in _parts(batches)]
+
+    async def _seal_batches(
+        self, lease: HeldLease, pending: PendingDay, batches: list[JournalBatch]
+    ) -> Segment:
+        """Write the file, then swap journal for catalog in one commit.
+
+        A crash before the commit leaves an orphan file and an untouched journal; after it, the
+        catalog names a file that is durable already. A file whose commit failed is left to
+        `clear_orphans`: a commit that reports failure may still have happened.
+        """
+        segment = await self._lake.seal(pending.tenant_id, pending.day, new_id("seg"), batches)
+        async with self._store.write() as work:
+            await lease.confirm(work)
+            if await remove_batches(work.session, batches) != len(batches):
+                raise LeaseLost("journal rows were sealed by somebody else")
+            await add_segment(work.session, segment, work.now)
+        _log.info("segment_sealed", segment=segment.segment_id, rows=segment.rows)
+        return segment
+
+
+def _parts(batches: Iterable[JournalBatch]) -> Iterator[list[JournalBatch]]:
+    """`batches` in runs of at most SEGMENT_ROWS_MAX rows (or one batch)."""
+    part: list[JournalBatch] = []
+    rows = 0
+    for batch in batches:
+        if part and rows + batch.rows > SEGMENT_ROWS_MAX:
+            yield part
+            part, rows = [], 0
+        part.append(batch)
+        rows += batch.rows
+    if part:
+        yield part

@@ -1,0 +1,1 @@
+"""Trust bindings: which CI identities an organisation trusts."""

@@ -1,0 +1,125 @@
+"""Creating and revoking bindings, each with its one audit row, whoever asks."""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+
+from analytics.events import OidcBindingCreated, OidcBindingRevoked
+from service.access.callers import Caller
+from service.bindings.issuers import Issuers
+from service.bindings.repository import (
+    find_active,
+    find_envelope,
+    find_places,
+    find_revocable,
+    mark_revoked,
+)
+from service.bindings.rules import (
+    HTTP_ORIGINS,
+    BindingSlot,
+    Draft,
+    Origin,
+    parse_binding,
+    slot_key,
+)
+from service.errors import BindingExists, BindingNotFound, OutsideEnvelope
+from service.ids import new_id
+from service.store.store import Work
+from service.store.tables import Binding, Organisation
+
+
+async def add_binding(
+    work: Work,
+    org: Organisation,
+    body: Mapping[str, Any],
+    by: Caller,
+    issuers: Issuers,
+    slot_rule: BindingSlot,
+    origins: Container[str] = HTTP_ORIGINS,
+) -> Binding:
+    """Trust what `body` names. Raises Invalid, Forbidden, OutsideEnvelope, BindingExists."""
+    places = await find_places(work.session, org.id, body.get("project_id"), body.get("team_id"))
+    draft = parse_binding(body, issuers, places, origins)
+    by.require_binding_rights(org, draft.team_id)
+    project_id = await _project_limit(work, org, draft, slot_rule)
+    slot = slot_key(draft, org.id, slot_rule)
+    if await find_active(work.session, slot) is not None:
+        raise BindingExists
+    binding = Binding(
+        id=new_id("obind"),
+        tenant_id=org.id,
+        project_id=project_id,
+        team_id=draft.team_id,
+        slot=slot,
+        issuer=draft.issuer,
+        sub_pattern=draft.sub_pattern,
+        repository_id=draft.repository_id,
+        event_names=list(draft.event_names),
+        origin=draft.origin,
+        added_by=by.stamp.actor,
+        added_at=work.now,
+    )
+    work.session.add(binding)
+    try:
+        await work.session.flush()
+    except IntegrityError as error:  # another process took the slot since we looked
+        raise BindingExists from error
+    _record_created(work, binding, by)
+    return binding
+
+
+async def revoke_binding(
+    work: Work, org: Organisation, binding_id: str, reason: str | None, by: Caller
+) -> None:
+    """End the trust, for ever. Raises BindingNotFound, Forbidden."""
+    binding = await find_revocable(work.session, org.id, binding_id)
+    if binding is None:
+        raise BindingNotFound
+    by.require_revoke_rights(org, binding.team_id)
+    if not await mark_revoked(work.session, binding, by.stamp.actor, reason, work.now):
+        raise BindingNotFound
+    work.record(
+        org.id,
+        OidcBindingRevoked(binding_id=binding.id, revoked_reason=reason, by_user_id=by.stamp.actor),
+        by.stamp,
+        subject=binding.id,
+    )
+
+
+async def _project_limit(
+    work: Work, org: Organisation, draft: Draft, slot_rule: BindingSlot
+) -> str | None:
+    """The project the binding is limited to; a team's binding never reaches past its envelope.
+
+    Raises OutsideEnvelope.
+    """
+    if draft.origin is not Origin.TEAM_ADMIN:
+        return draft.project_id
+    envelope = await find_envelope(work.session, org.id, draft, slot_rule)
+    if envelope is None:
+        raise OutsideEnvelope
+    if envelope.project_id is None:
+        return draft.project_id
+    if draft.project_id not in {None, envelope.project_id}:
+        raise OutsideEnvelope
+    return envelope.project_id
+
+
+def _record_created(work: Work, binding: Binding, by: Caller) -> None:
+    work.record(
+        binding.tenant_id,
+        OidcBindingCreated(
+            binding_id=binding.id,
+            issuer=binding.issuer,
+            sub_pattern=binding.sub_pattern,
+            repository_id=binding.repository_id,
+            event_names=binding.event_names,
+            origin=Origin(binding.origin).value,
+            project_id=binding.project_id,
+            team_id=binding.team_id,
+            by_user_id=binding.added_by,
+        ),
+        by.stamp,
+        subject=binding.id,
+    )

@@ -1,0 +1,209 @@
+"""Bindings as the API shows them: camelCase, timestamps with milliseconds."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from analytics.instants import format_ms
+from service.bindings.rules import (
+    EVENT_NAME_MAX,
+    EVENT_NAMES_MAX,
+    REASON_MAX,
+    REPOSITORY_ID_DIGITS_MAX,
+    SUB_PATTERN_MAX,
+    Origin,
+)
+from service.store.tables import Binding
+
+BindingId = Annotated[
+    str, Meta(description="Prefix `obind_`.", examples=["obind_7f3k9m2p4q8r1s5t"])
+]
+Issuer = Annotated[
+    str,
+    Meta(
+        description="Issuer URL; must be on the allowlist.",
+        examples=["https://token.actions.githubusercontent.com"],
+    ),
+]
+Sub = Annotated[
+    str,
+    Meta(
+        description="The full `sub` claim, compared exactly.",
+        examples=["repo:acme/payments:ref:refs/heads/main"],
+    ),
+]
+Timestamp = Annotated[
+    str,
+    Meta(
+        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$",
+        examples=["2026-01-31T08:00:00.000Z"],
+    ),
+]
+PrincipalName = Annotated[
+    str,
+    Meta(
+        description="`system:admin-token`, `system:cli` or `<identity provider>:<member id>`.",
+        examples=["github:mem_2b4d6f8h0j1k3m5n"],
+    ),
+]
+
+
+class BindingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The CI identity to trust."""
+
+    issuer: Issuer
+    sub_pattern: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=SUB_PATTERN_MAX,
+            description="The full `sub` claim. No wildcards, no whitespace.",
+        ),
+    ]
+    repository_id: Annotated[
+        Annotated[str, Meta(pattern=r"^0*[1-9][0-9]*$", max_length=REPOSITORY_ID_DIGITS_MAX)]
+        | Annotated[int, Meta(ge=1)],
+        Meta(description="Numeric repository id; required by issuers that say so."),
+    ]
+    origin: Literal["org_admin", "team_admin"]
+    event_names: (
+        Annotated[
+            list[Annotated[str, Meta(min_length=1, max_length=EVENT_NAME_MAX)]],
+            Meta(max_length=EVENT_NAMES_MAX, description="Empty or missing: any event."),
+        ]
+        | None
+    ) = None
+    project_id: (
+        Annotated[str, Meta(description="Limits the binding to one project's API keys.")] | None
+    ) = None
+    team_id: Annotated[str, Meta(description="The team of a `team_admin` binding.")] | None = None
+
+
+REQUEST_EXAMPLE = {
+    "issuer": "https://token.actions.githubusercontent.com",
+    "sub_pattern": "repo:acme/payments:ref:refs/heads/main",
+    "repository_id": "123456789",
+    "event_names": ["push", "workflow_dispatch"],
+    "origin": "org_admin",
+}
+
+
+class ListQuery(Struct, kw_only=True):
+    """Which bindings to list; all of them unless said otherwise."""
+
+    state: (
+        Annotated[Literal["active", "revoked"], Meta(description="Only those in this state.")]
+        | UnsetType
+    ) = UNSET
+    asOf: (  # noqa: N815 - beside camelCase answers
+        Annotated[
+            str,
+            Meta(
+                description="Only those that were active (or in `state`) at this instant.",
+                examples=["2026-01-31T08:00:00Z"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class RevokeQuery(Struct, kw_only=True):
+    """Why."""
+
+    reason: (
+        Annotated[str, Meta(max_length=REASON_MAX, description="Stored with the binding.")]
+        | UnsetType
+    ) = UNSET
+
+
+class CreatedBinding(Struct, kw_only=True, rename="camel"):
+    """What the answer to a create shows."""
+
+    id: BindingId
+    issuer: Issuer
+    sub_pattern: Sub
+    repository_id: str | None
+    event_names: list[str]
+    origin: Literal["org_admin", "team_admin", "platform_admin"]
+    added_at: Timestamp
+
+
+class ListedBinding(Struct, kw_only=True, rename="camel"):
+    """A binding in full."""
+
+    id: BindingId
+    project_id: str | None
+    team_id: str | None
+    issuer: Issuer
+    sub_pattern: Sub
+    repository_id: str | None
+    event_names: list[str]
+    origin: Literal["org_admin", "team_admin", "platform_admin"]
+    added_by: PrincipalName
+    added_at: Timestamp
+    revoked_at: Timestamp | None
+    revoked_by: PrincipalName | None
+    revoked_reason: str | None
+    last_used_at: Timestamp | None
+    use_count: int
+
+
+class BindingList(Struct, kw_only=True):
+    """An organisation's bindings, newest first; `count` is how many are listed."""
+
+    org: str
+    count: int
+    bindings: list[ListedBinding]
+
+
+class Revoked(Struct, kw_only=True):
+    """The binding that was revoked."""
+
+    revoked: BindingId
+
+
+def created_form(binding: Binding) -> CreatedBinding:
+    """The fields a create answers with (SPEC: Resources, OIDC binding)."""
+    return CreatedBinding(
+        id=binding.id,
+        issuer=binding.issuer,
+        sub_pattern=binding.sub_pattern,
+        repository_id=binding.repository_id,
+        event_names=binding.event_names,
+        origin=Origin(binding.origin).value,
+        added_at=format_ms(binding.added_at),
+    )
+
+
+def listed_form(binding: Binding) -> ListedBinding:
+    """All fields of a binding, under the names of the wire."""
+    return ListedBinding(
+        id=binding.id,
+        project_id=binding.project_id,
+        team_id=binding.team_id,
+        issuer=binding.issuer,
+        sub_pattern=binding.sub_pattern,
+        repository_id=binding.repository_id,
+        event_names=binding.event_names,
+        origin=Origin(binding.origin).value,
+        added_by=binding.added_by,
+        added_at=format_ms(binding.added_at),
+        revoked_at=_optional_ms(binding.revoked_at),
+        revoked_by=binding.revoked_by,
+        revoked_reason=binding.revoked_reason,
+        last_used_at=_optional_ms(binding.last_used_at),
+        use_count=binding.use_count,
+    )
+
+
+def list_form(slug: str, bindings: Sequence[Binding]) -> BindingList:
+    """The answer to a list."""
+    return BindingList(
+        org=slug, count=len(bindings), bindings=[listed_form(binding) for binding in bindings]
+    )
+
+
+def _optional_ms(instant: datetime | None) -> str | None:
+    return None if instant is None else format_ms(instant)

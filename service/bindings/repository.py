@@ -1,0 +1,125 @@
+"""Bindings in the database: one query, one promise each. Nothing here commits."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import ColumnElement, and_, or_, select, true, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.bindings.rules import BindingSlot, Draft, Origin, Places, slot_key
+from service.store.tables import Binding, Project, Team
+
+
+class BindingState(StrEnum):
+    """A binding is active until it is revoked, and then for ever revoked."""
+
+    ACTIVE = "active"
+    REVOKED = "revoked"
+
+
+async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> Places:
+    """Which of `names` are projects and which are teams of the organisation."""
+    ids = [name for name in names if isinstance(name, str) and name.isascii()]
+    projects = select(Project.id).where(Project.tenant_id == tenant_id, Project.id.in_(ids))
+    teams = select(Team.id).where(Team.tenant_id == tenant_id, Team.id.in_(ids))
+    return Places(
+        projects=frozenset(await session.scalars(projects)),
+        teams=frozenset(await session.scalars(teams)),
+    )
+
+
+async def find_active(session: AsyncSession, slot: str) -> Binding | None:
+    """The active binding in `slot`, or None; `one_active_per_slot` holds that there is one."""
+    return await session.scalar(
+        select(Binding).where(Binding.slot == slot, Binding.revoked_at.is_(None))
+    )
+
+
+async def find_envelope(
+    session: AsyncSession, tenant_id: str, draft: Draft, slot_rule: BindingSlot
+) -> Binding | None:
+    """The organisation's own active binding that a team's `draft` must lie within, or None."""
+    org_level = Draft(
+        issuer=draft.issuer,
+        sub_pattern=draft.sub_pattern,
+        repository_id=draft.repository_id,
+        event_names=(),
+        origin=Origin.ORG_ADMIN,
+        project_id=None,
+        team_id=None,
+    )
+    binding = await find_active(session, slot_key(org_level, tenant_id, slot_rule))
+    if binding is None or binding.tenant_id != tenant_id or binding.origin != Origin.ORG_ADMIN:
+        return None
+    return binding
+
+
+async def find_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding | None:
+    """The organisation's active binding with this id, or None."""
+    return await session.scalar(
+        select(Binding).where(
+            Binding.id == binding_id,
+            Binding.tenant_id == tenant_id,
+            Binding.revoked_at.is_(None),
+        )
+    )
+
+
+async def mark_revoked(
+    session: AsyncSession, binding: Binding, by: str, reason: str | None, now: datetime
+) -> bool:
+    """Revoke `binding` unless somebody else just did; True if it was this call."""
+    revoked = await session.scalar(
+        update(Binding)
+        .where(Binding.id == binding.id, Binding.revoked_at.is_(None))
+        .values(revoked_at=now, revoked_by=by, revoked_reason=reason)
+        .returning(Binding.id)
+    )
+    return revoked is not None
+
+
+async def list_bindings(
+    session: AsyncSession,
+    tenant_id: str,
+    state: BindingState | None = None,
+    as_of: datetime | None = None,
+) -> Sequence[Binding]:
+    """The organisation's bindings, newest first, then by id.
+
+    With `as_of`, the ones that were in `state` at that instant (active, unless said otherwise).
+    """
+    return (
+        await session.scalars(
+            select(Binding)
+            .where(Binding.tenant_id == tenant_id, _in_state(state, as_of))
+            .order_by(Binding.added_at.desc(), Binding.id)
+        )
+    ).all()
+
+
+async def list_active_by_repository(session: AsyncSession, repository_id: str) -> Sequence[Binding]:
+    """Every active binding of the repository, in any organisation."""
+    return (
+        await session.scalars(
+            select(Binding)
+            .where(Binding.repository_id == repository_id, Binding.revoked_at.is_(None))
+            .order_by(Binding.added_at.desc(), Binding.id)
+        )
+    ).all()
+
+
+def _in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:
+    if as_of is None:
+        match state:
+            case BindingState.ACTIVE:
+                return Binding.revoked_at.is_(None)
+            case BindingState.REVOKED:
+                return Binding.revoked_at.is_not(None)
+            case _:
+                return true()
+    if state is BindingState.REVOKED:
+        return Binding.revoked_at <= as_of
+    return and_(
+        Binding.added_at <= as_of, or_(Binding.revoked_at.is_(None), Binding.revoked_at > as_of)
+    )

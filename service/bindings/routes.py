@@ -1,0 +1,126 @@
+"""The binding API."""
+
+from datetime import datetime
+
+from quart import Blueprint, request
+from quart.typing import ResponseReturnValue
+
+from analytics.filters import only
+from analytics.instants import parse_instant
+from service.access.capabilities import Capability
+from service.bindings.changes import add_binding, revoke_binding
+from service.bindings.forms import (
+    REQUEST_EXAMPLE,
+    BindingList,
+    BindingRequest,
+    CreatedBinding,
+    ListQuery,
+    Revoked,
+    RevokeQuery,
+    created_form,
+    list_form,
+)
+from service.bindings.repository import BindingState, list_bindings
+from service.bindings.rules import parse_reason
+from service.errors import (
+    CREATE_REFUSALS,
+    BindingExists,
+    BindingNotFound,
+    BodyTooLarge,
+    Forbidden,
+    Invalid,
+    NotJson,
+    OrgNotFound,
+    ReasonInvalid,
+    UnknownParameter,
+)
+from service.orgs.repository import get_org
+from service.services import services
+from service.web.answers import json_answer
+from service.web.inputs import json_object, query_parameters
+from service.web.openapi import documented
+
+blueprint = Blueprint("bindings", __name__, url_prefix="/api/v1/admin/orgs/<slug>")
+
+
+@blueprint.get("/oidc-bindings")
+@documented(
+    answers={200: BindingList},
+    querystring=ListQuery,
+    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound],
+)
+async def list_(slug: str) -> ResponseReturnValue:
+    """List every binding of the organisation, active and revoked, newest first."""
+    here = services()
+    caller = await here.authenticator.caller(request)
+    async with here.store.read() as session:
+        org = await get_org(session, slug)
+        caller.require(Capability.OIDC_READ, org)
+        parameters = query_parameters(request, ("state", "asOf"))
+        state = _state(only(parameters, "state"))
+        as_of = _as_of(only(parameters, "asOf"))
+        bindings = await list_bindings(session, org.id, state, as_of)
+    return json_answer(list_form(slug, bindings))
+
+
+@blueprint.post("/oidc-bindings")
+@documented(
+    answers={201: CreatedBinding},
+    request=BindingRequest,
+    request_example=REQUEST_EXAMPLE,
+    refusals=[
+        *CREATE_REFUSALS,
+        UnknownParameter,
+        Forbidden,
+        OrgNotFound,
+        BindingExists,
+        BodyTooLarge,
+        NotJson,
+    ],
+)
+async def create(slug: str) -> ResponseReturnValue:
+    """Declare one CI identity trusted; 201 means binding and audit row are durable."""
+    here = services()
+    caller = await here.authenticator.caller(request)
+    async with here.store.read() as session:
+        org = await get_org(session, slug)
+    caller.require(Capability.OIDC_WRITE, org)
+    query_parameters(request, ())
+    body = await json_object(request)
+    async with here.store.write() as work:
+        binding = await add_binding(
+            work, org, body, caller, here.issuers, here.settings.binding_slot
+        )
+    return json_answer(created_form(binding), 201)
+
+
+@blueprint.delete("/oidc-bindings/<binding_id>")
+@documented(
+    answers={200: Revoked},
+    querystring=RevokeQuery,
+    refusals=[ReasonInvalid, UnknownParameter, Forbidden, OrgNotFound, BindingNotFound],
+)
+async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
+    """Revoke a binding for good; its row stays, so that the history of trust can be replayed."""
+    here = services()
+    caller = await here.authenticator.caller(request)
+    async with here.store.read() as session:
+        org = await get_org(session, slug)
+    caller.require(Capability.OIDC_WRITE, org)
+    reason = parse_reason(only(query_parameters(request, ("reason",)), "reason"))
+    async with here.store.write() as work:
+        await revoke_binding(work, org, binding_id, reason, caller)
+    return json_answer(Revoked(revoked=binding_id))
+
+
+def _state(text: str | None) -> BindingState | None:
+    if text is not None and text not in set(BindingState):
+        raise Invalid(f"state must be one of {', '.join(BindingState)}")
+    return None if text is None else BindingState(text)
+
+
+def _as_of(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else parse_instant(text)
+    except ValueError as error:
+        raise Invalid("asOf must be an RFC 3339 instant (2026-01-31T08:00:00Z)") from error

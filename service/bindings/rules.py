@@ -1,0 +1,220 @@
+"""What makes a binding request valid, in the order in which faults are reported.
+
+The texts and their order are the error table of the specification. Pure: what exists in the
+organisation is an argument.
+"""
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+from service.bindings.issuers import Issuers
+from service.errors import (
+    EventNameInvalid,
+    EventNamesNotStrings,
+    IssuerMissing,
+    IssuerNotAllowed,
+    OriginMissing,
+    OriginNotAllowed,
+    ProjectIdNotString,
+    ProjectNotFound,
+    ReasonInvalid,
+    RepositoryIdMissing,
+    RepositoryIdNotDigits,
+    RepositoryIdNotInteger,
+    SubPatternInvalid,
+    SubPatternMissing,
+    TeamIdMissing,
+    TeamIdNotString,
+    TeamNotFound,
+    TooManyEventNames,
+    UnknownField,
+)
+
+SUB_PATTERN_MAX: Final = 1024
+REPOSITORY_ID_DIGITS_MAX: Final = 32
+EVENT_NAME_MAX: Final = 64
+EVENT_NAMES_MAX: Final = 64
+REASON_MAX: Final = 1024
+
+_FIELDS: Final = frozenset(
+    {"issuer", "sub_pattern", "repository_id", "event_names", "origin", "project_id", "team_id"}
+)
+_REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
+
+BindingSlot = Literal["global", "tenant"]
+
+
+class Origin(StrEnum):
+    """Who vouches for a binding."""
+
+    ORG_ADMIN = "org_admin"
+    TEAM_ADMIN = "team_admin"
+    PLATFORM_ADMIN = "platform_admin"
+
+
+HTTP_ORIGINS: Final = frozenset({Origin.ORG_ADMIN, Origin.TEAM_ADMIN})
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A valid request for a binding. `team_id` is None for organisation-level bindings."""
+
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: tuple[str, ...]
+    origin: Origin
+    project_id: str | None
+    team_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The projects and teams of the organisation, as far as a request could mean them."""
+
+    projects: Container[str]
+    teams: Container[str]
+
+
+def parse_binding(
+    body: Mapping[str, Any],
+    issuers: Issuers,
+    places: Places,
+    origins: Container[str] = HTTP_ORIGINS,
+) -> Draft:
+    """The binding `body` asks for. Raises Invalid for the first fault in the table's order."""
+    issuer = _issuer(body.get("issuer"), issuers)
+    sub_pattern = _sub_pattern(body.get("sub_pattern"))
+    repository_id = _repository_id(
+        body.get("repository_id"), issuer, is_required=issuers[issuer].requires_repository_id
+    )
+    event_names = _event_names(body.get("event_names"))
+    origin = _origin(body.get("origin"), origins)
+    project_id = _project_id(body.get("project_id"), places.projects)
+    team_id = _team_id(body.get("team_id"), places.teams, origin)
+    unknown = [name for name in body if name not in _FIELDS]
+    if unknown:
+        raise UnknownField(value=", ".join(unknown))
+    return Draft(
+        issuer=issuer,
+        sub_pattern=sub_pattern,
+        repository_id=repository_id,
+        event_names=event_names,
+        origin=origin,
+        project_id=project_id,
+        team_id=team_id,
+    )
+
+
+def parse_reason(text: str | None) -> str | None:
+    """Why a binding is revoked; empty is the same as none. Raises Invalid."""
+    if text is None or text == "":
+        return None
+    if len(text) > REASON_MAX or any(unicodedata.category(c) in {"Cc", "Cs"} for c in text):
+        raise ReasonInvalid
+    return text
+
+
+def slot_key(draft: Draft, tenant_id: str, slot_rule: BindingSlot) -> str:
+    """The key of which at most one binding may be active.
+
+    Organisation-level bindings share one slot for each (issuer, sub, repository id), across the
+    service or (`slot_rule`) within the tenant; each team has a slot of its own below it. A digest,
+    because a sub may be longer than some databases can index.
+    """
+    scope = tenant_id if slot_rule == "tenant" else None
+    parts = [draft.issuer, draft.sub_pattern, draft.repository_id, draft.team_id, scope]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def is_plain(text: str) -> bool:
+    """True if `text` has no whitespace, control, format or separator characters.
+
+    What a person cannot see must not be part of what they trust.
+    """
+    return not any(c.isspace() or unicodedata.category(c) in _REFUSED_CATEGORIES for c in text)
+
+
+def _issuer(value: object, issuers: Issuers) -> str:
+    if not isinstance(value, str):
+        raise IssuerMissing
+    if value not in issuers:
+        raise IssuerNotAllowed(value=value)
+    return value
+
+
+def _sub_pattern(value: object) -> str:
+    if not isinstance(value, str):
+        raise SubPatternMissing
+    if not 1 <= len(value) <= SUB_PATTERN_MAX or not is_plain(value):
+        raise SubPatternInvalid
+    return value
+
+
+def _repository_id(value: object, issuer: str, *, is_required: bool) -> str | None:
+    """The id in one spelling: ASCII digits, no leading zeros."""
+    if value is None:
+        if is_required:
+            raise RepositoryIdMissing(value=issuer)
+        return None
+    if isinstance(value, str):
+        digits = value.lstrip("0")
+        if (
+            not (value.isascii() and value.isdecimal())
+            or len(value) > REPOSITORY_ID_DIGITS_MAX
+            or not digits
+        ):
+            raise RepositoryIdNotDigits
+        return digits
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or not 0 < value < 10**REPOSITORY_ID_DIGITS_MAX
+    ):
+        raise RepositoryIdNotInteger
+    return str(value)
+
+
+def _event_names(value: object) -> tuple[str, ...]:
+    """The names in the order given, each once."""
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise EventNamesNotStrings
+    if len(value) > EVENT_NAMES_MAX:
+        raise TooManyEventNames
+    if not all(1 <= len(name) <= EVENT_NAME_MAX and is_plain(name) for name in value):
+        raise EventNameInvalid
+    return tuple(dict.fromkeys(value))
+
+
+def _origin(value: object, origins: Container[str]) -> Origin:
+    if not isinstance(value, str):
+        raise OriginMissing
+    if value not in origins:
+        raise OriginNotAllowed
+    return Origin(value)
+
+
+def _project_id(value: object, known: Container[str]) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ProjectIdNotString
+    if value is not None and value not in known:
+        raise ProjectNotFound
+    return value
+
+
+def _team_id(value: object, known: Container[str], origin: Origin) -> str | None:
+    """The team of a team's binding; for other origins it is checked and dropped."""
+    if value is not None and not isinstance(value, str):
+        raise TeamIdNotString
+    if value is not None and value not in known:
+        raise TeamNotFound
+    if value is None and origin is Origin.TEAM_ADMIN:
+        raise TeamIdMissing
+    return value if origin is Origin.TEAM_ADMIN else None

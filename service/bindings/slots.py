@@ -1,0 +1,52 @@
+"""Changing the slot rule of a database that has bindings already."""
+
+from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.bindings.rules import BindingSlot, Draft, Origin, slot_key
+from service.errors import Conflict
+from service.store.store import Store
+from service.store.tables import Binding, Fact
+
+_FACT = "binding_slot"
+
+
+async def keep_slot_rule(store: Store, slot_rule: BindingSlot) -> None:
+    """Make every stored slot follow `slot_rule`.
+
+    Raises Conflict, changing nothing, if two active bindings would then share a slot.
+    """
+    async with store.write() as work:
+        fact = await work.session.get(Fact, _FACT)
+        if fact is not None and fact.value == slot_rule:
+            return
+        if fact is None:
+            work.session.add(Fact(name=_FACT, value=slot_rule))
+        else:
+            fact.value = slot_rule
+        try:
+            await _rekey(work.session, slot_rule)
+        except IntegrityError as error:
+            raise Conflict(
+                f"COUNTERSIGN_BINDING_SLOT={slot_rule}: two active bindings would share a slot;"
+                " revoke one of them first"
+            ) from error
+
+
+async def _rekey(session: AsyncSession, slot_rule: BindingSlot) -> None:
+    for binding in await session.scalars(select(Binding)):
+        draft = Draft(
+            issuer=binding.issuer,
+            sub_pattern=binding.sub_pattern,
+            repository_id=binding.repository_id,
+            event_names=(),
+            origin=Origin(binding.origin),
+            project_id=None,
+            team_id=binding.team_id,
+        )
+        await session.execute(
+            update(Binding)
+            .where(Binding.id == binding.id)
+            .values(slot=slot_key(draft, binding.tenant_id, slot_rule))
+        )

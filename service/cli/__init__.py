@@ -1,0 +1,1 @@
+"""The command line: what an operator does to the platform."""

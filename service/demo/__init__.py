@@ -1,0 +1,1 @@
+"""A made-up organisation with a believable history."""

@@ -1,0 +1,304 @@
+"""What a caller can be refused for: every status, and every exact text.
+
+The app's one error handler turns a `Refusal` into `{"error": text}`. What the caller sees is
+constant or names their own input; what went wrong inside is for the log.
+"""
+
+from typing import ClassVar
+
+
+class Refusal(Exception):
+    """A refusal the caller can act on."""
+
+    status: ClassVar[int]
+    text: str
+
+    def __init__(self, text: str | None = None, **values: str) -> None:
+        """`text` stands in for the class's own; `values` fill the places it leaves open."""
+        self.text = text if text is not None else type(self).text.format(**values)
+        super().__init__(self.text)
+
+
+class Invalid(Refusal):
+    """The request says something it may not; the text names the field."""
+
+    status = 400
+    text = "invalid request"
+
+
+class NotAnObject(Invalid):
+    """The body is not a JSON object."""
+
+    text = "request body must be a JSON object"
+
+
+class InvalidCursor(Invalid):
+    """A cursor that was not made for this query."""
+
+    text = "cursor is not valid for this query"
+
+
+class IssuerMissing(Invalid):
+    """`issuer` is missing or no string."""
+
+    text = "issuer is required (string)"
+
+
+class IssuerNotAllowed(Invalid):
+    """`issuer` is not accepted here; the text repeats it."""
+
+    text = "issuer is not on the allowlist: {value}"
+
+
+class SubPatternMissing(Invalid):
+    """`sub_pattern` is missing or no string."""
+
+    text = "sub_pattern is required (string)"
+
+
+class SubPatternInvalid(Invalid):
+    """`sub_pattern` is empty, too long, or has characters nobody can see."""
+
+    text = "sub_pattern must be 1..1024 chars with no whitespace / control characters"
+
+
+class RepositoryIdNotDigits(Invalid):
+    """`repository_id` is a string, but not of 1 to 32 digits, or zero."""
+
+    text = "repository_id must be a positive integer string"
+
+
+class RepositoryIdNotInteger(Invalid):
+    """`repository_id` is neither a string nor a positive integer."""
+
+    text = "repository_id must be a positive integer or its string form"
+
+
+class RepositoryIdMissing(Invalid):
+    """`repository_id` is missing where the issuer requires it; the text names the issuer."""
+
+    text = "repository_id is required for issuer {value}"
+
+
+class EventNamesNotStrings(Invalid):
+    """`event_names` is not an array of strings."""
+
+    text = "event_names must be an array of strings"
+
+
+class TooManyEventNames(Invalid):
+    """`event_names` is too long."""
+
+    text = "event_names must have at most 64 entries"
+
+
+class EventNameInvalid(Invalid):
+    """An event name is empty, too long, or has characters nobody can see."""
+
+    text = "every event_names entry must be a non-whitespace 1..64-char string"
+
+
+class OriginMissing(Invalid):
+    """`origin` is missing or no string."""
+
+    text = "origin is required (string)"
+
+
+class OriginNotAllowed(Invalid):
+    """`origin` is none of this surface's."""
+
+    text = "origin must be 'org_admin' or 'team_admin' on this surface"
+
+
+class ProjectIdNotString(Invalid):
+    """`project_id` is no string."""
+
+    text = "project_id must be a string"
+
+
+class ProjectNotFound(Invalid):
+    """`project_id` is no project of the organisation."""
+
+    text = "project_id not found for this org"
+
+
+class TeamIdNotString(Invalid):
+    """`team_id` is no string."""
+
+    text = "team_id must be a string"
+
+
+class TeamNotFound(Invalid):
+    """`team_id` is no team of the organisation."""
+
+    text = "team_id not found for this org"
+
+
+class TeamIdMissing(Invalid):
+    """A team's binding does not say which team."""
+
+    text = "team_id is required for origin=team_admin"
+
+
+class UnknownField(Invalid):
+    """The body has keys that mean nothing here; the text names them."""
+
+    text = "unknown field: {value}"
+
+
+class UnknownParameter(Invalid):
+    """The query string has parameters that mean nothing here; the text names them."""
+
+    text = "unknown query parameter: {value}"
+
+
+class ReasonInvalid(Invalid):
+    """A revocation's reason is too long or has control characters."""
+
+    text = "reason must be at most 1024 chars with no control characters"
+
+
+class OutsideEnvelope(Invalid):
+    """A team binding without the organisation's own binding above it."""
+
+    text = (
+        "team_admin binding falls outside any active org_admin envelope"
+        " — ask an org admin to expand the trust envelope first"
+    )
+
+
+class Unauthenticated(Refusal):
+    """No credentials, or wrong ones."""
+
+    status = 401
+    text = "missing or invalid credentials"
+
+
+class Forbidden(Refusal):
+    """The caller is known and may not do this."""
+
+    status = 403
+    text = "forbidden"
+
+
+class LacksCapability(Forbidden):
+    """The caller's role does not grant what the endpoint needs."""
+
+    def __init__(self, capability: str) -> None:
+        super().__init__(f"missing capability: {capability}")
+
+
+class CrossSite(Forbidden):
+    """A browser sent this on behalf of another site."""
+
+    text = "cross-site request refused"
+
+
+class NotTeamAdmin(Forbidden):
+    """The caller does not administer the team the binding belongs to."""
+
+    text = "caller is not an admin of this team"
+
+
+class NotOrgAdmin(Forbidden):
+    """Organisation-level bindings are for owners and admins."""
+
+    text = "organisation-level bindings are changed by owners and admins only"
+
+
+class NotFound(Refusal):
+    """Nothing is there."""
+
+    status = 404
+    text = "not found"
+
+
+class OrgNotFound(NotFound):
+    """No organisation has this slug."""
+
+    text = "Org not found"
+
+
+class BindingNotFound(NotFound):
+    """The id is unknown, another organisation's, or revoked already."""
+
+    text = "Binding not found for this org (or already revoked)"
+
+
+class AuditRowNotFound(NotFound):
+    """The id is unknown, another organisation's, or past retention."""
+
+    text = "Audit row not found for this org"
+
+
+class MethodNotAllowed(Refusal):
+    """The path is there, for other methods."""
+
+    status = 405
+    text = "method not allowed"
+
+
+class Conflict(Refusal):
+    """Something of this name is there already."""
+
+    status = 409
+    text = "conflict"
+
+
+class BindingExists(Conflict):
+    """The slot is taken."""
+
+    text = "An active binding already exists for this (issuer, sub, repository_id)"
+
+
+class BodyTooLarge(Refusal):
+    """More bytes than a body may have."""
+
+    status = 413
+    text = "request body is too large"
+
+
+class NotJson(Refusal):
+    """A body of another type than JSON."""
+
+    status = 415
+    text = "content-type must be application/json"
+
+
+class Internal(Refusal):
+    """A fault of ours. The log, under the request id, says which."""
+
+    status = 500
+    text = "internal error"
+
+
+class StoreUnavailable(Refusal):
+    """The database or the audit folder did not answer. Nothing was changed; try again."""
+
+    status = 503
+    text = "storage is unavailable"
+
+
+CREATE_REFUSALS: tuple[type[Invalid], ...] = (
+    NotAnObject,
+    IssuerMissing,
+    IssuerNotAllowed,
+    SubPatternMissing,
+    SubPatternInvalid,
+    RepositoryIdNotDigits,
+    RepositoryIdNotInteger,
+    RepositoryIdMissing,
+    EventNamesNotStrings,
+    TooManyEventNames,
+    EventNameInvalid,
+    OriginMissing,
+    OriginNotAllowed,
+    ProjectIdNotString,
+    ProjectNotFound,
+    TeamIdNotString,
+    TeamNotFound,
+    TeamIdMissing,
+    UnknownField,
+    OutsideEnvelope,
+)
+"""Every 400 a create can answer with, in the order in which faults are reported."""

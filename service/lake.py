@@ -1,0 +1,113 @@
+"""The way from the event loop to the audit lake: the only module that sends work to threads."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from analytics.batches import JournalBatch, decode_batches
+from analytics.cursors import Position
+from analytics.engine import Engine, EngineLimits
+from analytics.filters import Query
+from analytics.formats import ExportFormat, export_chunks
+from analytics.orphans import remove_orphans, segment_files
+from analytics.queries import Reader, Snapshot
+from analytics.segments import Segment, write_segment
+from service.settings import Settings
+
+_Result = TypeVar("_Result")
+
+
+class Lake:
+    """The audit lake of one data dir. Every method may raise `analytics.engine.StoreFault`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._root = settings.audit_dir
+        self._data_dir = settings.data_dir
+        self._engine = Engine(
+            settings.audit_dir,
+            settings.temp_dir,
+            EngineLimits(
+                memory_mb=settings.engine_memory_mb,
+                temp_mb=settings.engine_temp_mb,
+                threads=settings.engine_threads,
+            ),
+        )
+        self._reader = Reader(self._engine, settings.audit_dir)
+
+    async def page(
+        self, snapshot: Snapshot, query: Query, limit: int, after: Position | None
+    ) -> pa.Table:
+        """See `Reader.page`."""
+        return await _in_thread(self._reader.page, snapshot, query, limit, after)
+
+    async def count(self, snapshot: Snapshot, query: Query) -> int:
+        """See `Reader.count`."""
+        return await _in_thread(self._reader.count, snapshot, query)
+
+    async def row(self, snapshot: Snapshot, seq: int, query: Query) -> pa.Table:
+        """See `Reader.row`."""
+        return await _in_thread(self._reader.row, snapshot, seq, query)
+
+    async def export(
+        self, snapshot: Snapshot, query: Query, export_format: ExportFormat, *, is_raw: bool
+    ) -> AsyncIterator[tuple[bytes, int]]:
+        """The file of all rows of `query`: pieces, each with the number of rows it holds.
+
+        A piece is made when it is asked for, so a slow reader slows the making.
+        """
+        counted = _RowCount(self._reader.stream(snapshot, query))
+        chunks = export_chunks(counted, snapshot.tenant_id, export_format, is_raw=is_raw)
+        done = 0
+        while (chunk := await _in_thread(next, chunks, None)) is not None:
+            yield chunk, counted.rows - done
+            done = counted.rows
+
+    async def seal(
+        self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
+    ) -> Segment:
+        """The rows of `batches` as one durable segment that no catalog names yet."""
+        write = partial(write_segment, self._root, tenant_id, day, segment_id)
+        return await _in_thread(lambda: write(decode_batches(batches)))
+
+    async def segment_files(self) -> list[Path]:
+        """Every file in the audit folder."""
+        return await _in_thread(segment_files, self._root)
+
+    async def remove_orphans(self, files: list[Path], known: set[str], before_s: float) -> int:
+        """See `analytics.orphans.remove_orphans`."""
+        return await _in_thread(remove_orphans, files, known, before_s)
+
+    async def ping(self) -> None:
+        """Raise OSError unless the data dir takes a file."""
+        await _in_thread(_probe, self._data_dir / f".probe-{id(self):x}")
+
+    def close(self) -> None:
+        """Release what the engine holds."""
+        self._engine.close()
+
+
+class _RowCount:
+    """Counts the rows of the tables that pass through it."""
+
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
+        self._tables = tables
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for table in self._tables:
+            self.rows += table.num_rows
+            yield table
+
+
+async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _Result:
+    return await asyncio.to_thread(function, *arguments)
+
+
+def _probe(path: Path) -> None:
+    path.write_bytes(b"")
+    path.unlink()

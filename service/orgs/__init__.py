@@ -1,0 +1,1 @@
+"""Organisations and what belongs to them: projects, teams, members, API keys."""

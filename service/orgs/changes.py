@@ -1,0 +1,261 @@
+"""Changing organisations and what belongs to them; every change records itself."""
+
+import re
+from collections.abc import Sequence
+from typing import Final, get_args
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.events import (
+    ApiKeyCreated,
+    ApiKeyRevoked,
+    IdentityProviderName,
+    MemberAdded,
+    MemberRemoved,
+    MemberRoleChanged,
+    OrgCreated,
+    OrgTierChanged,
+    ProjectCreated,
+    RoleOverrideChanged,
+    SessionIssued,
+    TeamAdminChanged,
+    TeamCreated,
+)
+from analytics.retention import Tier
+from analytics.rows import Stamp
+from service.access.capabilities import Capability, Role
+from service.access.sessions import issue_link, issue_session, revoke_sessions
+from service.errors import Conflict, Invalid
+from service.ids import new_id
+from service.orgs.repository import find_member, find_org, find_project, find_team
+from service.secrets import new_token, token_hash
+from service.store.store import Work
+from service.store.tables import ApiKey, Member, Organisation, Project, Team, TeamAdmin
+
+API_KEY_PREFIX: Final = "cs_"
+NAME_MAX: Final = 100
+_SLUG: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?", re.ASCII)
+_PROVIDERS: Final[dict[str, IdentityProviderName]] = {
+    name: name for name in get_args(IdentityProviderName)
+}
+_EMAIL: Final = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
+
+
+async def create_org(work: Work, slug: str, tier: str, by: Stamp) -> Organisation:
+    """A new organisation. Raises Invalid, Conflict."""
+    if not _SLUG.fullmatch(slug):
+        raise Invalid("slug must be 1 to 64 letters, digits and inner hyphens")
+    if await find_org(work.session, slug) is not None:
+        raise Conflict(f"organisation {slug} already exists")
+    org = Organisation(
+        id=new_id("org"),
+        slug=slug,
+        tier=_choice("tier", tier, Tier),
+        role_overrides={},
+        created_at=work.now,
+    )
+    await _insert(work.session, org)
+    work.record(org.id, OrgCreated(slug=slug, tier=tier), by)
+    return org
+
+
+async def set_tier(work: Work, org: Organisation, tier: str, by: Stamp) -> None:
+    """Move the organisation to another tier. Raises Invalid."""
+    before = org.tier
+    org.tier = _choice("tier", tier, Tier)
+    if before != org.tier:
+        work.record(org.id, OrgTierChanged(tier_before=before, tier_after=org.tier), by)
+
+
+async def set_role_override(
+    work: Work, org: Organisation, role: str, capabilities: Sequence[str], by: Stamp
+) -> None:
+    """Grant `role` exactly these capabilities beyond its defaults. Raises Invalid."""
+    role = _choice("role", role, Role)
+    granted = sorted({_choice("capability", name, Capability) for name in capabilities})
+    before = org.role_overrides.get(role, [])
+    if before == granted:
+        return
+    others = {name: kept for name, kept in org.role_overrides.items() if name != role}
+    org.role_overrides = {**others, role: granted} if granted else others
+    work.record(
+        org.id,
+        RoleOverrideChanged(role=role, capabilities_before=before, capabilities_after=granted),
+        by,
+    )
+
+
+async def create_project(work: Work, org: Organisation, name: str, by: Stamp) -> Project:
+    """A new project. Raises Invalid, Conflict."""
+    _check_name(name)
+    if await find_project(work.session, org, name) is not None:
+        raise Conflict(f"project {name} already exists in {org.slug}")
+    project = Project(id=new_id("proj"), tenant_id=org.id, name=name, created_at=work.now)
+    await _insert(work.session, project)
+    work.record(org.id, ProjectCreated(project_id=project.id, name=name), by, subject=project.id)
+    return project
+
+
+async def create_team(work: Work, org: Organisation, name: str, by: Stamp) -> Team:
+    """A new team. Raises Invalid, Conflict."""
+    _check_name(name)
+    if await find_team(work.session, org, name) is not None:
+        raise Conflict(f"team {name} already exists in {org.slug}")
+    team = Team(id=new_id("team"), tenant_id=org.id, name=name, created_at=work.now)
+    await _insert(work.session, team)
+    work.record(org.id, TeamCreated(team_id=team.id, name=name), by, subject=team.id)
+    return team
+
+
+async def set_team_admin(
+    work: Work, team: Team, member: Member, by: Stamp, *, is_admin: bool
+) -> None:
+    """Make `member` an admin of `team`, or end it; no change leaves no row."""
+    entry = await work.session.get(TeamAdmin, (team.id, member.id))
+    if (entry is not None) == is_admin:
+        return
+    if entry is None:
+        await _insert(work.session, TeamAdmin(team_id=team.id, member_id=member.id))
+    else:
+        await work.session.delete(entry)
+    work.record(
+        team.tenant_id,
+        TeamAdminChanged(team_id=team.id, member_id=member.id, is_admin=is_admin),
+        by,
+        subject=member.id,
+    )
+
+
+async def add_member(
+    work: Work, org: Organisation, email: str, role: str, identity_provider: str, by: Stamp
+) -> Member:
+    """A new member. Raises Invalid, Conflict."""
+    if not _EMAIL.fullmatch(email):
+        raise Invalid("email must be an address such as ada@example.com")
+    provider = _PROVIDERS.get(identity_provider)
+    if provider is None:
+        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}")
+    if await find_member(work.session, org, email) is not None:
+        raise Conflict(f"{email} is already a member of {org.slug}")
+    member = Member(
+        id=new_id("mem"),
+        tenant_id=org.id,
+        email=email,
+        role=_choice("role", role, Role),
+        identity_provider=identity_provider,
+        created_at=work.now,
+    )
+    await _insert(work.session, member)
+    work.record(
+        org.id,
+        MemberAdded(member_id=member.id, email=email, role=role, identity_provider=provider),
+        by,
+        subject=member.id,
+    )
+    return member
+
+
+async def set_role(work: Work, org: Organisation, member: Member, role: str, by: Stamp) -> None:
+    """Give `member` another role. Raises Invalid, also for the last owner's."""
+    before = member.role
+    after = _choice("role", role, Role)
+    if before == after:
+        return
+    await _keep_an_owner(work.session, member)
+    member.role = after
+    work.record(
+        org.id,
+        MemberRoleChanged(member_id=member.id, role_before=before, role_after=after),
+        by,
+        subject=member.id,
+    )
+
+
+async def remove_member(work: Work, org: Organisation, member: Member, by: Stamp) -> None:
+    """End a membership, its sessions and its team offices. Raises Invalid for the last owner."""
+    await _keep_an_owner(work.session, member)
+    member.removed_at = work.now
+    await revoke_sessions(work.session, member.id, work.now)
+    await work.session.execute(delete(TeamAdmin).where(TeamAdmin.member_id == member.id))
+    work.record(org.id, MemberRemoved(member_id=member.id, role=member.role), by, subject=member.id)
+
+
+async def issue_api_key(
+    work: Work, org: Organisation, name: str, project: Project | None, by: Stamp
+) -> tuple[ApiKey, str]:
+    """A new API key and its value, which is stored nowhere. Raises Invalid."""
+    _check_name(name)
+    secret = new_token(API_KEY_PREFIX)
+    key = ApiKey(
+        id=new_id("key"),
+        tenant_id=org.id,
+        project_id=project.id if project else None,
+        name=name,
+        secret_hash=token_hash(secret),
+        created_at=work.now,
+    )
+    await _insert(work.session, key)
+    work.record(
+        org.id,
+        ApiKeyCreated(key_id=key.id, name=name, project_id=key.project_id),
+        by,
+        subject=key.id,
+    )
+    return key, secret
+
+
+async def revoke_api_key(work: Work, org: Organisation, key: ApiKey, by: Stamp) -> None:
+    """End an API key."""
+    key.revoked_at = work.now
+    work.record(org.id, ApiKeyRevoked(key_id=key.id), by, subject=key.id)
+
+
+async def issue_sign_in(work: Work, org: Organisation, member: Member, by: Stamp) -> str:
+    """A one-time sign-in token for `member`."""
+    token = await issue_link(work.session, member, work.now)
+    work.record(org.id, SessionIssued(member_id=member.id, method="link"), by, subject=member.id)
+    return token
+
+
+async def issue_cookie(work: Work, org: Organisation, member: Member, by: Stamp) -> str:
+    """The cookie value of a new session of `member`."""
+    _, token = await issue_session(work.session, member, work.now)
+    work.record(org.id, SessionIssued(member_id=member.id, method="cookie"), by, subject=member.id)
+    return token
+
+
+async def _keep_an_owner(session: AsyncSession, member: Member) -> None:
+    """Raise Invalid if `member` is the only owner: an organisation must not lock itself out."""
+    if member.role != Role.OWNER:
+        return
+    others = await session.scalar(
+        select(func.count())
+        .select_from(Member)
+        .where(
+            Member.tenant_id == member.tenant_id,
+            Member.role == Role.OWNER,
+            Member.removed_at.is_(None),
+            Member.id != member.id,
+        )
+    )
+    if not others:
+        raise Invalid("the last owner stays: make somebody else an owner first")
+
+
+async def _insert(
+    session: AsyncSession, row: Organisation | Project | Team | TeamAdmin | Member | ApiKey
+) -> None:
+    session.add(row)
+    await session.flush()
+
+
+def _check_name(name: str) -> None:
+    if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
+        raise Invalid(f"name must be 1 to {NAME_MAX} printable characters")
+
+
+def _choice(field: str, value: str, choices: type[Tier] | type[Role] | type[Capability]) -> str:
+    if value not in set(choices):
+        raise Invalid(f"{field} must be one of {', '.join(choices)}")
+    return value

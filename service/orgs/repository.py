@@ -1,0 +1,146 @@
+"""Finding organisations and what belongs to them. `get_` raises, `find_` may return None."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.errors import NotFound, OrgNotFound
+from service.store.tables import ApiKey, Member, Organisation, Project, Team, TeamAdmin
+
+
+async def find_org(session: AsyncSession, slug: str) -> Organisation | None:
+    """The organisation with this slug (case-sensitive), or None."""
+    return await session.scalar(select(Organisation).where(Organisation.slug == slug))
+
+
+async def get_org(session: AsyncSession, slug: str) -> Organisation:
+    """The organisation with this slug. Raises OrgNotFound."""
+    org = await find_org(session, slug)
+    if org is None:
+        raise OrgNotFound
+    return org
+
+
+async def get_org_by_id(session: AsyncSession, tenant_id: str) -> Organisation:
+    """The organisation with this id. Raises OrgNotFound."""
+    org = await session.get(Organisation, tenant_id)
+    if org is None:
+        raise OrgNotFound
+    return org
+
+
+async def list_orgs(session: AsyncSession) -> Sequence[Organisation]:
+    """All organisations, by slug."""
+    return (await session.scalars(select(Organisation).order_by(Organisation.slug))).all()
+
+
+async def find_member(session: AsyncSession, org: Organisation, name: str) -> Member | None:
+    """The present member with this id or email address, or None."""
+    return await session.scalar(
+        select(Member).where(
+            Member.tenant_id == org.id,
+            or_(Member.id == name, Member.email == name),
+            Member.removed_at.is_(None),
+        )
+    )
+
+
+async def get_member(session: AsyncSession, org: Organisation, name: str) -> Member:
+    """The present member with this id or email address. Raises NotFound."""
+    member = await find_member(session, org, name)
+    if member is None:
+        raise NotFound(f"no member {name} in {org.slug}")
+    return member
+
+
+async def list_members(session: AsyncSession, org: Organisation) -> Sequence[Member]:
+    """The present members, by email address."""
+    return (
+        await session.scalars(
+            select(Member)
+            .where(Member.tenant_id == org.id, Member.removed_at.is_(None))
+            .order_by(Member.email)
+        )
+    ).all()
+
+
+async def find_project(session: AsyncSession, org: Organisation, name: str) -> Project | None:
+    """The project with this id or name, or None."""
+    return await session.scalar(
+        select(Project).where(
+            Project.tenant_id == org.id, or_(Project.id == name, Project.name == name)
+        )
+    )
+
+
+async def get_project(session: AsyncSession, org: Organisation, name: str) -> Project:
+    """The project with this id or name. Raises NotFound."""
+    project = await find_project(session, org, name)
+    if project is None:
+        raise NotFound(f"no project {name} in {org.slug}")
+    return project
+
+
+async def list_projects(session: AsyncSession, org: Organisation) -> Sequence[Project]:
+    """The organisation's projects, by name."""
+    return (
+        await session.scalars(
+            select(Project).where(Project.tenant_id == org.id).order_by(Project.name)
+        )
+    ).all()
+
+
+async def find_team(session: AsyncSession, org: Organisation, name: str) -> Team | None:
+    """The team with this id or name, or None."""
+    return await session.scalar(
+        select(Team).where(Team.tenant_id == org.id, or_(Team.id == name, Team.name == name))
+    )
+
+
+async def get_team(session: AsyncSession, org: Organisation, name: str) -> Team:
+    """The team with this id or name. Raises NotFound."""
+    team = await find_team(session, org, name)
+    if team is None:
+        raise NotFound(f"no team {name} in {org.slug}")
+    return team
+
+
+async def list_teams(session: AsyncSession, org: Organisation) -> Sequence[Team]:
+    """The organisation's teams, by name."""
+    return (
+        await session.scalars(select(Team).where(Team.tenant_id == org.id).order_by(Team.name))
+    ).all()
+
+
+async def list_team_admins(session: AsyncSession, team: Team) -> Sequence[Member]:
+    """The present members who administer the team, by email address."""
+    return (
+        await session.scalars(
+            select(Member)
+            .join(TeamAdmin, TeamAdmin.member_id == Member.id)
+            .where(TeamAdmin.team_id == team.id, Member.removed_at.is_(None))
+            .order_by(Member.email)
+        )
+    ).all()
+
+
+async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> ApiKey:
+    """The live API key with this id. Raises NotFound."""
+    key = await session.scalar(
+        select(ApiKey).where(
+            ApiKey.tenant_id == org.id, ApiKey.id == key_id, ApiKey.revoked_at.is_(None)
+        )
+    )
+    if key is None:
+        raise NotFound(f"no live API key {key_id} in {org.slug}")
+    return key
+
+
+async def list_api_keys(session: AsyncSession, org: Organisation) -> Sequence[ApiKey]:
+    """All API keys, revoked ones included, newest first."""
+    return (
+        await session.scalars(
+            select(ApiKey).where(ApiKey.tenant_id == org.id).order_by(ApiKey.created_at.desc())
+        )
+    ).all()

@@ -1,0 +1,29 @@
+"""Making a data dir ready to serve: folders, secrets, schema."""
+
+from analytics.durable import mkdir_synced
+from service.bindings.slots import keep_slot_rule
+from service.clock import utc_now
+from service.secrets import with_secrets
+from service.settings import Settings
+from service.store.engine import create_engines
+from service.store.migrate import migrate
+from service.store.store import Store
+
+
+async def prepare(settings: Settings) -> Settings:
+    """`settings` with their secrets, over a data dir and database that are up to date.
+
+    Safe to repeat and to run in several processes at once. Raises Conflict if the stored
+    bindings do not allow the slot rule of `settings`.
+    """
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in (settings.audit_dir, settings.temp_dir):
+        mkdir_synced(folder, within=settings.data_dir)
+    complete = with_secrets(settings)
+    engines = create_engines(settings.database, settings.database_wait_s)
+    try:
+        await migrate(engines)
+        await keep_slot_rule(Store(engines, utc_now), settings.binding_slot)
+    finally:
+        await engines.dispose()
+    return complete

@@ -1,0 +1,52 @@
+"""Secrets: the service's own, keys derived from them, and tokens that are stored only hashed."""
+
+import hashlib
+import secrets
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from analytics.durable import write_synced
+from service.settings import Settings
+
+_FILES: Final = {"admin_token": "admin_token", "secret_key": "secret_key"}
+_TOKEN_BYTES: Final = 32
+_KEY_BYTES: Final = 32
+
+
+def with_secrets(settings: Settings) -> Settings:
+    """`settings` with each missing secret read from the data dir, or made there (mode 0600)."""
+    found = {
+        name: getattr(settings, name) or _read_or_create(settings.data_dir / file)
+        for name, file in _FILES.items()
+    }
+    return msgspec.structs.replace(settings, **found)
+
+
+def _read_or_create(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        secret = secrets.token_urlsafe(_TOKEN_BYTES)
+        write_synced(path, f"{secret}\n".encode(), 0o600)
+        return secret
+
+
+def derive_key(secret_key: str, purpose: str) -> bytes:
+    """A 32-byte key for one purpose (HKDF, RFC 5869): keys of two purposes are unrelated."""
+    return HKDF(
+        algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=f"countersign {purpose}".encode()
+    ).derive(secret_key.encode())
+
+
+def new_token(prefix: str = "") -> str:
+    """A fresh bearer secret with 256 random bits."""
+    return prefix + secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def token_hash(token: str) -> str:
+    """How a bearer secret is stored and found again. Fast is enough: it has 256 random bits."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

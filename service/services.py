@@ -1,0 +1,66 @@
+"""What endpoints and commands work with, built once."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from quart import current_app
+
+from service.access.authenticate import Authenticator
+from service.audit.exports import Exporter
+from service.audit.pages import AuditLog
+from service.audit.sealer import Sealer
+from service.bindings.issuers import Issuers, load_issuers
+from service.clock import Clock
+from service.lake import Lake
+from service.metrics import Metrics
+from service.secrets import derive_key
+from service.settings import Settings
+from service.store.engine import create_engines
+from service.store.store import Store
+
+EXTENSION = "countersign"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything one process shares between its requests."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    lake: Lake
+    issuers: Issuers
+    authenticator: Authenticator
+    audit_log: AuditLog
+    exporter: Exporter
+    sealer: Sealer
+    metrics: Metrics
+
+    async def close(self) -> None:
+        """Finish what is under way, then release the database and the query engine."""
+        await self.exporter.drain()
+        await self.store.close()
+        self.lake.close()
+
+
+def build_services(settings: Settings, clock: Clock) -> Services:
+    """Services over the data dir and database of `settings`, which `init` has prepared."""
+    store = Store(create_engines(settings.database, settings.database_wait_s), clock)
+    lake = Lake(settings)
+    return Services(
+        settings=settings,
+        clock=clock,
+        store=store,
+        lake=lake,
+        issuers=load_issuers(settings.issuers_file),
+        authenticator=Authenticator(settings, store, clock),
+        audit_log=AuditLog(store, lake, derive_key(settings.secret_key, "audit cursor")),
+        exporter=Exporter(store, lake, settings.export_max_s),
+        sealer=Sealer(settings, store, lake, clock),
+        metrics=Metrics(),
+    )
+
+
+def services() -> Services:
+    """The services of the app that handles the current request."""
+    return cast("Services", current_app.extensions[EXTENSION])

@@ -1,0 +1,117 @@
+"""Every setting: its name, default and unit. The only module that reads the environment."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+REPOSITORY: Final = Path(__file__).resolve().parent.parent
+PREFIX: Final = "COUNTERSIGN_"
+
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+
+class InvalidSetting(Exception):
+    """A setting that cannot be used; the text names the variable."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator decided. The environment variable of `data_dir` is COUNTERSIGN_DATA_DIR.
+
+    `docs/settings.md` has a line for each, held by a test.
+    """
+
+    data_dir: Path = REPOSITORY / "data" / "local"
+    database_url: str = ""
+    host: str = "127.0.0.1"
+    port: Port = 8080
+    base_url: str = "http://127.0.0.1:8080"
+    admin_token: str = ""
+    secret_key: str = ""
+    audience: str = "countersign"
+    issuers_file: Path = REPOSITORY / "data" / "issuers.toml"
+    binding_slot: Literal["global", "tenant"] = "global"
+    platform_tenant_id: str = "org_platform"
+    trusted_proxies: tuple[str, ...] = ()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    body_bytes_max: PositiveInt = 64 * 1024
+    database_wait_s: Seconds = 10.0
+    session_idle_s: Seconds = 12 * 3600.0
+    session_absolute_s: Seconds = 7 * 24 * 3600.0
+    seal_rows: PositiveInt = 50_000
+    seal_age_s: Seconds = 15 * 60.0
+    seal_interval_s: Seconds = 5.0
+    lease_s: Seconds = 60.0
+    orphan_grace_s: Seconds = 3600.0
+    export_max_s: Seconds = 6 * 3600.0
+    engine_memory_mb: PositiveInt = 2048
+    engine_temp_mb: PositiveInt = 8192
+    engine_threads: PositiveInt = 2
+    shutdown_grace_s: Seconds = 20.0
+
+    @property
+    def audit_dir(self) -> Path:
+        """Where segments live; all the query engine may see."""
+        return self.data_dir / "audit"
+
+    @property
+    def temp_dir(self) -> Path:
+        """Where the query engine may spill."""
+        return self.data_dir / "tmp"
+
+    @property
+    def database(self) -> str:
+        """The SQLAlchemy URL of the transactional store."""
+        return self.database_url or f"sqlite+aiosqlite:///{self.data_dir / 'countersign.db'}"
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port under which browsers reach this service."""
+        parts = urlsplit(self.base_url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
+    def has_secure_cookies(self) -> bool:
+        """False only for plain http on this machine, where browsers would drop the cookie."""
+        parts = urlsplit(self.base_url)
+        return not (parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"})
+
+
+def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings `environment` gives, defaults for the rest. Raises InvalidSetting."""
+    given = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and value != ""
+    }
+    unknown = sorted(given.keys() - set(Settings.__struct_fields__))
+    if unknown:
+        names = ", ".join(PREFIX + name.upper() for name in unknown)
+        raise InvalidSetting(f"unknown setting: {names} (see docs/settings.md)")
+    values: dict[str, Any] = dict(given)
+    if "trusted_proxies" in given:
+        values["trusted_proxies"] = [part.strip() for part in given["trusted_proxies"].split(",")]
+    try:
+        settings = msgspec.convert(values, Settings, strict=False, dec_hook=_path)
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(_readable(error)) from error
+    if urlsplit(settings.base_url).scheme not in {"http", "https"}:
+        raise InvalidSetting(f"{PREFIX}BASE_URL must begin with http:// or https://")
+    return settings
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str):
+        return Path(value).expanduser().resolve()
+    raise NotImplementedError(kind)
+
+
+def _readable(error: msgspec.ValidationError) -> str:
+    """Msgspec's `… - at `$.port`` with the variable's name in front."""
+    reason, _, place = str(error).partition(" - at `$.")
+    return f"{PREFIX}{place.rstrip('`').upper()}: {reason}"

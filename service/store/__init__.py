@@ -1,0 +1,1 @@
+"""The transactional store: SQLAlchemy over SQLite today, PostgreSQL by changing a URL."""

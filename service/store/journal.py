@@ -1,0 +1,170 @@
+"""The journal and the segment catalog: where rows are between their commit and their answer."""
+
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.batches import JournalBatch, encode_batch, split_by_day
+from analytics.queries import Snapshot
+from analytics.rows import AuditRow
+from analytics.segments import Segment
+from service.store.tables import Counter, JournalEntry, SegmentEntry
+
+_SEQ = "audit_seq"
+
+
+async def take_seq(session: AsyncSession, count: int) -> int:
+    """The first of `count` fresh seq numbers.
+
+    Invariant: the counter's row stays locked until the commit, so that commit order is seq order
+    and a reader who has seen seq n will never see a smaller one appear.
+    """
+    last: int | None = await session.scalar(
+        update(Counter)
+        .where(Counter.name == _SEQ)
+        .values(value=Counter.value + count)
+        .returning(Counter.value)
+    )
+    if last is None:
+        raise LookupError("the seq counter is missing: run `countersign init`")
+    return last - count + 1
+
+
+async def append(
+    session: AsyncSession, tenant_id: str, rows: Sequence[AuditRow], *, received_at: datetime
+) -> None:
+    """Add `rows` to the journal, one batch for each UTC day they fall on."""
+    for day, day_rows in split_by_day(rows).items():
+        data = encode_batch(day_rows)
+        session.add(
+            JournalEntry(
+                first_seq=await take_seq(session, len(day_rows)),
+                tenant_id=tenant_id,
+                day=day,
+                rows=len(day_rows),
+                received_at=received_at,
+                data=data,
+            )
+        )
+    await session.flush()
+
+
+async def snapshot(session: AsyncSession, tenant_id: str) -> Snapshot:
+    """All audit rows of the tenant as of this read transaction.
+
+    The one place where reading is limited to a tenant: whatever is queried, summed or exported
+    starts from here. All three reads must share one transaction, or a seal that commits between
+    them would show its rows twice or not at all.
+    """
+    segments = await session.scalars(
+        select(SegmentEntry).where(
+            SegmentEntry.tenant_id == tenant_id, SegmentEntry.retired_at.is_(None)
+        )
+    )
+    batches = await list_batches(session, tenant_id)
+    watermark = await session.scalar(select(Counter.value).where(Counter.name == _SEQ))
+    return Snapshot(
+        tenant_id=tenant_id,
+        watermark=watermark or 0,
+        segments=tuple(_segment(entry) for entry in segments),
+        batches=tuple(batches),
+    )
+
+
+async def list_batches(
+    session: AsyncSession, tenant_id: str, day: date | None = None
+) -> list[JournalBatch]:
+    """The tenant's journal batches (of one day, if given) in the order they were accepted."""
+    query = select(JournalEntry).where(JournalEntry.tenant_id == tenant_id)
+    if day is not None:
+        query = query.where(JournalEntry.day == day)
+    return [
+        JournalBatch(entry.day, entry.first_seq, entry.rows, entry.data)
+        for entry in await session.scalars(query.order_by(JournalEntry.first_seq))
+    ]
+
+
+async def list_pending_days(session: AsyncSession) -> list[tuple[str, date, int, datetime]]:
+    """Each tenant-day with journal rows: how many, and when the oldest was received."""
+    pending = await session.execute(
+        select(
+            JournalEntry.tenant_id,
+            JournalEntry.day,
+            func.sum(JournalEntry.rows),
+            func.min(JournalEntry.received_at),
+        ).group_by(JournalEntry.tenant_id, JournalEntry.day)
+    )
+    return [(tenant_id, day, rows, since) for tenant_id, day, rows, since in pending]
+
+
+async def add_segment(session: AsyncSession, segment: Segment, sealed_at: datetime) -> None:
+    """Name `segment` in the catalog: from the commit on, readers see it."""
+    session.add(
+        SegmentEntry(
+            id=segment.segment_id,
+            tenant_id=segment.tenant_id,
+            day=segment.day,
+            rows=segment.rows,
+            size=segment.size,
+            min_created_at=segment.min_created_at,
+            max_created_at=segment.max_created_at,
+            min_seq=segment.min_seq,
+            max_seq=segment.max_seq,
+            event_counts=segment.event_counts,
+            decision_counts=segment.decision_counts,
+            sealed_at=sealed_at,
+        )
+    )
+    await session.flush()
+
+
+async def remove_batches(session: AsyncSession, batches: Iterable[JournalBatch]) -> int:
+    """Delete `batches` from the journal; how many of them were still there."""
+    removed = 0
+    for batch in batches:
+        gone = await session.execute(
+            delete(JournalEntry)
+            .where(JournalEntry.first_seq == batch.first_seq)
+            .returning(JournalEntry.first_seq)
+        )
+        removed += len(gone.all())
+    return removed
+
+
+async def list_segment_ids(session: AsyncSession) -> set[str]:
+    """The ids of every segment the catalog names, retired ones included."""
+    return set(await session.scalars(select(SegmentEntry.id)))
+
+
+def _segment(entry: SegmentEntry) -> Segment:
+    return Segment(
+        segment_id=entry.id,
+        tenant_id=entry.tenant_id,
+        day=entry.day,
+        rows=entry.rows,
+        size=entry.size,
+        min_created_at=entry.min_created_at,
+        max_created_at=entry.max_created_at,
+        min_seq=entry.min_seq,
+        max_seq=entry.max_seq,
+        event_counts=entry.event_counts,
+        decision_counts=entry.decision_counts,
+    )
+
+
+async def stored_totals(session: AsyncSession) -> tuple[int, int, int, int]:
+    """Journal rows, and segments with their rows and bytes, over all tenants."""
+    journal = await session.scalar(select(func.coalesce(func.sum(JournalEntry.rows), 0)))
+    segments = (
+        await session.execute(
+            select(
+                func.count(),
+                func.coalesce(func.sum(SegmentEntry.rows), 0),
+                func.coalesce(func.sum(SegmentEntry.size), 0),
+            ).where(SegmentEntry.retired_at.is_(None))
+        )
+    ).one()
+    count, rows, size = (int(total) for total in segments)
+    return int(journal or 0), count, rows, size

@@ -1,0 +1,79 @@
+"""Units of work: a change and the audit rows that record it commit together or not at all."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy import exc, text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+
+from analytics.events import Envelope
+from analytics.rows import AuditRow, Stamp, audit_row
+from service.clock import Clock
+from service.errors import StoreUnavailable
+from service.store.engine import Engines
+from service.store.journal import append
+
+
+@dataclass(slots=True)
+class Work:
+    """One open write transaction: its session, its instant, and the rows it will record."""
+
+    session: AsyncSession
+    now: datetime
+    _rows: dict[str, list[AuditRow]] = field(default_factory=dict)
+
+    def record(
+        self, tenant_id: str, envelope: Envelope, stamp: Stamp, *, subject: str | None = None
+    ) -> None:
+        """Add an audit row to what this transaction commits."""
+        row = audit_row(envelope, stamp, self.now, subject=subject)
+        self._rows.setdefault(tenant_id, []).append(row)
+
+    async def journal_rows(self) -> None:
+        """Give the recorded rows their seq and store them; the last step before the commit."""
+        for tenant_id, rows in self._rows.items():
+            await append(self.session, tenant_id, rows, received_at=self.now)
+        self._rows.clear()
+
+
+class Store:
+    """The database, as transactions. A database that does not answer is StoreUnavailable."""
+
+    def __init__(self, engines: Engines, clock: Clock) -> None:
+        self._engines = engines
+        self._clock = clock
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
+        """One read transaction: every query in it sees the same instant of the database."""
+        async with _session(self._engines.reader) as session, session.begin():
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[Work]:
+        """One write transaction; leaving the block commits it, durably, or rolls it back."""
+        async with _session(self._engines.writer) as session, session.begin():
+            await session.connection()  # waits for the write lock, so that now follows commit order
+            work = Work(session, self._clock())
+            yield work
+            await work.journal_rows()
+
+    async def ping(self) -> None:
+        """Raise StoreUnavailable unless the database answers."""
+        async with self.read() as session:
+            await session.execute(text("SELECT 1"))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engines.dispose()
+
+
+@asynccontextmanager
+async def _session(engine: AsyncEngine) -> AsyncIterator[AsyncSession]:
+    try:
+        async with AsyncSession(engine, expire_on_commit=False) as session:
+            yield session
+    except (exc.OperationalError, exc.TimeoutError, exc.InterfaceError) as error:
+        raise StoreUnavailable from error

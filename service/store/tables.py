@@ -1,0 +1,265 @@
+"""Every table, with the invariants the database itself holds."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, ClassVar, Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Date,
+    Dialect,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware UTC instant as microseconds since 1970: exact, sortable, the same everywhere."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """Microseconds since 1970."""
+        return None if value is None else (value - _EPOCH) // timedelta(microseconds=1)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        """The instant again."""
+        return None if value is None else _EPOCH + timedelta(microseconds=value)
+
+
+class Base(DeclarativeBase):
+    """The tables' common ground: constraint names that migrations can rely on."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        datetime: Instant,
+        date: Date,
+        int: BigInteger,
+        bytes: LargeBinary,
+        list[str]: JSON,
+        dict[str, int]: JSON,
+        dict[str, list[str]]: JSON,
+    }
+
+
+class Organisation(Base):
+    """A tenant. `role_overrides` maps a role to the capabilities granted beyond its defaults."""
+
+    __tablename__ = "organisations"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    slug: Mapped[str] = mapped_column(unique=True)
+    tier: Mapped[str]
+    role_overrides: Mapped[dict[str, list[str]]]
+    created_at: Mapped[datetime]
+
+
+class Project(Base):
+    """A part of an organisation that bindings and API keys may be limited to."""
+
+    __tablename__ = "projects"
+    __table_args__ = (UniqueConstraint("tenant_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    name: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class Member(Base):
+    """A person in an organisation. Removed members keep their row: audit rows name them."""
+
+    __tablename__ = "members"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    email: Mapped[str]
+    role: Mapped[str]
+    identity_provider: Mapped[str]
+    created_at: Mapped[datetime]
+    removed_at: Mapped[datetime | None]
+
+
+Index(
+    "one_member_per_email",
+    Member.tenant_id,
+    Member.email,
+    unique=True,
+    sqlite_where=Member.removed_at.is_(None),
+    postgresql_where=Member.removed_at.is_(None),
+)
+
+
+class Team(Base):
+    """A group of members that may hold bindings of its own."""
+
+    __tablename__ = "teams"
+    __table_args__ = (UniqueConstraint("tenant_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    name: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class TeamAdmin(Base):
+    """A member who administers a team."""
+
+    __tablename__ = "team_admins"
+
+    team_id: Mapped[str] = mapped_column(ForeignKey("teams.id"), primary_key=True)
+    member_id: Mapped[str] = mapped_column(ForeignKey("members.id"), primary_key=True)
+
+
+class Session(Base):
+    """A signed-in browser. The cookie's token is stored only as its hash."""
+
+    __tablename__ = "sessions"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    member_id: Mapped[str] = mapped_column(ForeignKey("members.id"), index=True)
+    token_hash: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime]
+    last_seen_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+
+class SignInLink(Base):
+    """A link that signs a member in once."""
+
+    __tablename__ = "sign_in_links"
+
+    token_hash: Mapped[str] = mapped_column(primary_key=True)
+    member_id: Mapped[str] = mapped_column(ForeignKey("members.id"))
+    expires_at: Mapped[datetime]
+    used_at: Mapped[datetime | None]
+
+
+class ApiKey(Base):
+    """A machine's credential, stored only as its hash."""
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    project_id: Mapped[str | None] = mapped_column(ForeignKey("projects.id"))
+    name: Mapped[str]
+    secret_hash: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+
+class Binding(Base):
+    """A trust binding. `slot` is the key of which at most one row is active."""
+
+    __tablename__ = "bindings"
+    __table_args__ = (
+        Index("bindings_newest_first", "tenant_id", "added_at", "id"),
+        Index("bindings_by_repository", "repository_id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    project_id: Mapped[str | None] = mapped_column(ForeignKey("projects.id"))
+    team_id: Mapped[str | None] = mapped_column(ForeignKey("teams.id"))
+    slot: Mapped[str]
+    issuer: Mapped[str]
+    sub_pattern: Mapped[str] = mapped_column(String(1024))
+    repository_id: Mapped[str | None] = mapped_column(String(32))
+    event_names: Mapped[list[str]]
+    origin: Mapped[str]
+    added_by: Mapped[str]
+    added_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+    revoked_by: Mapped[str | None]
+    revoked_reason: Mapped[str | None]
+    last_used_at: Mapped[datetime | None]
+    use_count: Mapped[int] = mapped_column(default=0)
+
+
+Index(
+    "one_active_per_slot",
+    Binding.slot,
+    unique=True,
+    sqlite_where=Binding.revoked_at.is_(None),
+    postgresql_where=Binding.revoked_at.is_(None),
+)
+
+
+class Counter(Base):
+    """A number that only grows, such as the last `seq` given out."""
+
+    __tablename__ = "counters"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[int]
+
+
+class Fact(Base):
+    """Something the stored rows depend on, such as the slot rule they were written under."""
+
+    __tablename__ = "facts"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+
+
+class JournalEntry(Base):
+    """A batch of audit rows of one tenant and day that is not yet in a segment."""
+
+    __tablename__ = "journal"
+    __table_args__ = (Index("journal_by_day", "tenant_id", "day"),)
+
+    first_seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    day: Mapped[date]
+    rows: Mapped[int]
+    received_at: Mapped[datetime]
+    data: Mapped[bytes]
+
+
+class SegmentEntry(Base):
+    """The catalog's line for one Parquet file. Retired files stay listed until unlinked."""
+
+    __tablename__ = "segments"
+    __table_args__ = (Index("segments_by_day", "tenant_id", "day"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    day: Mapped[date]
+    rows: Mapped[int]
+    size: Mapped[int]
+    min_created_at: Mapped[datetime]
+    max_created_at: Mapped[datetime]
+    min_seq: Mapped[int]
+    max_seq: Mapped[int]
+    event_counts: Mapped[dict[str, int]]
+    decision_counts: Mapped[dict[str, int]]
+    sealed_at: Mapped[datetime]
+    retired_at: Mapped[datetime | None]
+
+
+class Lease(Base):
+    """Who may change segments right now. A new holder always has a higher epoch."""
+
+    __tablename__ = "leases"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    holder: Mapped[str]
+    epoch: Mapped[int]
+    expires_at: Mapped[datetime]

@@ -1,0 +1,1 @@
+"""What every endpoint shares: reading requests, writing answers, telling them apart in logs."""

@@ -1,0 +1,39 @@
+"""What is known of a request before anything in it is believed."""
+
+from ipaddress import ip_address, ip_network
+from typing import cast
+
+from quart import Request, g
+
+
+def request_id() -> str:
+    """The server's own id of the current request; a client cannot choose it."""
+    return cast("str", g.request_id)
+
+
+def source_ip(request: Request, trusted_proxies: tuple[str, ...]) -> str | None:
+    """The address the request came from.
+
+    `X-Forwarded-For` counts only as far as trusted proxies wrote it: read from its right end,
+    the first address that is no trusted proxy is the client.
+    """
+    forwarded = request.headers.get("x-forwarded-for", "")
+    hops = [hop.strip() for hop in forwarded.split(",") if hop.strip()]
+    address = request.remote_addr
+    while address is not None and hops and _is_trusted(address, trusted_proxies):
+        address = hops.pop()
+    return address if _is_address(address) else None
+
+
+def _is_address(text: str | None) -> bool:
+    try:
+        ip_address(text or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _is_trusted(address: str, trusted_proxies: tuple[str, ...]) -> bool:
+    return _is_address(address) and any(
+        ip_address(address) in ip_network(network, strict=False) for network in trusted_proxies
+    )

@@ -1,0 +1,66 @@
+"""Reading what a client sent, strictly: what is not understood is refused, never guessed."""
+
+import json
+from collections.abc import Collection
+from typing import Any, Final, NoReturn, cast
+
+from quart import Request
+
+from service.errors import NotAnObject, NotJson, UnknownParameter
+
+_INTEGER_DIGITS_MAX: Final = 64
+
+
+class HugeInteger(float):
+    """A JSON integer too long to be worth converting. No field takes one."""
+
+
+async def json_object(request: Request) -> dict[str, Any]:
+    """The request's body, which must be one JSON object (RFC 8259, UTF-8).
+
+    Refused besides: members named twice (which of the two would be meant?), NaN and Infinity.
+    Raises NotJson, NotAnObject; BodyTooLarge comes from reading the body.
+    """
+    raw = cast("bytes", await request.get_data(as_text=False))
+    if raw and request.mimetype != "application/json":
+        raise NotJson
+    try:
+        value = json.loads(
+            raw.decode(),
+            object_pairs_hook=_members,
+            parse_int=_integer,
+            parse_constant=_refuse_constant,
+        )
+    except (ValueError, RecursionError) as error:
+        raise NotAnObject from error
+    if not isinstance(value, dict):
+        raise NotAnObject
+    return value
+
+
+def query_parameters(request: Request, allowed: Collection[str]) -> dict[str, list[str]]:
+    """The query string's parameters, name to values. Raises UnknownParameter."""
+    unknown = [name for name in request.args if name not in allowed]
+    if unknown:
+        raise UnknownParameter(value=", ".join(unknown))
+    return all_parameters(request)
+
+
+def all_parameters(request: Request) -> dict[str, list[str]]:
+    """The query string's parameters, name to values, for a reader who knows which there are."""
+    return {name: request.args.getlist(name) for name in request.args}
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a member is named twice")
+    return members
+
+
+def _integer(digits: str) -> int | HugeInteger:
+    return int(digits) if len(digits) <= _INTEGER_DIGITS_MAX else HugeInteger("inf")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,200 @@
+"""The OpenAPI document: what each endpoint says of itself, joined to what all have in common.
+
+quart-schema turns the endpoints' models into schemas; this module adds what it leaves out:
+refusals with their exact texts, other body types than JSON, and response headers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from quart import Quart
+from quart_schema import (
+    Info,
+    OpenAPIProvider,
+    QuartSchema,
+    document_querystring,
+    document_request,
+    document_response,
+)
+from werkzeug.routing.rules import Rule
+
+from service.access.authenticate import ADMIN_TOKEN_HEADER
+from service.access.sessions import SESSION_COOKIE
+from service.errors import Internal, Refusal, StoreUnavailable, Unauthenticated
+
+_ATTRIBUTE: Final = "_countersign_documentation"
+_EVERYWHERE: Final = (Internal, StoreUnavailable)
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+
+PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
+    "slug": {"description": "The organisation.", "example": "acme"},
+    "binding_id": {"description": "Prefix `obind_`.", "example": "obind_7f3k9m2p4q8r1s5t"},
+    "audit_id": {"description": "Prefix `aud_`.", "example": "aud_0000000000000000042"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Documentation:
+    """What an endpoint says of itself beyond its models."""
+
+    refusals: Sequence[type[Refusal]]
+    media: Sequence[str] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_public: bool = False
+    request_example: Mapping[str, Any] | None = None
+
+
+def documented(
+    *,
+    answers: Mapping[int, type[Struct]] | None = None,
+    media: Sequence[str] = (),
+    request: type[Struct] | None = None,
+    querystring: type[Struct] | None = None,
+    refusals: Sequence[type[Refusal]] = (),
+    headers: Mapping[str, str] | None = None,
+    is_public: bool = False,
+    request_example: Mapping[str, Any] | None = None,
+) -> Callable[[_Endpoint], _Endpoint]:
+    """Describe an endpoint for the OpenAPI document.
+
+    `answers` are JSON models by status; `media` the types of a 200 that is no such model;
+    `headers` what a 200 carries besides the request id; `is_public` means no credentials.
+    """
+
+    def decorate(endpoint: _Endpoint) -> _Endpoint:
+        for status, model in (answers or {}).items():
+            endpoint = document_response(model, status)(endpoint)
+        if request is not None:
+            endpoint = document_request(request)(endpoint)
+        if querystring is not None:
+            endpoint = document_querystring(querystring)(endpoint)
+        said = _Documentation(
+            refusals=(*refusals, *(() if is_public else (Unauthenticated,)), *_EVERYWHERE),
+            media=media,
+            headers=headers or {},
+            is_public=is_public,
+            request_example=request_example,
+        )
+        setattr(endpoint, _ATTRIBUTE, said)
+        return endpoint
+
+    return decorate
+
+
+class _Provider(OpenAPIProvider):
+    """quart-schema's document, completed."""
+
+    def generate_rules(self) -> Any:  # noqa: ANN401 - as declared by quart-schema
+        """Every documented endpoint, by path."""
+        rules = [
+            rule
+            for rule in super().generate_rules()
+            if hasattr(self._app.view_functions[rule.endpoint], _ATTRIBUTE)
+        ]
+        return sorted(rules, key=lambda rule: rule.rule)
+
+    def operation_id(self, method: str, path: str, func: Callable[..., Any]) -> str | None:
+        """Module and function: unique, and stable when paths move."""
+        return f"{func.__module__.split('.')[-2]}_{func.__name__.rstrip('_')}"
+
+    def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
+        """quart-schema's path object with refusals, headers and descriptions added."""
+        paths, components = super().build_paths(rule)
+        said: _Documentation = getattr(self._app.view_functions[rule.endpoint], _ATTRIBUTE)
+        for operations in paths.values():
+            for operation in operations.values():
+                _complete(operation, said)
+        return paths, components
+
+
+def _complete(operation: dict[str, Any], said: _Documentation) -> None:
+    """Add to a JSON operation object what `said` knows."""
+    for parameter in operation["parameters"]:
+        if parameter["in"] == "path":
+            parameter |= PATH_PARAMETERS[parameter["name"]]
+        elif parameter["schema"].get("type") == "array":
+            parameter |= {"style": "form", "explode": True}
+    responses = operation["responses"]
+    if said.media:
+        responses[200] = {
+            "description": "The whole answer.",
+            "content": {media: {"schema": {"type": "string"}} for media in said.media},
+        }
+    for status, texts in _by_status(said.refusals).items():
+        responses[status] = _refusal_response(status, texts)
+    for status, response in responses.items():
+        named = said.headers if status == 200 else {}
+        response["headers"] = {
+            name: {"description": meaning, "required": True, "schema": {"type": "string"}}
+            for name, meaning in {
+                "x-request-id": "The server's id of this request.",
+                **named,
+            }.items()
+        }
+    operation["responses"] = {str(status): responses[status] for status in sorted(responses)}
+    if "requestBody" in operation:
+        operation["requestBody"]["required"] = True
+        if said.request_example is not None:
+            body = operation["requestBody"]["content"]["application/json"]
+            body["example"] = said.request_example
+    if not said.is_public:
+        operation["security"] = [{"adminToken": []}, {"session": []}]
+
+
+def _by_status(refusals: Sequence[type[Refusal]]) -> dict[int, list[type[Refusal]]]:
+    found: dict[int, list[type[Refusal]]] = {}
+    for refusal in refusals:
+        found.setdefault(refusal.status, []).append(refusal)
+    return found
+
+
+def _refusal_response(status: int, refusals: Sequence[type[Refusal]]) -> dict[str, Any]:
+    return {
+        "description": " ".join((refusal.__doc__ or "").split("\n")[0] for refusal in refusals),
+        "content": {
+            "application/json": {
+                "schema": {"$ref": "#/components/schemas/Error"},
+                "examples": {
+                    refusal.__name__: {"value": {"error": refusal.text}} for refusal in refusals
+                },
+            }
+        },
+    }
+
+
+def add_openapi(app: Quart, version: str) -> QuartSchema:
+    """Serve the document at /openapi.json; the page that shows it is the app's own."""
+    return QuartSchema(
+        app,
+        info=Info(
+            title="Countersign",
+            version=version,
+            description="Trust bindings for CI jobs, and the audit log of what they did.",
+        ),
+        openapi_path=None,
+        swagger_ui_path=None,
+        redoc_ui_path=None,
+        scalar_ui_path=None,
+        conversion_preference="msgspec",
+        security_schemes={
+            "adminToken": {"type": "apiKey", "in_": "header", "name": ADMIN_TOKEN_HEADER},
+            "session": {"type": "apiKey", "in_": "cookie", "name": SESSION_COOKIE},
+        },
+        openapi_provider_class=_Provider,
+    )
+
+
+def openapi_document(app: Quart) -> dict[str, Any]:
+    """The whole document, as JSON values."""
+    provider: OpenAPIProvider = app.extensions["QUART_SCHEMA"].openapi_provider
+    document = provider.schema()
+    document["components"]["schemas"]["Error"] = {
+        "type": "object",
+        "description": "What went wrong, in words.",
+        "properties": {"error": {"type": "string"}},
+        "required": ["error"],
+        "additionalProperties": False,
+    }
+    return document

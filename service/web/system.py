@@ -1,0 +1,61 @@
+"""Endpoints about the service itself: is it there, is it well, what does it offer."""
+
+from msgspec import Struct
+from quart import Blueprint, Response, current_app, render_template
+from quart.typing import ResponseReturnValue
+
+from service.errors import StoreUnavailable
+from service.services import services
+from service.store.journal import stored_totals
+from service.web.answers import json_answer
+from service.web.openapi import documented, openapi_document
+
+blueprint = Blueprint("system", __name__)
+
+
+class Health(Struct):
+    """The service's own word on how it is."""
+
+    status: str
+
+
+@blueprint.get("/healthz")
+@documented(answers={200: Health}, is_public=True)
+async def healthz() -> ResponseReturnValue:
+    """Say whether the process answers at all."""
+    return json_answer(Health(status="ok"))
+
+
+@blueprint.get("/readyz")
+@documented(answers={200: Health}, is_public=True)
+async def readyz() -> ResponseReturnValue:
+    """Say whether requests can be served: the database and the data dir answer."""
+    here = services()
+    await here.store.ping()
+    try:
+        await here.lake.ping()
+    except OSError as error:
+        raise StoreUnavailable("the data dir takes no files") from error
+    return json_answer(Health(status="ready"))
+
+
+@blueprint.get("/metrics")
+@documented(media=["text/plain"], is_public=True)
+async def metrics() -> ResponseReturnValue:
+    """Counters and gauges in Prometheus' text format."""
+    here = services()
+    async with here.store.read() as session:
+        here.metrics.stored(*await stored_totals(session))
+    return Response(here.metrics.exposition(), content_type="text/plain; version=0.0.4")
+
+
+@blueprint.get("/openapi.json")
+async def openapi() -> ResponseReturnValue:
+    """Every endpoint, parameter, body, answer and error of this API."""
+    return json_answer(openapi_document(current_app))
+
+
+@blueprint.get("/docs")
+async def docs() -> ResponseReturnValue:
+    """Show the API to a person."""
+    return await render_template("docs.html", document=openapi_document(current_app))

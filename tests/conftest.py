@@ -1,0 +1,166 @@
+"""What tests share: a real service over a data dir of its own, with a clock they can set."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quart import Quart
+from quart.typing import TestClientProtocol
+
+from service.access.callers import cli_caller
+from service.app import create_app
+from service.orgs.changes import (
+    add_member,
+    create_org,
+    create_project,
+    create_team,
+    issue_cookie,
+    set_role_override,
+    set_team_admin,
+)
+from service.prepare import prepare
+from service.services import EXTENSION, Services
+from service.settings import Settings
+from service.store.tables import Member, Organisation, Project, Team
+
+ADMIN_TOKEN = "test-admin-token"
+ISSUER = "https://token.actions.githubusercontent.com"
+START = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
+BY_OPERATOR = cli_caller("org_platform").stamp
+
+
+@dataclass
+class SettableClock:
+    """A clock that stands still until it is told to move."""
+
+    now: datetime = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, **by: float) -> None:
+        """Move on by a timedelta's keyword arguments."""
+        self.now += timedelta(**by)
+
+
+@dataclass
+class World:
+    """One running service and the people in it. Names of members are their role or office."""
+
+    app: Quart
+    client: TestClientProtocol
+    services: Services
+    clock: SettableClock
+    acme: Organisation
+    other: Organisation
+    project: Project
+    team: Team
+    members: dict[str, Member] = field(default_factory=dict)
+    cookies: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def admin(self) -> dict[str, str]:
+        """The admin token's header."""
+        return {"x-service-admin-token": ADMIN_TOKEN}
+
+    def session(self, name: str) -> dict[str, str]:
+        """The session cookie of the member called `name`."""
+        return {"cookie": f"admin_session={self.cookies[name]}"}
+
+    async def bindings(self, **query: str) -> list[dict[str, Any]]:
+        """Acme's bindings as the API lists them."""
+        response = await self.client.get(
+            bindings_path(), headers=self.admin, query_string=query or None
+        )
+        assert response.status_code == 200, await response.get_data(as_text=True)
+        return (await response.get_json())["bindings"]
+
+    async def audit(self, slug: str = "acme", **query: Any) -> list[dict[str, Any]]:
+        """An organisation's audit rows, newest first: one page of up to 1,000."""
+        response = await self.client.get(
+            f"/api/v1/admin/orgs/{slug}/audit",
+            headers=self.admin,
+            query_string={"limit": 1000, **query},
+        )
+        assert response.status_code == 200, await response.get_data(as_text=True)
+        return (await response.get_json())["entries"]
+
+    async def create(self, headers: dict[str, str] | None = None, **changes: Any) -> Any:
+        """POST a valid binding with `changes` (... removes a key); the response."""
+        return await self.client.post(
+            bindings_path(), headers=headers or self.admin, json=binding_body(**changes)
+        )
+
+
+def bindings_path(slug: str = "acme", binding_id: str | None = None) -> str:
+    """The binding endpoint, or one binding's."""
+    path = f"/api/v1/admin/orgs/{slug}/oidc-bindings"
+    return path if binding_id is None else f"{path}/{binding_id}"
+
+
+def binding_body(**changes: Any) -> dict[str, Any]:
+    """A valid create body with `changes`; the value `...` takes a key out."""
+    body = {
+        "issuer": ISSUER,
+        "sub_pattern": "repo:acme/payments:ref:refs/heads/main",
+        "repository_id": "123456789",
+        "event_names": ["push"],
+        "origin": "org_admin",
+    } | changes
+    return {key: value for key, value in body.items() if value is not ...}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings over an empty data dir."""
+    return Settings(
+        data_dir=tmp_path / "data",
+        admin_token=ADMIN_TOKEN,
+        secret_key="test-secret-key-of-at-least-32-characters",
+        base_url="http://localhost:8080",
+    )
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    return SettableClock()
+
+
+@pytest.fixture
+async def world(settings: Settings, clock: SettableClock) -> AsyncIterator[World]:
+    """Acme (tier org) with a member of every role and a team, and another organisation."""
+    ready = await prepare(settings)
+    app = create_app(ready, clock)
+    services: Services = app.extensions[EXTENSION]
+    async with services.store.write() as work:
+        acme = await create_org(work, "acme", "org", BY_OPERATOR)
+        other = await create_org(work, "other", "org", BY_OPERATOR)
+        project = await create_project(work, acme, "payments", BY_OPERATOR)
+        team = await create_team(work, acme, "platform", BY_OPERATOR)
+        people = World(app, app.test_client(), services, clock, acme, other, project, team)
+        for name, org, role in [
+            ("owner", acme, "owner"),
+            ("admin", acme, "admin"),
+            ("auditor", acme, "auditor"),
+            ("member", acme, "member"),
+            ("team_admin", acme, "member"),
+            ("stranger", other, "owner"),
+        ]:
+            member = await add_member(
+                work, org, f"{name}@{org.slug}.example", role, "github", BY_OPERATOR
+            )
+            people.members[name] = member
+            people.cookies[name] = await issue_cookie(work, org, member, BY_OPERATOR)
+        await set_team_admin(work, team, people.members["team_admin"], BY_OPERATOR, is_admin=True)
+    async with app.test_app():
+        yield people
+
+
+async def grant(world: World, role: str, *capabilities: str) -> None:
+    """Override: give `role` in acme these capabilities beyond its defaults."""
+    async with world.services.store.write() as work:
+        acme = await work.session.merge(world.acme)
+        await set_role_override(work, acme, role, capabilities, BY_OPERATOR)
