@@ -34,7 +34,8 @@ format: $(VENV)/.installed-dev ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.installed-dev ## run every benchmark and print its figures
-	@for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	@for script in $(notdir $(basename $(wildcard benchmarks/bench_*.py))); do \
+		$(BIN)/python -m benchmarks.$$script || exit 1; done
 
 clean: ## remove the virtual environment and what tools leave behind; data stays
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -53,9 +53,12 @@ def decode_batch(batch: JournalBatch) -> pa.Table:
     try:
         with pa.ipc.open_stream(batch.data) as reader:
             rows = reader.read_all()
-    except pa.ArrowException as error:
+        is_as_stored = rows.num_rows == batch.rows and rows.schema.equals(JOURNAL_SCHEMA)
+        if is_as_stored:
+            rows.validate(full=True)  # who follows an offset that points outside would crash
+    except (pa.ArrowException, OSError) as error:
         raise CorruptBatch(f"journal batch from seq {batch.first_seq} does not decode") from error
-    if rows.num_rows != batch.rows or not rows.schema.equals(JOURNAL_SCHEMA):
+    if not is_as_stored:
         raise CorruptBatch(f"journal batch from seq {batch.first_seq} is not what was stored")
     seq = pa.array(range(batch.first_seq, batch.first_seq + batch.rows), pa.int64())
     return rows.add_column(0, AUDIT_SCHEMA.field("seq"), seq)

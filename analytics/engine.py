@@ -1,6 +1,8 @@
 """DuckDB, locked down: it reads the audit folder and Arrow tables it is handed, nothing else."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +12,9 @@ import pyarrow as pa
 
 STREAM_BATCH_ROWS: Final = 16_384
 """Rows a stream holds at a time; with the widest rows some 50 MB."""
+
+# A damaged file can hold column names that are no text: the binding then fails to decode them.
+_FAULTS: Final = (duckdb.Error, pa.ArrowException, UnicodeDecodeError)
 
 
 class StoreFault(Exception):
@@ -31,6 +36,7 @@ class Engine:
     def __init__(self, root: Path, temp: Path, limits: EngineLimits) -> None:
         """Open an engine that may read below `root` and spill below `temp`, and nowhere else."""
         self._connection = duckdb.connect(":memory:")
+        self._cursors: set[duckdb.DuckDBPyConnection] = set()
         for statement in _lockdown(root, temp, limits):
             self._connection.execute(statement)
 
@@ -41,7 +47,7 @@ class Engine:
         with self._cursor(tables) as cursor:
             try:
                 return cursor.sql(sql, params=dict(bound)).to_arrow_table()
-            except duckdb.Error as error:
+            except _FAULTS as error:
                 raise StoreFault(str(error)) from error
 
     def stream(
@@ -53,23 +59,35 @@ class Engine:
                 reader = cursor.sql(sql, params=dict(bound)).to_arrow_reader(STREAM_BATCH_ROWS)
                 for batch in reader:
                     yield pa.Table.from_batches([batch])
-            except (duckdb.Error, pa.ArrowException) as error:
+            except _FAULTS as error:
                 raise StoreFault(str(error)) from error
 
     def close(self) -> None:
-        """Release files and memory; running queries fail."""
-        self._connection.close()
+        """Release files and memory; running queries fail, and soon."""
+        for cursor in tuple(self._cursors):
+            with contextlib.suppress(duckdb.Error):
+                cursor.interrupt()
+        # DuckDB refuses while a query has not yet noticed; it releases its own when it does.
+        with contextlib.suppress(duckdb.ResourceInUseException):
+            self._connection.close()
 
-    def _cursor(self, tables: Mapping[str, pa.Table]) -> duckdb.DuckDBPyConnection:
+    @contextmanager
+    def _cursor(self, tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection of its own, so that two queries never see each other's tables."""
-        cursor = self._connection.cursor()
-        for name, table in tables.items():
-            cursor.register(name, table)
-        return cursor
+        with self._connection.cursor() as cursor:
+            self._cursors.add(cursor)
+            try:
+                for name, table in tables.items():
+                    cursor.register(name, table)
+                yield cursor
+            finally:
+                self._cursors.discard(cursor)
 
 
 def _lockdown(root: Path, temp: Path, limits: EngineLimits) -> Iterator[str]:
-    yield "SET TimeZone = 'UTC'"
+    # What is a session's own setting needs GLOBAL: cursors are sessions and would not inherit it.
+    yield "SET GLOBAL TimeZone = 'UTC'"
+    yield "SET GLOBAL python_enable_replacements = false"
     yield f"SET threads = {limits.threads:d}"
     yield f"SET memory_limit = '{limits.memory_mb:d}MB'"
     yield f"SET temp_directory = {_literal(temp)}"
@@ -77,7 +95,6 @@ def _lockdown(root: Path, temp: Path, limits: EngineLimits) -> Iterator[str]:
     yield "SET autoinstall_known_extensions = false"
     yield "SET autoload_known_extensions = false"
     yield "SET allow_community_extensions = false"
-    yield "SET python_enable_replacements = false"
     yield f"SET allowed_directories = [{_literal(root)}, {_literal(temp)}]"
     yield "SET enable_external_access = false"
     yield "SET lock_configuration = true"

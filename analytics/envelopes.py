@@ -1,13 +1,16 @@
 """How an envelope fits the `decision_reason` column: at most 256 code points of valid JSON."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 DECISION_REASON_MAX: Final = 256
 _ELLIPSIS: Final = "…"
-_COMFORTABLE: Final = 24  # below this, lists shrink before strings are cut further
+_COMFORTABLE: Final = (
+    24  # below this, lists and inner objects shrink before strings are cut further
+)
 
 
 def compact(value: object) -> str:
@@ -19,7 +22,7 @@ def decision_reason(keys: dict[str, Any]) -> str:
     """`keys` as compact JSON of at most 256 code points (SPEC: Limits, decision_reason).
 
     What does not fit loses text, never structure: the longest strings are shortened to a common
-    length (ending in an ellipsis), long lists lose entries from their end, and
+    length (ending in an ellipsis), long lists and inner objects lose entries from their end, and
     `"truncated":true` is added. Raises ValueError for an envelope whose bare keys do not fit.
     """
     whole = compact(keys)
@@ -34,23 +37,28 @@ def decision_reason(keys: dict[str, Any]) -> str:
 
 def _shortened(keys: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Ever shorter forms of `keys`, the ones that lose least first."""
-    longest_list = _longest_list(keys)
+    most_entries = max(map(_most_entries, keys.values()), default=0)
     for length in range(DECISION_REASON_MAX, _COMFORTABLE, -1):
-        yield _cut(keys, length, longest_list)
-    for entries in range(longest_list, -1, -1):
-        yield _cut(keys, _COMFORTABLE, entries)
+        yield _cut_values(keys, length, most_entries)
+    for entries in range(most_entries, -1, -1):
+        yield _cut_values(keys, _COMFORTABLE, entries)
     for length in range(_COMFORTABLE - 1, 0, -1):
-        yield _cut(keys, length, 0)
+        yield _cut_values(keys, length, 0)
 
 
-def _longest_list(value: object) -> int:
+def _most_entries(value: object) -> int:
     match value:
         case dict():
-            return max((_longest_list(inner) for inner in value.values()), default=0)
+            return max([len(value), *map(_most_entries, value.values())])
         case list():
-            return max([len(value), *(_longest_list(inner) for inner in value)])
+            return max([len(value), *map(_most_entries, value)])
         case _:
             return 0
+
+
+def _cut_values(keys: dict[str, Any], length: int, entries: int) -> dict[str, Any]:
+    """`keys`, all of them, with shorter values."""
+    return {key: _cut(value, length, entries) for key, value in keys.items()}
 
 
 def _cut(value: Any, length: int, entries: int) -> Any:  # noqa: ANN401 - JSON has no one type
@@ -58,7 +66,7 @@ def _cut(value: Any, length: int, entries: int) -> Any:  # noqa: ANN401 - JSON h
         case str() if len(value) > length:
             return value[: length - 1] + _ELLIPSIS
         case dict():
-            return {key: _cut(inner, length, entries) for key, inner in value.items()}
+            return _cut_values(dict(islice(value.items(), entries)), length, entries)
         case list():
             return [_cut(inner, length, entries) for inner in value[:entries]]
         case _:

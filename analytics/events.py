@@ -56,7 +56,7 @@ class Event(StrEnum):
 
 
 IdentityProviderName = Literal["github", "google", "microsoft"]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

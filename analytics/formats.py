@@ -36,8 +36,8 @@ def json_objects(rows: pa.Table, tenant_id: str) -> list[str]:
     return objects.to_series().to_list()
 
 
-def csv_lines(rows: pa.Table, tenant_id: str, *, has_header: bool, is_raw: bool) -> bytes:
-    """`rows` as CSV (RFC 4180, UTF-8, LF).
+def csv_lines(rows: pa.Table, tenant_id: str, *, is_raw: bool) -> bytes:
+    """`rows` as CSV without a header (RFC 4180, UTF-8, LF).
 
     Unless `is_raw`, a value a spreadsheet could take for a formula gets a `'` before it, as does
     one that begins with `'`, so that taking the first one away restores every value.
@@ -50,7 +50,7 @@ def csv_lines(rows: pa.Table, tenant_id: str, *, has_header: bool, is_raw: bool)
             .otherwise(pl.col(pl.String))
             .name.keep()
         )
-    return frame.write_csv(include_header=has_header, quote_style="necessary").encode()
+    return frame.write_csv(include_header=False, quote_style="necessary").encode()
 
 
 def export_chunks(
@@ -60,7 +60,7 @@ def export_chunks(
     if export_format is ExportFormat.CSV:
         yield (",".join(WIRE_COLUMNS) + "\n").encode()
         for rows in tables:
-            yield csv_lines(rows, tenant_id, has_header=False, is_raw=is_raw)
+            yield csv_lines(rows, tenant_id, is_raw=is_raw)
         return
     opening = "[\n"
     for rows in tables:

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 _INSTANT = re.compile(
     r"(?P<date>\d{4}-\d{2}-\d{2})[Tt ]"
     r"(?P<time>\d{2}:\d{2}:\d{2})(?P<fraction>\.\d{1,6})?"
-    r"(?P<zone>[Zz]|[+\- ]\d{2}:\d{2})?",
+    r"(?P<zone>[Zz]|[+\- ]\d{2}:[0-5]\d)?",
     re.ASCII,
 )
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -59,9 +59,14 @@ def utc_day(instant: datetime) -> date:
 
 def format_ms(instant: datetime) -> str:
     """RFC 3339 with milliseconds and `Z`: how the binding API prints time."""
-    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{instant.microsecond // 1000:03d}Z"
+    return _zulu(instant, "milliseconds")
 
 
 def format_us(instant: datetime) -> str:
     """RFC 3339 with microseconds and `Z`: exact, so that audit order can be read off."""
-    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+    return _zulu(instant, "microseconds")
+
+
+def _zulu(instant: datetime, timespec: str) -> str:
+    # Not strftime: its %Y does not pad a year before 1000.
+    return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"

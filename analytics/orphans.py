@@ -1,5 +1,6 @@
 """Files the catalog does not name: what a crash between writing and committing leaves behind."""
 
+import contextlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -18,8 +19,10 @@ def remove_orphans(files: Iterable[Path], known: Collection[str], before_s: floa
     """
     removed = 0
     for path in files:
-        if path.stem in known or path.stat().st_mtime >= before_s:
+        if path.stem in known:
             continue
-        path.unlink()
-        removed += 1
+        with contextlib.suppress(FileNotFoundError):  # renamed or removed since it was listed
+            if path.stat().st_mtime < before_s:
+                path.unlink()
+                removed += 1
     return removed

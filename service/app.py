@@ -5,7 +5,8 @@ import time
 from importlib.metadata import version
 
 import structlog
-from quart import Quart, Response, g, request
+from quart import Quart, Request, Response, g, request
+from werkzeug.datastructures import ImmutableDict
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 
@@ -43,24 +44,35 @@ _HEADERS = {
         "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self';"
         " base-uri 'none'; frame-ancestors 'none'"
     ),
-    "referrer-policy": "no-referrer",
+    # Never a path or a query, which can hold a sign-in token; but not `no-referrer`, under which
+    # browsers send `Origin: null` with our own forms.
+    "referrer-policy": "strict-origin",
     "x-content-type-options": "nosniff",
 }
 
 
+class _App(Quart):
+    """Quart with the defaults this service needs before the first route is added."""
+
+    default_config = ImmutableDict(
+        {
+            **Quart.default_config,
+            "PROPAGATE_EXCEPTIONS": False,
+            "PROVIDE_AUTOMATIC_OPTIONS": False,
+        }
+    )
+
+
 def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
     """The app over a data dir that `service.prepare.prepare` has made ready."""
-    app = Quart(
+    app = _App(
         "service",
         template_folder=str(_TEMPLATES),
         static_folder=str(_TEMPLATES / "static"),
         static_url_path="/static",
     )
-    app.config.update(
-        MAX_CONTENT_LENGTH=settings.body_bytes_max,
-        PROVIDE_AUTOMATIC_OPTIONS=False,
-        PROPAGATE_EXCEPTIONS=False,
-    )
+    app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
+    app.config["MAX_CONTENT_LENGTH"] = settings.body_bytes_max
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
     app.extensions[EXTENSION] = build_services(settings, clock)
     add_openapi(app, version("countersign"))
@@ -77,6 +89,8 @@ def _answer_errors(app: Quart) -> None:
 
     @app.errorhandler(Refusal)
     async def refused(refusal: Refusal) -> Response:
+        if isinstance(refusal, StoreUnavailable):
+            _log.error("store_unavailable", reason=refusal.reason)
         return error_answer(refusal.text, refusal.status)
 
     @app.errorhandler(InvalidQuery)
@@ -113,6 +127,8 @@ def _frame_requests(app: Quart) -> None:
         g.began_at = time.monotonic()
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=g.request_id)
+        if request.scope["path"].startswith("//"):
+            raise NotFound  # routing would serve it as if one slash had been sent
 
     @app.after_request
     async def end(response: Response) -> Response:
@@ -121,6 +137,8 @@ def _frame_requests(app: Quart) -> None:
         response.headers["x-request-id"] = g.request_id
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
+        if _has_unread_body(request):
+            response.headers["connection"] = "close"
         here.metrics.answered(request.method, route, response.status_code, seconds)
         # The path without its query: a query can carry a sign-in token.
         _log.info(
@@ -131,6 +149,16 @@ def _frame_requests(app: Quart) -> None:
             ms=round(seconds * 1000, 2),
         )
         return response
+
+
+def _has_unread_body(request: Request) -> bool:
+    """True when the answer overtakes the body: the server will then close the connection.
+
+    A client must be told (RFC 9112, 9.6), or it sends its next request into a closed one.
+    """
+    headers = request.headers
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    return request.http_version == "1.1" and has_body and not request.body._complete.is_set()
 
 
 def _run_sealer(app: Quart) -> None:

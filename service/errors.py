@@ -278,6 +278,11 @@ class StoreUnavailable(Refusal):
     status = 503
     text = "storage is unavailable"
 
+    @property
+    def reason(self) -> str:
+        """What the database or the file system said: for logs and the operator, no bound values."""
+        return str(getattr(self.__cause__, "orig", self.__cause__))
+
 
 CREATE_REFUSALS: tuple[type[Invalid], ...] = (
     NotAnObject,

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,8 +70,18 @@ class Lake:
         self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
     ) -> Segment:
         """The rows of `batches` as one durable segment that no catalog names yet."""
-        write = partial(write_segment, self._root, tenant_id, day, segment_id)
-        return await _in_thread(lambda: write(decode_batches(batches)))
+        rows = await _in_thread(decode_batches, batches)
+        return await self.store_rows(tenant_id, day, segment_id, rows)
+
+    async def store_rows(
+        self, tenant_id: str, day: date, segment_id: str, rows: pa.Table
+    ) -> Segment:
+        """See `write_segment`."""
+        return await _in_thread(write_segment, self._root, tenant_id, day, segment_id, rows)
+
+    async def aside(self, work: Callable[[], _Result]) -> _Result:
+        """What `work`, a long computation on rows, comes to; the event loop goes on meanwhile."""
+        return await _in_thread(work)
 
     async def segment_files(self) -> list[Path]:
         """Every file in the audit folder."""

@@ -34,3 +34,5 @@ def configure_logs(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # At info, alembic tells at every start which database it talks to.
+    logging.getLogger("alembic").setLevel(max(logging.WARNING, root.level))

@@ -1,5 +1,6 @@
 """Secrets: the service's own, keys derived from them, and tokens that are stored only hashed."""
 
+import contextlib
 import hashlib
 import secrets
 from pathlib import Path
@@ -9,7 +10,7 @@ import msgspec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from analytics.durable import write_synced
+from analytics.durable import fsync, write_synced
 from service.settings import Settings
 
 _FILES: Final = {"admin_token": "admin_token", "secret_key": "secret_key"}
@@ -30,9 +31,23 @@ def _read_or_create(path: Path) -> str:
     try:
         return path.read_text().strip()
     except FileNotFoundError:
-        secret = secrets.token_urlsafe(_TOKEN_BYTES)
-        write_synced(path, f"{secret}\n".encode(), 0o600)
-        return secret
+        _create(path, secrets.token_urlsafe(_TOKEN_BYTES))
+        return path.read_text().strip()
+
+
+def _create(path: Path, secret: str) -> None:
+    """Store `secret` as `path`, unless another process that starts just now was first.
+
+    A link never replaces a name: of several secrets one stays, and everybody reads that one.
+    """
+    candidate = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    write_synced(candidate, f"{secret}\n".encode(), 0o600)
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(candidate)
+    finally:
+        candidate.unlink()
+        fsync(path.parent)
 
 
 def derive_key(secret_key: str, purpose: str) -> bytes:

@@ -1,7 +1,9 @@
 """Serving: one process, one event loop, a graceful end."""
 
 import asyncio
+import logging
 import signal
+import socket
 
 import structlog
 import uvloop
@@ -12,7 +14,7 @@ from quart import Quart
 from service.app import create_app
 from service.logs import configure_logs
 from service.prepare import prepare
-from service.settings import Settings
+from service.settings import InvalidSetting, Settings
 
 _log = structlog.get_logger(__name__)
 
@@ -21,12 +23,14 @@ def serve(settings: Settings) -> None:
     """Prepare the data dir and serve until SIGTERM or SIGINT.
 
     On a signal no new request is taken; those in flight have `shutdown_grace_s` to finish.
+    Raises InvalidSetting when the address is taken, or is none of this machine's.
     """
     configure_logs(settings.log_level)
     uvloop.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:
+    listener = _bind(settings.host, settings.port)
     ready = await prepare(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -34,16 +38,28 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     app = create_app(ready)
     _log.info("serving", host=ready.host, port=ready.port, data_dir=str(ready.data_dir))
-    await _listen(app, ready, stop)
+    await _listen(app, listener, ready.shutdown_grace_s, stop)
     _log.info("stopped")
 
 
-async def _listen(app: Quart, settings: Settings, stop: asyncio.Event) -> None:
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket at the address, before anything else is begun. Raises InvalidSetting."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise InvalidSetting(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return listener
+
+
+async def _listen(app: Quart, listener: socket.socket, grace_s: float, stop: asyncio.Event) -> None:
     config = Config()
-    config.bind = [f"{settings.host}:{settings.port}"]
-    config.graceful_timeout = settings.shutdown_grace_s
+    config.bind = [f"fd://{listener.detach()}"]
+    config.graceful_timeout = grace_s
     config.include_server_header = False
-    config.errorlog = "-"
+    config.errorlog = logging.getLogger("hypercorn.error")
     config.accesslog = None
 
     async def stopped() -> None:

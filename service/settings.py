@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -30,7 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_url: str = ""
     host: str = "127.0.0.1"
     port: Port = 8080
-    base_url: str = "http://127.0.0.1:8080"
+    base_url: str = ""
     admin_token: str = ""
     secret_key: str = ""
     audience: str = "countersign"
@@ -70,15 +71,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.database_url or f"sqlite+aiosqlite:///{self.data_dir / 'countersign.db'}"
 
     @property
+    def public_url(self) -> str:
+        """Where people and scripts reach this service; no slash at the end."""
+        return self.base_url.rstrip("/") or f"http://{self.host}:{self.port}"
+
+    @property
     def origin(self) -> str:
-        """Scheme, host and port under which browsers reach this service."""
-        parts = urlsplit(self.base_url)
+        """Scheme, host and port of `public_url`: the `Origin` of this service's own pages."""
+        parts = urlsplit(self.public_url)
         return f"{parts.scheme}://{parts.netloc}"
 
     @property
     def has_secure_cookies(self) -> bool:
         """False only for plain http on this machine, where browsers would drop the cookie."""
-        parts = urlsplit(self.base_url)
+        parts = urlsplit(self.public_url)
         return not (parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"})
 
 
@@ -100,8 +106,13 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_path)
     except msgspec.ValidationError as error:
         raise InvalidSetting(_readable(error)) from error
-    if urlsplit(settings.base_url).scheme not in {"http", "https"}:
+    if urlsplit(settings.public_url).scheme not in {"http", "https"}:
         raise InvalidSetting(f"{PREFIX}BASE_URL must begin with http:// or https://")
+    for network in settings.trusted_proxies:
+        try:
+            ip_network(network, strict=False)
+        except ValueError as error:
+            raise InvalidSetting(f"{PREFIX}TRUSTED_PROXIES: {error}") from error
     return settings
 
 

@@ -1,12 +1,16 @@
 """What tests share: a real service over a data dir of its own, with a clock they can set."""
 
+import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+import pytest_asyncio
 from quart import Quart
 from quart.typing import TestClientProtocol
 
@@ -30,6 +34,10 @@ ADMIN_TOKEN = "test-admin-token"
 ISSUER = "https://token.actions.githubusercontent.com"
 START = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 BY_OPERATOR = cli_caller("org_platform").stamp
+
+# The same examples on every run: a failure is never the machine's load or the day's luck.
+hypothesis.settings.register_profile("countersign", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("countersign")
 
 
 @dataclass
@@ -113,11 +121,10 @@ def binding_body(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in body.items() if value is not ...}
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Settings over an empty data dir."""
+def settings_over(folder: Path) -> Settings:
+    """Settings over an empty data dir in `folder`."""
     return Settings(
-        data_dir=tmp_path / "data",
+        data_dir=folder / "data",
         admin_token=ADMIN_TOKEN,
         secret_key="test-secret-key-of-at-least-32-characters",
         base_url="http://localhost:8080",
@@ -125,13 +132,34 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings over an empty data dir."""
+    return settings_over(tmp_path)
+
+
+@pytest.fixture
 def clock() -> SettableClock:
     return SettableClock()
 
 
-@pytest.fixture
-async def world(settings: Settings, clock: SettableClock) -> AsyncIterator[World]:
-    """Acme (tier org) with a member of every role and a team, and another organisation."""
+async def refused(response: Any) -> tuple[int, str]:
+    """Status and text of an error answer, which must have the one shape every error has."""
+    assert response.headers["content-type"] == "application/json"
+    assert re.fullmatch(r"req_[0-9a-f]{24}", response.headers["x-request-id"])
+    body = await response.get_json()
+    assert list(body) == ["error"]
+    assert isinstance(body["error"], str)
+    return response.status_code, body["error"]
+
+
+@asynccontextmanager
+async def running_world(
+    settings: Settings, clock: SettableClock, *, has_sealer: bool = True
+) -> AsyncIterator[World]:
+    """Acme (tier org) with a member of every role and a team, and another organisation.
+
+    Without `has_sealer` nothing runs in the background: for tests that seal step by step.
+    """
     ready = await prepare(settings)
     app = create_app(ready, clock)
     services: Services = app.extensions[EXTENSION]
@@ -155,7 +183,32 @@ async def world(settings: Settings, clock: SettableClock) -> AsyncIterator[World
             people.members[name] = member
             people.cookies[name] = await issue_cookie(work, org, member, BY_OPERATOR)
         await set_team_admin(work, team, people.members["team_admin"], BY_OPERATOR, is_admin=True)
-    async with app.test_app():
+    if has_sealer:
+        async with app.test_app():
+            yield people
+        return
+    try:
+        yield people
+    finally:
+        await services.close()
+
+
+@pytest.fixture
+async def world(settings: Settings, clock: SettableClock) -> AsyncIterator[World]:
+    """A running world of the test's own."""
+    async with running_world(settings, clock) as people:
+        yield people
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """One world for all tests of a module that change nothing in it.
+
+    Such a module says `pytestmark = pytest.mark.asyncio(loop_scope="module")`.
+    """
+    async with running_world(
+        settings_over(tmp_path_factory.mktemp("shared")), SettableClock()
+    ) as people:
         yield people
 
 

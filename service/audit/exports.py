@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -98,8 +99,17 @@ class Exporter:
             )
         return export
 
-    async def stream(self, export: Export) -> AsyncIterator[bytes]:
-        """The file, piece by piece. However it ends, a row says so.
+    async def start(self, export: Export) -> AsyncIterator[bytes]:
+        """The file, piece by piece; its first piece is made before this returns.
+
+        So an export that cannot even begin is refused with a status (StoreFault), and one whose
+        client is gone already has begun, and its end is recorded like any other.
+        """
+        pieces = self._pieces(export)
+        return _from(await anext(pieces), pieces)
+
+    async def _pieces(self, export: Export) -> AsyncGenerator[bytes, None]:
+        """The file's pieces. However they end, a row says so.
 
         Raises ExportBroken or StoreFault midway, which cuts the connection.
         """
@@ -141,3 +151,10 @@ class Exporter:
                 ),
                 export.stamp,
             )
+
+
+async def _from(first: bytes, others: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    async with aclosing(others):
+        yield first
+        async for piece in others:
+            yield piece

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analytics.filters import VALUES_MAX
 from service.audit.pages import LIMIT_DEFAULT, LIMIT_MAX
+from service.web.openapi import DATE_PATTERN, INSTANT_PATTERN
 
 Text = Annotated[str, Meta(min_length=1)]
 Timestamp = Annotated[
@@ -15,16 +16,7 @@ Timestamp = Annotated[
         examples=["2026-01-31T08:00:00.000000Z"],
     ),
 ]
-Instant = Annotated[
-    str,
-    Meta(
-        pattern=(
-            r"^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
-            r"(T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
-            r"(Z|[+-](0[0-9]|1[0-2]):[0-5][0-9])?)?$"
-        ),
-    ),
-]
+Bound = Annotated[str, Meta(pattern=f"^({DATE_PATTERN}|{INSTANT_PATTERN})$")]
 
 
 class AuditFilters(Struct, kw_only=True):
@@ -32,7 +24,7 @@ class AuditFilters(Struct, kw_only=True):
 
     since: (
         Annotated[
-            Instant,
+            Bound,
             Meta(
                 description="From this instant on; a bare date is its midnight, UTC.",
                 examples=["2026-01-31T08:00:00Z"],
@@ -42,7 +34,7 @@ class AuditFilters(Struct, kw_only=True):
     ) = UNSET
     until: (
         Annotated[
-            Instant,
+            Bound,
             Meta(
                 description="Before this instant; a bare date is the end of that day, UTC.",
                 examples=["2026-02-01"],

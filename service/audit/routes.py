@@ -3,11 +3,13 @@
 from msgspec import Raw
 from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
+from werkzeug.exceptions import MethodNotAllowed
 
 from analytics.filters import only
 from analytics.formats import ExportFormat
 from analytics.instants import format_us
 from analytics.rows import VerdictSource
+from service.access.admission import admit
 from service.access.capabilities import Capability
 from service.audit.forms import AuditEntry, AuditPage, ExportQuery, PageQuery
 from service.audit.pages import parse_filters, parse_page_request
@@ -16,11 +18,9 @@ from service.errors import (
     Forbidden,
     Invalid,
     InvalidCursor,
-    MethodNotAllowed,
     OrgNotFound,
     UnknownParameter,
 )
-from service.orgs.repository import get_org
 from service.services import services
 from service.web.answers import JSON_TYPE, json_answer
 from service.web.inputs import all_parameters, query_parameters
@@ -41,10 +41,7 @@ _CONTENT_TYPES = {ExportFormat.CSV: "text/csv; charset=utf-8", ExportFormat.JSON
 async def page(slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
     here = services()
-    caller = await here.authenticator.caller(request)
-    async with here.store.read() as session:
-        org = await get_org(session, slug)
-    caller.require(Capability.AUDIT_READ, org)
+    _, org = await admit(slug, Capability.AUDIT_READ)
     wanted = parse_page_request(all_parameters(request))
     found = await here.audit_log.page(org, wanted, here.clock())
     floor = found.retention_floor
@@ -66,17 +63,14 @@ async def page(slug: str) -> ResponseReturnValue:
 async def entry(slug: str, audit_id: str) -> ResponseReturnValue:
     """One audit row by its id."""
     here = services()
-    caller = await here.authenticator.caller(request)
-    async with here.store.read() as session:
-        org = await get_org(session, slug)
-    caller.require(Capability.AUDIT_READ, org)
+    _, org = await admit(slug, Capability.AUDIT_READ)
     query_parameters(request, ())
     return json_answer(Raw(await here.audit_log.entry(org, audit_id, here.clock())))
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit/export")
 @documented(
-    media=["text/csv", JSON_TYPE],
+    media={"text/csv": str, JSON_TYPE: list[AuditEntry]},
     querystring=ExportQuery,
     refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound],
     headers={
@@ -87,12 +81,10 @@ async def entry(slug: str, audit_id: str) -> ResponseReturnValue:
 async def export(slug: str) -> ResponseReturnValue:
     """Take all rows of a query away as one file; a broken connection means a broken file."""
     if request.method == "HEAD":
-        raise MethodNotAllowed  # it would leave a row about an export that nobody received
+        # It would leave a row about an export that nobody received.
+        raise MethodNotAllowed(valid_methods=["GET"])
     here = services()
-    caller = await here.authenticator.caller(request, VerdictSource.DASHBOARD)
-    async with here.store.read() as session:
-        org = await get_org(session, slug)
-    caller.require(Capability.AUDIT_EXPORT, org)
+    caller, org = await admit(slug, Capability.AUDIT_EXPORT, VerdictSource.DASHBOARD)
     parameters = all_parameters(request)
     export_format = _format(only(parameters, "format"))
     is_raw = _flag("raw", only(parameters, "raw"))
@@ -102,7 +94,7 @@ async def export(slug: str) -> ResponseReturnValue:
     now = here.clock()
     begun = await here.exporter.begin(org, query, export_format, caller.stamp, now, is_raw=is_raw)
     response = Response(
-        here.exporter.stream(begun),
+        await here.exporter.start(begun),
         content_type=_CONTENT_TYPES[export_format],
         headers={
             "content-disposition": (
@@ -111,7 +103,9 @@ async def export(slug: str) -> ResponseReturnValue:
             "x-row-count": str(begun.rows),
         },
     )
-    response.timeout = None  # exports have a limit of their own
+    # Quart's own limit is a minute. This one also cuts readers who stall, whom the exporter
+    # does not see.
+    response.timeout = here.settings.export_max_s
     return response
 
 

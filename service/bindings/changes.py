@@ -1,6 +1,7 @@
 """Creating and revoking bindings, each with its one audit row, whoever asks."""
 
 from collections.abc import Container, Mapping
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
@@ -58,7 +59,7 @@ async def add_binding(
         event_names=list(draft.event_names),
         origin=draft.origin,
         added_by=by.stamp.actor,
-        added_at=work.now,
+        added_at=_to_ms(work.now),
     )
     work.session.add(binding)
     try:
@@ -77,7 +78,8 @@ async def revoke_binding(
     if binding is None:
         raise BindingNotFound
     by.require_revoke_rights(org, binding.team_id)
-    if not await mark_revoked(work.session, binding, by.stamp.actor, reason, work.now):
+    now = _to_ms(work.now)
+    if not await mark_revoked(work.session, binding, by.stamp.actor, reason, now):
         raise BindingNotFound
     work.record(
         org.id,
@@ -85,6 +87,11 @@ async def revoke_binding(
         by.stamp,
         subject=binding.id,
     )
+
+
+def _to_ms(instant: datetime) -> datetime:
+    """`instant` as precise as answers show it, so that an `addedAt` read back as `asOf` fits."""
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
 async def _project_limit(

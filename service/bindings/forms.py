@@ -11,11 +11,15 @@ from service.bindings.rules import (
     EVENT_NAME_MAX,
     EVENT_NAMES_MAX,
     REASON_MAX,
+    REFUSED_CHARACTERS,
     REPOSITORY_ID_DIGITS_MAX,
     SUB_PATTERN_MAX,
     Origin,
 )
 from service.store.tables import Binding
+from service.web.openapi import INSTANT_PATTERN
+
+PLAIN_PATTERN = f"^[^{REFUSED_CHARACTERS}]+$"
 
 BindingId = Annotated[
     str, Meta(description="Prefix `obind_`.", examples=["obind_7f3k9m2p4q8r1s5t"])
@@ -59,18 +63,23 @@ class BindingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(
             min_length=1,
             max_length=SUB_PATTERN_MAX,
+            pattern=PLAIN_PATTERN,
             description="The full `sub` claim. No wildcards, no whitespace.",
         ),
     ]
     repository_id: Annotated[
         Annotated[str, Meta(pattern=r"^0*[1-9][0-9]*$", max_length=REPOSITORY_ID_DIGITS_MAX)]
-        | Annotated[int, Meta(ge=1)],
+        | Annotated[
+            int, Meta(ge=1, extra_json_schema={"maximum": 10**REPOSITORY_ID_DIGITS_MAX - 1})
+        ],
         Meta(description="Numeric repository id; required by issuers that say so."),
     ]
     origin: Literal["org_admin", "team_admin"]
     event_names: (
         Annotated[
-            list[Annotated[str, Meta(min_length=1, max_length=EVENT_NAME_MAX)]],
+            list[
+                Annotated[str, Meta(min_length=1, max_length=EVENT_NAME_MAX, pattern=PLAIN_PATTERN)]
+            ],
             Meta(max_length=EVENT_NAMES_MAX, description="Empty or missing: any event."),
         ]
         | None
@@ -102,6 +111,7 @@ class ListQuery(Struct, kw_only=True):
             str,
             Meta(
                 description="Only those that were active (or in `state`) at this instant.",
+                pattern=f"^{INSTANT_PATTERN}$",
                 examples=["2026-01-31T08:00:00Z"],
             ),
         ]
@@ -113,7 +123,14 @@ class RevokeQuery(Struct, kw_only=True):
     """Why."""
 
     reason: (
-        Annotated[str, Meta(max_length=REASON_MAX, description="Stored with the binding.")]
+        Annotated[
+            str,
+            Meta(
+                max_length=REASON_MAX,
+                pattern=r"^[^\u0000-\u001f\u007f-\u009f]*$",
+                description="Stored with the binding.",
+            ),
+        ]
         | UnsetType
     ) = UNSET
 

@@ -7,6 +7,7 @@ from quart.typing import ResponseReturnValue
 
 from analytics.filters import only
 from analytics.instants import parse_instant
+from service.access.admission import admit
 from service.access.capabilities import Capability
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.forms import (
@@ -34,7 +35,6 @@ from service.errors import (
     ReasonInvalid,
     UnknownParameter,
 )
-from service.orgs.repository import get_org
 from service.services import services
 from service.web.answers import json_answer
 from service.web.inputs import json_object, query_parameters
@@ -52,13 +52,11 @@ blueprint = Blueprint("bindings", __name__, url_prefix="/api/v1/admin/orgs/<slug
 async def list_(slug: str) -> ResponseReturnValue:
     """List every binding of the organisation, active and revoked, newest first."""
     here = services()
-    caller = await here.authenticator.caller(request)
+    _, org = await admit(slug, Capability.OIDC_READ)
+    parameters = query_parameters(request, ("state", "asOf"))
+    state = _state(only(parameters, "state"))
+    as_of = _as_of(only(parameters, "asOf"))
     async with here.store.read() as session:
-        org = await get_org(session, slug)
-        caller.require(Capability.OIDC_READ, org)
-        parameters = query_parameters(request, ("state", "asOf"))
-        state = _state(only(parameters, "state"))
-        as_of = _as_of(only(parameters, "asOf"))
         bindings = await list_bindings(session, org.id, state, as_of)
     return json_answer(list_form(slug, bindings))
 
@@ -81,10 +79,7 @@ async def list_(slug: str) -> ResponseReturnValue:
 async def create(slug: str) -> ResponseReturnValue:
     """Declare one CI identity trusted; 201 means binding and audit row are durable."""
     here = services()
-    caller = await here.authenticator.caller(request)
-    async with here.store.read() as session:
-        org = await get_org(session, slug)
-    caller.require(Capability.OIDC_WRITE, org)
+    caller, org = await admit(slug, Capability.OIDC_WRITE)
     query_parameters(request, ())
     body = await json_object(request)
     async with here.store.write() as work:
@@ -103,10 +98,7 @@ async def create(slug: str) -> ResponseReturnValue:
 async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
     """Revoke a binding for good; its row stays, so that the history of trust can be replayed."""
     here = services()
-    caller = await here.authenticator.caller(request)
-    async with here.store.read() as session:
-        org = await get_org(session, slug)
-    caller.require(Capability.OIDC_WRITE, org)
+    caller, org = await admit(slug, Capability.OIDC_WRITE)
     reason = parse_reason(only(query_parameters(request, ("reason",)), "reason"))
     async with here.store.write() as work:
         await revoke_binding(work, org, binding_id, reason, caller)

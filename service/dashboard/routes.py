@@ -8,21 +8,24 @@ from quart import Blueprint, render_template, request
 from quart.typing import ResponseReturnValue
 
 from analytics.rows import VerdictSource
+from service.access.admission import admit
 from service.access.callers import SignedIn
 from service.access.capabilities import Capability
 from service.access.csrf import csrf_token
-from service.audit.forms import PageQuery
 from service.audit.pages import PAGE_PARAMETERS, parse_page_request
-from service.errors import Forbidden, Invalid, InvalidCursor, OrgNotFound, UnknownParameter
-from service.orgs.repository import get_org
 from service.services import services
 from service.web.inputs import all_parameters
-from service.web.openapi import documented
 
 blueprint = Blueprint("dashboard", __name__)
 
 FILTER_FIELDS: Final = ("since", "until", "event", "package", "decision", "actor", "subject")
 """The filters the page shows, in its order."""
+
+
+@blueprint.app_template_filter("pretty_json")
+def pretty_json(value: object, indent: int | None = 2) -> str:
+    """`value` as JSON for a person to read: plain text, which the template escapes as it needs."""
+    return json.dumps(value, indent=indent, ensure_ascii=False)
 
 
 @blueprint.get("/")
@@ -32,18 +35,10 @@ async def home() -> ResponseReturnValue:
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit")
-@documented(
-    media=["text/html"],
-    querystring=PageQuery,
-    refusals=[Invalid, UnknownParameter, InvalidCursor, Forbidden, OrgNotFound],
-)
 async def audit_page(slug: str) -> ResponseReturnValue:
     """Show the organisation's audit log, filtered, newest first."""
     here = services()
-    caller = await here.authenticator.caller(request, VerdictSource.DASHBOARD)
-    async with here.store.read() as session:
-        org = await get_org(session, slug)
-    caller.require(Capability.AUDIT_READ, org)
+    caller, org = await admit(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
     # A form sends its empty fields, too; on this page they mean "not filtered".
     given = {
         name: kept
@@ -57,6 +52,7 @@ async def audit_page(slug: str) -> ResponseReturnValue:
         org=org,
         entries=[json.loads(entry) for entry in found.entries],
         fields=FILTER_FIELDS,
+        filters=filters,
         given={name: values[0] for name, values in filters.items()},
         export_query=urlencode(filters, doseq=True),
         next_query=urlencode(given | {"cursor": found.next_cursor}, doseq=True)

@@ -4,15 +4,19 @@ Everything that is SQLite's alone stands in this module.
 """
 
 import sqlite3
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
+import aiosqlite
 from sqlalchemy import Connection, event, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 _READERS: Final = 8
+_WAL_ATTEMPTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ def create_engines(url: str, wait_s: float) -> Engines:
     """Engines for `url`; whoever waits longer than `wait_s` for a connection or lock gives up."""
     if make_url(url).get_backend_name() == "sqlite":
         return _sqlite_engines(url, wait_s)
-    pool: dict[str, Any] = {"pool_timeout": wait_s}
+    pool: dict[str, Any] = {"pool_timeout": wait_s, "hide_parameters": True}
     return Engines(
         writer=create_async_engine(url, **pool),
         reader=create_async_engine(url, isolation_level="REPEATABLE READ", **pool),
@@ -41,12 +45,39 @@ def create_engines(url: str, wait_s: float) -> Engines:
 
 def _sqlite_engines(url: str, wait_s: float) -> Engines:
     """One writer, because SQLite has one: its callers queue here instead of polling the lock."""
-    writer = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=wait_s)
-    reader = create_async_engine(url, pool_size=_READERS, max_overflow=0, pool_timeout=wait_s)
+
+    async def connect() -> aiosqlite.Connection:
+        path = make_url(url).database or ""
+        connection = _Connection(partial(sqlite3.connect, path), iter_chunk_size=64)
+        connection._thread.daemon = True  # as SQLAlchemy does with connections it makes itself
+        return await connection
+
+    shared: dict[str, Any] = {
+        "async_creator": connect,
+        "max_overflow": 0,
+        "pool_timeout": wait_s,
+        "hide_parameters": True,
+    }
+    writer = create_async_engine(url, pool_size=1, **shared)
+    reader = create_async_engine(url, pool_size=_READERS, **shared)
     for engine, begin in ((writer, "BEGIN IMMEDIATE"), (reader, "BEGIN")):
         _open_durably(engine, wait_s)
         _begin_with(engine, begin)
     return Engines(writer, reader)
+
+
+class _Connection(aiosqlite.Connection):
+    """A connection that gives its locks back when it is closed.
+
+    A client that leaves cancels its request wherever it stands, and SQLAlchemy then closes the
+    connection. SQLite keeps a closed connection, its open transaction and its write lock for as
+    long as any statement of it is alive somewhere, so the transaction has to be ended first.
+    """
+
+    async def close(self) -> None:
+        with suppress(ValueError, sqlite3.Error):  # closed already, or nothing to roll back
+            await self.rollback()
+        await super().close()
 
 
 def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
@@ -55,17 +86,31 @@ def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
         # sqlite3 opens no transaction for a SELECT; from here on every BEGIN is ours.
         connection.isolation_level = None
         cursor = connection.cursor()
-        for pragma in (
-            f"busy_timeout = {int(wait_s * 1000)}",
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "foreign_keys = ON",
-        ):
-            cursor.execute(f"PRAGMA {pragma}")
+        cursor.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
+        _switch_to_wal(cursor)
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute("PRAGMA synchronous")
         if cursor.fetchone() != (2,):
             raise sqlite3.OperationalError("SQLite did not accept synchronous = FULL")
         cursor.close()
+
+
+def _switch_to_wal(cursor: DBAPICursor) -> None:
+    """Make the database a WAL one; nothing happens when it is.
+
+    SQLite has no patience here: of two processes that open a new database at once, the second
+    is told that it is locked, whatever `busy_timeout` says. Taking the write lock does wait.
+    """
+    for _ in range(_WAL_ATTEMPTS):
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            if cursor.fetchone() == ("wal",):
+                return
+        except sqlite3.OperationalError:
+            cursor.execute("BEGIN IMMEDIATE")
+            cursor.execute("COMMIT")
+    raise sqlite3.OperationalError("SQLite did not accept journal_mode = WAL")
 
 
 def _begin_with(engine: AsyncEngine, statement: str) -> None:

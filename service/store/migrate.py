@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from service.settings import REPOSITORY
 from service.store.engine import Engines
+from service.store.faults import store_faults
 
 _SCRIPTS: Final = REPOSITORY / "service" / "store" / "migrations"
 
@@ -16,10 +17,11 @@ async def migrate(engines: Engines) -> None:
     """Apply every migration that is missing.
 
     Runs in one write transaction: of two processes that start at once, the second waits for the
-    first and then finds nothing to do.
+    first and then finds nothing to do. Raises StoreUnavailable.
     """
-    async with engines.writer.begin() as connection:
-        await connection.run_sync(_upgrade)
+    with store_faults():
+        async with engines.writer.begin() as connection:
+            await connection.run_sync(_upgrade)
 
 
 def _upgrade(connection: Connection) -> None:

@@ -15,9 +15,10 @@ def source_ip(request: Request, trusted_proxies: tuple[str, ...]) -> str | None:
     """The address the request came from.
 
     `X-Forwarded-For` counts only as far as trusted proxies wrote it: read from its right end,
-    the first address that is no trusted proxy is the client.
+    the first address that is no trusted proxy is the client. A header sent several times is one
+    list (RFC 9110, 5.3): some proxies add a line of their own below the client's.
     """
-    forwarded = request.headers.get("x-forwarded-for", "")
+    forwarded = ",".join(request.headers.getlist("x-forwarded-for"))
     hops = [hop.strip() for hop in forwarded.split(",") if hop.strip()]
     address = request.remote_addr
     while address is not None and hops and _is_trusted(address, trusted_proxies):

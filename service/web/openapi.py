@@ -4,11 +4,14 @@ quart-schema turns the endpoints' models into schemas; this module adds what it 
 refusals with their exact texts, other body types than JSON, and response headers.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
+from msgspec.json import schema_components
 from quart import Quart
 from quart_schema import (
     Info,
@@ -28,6 +31,14 @@ _ATTRIBUTE: Final = "_countersign_documentation"
 _EVERYWHERE: Final = (Internal, StoreUnavailable)
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
+# What the service reads as an instant, a little narrower than what it accepts: a pattern cannot say
+# which months have 31 days, and every request that fits the document must be a good one.
+DATE_PATTERN: Final = r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+INSTANT_PATTERN: Final = (
+    rf"{DATE_PATTERN}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?"
+    r"(Z|[+-](0[0-9]|1[0-2]):[0-5][0-9])?"
+)
+
 PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "slug": {"description": "The organisation.", "example": "acme"},
     "binding_id": {"description": "Prefix `obind_`.", "example": "obind_7f3k9m2p4q8r1s5t"},
@@ -40,7 +51,7 @@ class _Documentation:
     """What an endpoint says of itself beyond its models."""
 
     refusals: Sequence[type[Refusal]]
-    media: Sequence[str] = ()
+    media: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     is_public: bool = False
     request_example: Mapping[str, Any] | None = None
@@ -49,7 +60,7 @@ class _Documentation:
 def documented(
     *,
     answers: Mapping[int, type[Struct]] | None = None,
-    media: Sequence[str] = (),
+    media: Mapping[str, Any] | None = None,
     request: type[Struct] | None = None,
     querystring: type[Struct] | None = None,
     refusals: Sequence[type[Refusal]] = (),
@@ -59,7 +70,7 @@ def documented(
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Describe an endpoint for the OpenAPI document.
 
-    `answers` are JSON models by status; `media` the types of a 200 that is no such model;
+    `answers` are JSON models by status; `media` the models by content type of a 200 with several;
     `headers` what a 200 carries besides the request id; `is_public` means no credentials.
     """
 
@@ -72,7 +83,7 @@ def documented(
             endpoint = document_querystring(querystring)(endpoint)
         said = _Documentation(
             refusals=(*refusals, *(() if is_public else (Unauthenticated,)), *_EVERYWHERE),
-            media=media,
+            media=media or {},
             headers=headers or {},
             is_public=is_public,
             request_example=request_example,
@@ -99,6 +110,39 @@ class _Provider(OpenAPIProvider):
         """Module and function: unique, and stable when paths move."""
         return f"{func.__module__.split('.')[-2]}_{func.__name__.rstrip('_')}"
 
+    def build_querystring_parameters(
+        self,
+        model: Any,  # noqa: ANN401 - as declared by quart-schema
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """quart-schema's parameters, and which of them are required."""
+        parameters, components = super().build_querystring_parameters(model)
+        required = {field.encode_name for field in structs.fields(model) if field.required}
+        for parameter in parameters:
+            parameter["required"] = parameter["name"] in required
+        return parameters, components
+
+    def build_request_body(
+        self,
+        model: Any,  # noqa: ANN401 - as declared by quart-schema
+        source: Any,  # noqa: ANN401 - as declared by quart-schema
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A JSON body by reference to its model."""
+        reference, components = _by_reference(model)
+        return {
+            "required": True,
+            "content": {"application/json": {"schema": reference}},
+        }, components
+
+    def build_response_object(
+        self,
+        model: Any,  # noqa: ANN401 - as declared by quart-schema
+        headers_model: Any,  # noqa: ANN401 - as declared by quart-schema
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A JSON answer by reference to its model, nested models included."""
+        reference, components = _by_reference(model)
+        content = {"application/json": {"schema": reference}}
+        return {"description": inspect.getdoc(model), "content": content}, components
+
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
         """quart-schema's path object with refusals, headers and descriptions added."""
         paths, components = super().build_paths(rule)
@@ -107,6 +151,13 @@ class _Provider(OpenAPIProvider):
             for operation in operations.values():
                 _complete(operation, said)
         return paths, components
+
+
+def _by_reference(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401 - any type
+    (reference,), components = schema_components(
+        [model], ref_template="#/components/schemas/{name}"
+    )
+    return reference, components
 
 
 def _complete(operation: dict[str, Any], said: _Documentation) -> None:
@@ -120,7 +171,9 @@ def _complete(operation: dict[str, Any], said: _Documentation) -> None:
     if said.media:
         responses[200] = {
             "description": "The whole answer.",
-            "content": {media: {"schema": {"type": "string"}} for media in said.media},
+            "content": {
+                media: {"schema": _by_reference(model)[0]} for media, model in said.media.items()
+            },
         }
     for status, texts in _by_status(said.refusals).items():
         responses[status] = _refusal_response(status, texts)
@@ -134,11 +187,9 @@ def _complete(operation: dict[str, Any], said: _Documentation) -> None:
             }.items()
         }
     operation["responses"] = {str(status): responses[status] for status in sorted(responses)}
-    if "requestBody" in operation:
-        operation["requestBody"]["required"] = True
-        if said.request_example is not None:
-            body = operation["requestBody"]["content"]["application/json"]
-            body["example"] = said.request_example
+    if said.request_example is not None:
+        body = operation["requestBody"]["content"]["application/json"]
+        body["example"] = said.request_example
     if not said.is_public:
         operation["security"] = [{"adminToken": []}, {"session": []}]
 
@@ -152,12 +203,16 @@ def _by_status(refusals: Sequence[type[Refusal]]) -> dict[int, list[type[Refusal
 
 def _refusal_response(status: int, refusals: Sequence[type[Refusal]]) -> dict[str, Any]:
     return {
-        "description": " ".join((refusal.__doc__ or "").split("\n")[0] for refusal in refusals),
+        "description": HTTPStatus(status).phrase,
         "content": {
             "application/json": {
                 "schema": {"$ref": "#/components/schemas/Error"},
                 "examples": {
-                    refusal.__name__: {"value": {"error": refusal.text}} for refusal in refusals
+                    refusal.__name__: {
+                        "summary": inspect.getdoc(refusal),
+                        "value": {"error": refusal.text},
+                    }
+                    for refusal in refusals
                 },
             }
         },

@@ -40,7 +40,7 @@ async def readyz() -> ResponseReturnValue:
 
 
 @blueprint.get("/metrics")
-@documented(media=["text/plain"], is_public=True)
+@documented(media={"text/plain": str}, is_public=True)
 async def metrics() -> ResponseReturnValue:
     """Counters and gauges in Prometheus' text format."""
     here = services()

@@ -1,0 +1,1 @@
+"""One script for each claim about speed; each prints its figures beside an estimate."""

@@ -1,0 +1,54 @@
+"""A server of one's own for a benchmark: a fresh data dir, a free port, a process."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+ADMIN_TOKEN = "benchmark-admin-token"
+READY_WITHIN_S = 30.0
+
+
+@contextmanager
+def running_server(data_dir: Path) -> Iterator[httpx.Client]:
+    """A client, with the admin token, of a server over `data_dir`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = os.environ | {
+        "COUNTERSIGN_DATA_DIR": str(data_dir),
+        "COUNTERSIGN_PORT": str(port),
+        "COUNTERSIGN_ADMIN_TOKEN": ADMIN_TOKEN,
+        "COUNTERSIGN_LOG_LEVEL": "warning",
+    }
+    process = subprocess.Popen([sys.executable, "-m", "service.cli.main", "serve"], env=environment)
+    try:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}",
+            headers={"x-service-admin-token": ADMIN_TOKEN},
+            timeout=60,
+        ) as client:
+            _wait_until_ready(client)
+            yield client
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_until_ready(client: httpx.Client) -> None:
+    gives_up_at = time.monotonic() + READY_WITHIN_S
+    while True:
+        try:
+            if client.get("/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        if time.monotonic() > gives_up_at:
+            raise TimeoutError("the server did not get ready")
+        time.sleep(0.05)

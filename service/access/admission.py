@@ -1,0 +1,26 @@
+"""Letting a request in: who is calling, which organisation, may they. In this order."""
+
+from quart import request
+
+from analytics.rows import VerdictSource
+from service.access.callers import Caller
+from service.access.capabilities import Capability
+from service.orgs.repository import get_org
+from service.services import services
+from service.store.tables import Organisation
+
+
+async def admit(
+    slug: str, capability: Capability, door: VerdictSource = VerdictSource.ADMIN_API
+) -> tuple[Caller, Organisation]:
+    """The caller of the current request and the organisation `slug`, once both are sure.
+
+    Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order, before
+    anything else of the request is looked at.
+    """
+    here = services()
+    caller = await here.authenticator.caller(request, door)
+    async with here.store.read() as session:
+        org = await get_org(session, slug)
+    caller.require(capability, org)
+    return caller, org

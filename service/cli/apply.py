@@ -1,0 +1,178 @@
+"""`countersign apply`: organisations as a file, applied as often as one likes."""
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from analytics.retention import Tier
+from analytics.rows import Stamp
+from service.access.capabilities import Role
+from service.cli.desk import Answer, Desk, run_at_desk
+from service.errors import Conflict, Invalid, NotFound
+from service.orgs.changes import (
+    add_member,
+    create_org,
+    create_project,
+    create_team,
+    set_role,
+    set_role_override,
+    set_team_admin,
+    set_tier,
+)
+from service.orgs.repository import (
+    find_member,
+    find_org,
+    find_project,
+    find_team,
+    get_member,
+    list_team_admins,
+)
+from service.store.store import Work
+from service.store.tables import Organisation
+
+
+class DeclaredMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A member by email address."""
+
+    idp: str
+    role: str = Role.MEMBER.value
+
+
+class DeclaredTeam(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A team and exactly the members who administer it."""
+
+    admins: list[str] = []
+
+
+class DeclaredOrg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An organisation by slug. What it does not name stays as it is."""
+
+    tier: str = Tier.ORG.value
+    projects: list[str] = []
+    members: dict[str, DeclaredMember] = {}
+    teams: dict[str, DeclaredTeam] = {}
+    role_overrides: dict[str, list[str]] = {}
+
+
+class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole file."""
+
+    orgs: dict[str, DeclaredOrg]
+
+
+_PARTS: Final = {"members": DeclaredMember, "teams": DeclaredTeam}
+
+
+@click.command("apply")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
+def apply_file(file: Path, *, as_json: bool) -> None:
+    """Make organisations, projects, teams, members and roles what FILE (TOML) says.
+
+    Applying the same file again changes nothing. Members and projects that the file does not
+    name stay; the admins of a team and the overrides of a role become exactly what it lists.
+
+    \b
+    [orgs.acme]
+    tier = "org"
+    projects = ["payments"]
+    role_overrides.admin = ["oidc:r", "oidc:w"]
+    members."ada@acme.example" = { role = "owner", idp = "github" }
+    teams.platform.admins = ["ada@acme.example"]
+    """  # noqa: D301 - click reads the backspace
+    run_at_desk(_apply, {"file": file}).show(as_json=as_json)
+
+
+async def _apply(desk: Desk, file: Path) -> Answer:
+    declaration = read_declaration(file)
+    async with desk.services.store.write() as work:
+        for slug, declared in declaration.orgs.items():
+            with _named(f"{file.name}: orgs.{slug}"):
+                await apply_org(work, slug, declared, desk.stamp)
+        changes = work.recorded_events()
+    return Answer(
+        {"changes": changes},
+        [*changes, f"{len(changes)} changes."] if changes else ["Nothing to change."],
+    )
+
+
+def read_declaration(file: Path) -> Declaration:
+    """What `file` declares. Raises Invalid naming the place."""
+    with _named(file.name):
+        tables = tomllib.loads(file.read_text())
+        orgs = tables.get("orgs")
+        for slug, org in _tables(orgs):
+            for part, kind in _PARTS.items():
+                for name, declared in _tables(org.get(part)):
+                    with _named(f"orgs.{slug}.{part}.{name}"):
+                        msgspec.convert(declared, kind)
+            with _named(f"orgs.{slug}"):
+                msgspec.convert(org, DeclaredOrg)
+        return msgspec.convert(tables, Declaration)
+
+
+def _tables(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tables within a table; msgspec itself says `[...]` where one of them is at fault."""
+    if isinstance(value, dict):
+        yield from ((name, inner) for name, inner in value.items() if isinstance(inner, dict))
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Put `place` before what is refused within."""
+    try:
+        yield
+    except (ValueError, msgspec.ValidationError, Invalid, Conflict, NotFound) as error:
+        raise Invalid(f"{place}: {error}") from error
+
+
+async def apply_org(work: Work, slug: str, declared: DeclaredOrg, by: Stamp) -> Organisation:
+    """Make the organisation what `declared` says. Raises Invalid, NotFound."""
+    org = await find_org(work.session, slug)
+    if org is None:
+        org = await create_org(work, slug, declared.tier, by)
+    await set_tier(work, org, declared.tier, by)
+    for role, capabilities in declared.role_overrides.items():
+        await set_role_override(work, org, role, capabilities, by)
+    for name in declared.projects:
+        if await find_project(work.session, org, name) is None:
+            await create_project(work, org, name, by)
+    await _apply_members(work, org, declared.members, by)
+    await _apply_teams(work, org, declared.teams, by)
+    return org
+
+
+async def _apply_members(
+    work: Work, org: Organisation, declared: dict[str, DeclaredMember], by: Stamp
+) -> None:
+    # Owners first, so that an organisation that changes hands is never without one.
+    for email, wanted in sorted(declared.items(), key=lambda item: item[1].role != Role.OWNER):
+        with _named(f"members.{email}"):
+            member = await find_member(work.session, org, email)
+            if member is None:
+                await add_member(work, org, email, wanted.role, wanted.idp, by)
+            elif member.identity_provider != wanted.idp:
+                raise Invalid("a member's idp does not change; remove and add them")
+            else:
+                await set_role(work, org, member, wanted.role, by)
+
+
+async def _apply_teams(
+    work: Work, org: Organisation, declared: dict[str, DeclaredTeam], by: Stamp
+) -> None:
+    for name, wanted in declared.items():
+        team = await find_team(work.session, org, name)
+        if team is None:
+            team = await create_team(work, org, name, by)
+        with _named(f"teams.{name}"):
+            admins = [await get_member(work.session, org, email) for email in wanted.admins]
+        for former in await list_team_admins(work.session, team):
+            if former.id not in {admin.id for admin in admins}:
+                await set_team_admin(work, team, former, by, is_admin=False)
+        for admin in admins:
+            await set_team_admin(work, team, admin, by, is_admin=True)

@@ -1,0 +1,101 @@
+"""`countersign demo`: an organisation to look around in."""
+
+import asyncio
+import sys
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from service.access.callers import cli_caller
+from service.access.capabilities import Role
+from service.cli.desk import Answer, fail
+from service.clock import utc_now
+from service.demo.seed import DEMO_ORG, seed_demo
+from service.errors import Refusal
+from service.orgs.changes import issue_sign_in
+from service.orgs.repository import get_org, list_members
+from service.prepare import prepare
+from service.server import serve
+from service.services import build_services
+from service.settings import InvalidSetting, Settings, load_settings
+
+_WELCOME = """
+{org} is ready: {url}
+
+  Sign in (once, within 10 minutes):
+    {link}
+
+  Admin token:
+    {token}
+
+  Three things to try in another terminal:
+    curl -s -H 'x-service-admin-token: {token}' '{api}/oidc-bindings?state=active'
+    curl -s -H 'x-service-admin-token: {token}' '{api}/audit?decision=BLOCKED&limit=5'
+    curl -s -H 'x-service-admin-token: {token}' '{ui}/audit/export?format=csv&decision=BLOCKED'
+
+  API documentation: {url}/docs      Stop with Ctrl-C.
+"""
+
+
+@click.command()
+@click.option("--serve/--no-serve", "is_serving", default=True, help="Serve when it is made.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
+def demo(*, is_serving: bool, as_json: bool) -> None:
+    """Make the demo organisation, unless it is there, and serve it.
+
+    90 days of a made-up organisation's audit log, bindings that come and go, and an incident to
+    find. It goes to the data dir of the settings; nothing else there is touched.
+    """
+    try:
+        ready, token = asyncio.run(_prepare(load_settings()))
+    except (Refusal, InvalidSetting) as error:
+        fail(error)
+    url = ready.public_url
+    said = {
+        "org": DEMO_ORG,
+        "url": url,
+        "api": f"{url}/api/v1/admin/orgs/{DEMO_ORG}",
+        "ui": f"{url}/admin/ui/orgs/{DEMO_ORG}",
+        "token": ready.admin_token,
+        "link": f"{url}/sign-in?token={token}",
+    }
+    Answer(said, [_WELCOME.format(**said)]).show(as_json=as_json)
+    sys.stdout.flush()
+    if is_serving:
+        # Every request's log line would push the lines above off the screen.
+        serve(msgspec.structs.replace(ready, log_level="warning"))
+
+
+async def _prepare(settings: Settings) -> tuple[Settings, str]:
+    """The settings of a data dir that holds the demo, and a sign-in token for its owner."""
+    ready = await prepare(settings)
+    services = build_services(ready, utc_now)
+    try:
+        with _progress() as progress:
+            task = progress.add_task("Making 90 days of history", total=None)
+            await seed_demo(
+                services,
+                utc_now(),
+                lambda done, total: progress.update(task, completed=done, total=total),
+            )
+        async with services.store.write() as work:
+            org = await get_org(work.session, DEMO_ORG)
+            members = await list_members(work.session, org)
+            owner = next(member for member in members if member.role == Role.OWNER)
+            stamp = cli_caller(ready.platform_tenant_id).stamp
+            return ready, await issue_sign_in(work, org, owner, stamp)
+    finally:
+        await services.close()
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rows"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )

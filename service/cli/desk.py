@@ -1,0 +1,150 @@
+"""What commands share: the services they work with, how they answer, how they fail."""
+
+import asyncio
+import functools
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from analytics.engine import StoreFault
+from analytics.filters import InvalidQuery
+from analytics.rows import Stamp
+from service.access.callers import Operator, cli_caller
+from service.clock import utc_now
+from service.errors import Refusal, StoreUnavailable
+from service.logs import configure_logs
+from service.orgs.repository import get_org
+from service.secrets import with_secrets
+from service.services import Services, build_services
+from service.settings import InvalidSetting, Settings, load_settings
+from service.store.store import Work
+from service.store.tables import Organisation
+
+EXIT_REFUSED: Final = 1
+EXIT_UNAVAILABLE: Final = 3
+_PIPE_WIDTH: Final = 10_000
+
+_Parameters = ParamSpec("_Parameters")
+
+
+class NotInitialised(Refusal):
+    """There is no data dir to work on."""
+
+    status = 503
+    text = "no data in {value}: run `countersign init` first, or set COUNTERSIGN_DATA_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command says: `data` to scripts (--json), `lines` or `table` to people."""
+
+    data: Any
+    lines: Sequence[str] = ()
+    table: Table | None = None
+
+    def show(self, *, as_json: bool) -> None:
+        """Write it to standard output."""
+        if as_json:
+            click.echo(json.dumps(self.data, indent=2, default=str))
+            return
+        if self.table is not None:
+            # In a pipe every row stays on its line, whatever a terminal's width would be.
+            Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(self.table)
+        for line in self.lines:
+            click.echo(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The operator at work: the services, and who they are in audit rows."""
+
+    services: Services
+    operator: Operator
+
+    @property
+    def stamp(self) -> Stamp:
+        """What audit rows say of who acted."""
+        return self.operator.stamp
+
+    @asynccontextmanager
+    async def change(self, slug: str) -> AsyncIterator[tuple[Work, Organisation]]:
+        """One transaction on one organisation. Raises OrgNotFound."""
+        async with self.services.store.write() as work:
+            yield work, await get_org(work.session, slug)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """A table for people; what is None shows as a dash."""
+    grid = Table(title=f"{escape(title)} ({len(rows)})", title_justify="left", box=SIMPLE_HEAD)
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for row in rows:
+        grid.add_row(*("–" if cell is None else escape(str(cell)) for cell in row))
+    return grid
+
+
+def command(
+    group: click.Group, name: str
+) -> Callable[
+    [Callable[Concatenate[Desk, _Parameters], Awaitable[Answer]]],
+    Callable[Concatenate[Desk, _Parameters], Awaitable[Answer]],
+]:
+    """Make an async function a command of `group`: it gets a Desk and answers with an Answer."""
+
+    def register(
+        function: Callable[Concatenate[Desk, _Parameters], Awaitable[Answer]],
+    ) -> Callable[Concatenate[Desk, _Parameters], Awaitable[Answer]]:
+        @functools.wraps(function)
+        def run(*, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click's own values
+            answer = run_at_desk(function, options)
+            answer.show(as_json=as_json)
+
+        with_json = click.option(
+            "--json", "as_json", is_flag=True, help="Answer in JSON, for scripts."
+        )
+        group.command(name)(with_json(run))
+        return function
+
+    return register
+
+
+def run_at_desk(function: Callable[..., Awaitable[Answer]], options: dict[str, Any]) -> Answer:
+    """Run `function` over the data dir of the settings; refusals end the process."""
+    try:
+        settings = load_settings()
+        configure_logs("warning")
+        return asyncio.run(_at_desk(settings, function, options))
+    except (Refusal, InvalidSetting, InvalidQuery, StoreFault, OSError) as error:
+        fail(error)
+
+
+async def _at_desk(
+    settings: Settings, function: Callable[..., Awaitable[Answer]], options: dict[str, Any]
+) -> Answer:
+    if not settings.audit_dir.is_dir():
+        raise NotInitialised(value=str(settings.data_dir))
+    services = build_services(with_secrets(settings), utc_now)
+    try:
+        return await function(Desk(services, cli_caller(settings.platform_tenant_id)), **options)
+    finally:
+        await services.close()
+
+
+def fail(error: Exception) -> NoReturn:
+    """End with one line on standard error and an exit code that says what kind of failure."""
+    said = f"{error} ({error.reason})" if isinstance(error, StoreUnavailable) else str(error)
+    click.echo(f"countersign: {' '.join(said.split())}", err=True)
+    is_unavailable = isinstance(error, StoreUnavailable | StoreFault)
+    sys.exit(EXIT_UNAVAILABLE if is_unavailable else EXIT_REFUSED)
+
+
+org_option = click.option("--org", "slug", required=True, metavar="SLUG", help="The organisation.")

@@ -1,0 +1,177 @@
+"""`countersign org`, `project` and `team`."""
+
+import click
+
+from analytics.instants import format_ms
+from analytics.retention import RETENTION_DAYS, Tier
+from service.access.capabilities import Capability, Role
+from service.cli.desk import Answer, Desk, command, org_option, table
+from service.orgs.changes import (
+    create_org,
+    create_project,
+    create_team,
+    set_role_override,
+    set_team_admin,
+    set_tier,
+)
+from service.orgs.repository import (
+    get_member,
+    get_org,
+    get_team,
+    list_orgs,
+    list_projects,
+    list_team_admins,
+    list_teams,
+)
+
+_TIERS = click.Choice([tier.value for tier in Tier])
+
+
+@click.group()
+def org() -> None:
+    """Organisations: the tenants of this service."""
+
+
+@command(org, "add")
+@click.argument("slug")
+@click.option("--tier", type=_TIERS, default=Tier.ORG.value, show_default=True)
+async def org_add(desk: Desk, slug: str, tier: str) -> Answer:
+    """Create the organisation SLUG."""
+    async with desk.services.store.write() as work:
+        created = await create_org(work, slug, tier, desk.stamp)
+    return Answer({"id": created.id, "slug": slug, "tier": tier}, [f"Created {slug} ({tier})."])
+
+
+@command(org, "list")
+async def org_list(desk: Desk) -> Answer:
+    """List all organisations."""
+    async with desk.services.store.read() as session:
+        orgs = await list_orgs(session)
+    return Answer(
+        [
+            {
+                "id": found.id,
+                "slug": found.slug,
+                "tier": found.tier,
+                "role_overrides": found.role_overrides,
+                "created_at": format_ms(found.created_at),
+            }
+            for found in orgs
+        ],
+        table=table(
+            "Organisations",
+            ["slug", "tier", "retention (days)", "id"],
+            [
+                [found.slug, found.tier, RETENTION_DAYS[Tier(found.tier)], found.id]
+                for found in orgs
+            ],
+        ),
+    )
+
+
+@command(org, "set-tier")
+@click.argument("slug")
+@click.argument("tier", type=_TIERS)
+async def org_set_tier(desk: Desk, slug: str, tier: str) -> Answer:
+    """Move SLUG to another TIER; what is visible of its audit log changes at once."""
+    async with desk.change(slug) as (work, found):
+        await set_tier(work, found, tier, desk.stamp)
+    return Answer({"slug": slug, "tier": tier}, [f"{slug} is in tier {tier}."])
+
+
+@command(org, "grant")
+@click.argument("slug")
+@click.argument("role", type=click.Choice([role.value for role in Role]))
+@click.argument(
+    "capabilities", nargs=-1, type=click.Choice([capability.value for capability in Capability])
+)
+async def org_grant(desk: Desk, slug: str, role: str, capabilities: tuple[str, ...]) -> Answer:
+    """Let ROLE in SLUG do exactly CAPABILITIES beyond its defaults; none takes all back."""
+    async with desk.change(slug) as (work, found):
+        await set_role_override(work, found, role, capabilities, desk.stamp)
+    granted = sorted(capabilities)
+    return Answer(
+        {"slug": slug, "role": role, "capabilities": granted},
+        [f"{role} in {slug}: {', '.join(granted) or 'defaults only'}."],
+    )
+
+
+@click.group()
+def project() -> None:
+    """Projects: parts of an organisation that bindings and API keys can be limited to."""
+
+
+@command(project, "add")
+@org_option
+@click.argument("name")
+async def project_add(desk: Desk, slug: str, name: str) -> Answer:
+    """Create the project NAME."""
+    async with desk.change(slug) as (work, found):
+        created = await create_project(work, found, name, desk.stamp)
+    return Answer({"id": created.id, "name": name}, [f"Created project {name}: {created.id}"])
+
+
+@command(project, "list")
+@org_option
+async def project_list(desk: Desk, slug: str) -> Answer:
+    """List the organisation's projects."""
+    async with desk.services.store.read() as session:
+        projects = await list_projects(session, await get_org(session, slug))
+    return Answer(
+        [{"id": found.id, "name": found.name} for found in projects],
+        table=table(
+            f"Projects of {slug}", ["name", "id"], [[found.name, found.id] for found in projects]
+        ),
+    )
+
+
+@click.group()
+def team() -> None:
+    """Teams: groups of members that can hold bindings of their own."""
+
+
+@command(team, "add")
+@org_option
+@click.argument("name")
+async def team_add(desk: Desk, slug: str, name: str) -> Answer:
+    """Create the team NAME."""
+    async with desk.change(slug) as (work, found):
+        created = await create_team(work, found, name, desk.stamp)
+    return Answer({"id": created.id, "name": name}, [f"Created team {name}: {created.id}"])
+
+
+@command(team, "list")
+@org_option
+async def team_list(desk: Desk, slug: str) -> Answer:
+    """List the organisation's teams and who administers them."""
+    async with desk.services.store.read() as session:
+        teams = await list_teams(session, await get_org(session, slug))
+        admins = {
+            found.id: [member.email for member in await list_team_admins(session, found)]
+            for found in teams
+        }
+    return Answer(
+        [{"id": found.id, "name": found.name, "admins": admins[found.id]} for found in teams],
+        table=table(
+            f"Teams of {slug}",
+            ["name", "admins", "id"],
+            [[found.name, ", ".join(admins[found.id]), found.id] for found in teams],
+        ),
+    )
+
+
+@command(team, "set-admin")
+@org_option
+@click.argument("name")
+@click.argument("member")
+@click.option("--remove", is_flag=True, help="End it instead.")
+async def team_set_admin(desk: Desk, slug: str, name: str, member: str, *, remove: bool) -> Answer:
+    """Let MEMBER (id or email) administer the team NAME (or id)."""
+    async with desk.change(slug) as (work, found):
+        chosen = await get_team(work.session, found, name)
+        person = await get_member(work.session, found, member)
+        await set_team_admin(work, chosen, person, desk.stamp, is_admin=not remove)
+    return Answer(
+        {"team": chosen.id, "member": person.id, "is_admin": not remove},
+        [f"{person.email} {'no longer administers' if remove else 'administers'} {chosen.name}."],
+    )

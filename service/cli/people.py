@@ -1,0 +1,196 @@
+"""`countersign member`, `apikey` and `session`."""
+
+from typing import get_args
+
+import click
+
+from analytics.events import IdentityProviderName, SessionRevoked
+from analytics.instants import format_ms
+from service.access.capabilities import Role
+from service.access.sessions import LINK_LIFETIME, SESSION_COOKIE, revoke_sessions
+from service.cli.desk import Answer, Desk, command, org_option, table
+from service.orgs.changes import (
+    add_member,
+    issue_api_key,
+    issue_cookie,
+    issue_sign_in,
+    remove_member,
+    revoke_api_key,
+    set_role,
+)
+from service.orgs.repository import (
+    get_api_key,
+    get_member,
+    get_org,
+    get_project,
+    list_api_keys,
+    list_members,
+)
+
+_ROLES = click.Choice([role.value for role in Role])
+
+
+@click.group()
+def member() -> None:
+    """Members: the people of an organisation."""
+
+
+@command(member, "add")
+@org_option
+@click.argument("email")
+@click.option("--role", type=_ROLES, default=Role.MEMBER.value, show_default=True)
+@click.option(
+    "--idp",
+    type=click.Choice(get_args(IdentityProviderName)),
+    required=True,
+    help="The identity provider the person signs in with.",
+)
+async def member_add(desk: Desk, slug: str, email: str, role: str, idp: str) -> Answer:
+    """Make EMAIL a member."""
+    async with desk.change(slug) as (work, org):
+        added = await add_member(work, org, email, role, idp, desk.stamp)
+    return Answer(
+        {"id": added.id, "email": email, "role": role, "idp": idp},
+        [f"{email} is {role} of {slug}: {added.id}"],
+    )
+
+
+@command(member, "list")
+@org_option
+async def member_list(desk: Desk, slug: str) -> Answer:
+    """List the present members."""
+    async with desk.services.store.read() as session:
+        members = await list_members(session, await get_org(session, slug))
+    return Answer(
+        [
+            {
+                "id": found.id,
+                "email": found.email,
+                "role": found.role,
+                "idp": found.identity_provider,
+            }
+            for found in members
+        ],
+        table=table(
+            f"Members of {slug}",
+            ["email", "role", "idp", "id"],
+            [[found.email, found.role, found.identity_provider, found.id] for found in members],
+        ),
+    )
+
+
+@command(member, "set-role")
+@org_option
+@click.argument("member_name", metavar="MEMBER")
+@click.argument("role", type=_ROLES)
+async def member_set_role(desk: Desk, slug: str, member_name: str, role: str) -> Answer:
+    """Give MEMBER (id or email) another ROLE."""
+    async with desk.change(slug) as (work, org):
+        person = await get_member(work.session, org, member_name)
+        await set_role(work, org, person, role, desk.stamp)
+    return Answer({"id": person.id, "role": role}, [f"{person.email} is {role} of {slug}."])
+
+
+@command(member, "remove")
+@org_option
+@click.argument("member_name", metavar="MEMBER")
+async def member_remove(desk: Desk, slug: str, member_name: str) -> Answer:
+    """End the membership of MEMBER (id or email) and their sessions."""
+    async with desk.change(slug) as (work, org):
+        person = await get_member(work.session, org, member_name)
+        await remove_member(work, org, person, desk.stamp)
+    return Answer({"id": person.id}, [f"{person.email} is no longer a member of {slug}."])
+
+
+@click.group()
+def apikey() -> None:
+    """API keys: credentials of proxies and scripts that send audit rows."""
+
+
+@command(apikey, "issue")
+@org_option
+@click.option("--name", required=True, help="What the key is for.")
+@click.option("--project", metavar="PROJECT", help="Limit the key to a project (id or name).")
+async def apikey_issue(desk: Desk, slug: str, name: str, project: str | None) -> Answer:
+    """Issue an API key. Its value is shown this once."""
+    async with desk.change(slug) as (work, org):
+        limit = await get_project(work.session, org, project) if project else None
+        key, secret = await issue_api_key(work, org, name, limit, desk.stamp)
+    return Answer(
+        {"id": key.id, "name": name, "project_id": key.project_id, "secret": secret},
+        [f"Key {key.id} ({name}). Its value, shown only now:", secret],
+    )
+
+
+@command(apikey, "list")
+@org_option
+async def apikey_list(desk: Desk, slug: str) -> Answer:
+    """List API keys, revoked ones included."""
+    async with desk.services.store.read() as session:
+        keys = await list_api_keys(session, await get_org(session, slug))
+    rows = [
+        {
+            "id": key.id,
+            "name": key.name,
+            "project_id": key.project_id,
+            "created_at": format_ms(key.created_at),
+            "revoked_at": format_ms(key.revoked_at) if key.revoked_at else None,
+        }
+        for key in keys
+    ]
+    columns = ["id", "name", "project_id", "created_at", "revoked_at"]
+    return Answer(
+        rows,
+        table=table(f"API keys of {slug}", columns, [[row[c] for c in columns] for row in rows]),
+    )
+
+
+@command(apikey, "revoke")
+@org_option
+@click.argument("key_id")
+async def apikey_revoke(desk: Desk, slug: str, key_id: str) -> Answer:
+    """End an API key at once."""
+    async with desk.change(slug) as (work, org):
+        key = await get_api_key(work.session, org, key_id)
+        await revoke_api_key(work, org, key, desk.stamp)
+    return Answer({"id": key_id}, [f"Revoked {key_id}."])
+
+
+@click.group()
+def session() -> None:
+    """Sessions: letting members in, and putting them out."""
+
+
+@command(session, "issue")
+@org_option
+@click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
+@click.option("--cookie", is_flag=True, help="Also start a session and print its cookie.")
+async def session_issue(desk: Desk, slug: str, member_name: str, *, cookie: bool) -> Answer:
+    """Print a one-time sign-in link for MEMBER, and with --cookie a cookie for scripts."""
+    async with desk.change(slug) as (work, org):
+        person = await get_member(work.session, org, member_name)
+        token = await issue_sign_in(work, org, person, desk.stamp)
+        value = await issue_cookie(work, org, person, desk.stamp) if cookie else None
+    link = f"{desk.services.settings.public_url}/sign-in?token={token}"
+    minutes = int(LINK_LIFETIME.total_seconds() // 60)
+    lines = [f"Sign-in link for {person.email}, good once and for {minutes} minutes:", link]
+    if value is not None:
+        lines += ["Cookie for scripts:", f"{SESSION_COOKIE}={value}"]
+    return Answer({"member": person.id, "link": link, "cookie": value}, lines)
+
+
+@command(session, "revoke")
+@org_option
+@click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
+async def session_revoke(desk: Desk, slug: str, member_name: str) -> Answer:
+    """End all sessions of MEMBER."""
+    async with desk.change(slug) as (work, org):
+        person = await get_member(work.session, org, member_name)
+        ended = await revoke_sessions(work.session, person.id, work.now)
+        work.record(
+            org.id,
+            SessionRevoked(member_id=person.id, sessions=ended),
+            desk.stamp,
+            subject=person.id,
+        )
+    return Answer({"member": person.id, "sessions": ended}, [f"Ended {ended} sessions."])

@@ -1,0 +1,213 @@
+"""Making the demo organisation: by the same changes as real ones, each at its own instant.
+
+So validation, permissions and audit rows are the service's, and a binding and its rows agree.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from analytics.rows import VerdictSource
+from service.access.callers import Caller, Door, SignedIn, admin_token_caller, cli_caller
+from service.access.capabilities import Capability, Role
+from service.bindings.changes import add_binding, revoke_binding
+from service.bindings.rules import Origin
+from service.demo.calendar import Calendar, drawn_id, drawn_request_id, seeded, to_us
+from service.demo.cast import Cast, Key, Person, Trust
+from service.demo.profile import BindingEntry, Change, MemberEntry, Moment, Profile, Revocation
+from service.orgs.changes import (
+    add_member,
+    create_org,
+    create_project,
+    create_team,
+    issue_api_key,
+    remove_member,
+    set_role_override,
+    set_team_admin,
+)
+from service.services import Services
+from service.store.store import Work
+from service.store.tables import ApiKey, Binding, Member, Organisation, Project, Team
+
+ADMIN_TOKEN: Final = "admin-token"  # noqa: S105 - how the profile names it, not its value
+_BETWEEN_STEPS: Final = timedelta(seconds=7)
+
+Step = Callable[[], Awaitable[None]]
+
+
+class Founder:
+    """Makes the organisation of a profile in one transaction.
+
+    It sets the transaction's `now`: every change takes its instant from there, and these are
+    historical. At the end `now` is what it was.
+    """
+
+    def __init__(
+        self, work: Work, services: Services, profile: Profile, calendar: Calendar
+    ) -> None:
+        self._work = work
+        self._services = services
+        self._profile = profile
+        self._calendar = calendar
+        self._operator = cli_caller(services.settings.platform_tenant_id).stamp
+        self._chance = seeded(profile.seed, "changes")
+        self._projects: dict[str, Project] = {}
+        self._teams: dict[str, Team] = {}
+        self._members: dict[str, Member] = {}
+        self._keys: dict[str, ApiKey] = {}
+        self.bindings: dict[int, Binding] = {}
+
+    async def found(self, slug: str) -> Organisation:
+        """The organisation after all its changes. Raises Invalid, Forbidden, BindingExists."""
+        now = self._work.now
+        self._work.now = self._calendar.opened_at
+        org = await create_org(self._work, slug, "org", self._operator)
+        for at, step in sorted(self._timed(self._script(org)), key=lambda timed: timed[0]):
+            self._work.now = at
+            await step()
+        self._work.now = now
+        return org
+
+    def cast(self) -> Cast:
+        """Everybody the history's rows can name."""
+        trusts: dict[str, list[Trust]] = {}
+        for binding in self.bindings.values():
+            trusts.setdefault(binding.sub_pattern, []).append(_trust(binding))
+        entries = self._profile.members
+        return Cast(
+            people={
+                name: _person(name, member, entries[name]) for name, member in self._members.items()
+            },
+            keys={name: Key(key.id, key.project_id) for name, key in self._keys.items()},
+            trusts=trusts,
+        )
+
+    def _timed(
+        self, script: Iterator[tuple[Moment | None, Step]]
+    ) -> Iterator[tuple[datetime, Step]]:
+        """The steps with their instants: those without a moment follow one another at once."""
+        at = self._calendar.opened_at
+        for moment, step in script:
+            if moment is None:
+                at += _BETWEEN_STEPS
+            yield at if moment is None else self._calendar.instant(moment), step
+
+    def _script(self, org: Organisation) -> Iterator[tuple[Moment | None, Step]]:
+        profile = self._profile
+        for project in profile.projects.names:
+            yield None, partial(self._make_project, org, project)
+        for name, member in profile.members.items():
+            yield member.joins, partial(self._join, org, name, member)
+            if member.leaves is not None:
+                yield member.leaves, partial(self._leave, org, name)
+        for team, admins in profile.teams.items():
+            yield None, partial(self._make_team, org, team, admins)
+        for role, capabilities in profile.role_overrides.items():
+            yield None, partial(self._override, org, role, capabilities)
+        for name, key in profile.keys.items():
+            yield key.issued, partial(self._issue, org, name, key.project)
+        for number, binding in enumerate(profile.bindings):
+            yield binding.added, partial(self._bind, org, number, binding)
+            if binding.revoked is not None:
+                yield binding.revoked, partial(self._revoke, org, number, binding.revoked)
+
+    async def _make_project(self, org: Organisation, name: str) -> None:
+        self._projects[name] = await create_project(self._work, org, name, self._operator)
+
+    async def _join(self, org: Organisation, name: str, entry: MemberEntry) -> None:
+        self._members[name] = await add_member(
+            self._work, org, entry.email, entry.role, entry.identity_provider, self._operator
+        )
+
+    async def _leave(self, org: Organisation, name: str) -> None:
+        await remove_member(self._work, org, self._members[name], self._operator)
+
+    async def _make_team(self, org: Organisation, name: str, admins: tuple[str, ...]) -> None:
+        team = await create_team(self._work, org, name, self._operator)
+        self._teams[name] = team
+        for admin in admins:
+            await set_team_admin(
+                self._work, team, self._members[admin], self._operator, is_admin=True
+            )
+
+    async def _override(
+        self, org: Organisation, role: Role, capabilities: tuple[Capability, ...]
+    ) -> None:
+        await set_role_override(self._work, org, role, capabilities, self._operator)
+
+    async def _issue(self, org: Organisation, name: str, project: str | None) -> None:
+        limit = None if project is None else self._projects[project]
+        # Nobody ever learns the key's value: the demo's keys only have a past.
+        self._keys[name], _ = await issue_api_key(self._work, org, name, limit, self._operator)
+
+    async def _bind(self, org: Organisation, number: int, entry: BindingEntry) -> None:
+        origin = Origin.ORG_ADMIN if entry.team is None else Origin.TEAM_ADMIN
+        body = {
+            "issuer": self._profile.issuer,
+            "sub_pattern": entry.sub,
+            "repository_id": self._profile.repositories[entry.repository],
+            "event_names": list(entry.event_names),
+            "origin": origin.value,
+            "project_id": None if entry.project is None else self._projects[entry.project].id,
+            "team_id": None if entry.team is None else self._teams[entry.team].id,
+        }
+        self.bindings[number] = await add_binding(
+            self._work,
+            org,
+            body,
+            self._author(org, entry.added),
+            self._services.issuers,
+            self._services.settings.binding_slot,
+        )
+
+    async def _revoke(self, org: Organisation, number: int, revoked: Revocation) -> None:
+        binding, author = self.bindings[number], self._author(org, revoked)
+        await revoke_binding(self._work, org, binding.id, revoked.reason, author)
+        await self._work.session.refresh(binding)
+
+    def _author(self, org: Organisation, change: Change) -> Caller:
+        """Who made `change`, with the rights they really have. Raises Forbidden."""
+        door = Door(
+            VerdictSource.ADMIN_API,
+            drawn_request_id(self._chance, to_us(self._work.now)),
+            f"{self._profile.networks.office}.{self._chance.randint(10, 40)}",
+        )
+        if change.by == ADMIN_TOKEN:
+            return admin_token_caller(door)
+        member = self._members[change.by]
+        teams = (name for name, admins in self._profile.teams.items() if change.by in admins)
+        author = SignedIn(
+            session_id=drawn_id(self._chance, "sess"),
+            member_id=member.id,
+            tenant_id=org.id,
+            role=Role(member.role),
+            identity_provider=member.identity_provider,
+            admin_of=frozenset(self._teams[name].id for name in teams),
+            door=door,
+            is_cross_site=False,
+        )
+        author.require(Capability.OIDC_WRITE, org)
+        return author
+
+
+def _person(name: str, member: Member, entry: MemberEntry) -> Person:
+    return Person(
+        name=name,
+        member_id=member.id,
+        identity_provider=entry.identity_provider,
+        has_passkey=entry.has_passkey,
+        joined_at=member.created_at,
+        left_at=member.removed_at,
+    )
+
+
+def _trust(binding: Binding) -> Trust:
+    return Trust(
+        binding_id=binding.id,
+        origin=Origin(binding.origin),
+        project_id=binding.project_id,
+        event_names=frozenset(binding.event_names),
+        added_us=to_us(binding.added_at),
+        revoked_us=None if binding.revoked_at is None else to_us(binding.revoked_at),
+    )

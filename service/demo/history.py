@@ -1,0 +1,177 @@
+"""The demo's history: which rows each day has, and those rows as Arrow tables. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from random import Random
+from typing import Any, Final
+
+import pyarrow as pa
+
+from analytics.envelopes import compact
+from analytics.instants import utc_day
+from analytics.rows import AuditRow, VerdictSource, to_table
+from analytics.schema import JOURNAL_SCHEMA
+from service.demo.calendar import Calendar, drawn_request_id, seeded, to_us
+from service.demo.cast import Cast, Trust, stamping
+from service.demo.packages import Package, Verdict, open_markets
+from service.demo.people import SignIns, exports
+from service.demo.profile import JobEntry, Profile, TokenEntry
+from service.demo.runs import RECEIVED_WITHIN_US, Planner, Run
+
+_RUN_IDS_FROM: Final = 14_000_000_000
+_RUNNERS: Final = (11, 58)  # the last number of an address in a job's network
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What happened on one day: runs, and rows about people."""
+
+    day: date
+    number: int
+    runs: list[Run]
+    others: list[AuditRow]
+
+    @property
+    def rows(self) -> int:
+        """How many audit rows the day has."""
+        return sum(run.rows for run in self.runs) + len(self.others)
+
+
+class History:
+    """90 days of rows. The same profile, calendar and cast always give the same ones."""
+
+    def __init__(self, profile: Profile, calendar: Calendar, cast: Cast) -> None:
+        self._profile = profile
+        self._calendar = calendar
+        self._cast = cast
+        markets = open_markets(profile, calendar)
+        self._lockfiles: Mapping[str, list[Package]] = {
+            name: markets[job.ecosystem].lockfile(
+                seeded(profile.seed, "lockfile", name), job.lockfile_size
+            )
+            for name, job in profile.jobs.items()
+        }
+        self.days = self._plan()
+        self.rows = sum(day.rows for day in self.days)
+
+    def usage(self) -> Mapping[str, tuple[int, int]]:
+        """Binding id to how many requests it stamped, and when the last one was (µs)."""
+        uses: Counter[str] = Counter()
+        last_us: dict[str, int] = {}
+        for run in (run for day in self.days for run in day.runs):
+            trust = self._trust(run)
+            if trust is not None:
+                uses[trust.binding_id] += 1
+                last_us[trust.binding_id] = run.at_us
+        return {binding_id: (uses[binding_id], last_us[binding_id]) for binding_id in uses}
+
+    def table(self, day: Day) -> pa.Table:
+        """The rows of `day` as JOURNAL_SCHEMA, in no order."""
+        chance = seeded(self._profile.seed, "rows", day.number)
+        columns: dict[str, list[Any]] = {name: [] for name in JOURNAL_SCHEMA.names}
+        for run in day.runs:
+            self._write_run(columns, run, chance)
+        return pa.concat_tables([_to_arrow(columns), to_table(day.others)])
+
+    def _plan(self) -> list[Day]:
+        planner = Planner(self._profile, self._calendar)
+        runs = {day: planner.runs_of(day) for day in self._calendar.days}
+        sign_ins = SignIns(self._profile, self._calendar, self._cast)
+        others = {day: sign_ins.rows_of(day) for day in self._calendar.days}
+        for row in exports(self._profile, self._calendar, self._cast, runs):
+            others[utc_day(row.created_at)].append(row)
+        return [
+            Day(day, number, runs[day], others[day])
+            for number, day in enumerate(self._calendar.days)
+        ]
+
+    def _trust(self, run: Run) -> Trust | None:
+        """The binding that stamps the rows of `run`."""
+        job = self._profile.jobs[run.job]
+        if job.token is None:
+            return None
+        trusts = self._cast.trusts.get(job.token.sub, [])
+        key = self._cast.keys[job.key]
+        return stamping(trusts, run.event_name, key.project_id, run.at_us)
+
+    def _write_run(self, columns: dict[str, list[Any]], run: Run, chance: Random) -> None:
+        """Add the rows of `run`: what they have in common, and one verdict for each."""
+        job = self._profile.jobs[run.job]
+        trust = self._trust(run)
+        verdicts = self._verdicts(run, chance)
+        count = len(verdicts)
+        starts = (run.at_us + number * run.gap_us for number in range(count))
+        created = [start + chance.randrange(run.gap_us) for start in starts]
+        columns["created_at"] += created
+        columns["received_at"] += [
+            at + chance.randrange(1_000, RECEIVED_WITHIN_US) for at in created
+        ]
+        for name, value in self._common(run, job, trust, chance).items():
+            columns[name] += [value] * count
+        columns["event"] += [verdict.event for verdict in verdicts]
+        columns["package_name"] += [verdict.package for verdict in verdicts]
+        columns["version"] += [verdict.version for verdict in verdicts]
+        columns["decision"] += [verdict.decision for verdict in verdicts]
+        columns["decision_reason"] += [verdict.decision_reason for verdict in verdicts]
+        columns["payload"] += self._payloads(run, job.token if trust else None, verdicts, chance)
+
+    def _verdicts(self, run: Run, chance: Random) -> list[Verdict]:
+        packages = chance.sample(self._lockfiles[run.job], run.installs)
+        verdicts = [package.asked_for(run.at_us, chance.random()) for package in packages]
+        for refused in run.blocked:
+            verdicts.insert(chance.randint(0, len(verdicts)), refused)
+        return verdicts
+
+    def _common(
+        self, run: Run, job: JobEntry, trust: Trust | None, chance: Random
+    ) -> dict[str, str | None]:
+        """The columns in which the rows of one request are equal."""
+        network = getattr(self._profile.networks, job.network)
+        return {
+            "verdict_source": VerdictSource.PROXY.value,
+            "actor_tenant_id": None,
+            "actor": self._cast.keys[job.key].key_id,
+            "actor_source": "api_key" if trust is None else "oidc_github",
+            "subject": job.token.sub if trust and job.token else None,
+            "oidc_binding_id": None if trust is None else trust.binding_id,
+            "request_id": drawn_request_id(chance, run.at_us),
+            "source_ip": f"{network}.{chance.randint(*_RUNNERS)}",
+        }
+
+    def _payloads(
+        self, run: Run, token: TokenEntry | None, verdicts: list[Verdict], chance: Random
+    ) -> list[str]:
+        """The envelopes; on a verified request each with what the token said."""
+        if token is None:
+            return [verdict.payload for verdict in verdicts]
+        began_us = to_us(self._calendar.opened_at)
+        ci = {
+            "sub": token.sub,
+            "repository_id": self._profile.repositories[token.repository],
+            "event_name": run.event_name,
+            "run_id": str(_RUN_IDS_FROM + (run.at_us - began_us) // 100_000),
+            "jti": _uuid(chance),
+        }
+        envelopes = {verdict.payload: verdict.envelope for verdict in verdicts}
+        stamped = {text: compact({**keys, "ci": ci}) for text, keys in envelopes.items()}
+        return [stamped[verdict.payload] for verdict in verdicts]
+
+
+def _uuid(chance: Random) -> str:
+    digits = f"{chance.getrandbits(128):032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _to_arrow(columns: dict[str, list[Any]]) -> pa.Table:
+    """`columns` as JOURNAL_SCHEMA; instants are given in microseconds."""
+    return pa.table(
+        {
+            field.name: pa.array(
+                columns[field.name], pa.int64() if pa.types.is_timestamp(field.type) else field.type
+            ).cast(field.type)
+            for field in JOURNAL_SCHEMA
+        },
+        schema=JOURNAL_SCHEMA,
+    )

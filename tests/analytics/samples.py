@@ -1,0 +1,99 @@
+"""Sample rows, and a small audit folder that seals and journals what it is given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from analytics.batches import JournalBatch, decode_batch, encode_batch, split_by_day
+from analytics.engine import Engine, EngineLimits
+from analytics.queries import Reader, Snapshot
+from analytics.rows import AuditRow, VerdictSource
+from analytics.segments import Segment, write_segment
+
+DAY = date(2026, 3, 4)
+NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
+TENANT = "org_acme"
+LIMITS = EngineLimits(memory_mb=256, temp_mb=64, threads=2)
+
+
+def sample_row(created_at: datetime = NOON, **changes: Any) -> AuditRow:
+    """A blocked install with every optional column filled, and `changes`."""
+    row = AuditRow(
+        created_at=created_at,
+        received_at=created_at,
+        event="blocklist_hit",
+        package_name="left-pad",
+        version="1.3.0",
+        decision="BLOCKED",
+        decision_reason='{"rule_id":"r1","source":"osv"}',
+        verdict_source=VerdictSource.PROXY,
+        actor_tenant_id=None,
+        actor="key_1",
+        actor_source="api_key",
+        subject="repo:acme/payments",
+        oidc_binding_id="obind_1",
+        request_id="req_1",
+        source_ip="192.0.2.7",
+        payload='{"rule_id":"r1","source":"osv"}',
+    )
+    return replace(row, **changes)
+
+
+def batch_of(rows: Sequence[AuditRow], first_seq: int = 1, day: date | None = None) -> JournalBatch:
+    """`rows` as the journal holds them."""
+    day = day or rows[0].created_at.date()
+    return JournalBatch(day, first_seq, len(rows), encode_batch(list(rows)))
+
+
+def table_of(rows: Sequence[AuditRow], first_seq: int = 1) -> pa.Table:
+    """`rows` as an AUDIT_SCHEMA table, seq counting up from `first_seq`."""
+    return decode_batch(batch_of(rows, first_seq))
+
+
+def sealed(root: Path, segment_id: str, rows: Sequence[AuditRow], first_seq: int = 1) -> Segment:
+    """`rows`, all of one day, as a segment of TENANT."""
+    day = rows[0].created_at.date()
+    return write_segment(root, TENANT, day, segment_id, table_of(rows, first_seq))
+
+
+@dataclass
+class SampleLake:
+    """An audit folder with one tenant: rows go in sealed or journalled, and are read back."""
+
+    root: Path
+    reader: Reader
+    segments: list[Segment] = field(default_factory=list)
+    batches: list[JournalBatch] = field(default_factory=list)
+    last_seq: int = 0
+
+    def add(self, rows: Sequence[AuditRow], *, is_sealed: bool) -> dict[int, AuditRow]:
+        """Accept `rows`; the seq each of them got."""
+        accepted: dict[int, AuditRow] = {}
+        for day, day_rows in split_by_day(rows).items():
+            first = self.last_seq + 1
+            if is_sealed:
+                name = f"seg_{first}"
+                table = table_of(day_rows, first)
+                self.segments.append(write_segment(self.root, TENANT, day, name, table))
+            else:
+                self.batches.append(batch_of(day_rows, first))
+            self.last_seq += len(day_rows)
+            accepted |= dict(enumerate(day_rows, start=first))
+        return accepted
+
+    def snapshot(self) -> Snapshot:
+        """All there is now."""
+        return Snapshot(TENANT, self.last_seq, tuple(self.segments), tuple(self.batches))
+
+
+def open_lake(folder: Path) -> SampleLake:
+    """An empty SampleLake below `folder`; whoever opens it closes `lake.reader.engine`."""
+    root = folder / "audit"
+    temp = folder / "tmp"
+    root.mkdir()
+    temp.mkdir()
+    return SampleLake(root, Reader(Engine(root, temp, LIMITS), root))

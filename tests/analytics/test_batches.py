@@ -1,0 +1,138 @@
+"""Journal batches: rows as bytes, split by day, found out when damaged."""
+
+import json
+from dataclasses import asdict, replace
+from datetime import UTC, date, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.batches import (
+    CorruptBatch,
+    JournalBatch,
+    decode_batch,
+    decode_batches,
+    encode_batch,
+    split_by_day,
+)
+from analytics.schema import AUDIT_SCHEMA
+from tests.analytics.samples import DAY, NOON, batch_of, sample_row
+
+MIDNIGHT = datetime(2026, 3, 5, tzinfo=UTC)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+INSTANTS = st.datetimes(timezones=st.just(UTC))
+ROWS = st.builds(
+    sample_row,
+    created_at=INSTANTS,
+    received_at=INSTANTS,
+    event=TEXT,
+    package_name=st.none() | TEXT,
+    decision=st.none() | TEXT,
+    actor=TEXT,
+    subject=st.none() | TEXT,
+    payload=st.dictionaries(TEXT, TEXT, max_size=3).map(json.dumps),
+)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=20), st.integers(1, 2**62))
+def test_what_was_encoded_is_what_is_decoded(rows, first_seq):
+    """Every column, null and empty apart, in the order given, seq counting up."""
+    decoded = decode_batch(JournalBatch(DAY, first_seq, len(rows), encode_batch(rows)))
+
+    assert decoded.schema.equals(AUDIT_SCHEMA)
+    assert decoded.to_pylist() == [
+        {"seq": seq} | asdict(row) for seq, row in enumerate(rows, start=first_seq)
+    ]
+
+
+def test_midnight_parts_two_days():
+    """One microsecond decides the partition a row lies in."""
+    before = sample_row(MIDNIGHT - timedelta(microseconds=1))
+    at = sample_row(MIDNIGHT)
+    after = sample_row(MIDNIGHT + timedelta(microseconds=1))
+
+    assert split_by_day([after, before, at]) == {
+        date(2026, 3, 4): [before],
+        date(2026, 3, 5): [after, at],
+    }
+
+
+def test_an_instant_is_split_by_its_utc_day_not_its_own():
+    """23:30 an hour west of Greenwich is tomorrow."""
+    row = sample_row(datetime.fromisoformat("2026-03-04T23:30:00-01:00"))
+
+    assert list(split_by_day([row])) == [date(2026, 3, 5)]
+
+
+@given(st.lists(ROWS, max_size=20))
+def test_splitting_loses_and_reorders_nothing(rows):
+    """Within a day the order of acceptance is kept."""
+    days = split_by_day(rows)
+
+    for day, day_rows in days.items():
+        assert day_rows == [row for row in rows if row.created_at.date() == day]
+    assert sum(map(len, days.values())) == len(rows)
+
+
+def test_batches_are_joined_in_the_order_given():
+    """None at all is an empty table of the schema, not an error."""
+    one, other = batch_of([sample_row()] * 2, 1), batch_of([sample_row()] * 3, 7)
+
+    assert decode_batches([other, one]).column("seq").to_pylist() == [7, 8, 9, 1, 2]
+    assert decode_batches([]).equals(AUDIT_SCHEMA.empty_table())
+
+
+WHOLE = batch_of([sample_row(NOON, package_name=f"p{n}") for n in range(50)])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x00",
+        b"not arrow at all",
+        WHOLE.data[:100],
+        WHOLE.data[: len(WHOLE.data) // 2],
+        WHOLE.data[:-20],
+        WHOLE.data[20:],
+        bytes(len(WHOLE.data)),
+    ],
+)
+def test_bytes_that_do_not_decode_are_corrupt(data):
+    """Never an empty table: rows would vanish without a word."""
+    with pytest.raises(CorruptBatch):
+        decode_batch(replace(WHOLE, data=data))
+
+
+@pytest.mark.parametrize("rows", [0, 49, 51])
+def test_a_batch_that_holds_another_number_of_rows_is_corrupt(rows):
+    """The catalogued number gives the rows their seq."""
+    with pytest.raises(CorruptBatch):
+        decode_batch(replace(WHOLE, rows=rows))
+
+
+def test_a_batch_of_another_schema_is_corrupt():
+    """A later version's rows are not guessed at."""
+    other = pa.table({"event": ["blocklist_hit"]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, other.schema) as writer:
+        writer.write_table(other)
+
+    with pytest.raises(CorruptBatch):
+        decode_batch(JournalBatch(DAY, 1, 1, bytes(sink.getvalue())))
+
+
+@pytest.mark.parametrize("position", range(0, len(WHOLE.data), 31))
+def test_one_flipped_byte_is_either_corrupt_or_leaves_as_many_rows(position):
+    """No damage makes rows disappear, fails otherwise, or hands on offsets that point outside."""
+    data = bytearray(WHOLE.data)
+    data[position] ^= 0xFF
+
+    try:
+        decoded = decode_batch(replace(WHOLE, data=bytes(data)))
+    except CorruptBatch:
+        return
+    decoded.validate(full=True)
+    assert decoded.num_rows == WHOLE.rows

@@ -1,0 +1,187 @@
+"""The query engine: locked into the audit folder, whatever SQL reaches it."""
+
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analytics.engine import STREAM_BATCH_ROWS, Engine, StoreFault
+from tests.analytics.samples import LIMITS
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A data dir as in service: the audit folder, and beside it what nobody may read."""
+    for folder in ("audit", "tmp", "audit2"):
+        (tmp_path / folder).mkdir()
+    pq.write_table(pa.table({"n": [1, 2, 3]}), tmp_path / "audit" / "rows.parquet")
+    pq.write_table(pa.table({"n": [4]}), tmp_path / "audit2" / "rows.parquet")
+    pq.write_table(pa.table({"n": [5]}), tmp_path / "beside.parquet")
+    (tmp_path / "secret_key").write_text("secret\n")
+    with sqlite3.connect(tmp_path / "countersign.db") as database:
+        database.execute("CREATE TABLE journal (n)")
+    database.close()
+    return tmp_path
+
+
+@pytest.fixture
+def engine(data_dir: Path) -> Iterator[Engine]:
+    opened = Engine(data_dir / "audit", data_dir / "tmp", LIMITS)
+    yield opened
+    opened.close()
+
+
+def test_the_audit_folder_can_be_read(engine, data_dir):
+    """The valid case: an explicit file, bound as a parameter."""
+    file = str(data_dir / "audit" / "rows.parquet")
+
+    rows = engine.select("SELECT sum(n)::INT AS n FROM read_parquet($files)", {"files": [file]}, {})
+
+    assert rows.to_pylist() == [{"n": 6}]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM read_blob('/etc/passwd')",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd.csv'",
+        "SELECT * FROM glob('/etc/*')",
+        "SELECT * FROM read_text('{data}/secret_key')",
+        "SELECT * FROM read_blob('{data}/countersign.db')",
+        "SELECT * FROM read_text('{data}/audit/../secret_key')",
+        "SELECT * FROM read_parquet('{data}/audit/../beside.parquet')",
+        "SELECT * FROM read_parquet('{data}/audit2/rows.parquet')",
+        "SELECT * FROM read_parquet('{data}/beside.parquet')",
+        "SELECT * FROM read_parquet('{data}/*.parquet')",
+        "SELECT * FROM read_parquet('https://example.invalid/a.parquet')",
+        "SELECT * FROM sqlite_scan('{data}/countersign.db', 'journal')",
+        "ATTACH '{data}/countersign.db' AS store (TYPE sqlite)",
+        "ATTACH '{data}/countersign.db' AS store",
+        "ATTACH '{data}/other.duckdb' AS other",
+        "INSTALL sqlite",
+        "INSTALL httpfs",
+        "LOAD sqlite",
+        "LOAD '{data}/audit/evil.duckdb_extension'",
+        "COPY (SELECT 1) TO '{data}/stolen.csv'",
+        "COPY (SELECT 1) TO '/tmp/stolen.csv'",
+        "COPY (SELECT 1) TO '{data}/audit/../stolen.parquet' (FORMAT parquet)",
+        "EXPORT DATABASE '{data}/dump'",
+        "SELECT getenv('HOME')",
+        "SET enable_external_access = true",
+        "SET allowed_directories = ['/']",
+        "SET memory_limit = '100GB'",
+        "SET lock_configuration = false",
+        "RESET lock_configuration",
+        "PRAGMA enable_external_access = true",
+        "SET threads = 64",
+        "SET python_enable_replacements = true",
+        "SET temp_directory = '/tmp'",
+        "CREATE SECRET s (TYPE s3, KEY_ID 'a', SECRET 'b')",
+    ],
+)
+def test_nothing_else_can_be_reached_or_unlocked(engine, data_dir, sql):
+    """Should SQL ever be injected, this is where it ends: in a fault."""
+    before = sorted(data_dir.rglob("*"))
+
+    with pytest.raises(StoreFault):
+        engine.select(sql.format(data=data_dir), {}, {})
+
+    assert sorted(data_dir.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["O'Brien", "a b", "é", "x'); SELECT 1 --"])
+def test_a_data_dir_of_any_name_is_locked_alike(tmp_path, name):
+    """The paths are the one thing that goes into SQL as text."""
+    for folder in ("audit", "tmp"):
+        (tmp_path / name / folder).mkdir(parents=True)
+    file = tmp_path / name / "audit" / "rows.parquet"
+    pq.write_table(pa.table({"n": [1]}), file)
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "beside.parquet")
+    engine = Engine(tmp_path / name / "audit", tmp_path / name / "tmp", LIMITS)
+    read = "SELECT n FROM read_parquet($file)"
+
+    try:
+        assert engine.select(read, {"file": str(file)}, {}).num_rows == 1
+        with pytest.raises(StoreFault):
+            engine.select(read, {"file": str(tmp_path / "beside.parquet")}, {})
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("TimeZone", "UTC"),
+        ("threads", LIMITS.threads),
+        ("python_enable_replacements", False),
+        ("enable_external_access", False),
+        ("autoinstall_known_extensions", False),
+        ("autoload_known_extensions", False),
+        ("allow_community_extensions", False),
+        ("lock_configuration", True),
+    ],
+)
+def test_every_query_runs_under_these_settings(engine, setting, value):
+    """Queries run in sessions of their own, which inherit only what was set for all of them."""
+    rows = engine.select("SELECT current_setting($name) AS value", {"name": setting}, {})
+
+    assert rows.to_pylist() == [{"value": value}]
+
+
+def test_python_variables_are_no_tables(engine):
+    """A name in SQL never reaches into the program's own frames."""
+    local_table = pa.table({"n": [1]})
+
+    with pytest.raises(StoreFault, match="local_table"):
+        engine.select("SELECT * FROM local_table", {}, {})
+    assert local_table.num_rows == 1
+
+
+def test_two_queries_never_see_each_others_tables(engine):
+    """One tenant's journal must not answer another tenant's question."""
+
+    def own(n: int) -> list[int]:
+        table = pa.table({"n": [n] * 1000})
+        sql = "SELECT DISTINCT n FROM journal"
+        return engine.select(sql, {}, {"journal": table}).column("n").to_pylist()
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(own, range(200))) == [[n] for n in range(200)]
+    with pytest.raises(StoreFault, match="journal"):
+        engine.select("SELECT * FROM journal", {}, {})
+
+
+def test_a_stream_is_handed_over_in_bounded_tables(engine):
+    """Memory stays flat, however long the export."""
+    rows = 3 * STREAM_BATCH_ROWS + 1
+    tables = list(engine.stream(f"SELECT range AS n FROM range({rows})", {}, {}))
+
+    assert sum(table.num_rows for table in tables) == rows
+    assert max(table.num_rows for table in tables) <= STREAM_BATCH_ROWS
+
+
+def test_more_memory_than_allowed_is_a_fault_and_not_the_end_of_the_process(engine):
+    """One heavy query must not take the service down."""
+    heavy = "SELECT list(range) AS all_of_them FROM range(200_000_000)"
+
+    with pytest.raises(StoreFault, match="Memory"):
+        engine.select(heavy, {}, {})
+
+
+def test_instants_are_read_in_utc_whatever_the_machines_zone(data_dir, monkeypatch):
+    """A server in Oslo prints the same audit log."""
+    monkeypatch.setenv("TZ", "Europe/Oslo")
+    engine = Engine(data_dir / "audit", data_dir / "tmp", LIMITS)
+
+    try:
+        rows = engine.select("SELECT '2026-03-04 12:00:00'::TIMESTAMPTZ AS at", {}, {})
+    finally:
+        engine.close()
+
+    assert rows.column("at")[0].as_py().isoformat() == "2026-03-04T12:00:00+00:00"

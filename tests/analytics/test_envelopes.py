@@ -1,0 +1,160 @@
+"""decision_reason: an envelope in at most 256 code points, always valid JSON."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.envelopes import DECISION_REASON_MAX, compact, decision_reason
+from analytics.events import ENVELOPES, AuditExported, OidcBindingRevoked
+from analytics.filters import BOUND_PARAMETERS, FILTER_COLUMNS
+
+COSTLY = st.sampled_from('"\\/\n\r\t\x00\x1f\x7f\u2028…é漢😀👩🏽\u200d')
+TEXT = st.text(
+    st.one_of(COSTLY, st.characters(exclude_categories=["Cs"])), max_size=60
+) | st.builds(lambda piece, times: piece * times, st.text(COSTLY, min_size=1), st.just(300))
+
+
+def _values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
+    """Any value of a field of the catalogue."""
+    match kind:
+        case msgspec.inspect.StrType():
+            return TEXT
+        case msgspec.inspect.IntType():
+            return st.integers(0, 2**63 - 2)
+        case msgspec.inspect.BoolType():
+            return st.booleans()
+        case msgspec.inspect.NoneType():
+            return st.none()
+        case msgspec.inspect.LiteralType():
+            return st.sampled_from(kind.values)
+        case msgspec.inspect.ListType():
+            return st.lists(_values(kind.item_type), max_size=9)
+        case msgspec.inspect.DictType():
+            return st.dictionaries(TEXT, _values(kind.value_type), max_size=9)
+        case msgspec.inspect.UnionType():
+            return st.one_of(*map(_values, kind.types))
+        case _:
+            raise NotImplementedError(kind)
+
+
+@st.composite
+def envelopes(draw: st.DrawFn) -> dict[str, Any]:
+    """The keys of an arbitrary envelope of the catalogue."""
+    model = draw(st.sampled_from(list(ENVELOPES.values())))
+    keys = {
+        field.name: draw(_values(field.type)) for field in msgspec.inspect.type_info(model).fields
+    }
+    if "counter_after" in keys:
+        keys["counter_after"] = keys["counter_before"] + 1
+    if "published_at" in keys:
+        keys["published_at"] = "2026-01-31T08:00:00.123456+00:00"
+    return msgspec.to_builtins(model(**keys))
+
+
+@given(envelopes())
+def test_whatever_an_envelope_holds_its_reason_fits_parses_and_keeps_its_keys(keys):
+    """The column takes 256 characters (SPEC.md, Limits); readers parse it as JSON."""
+    reason = decision_reason(keys)
+    parsed = json.loads(reason)
+
+    assert len(reason) <= 256
+    assert [key for key in parsed if key != "truncated"] == list(keys)
+
+
+@given(envelopes())
+def test_it_says_truncated_exactly_when_something_was_lost(keys):
+    """Whoever sees no flag may rely on the values."""
+    parsed = json.loads(decision_reason(keys))
+
+    if len(compact(keys)) <= 256:
+        assert parsed == keys
+    else:
+        assert parsed.pop("truncated") is True
+        assert parsed != keys
+
+
+@given(envelopes())
+def test_numbers_and_booleans_are_never_altered(keys):
+    """Text can be shortened; a number with digits missing would be another number."""
+    parsed = json.loads(decision_reason(keys))
+
+    for key, value in keys.items():
+        if not isinstance(value, str | list | dict):
+            assert parsed[key] == value
+
+
+@given(envelopes())
+def test_a_shortened_string_is_a_beginning_and_an_ellipsis(keys):
+    """What is left of a value still identifies it."""
+    parsed = json.loads(decision_reason(keys))
+
+    for key, value in keys.items():
+        if isinstance(value, str) and parsed[key] != value:
+            assert parsed[key].endswith("…")
+            assert value.startswith(parsed[key][:-1])
+
+
+def _reason_of_length(length: int, filler: str) -> dict[str, Any]:
+    """An envelope whose compact JSON has `length` code points."""
+    return {"registry": filler * (length - len('{"registry":""}'))}
+
+
+@pytest.mark.parametrize("filler", ["a", "漢", "😀"])
+def test_256_code_points_fit_and_257_do_not(filler):
+    """The limit counts characters, not bytes and not UTF-16 units."""
+    assert DECISION_REASON_MAX == 256
+    fits = _reason_of_length(256, filler)
+    too_long = _reason_of_length(257, filler)
+
+    assert decision_reason(fits) == compact(fits)
+    assert len(decision_reason(fits)) == 256
+    assert json.loads(decision_reason(too_long))["truncated"] is True
+    assert len(decision_reason(too_long)) == 256
+
+
+def test_a_reason_is_compact_and_not_escaped_to_ascii():
+    """Escapes and blanks would cost what little room there is."""
+    assert decision_reason({"registry": "npm é", "n": 1}) == '{"registry":"npm é","n":1}'
+
+
+def test_the_longest_strings_give_way_first():
+    """Ids stay whole while a long subject shrinks."""
+    revoked = OidcBindingRevoked(
+        binding_id="obind_7f3k9m2p4q8r1s5t",
+        revoked_reason="leaked in " + "x" * 1000,
+        by_user_id="system:admin-token",
+    )
+
+    parsed = json.loads(decision_reason(msgspec.to_builtins(revoked)))
+
+    assert parsed["binding_id"] == revoked.binding_id
+    assert parsed["by_user_id"] == revoked.by_user_id
+    assert parsed["revoked_reason"].startswith("leaked in x")
+    assert parsed["revoked_reason"].endswith("x…")
+
+
+def test_an_export_by_every_filter_there_is_still_has_a_reason():
+    """The names of all parameters alone take more than the column; the export must not fail."""
+    names = [*FILTER_COLUMNS, *BOUND_PARAMETERS, "order"]
+    export = AuditExported(
+        export_id="exp_7f3k9m2p4q8r1s5t",
+        format="csv",
+        filters={name: ["value"] for name in names},
+        rows=10**9,
+    )
+
+    parsed = json.loads(decision_reason(msgspec.to_builtins(export)))
+
+    assert parsed["truncated"] is True
+    assert parsed["rows"] == 10**9
+    assert list(parsed["filters"]) == names[: len(parsed["filters"])]
+
+
+def test_a_shape_without_any_room_is_refused():
+    """Better no row, and with it no change, than a reason that does not parse."""
+    with pytest.raises(ValueError, match="cannot fit"):
+        decision_reason({f"key_{number}": True for number in range(40)})

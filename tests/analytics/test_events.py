@@ -1,0 +1,182 @@
+"""The event catalogue: what can happen, and what each event must say."""
+
+import msgspec
+import pytest
+
+from analytics.events import (
+    ENVELOPES,
+    CooldownActive,
+    Decision,
+    Envelope,
+    Event,
+    PasskeyAuthenticationSucceeded,
+    parse_envelope,
+)
+
+TEXT = "text"
+WHOLE = 7
+SPEC_ENVELOPES = {
+    "oss_first_party": {"registry": TEXT},
+    "blocklist_hit": {"rule_id": TEXT, "source": "osv"},
+    "cooldown_active": {"published_at": "2026-01-31T08:00:00Z", "min_age_days": WHOLE},
+    "oauth_login_succeeded": {"member_id": TEXT, "is_new_member": True, "provider": "github"},
+    "passkey_authentication_succeeded": {
+        "member_id": TEXT,
+        "credential_id": TEXT,
+        "counter_before": WHOLE,
+        "counter_after": WHOLE + 1,
+    },
+}
+"""A valid envelope of each shape in SPEC.md, "Decision-reason envelope shapes"."""
+
+SPEC_PAYLOADS = {
+    "oidc_binding_created": {
+        "binding_id",
+        "issuer",
+        "sub_pattern",
+        "repository_id",
+        "event_names",
+        "origin",
+        "project_id",
+        "team_id",
+        "by_user_id",
+    },
+    "oidc_binding_revoked": {"binding_id", "revoked_reason", "by_user_id"},
+}
+"""The payload keys in SPEC.md, "Events"."""
+
+KEYS = [(event, key) for event, keys in SPEC_ENVELOPES.items() for key in keys]
+WRONG_VALUES = {
+    str: [None, 1, True, ["text"], {}],
+    bool: [None, 0, 1, "true", []],
+    int: [None, True, 1.0, 1.5, "1", -1, 2**63, []],
+}
+
+
+def test_every_event_has_exactly_one_envelope():
+    """A second shape for one event would make its rows ambiguous."""
+    events = [envelope.event for envelope in Envelope.__subclasses__()]
+
+    assert sorted(events) == sorted(Event)
+    assert {event: envelope.event for event, envelope in ENVELOPES.items()} == {
+        event: event for event in Event
+    }
+
+
+def test_the_catalogue_is_the_specifications_and_ours():
+    """An event string is part of the interface: none is renamed or dropped unnoticed."""
+    ours = (
+        "install_allowed audit_exported audit_export_finished audit_pruned audit_imported"
+        " org_created org_tier_changed legal_hold_changed role_override_changed member_added"
+        " member_role_changed member_removed team_created team_admin_changed project_created"
+        " api_key_created api_key_revoked session_issued session_revoked link_sign_in_succeeded"
+        " passkey_registered passkey_removed sign_in_failed signed_out"
+    )
+
+    assert set(Event) == {*SPEC_ENVELOPES, *SPEC_PAYLOADS, *ours.split()}
+
+
+@pytest.mark.parametrize(("event", "keys"), SPEC_ENVELOPES.items())
+def test_a_specified_envelope_has_the_specified_keys_in_order(event, keys):
+    """SPEC.md's table, key by key."""
+    assert list(ENVELOPES[Event(event)].__struct_fields__) == list(keys)
+    assert msgspec.to_builtins(parse_envelope(Event(event), keys)) == keys
+
+
+@pytest.mark.parametrize(("event", "keys"), SPEC_PAYLOADS.items())
+def test_a_binding_event_has_the_specified_payload_keys(event, keys):
+    """SPEC.md, Events."""
+    assert set(ENVELOPES[Event(event)].__struct_fields__) == keys
+
+
+@pytest.mark.parametrize(
+    ("event", "key", "allowed"),
+    [
+        ("blocklist_hit", "source", {"osv", "operator"}),
+        ("oauth_login_succeeded", "provider", {"github", "google", "microsoft"}),
+    ],
+)
+def test_a_closed_set_takes_its_members_and_no_other_value(event, key, allowed):
+    """Two sources, three identity providers; case counts."""
+    for value in allowed:
+        assert parse_envelope(Event(event), SPEC_ENVELOPES[event] | {key: value})
+    for value in (*(member.upper() for member in allowed), "", "other"):
+        with pytest.raises(msgspec.ValidationError, match=key):
+            parse_envelope(Event(event), SPEC_ENVELOPES[event] | {key: value})
+
+
+@pytest.mark.parametrize(("event", "key"), KEYS)
+def test_a_missing_key_is_refused_by_name(event, key):
+    """Every key is always there: readers of envelopes need no defaults."""
+    keys = {name: value for name, value in SPEC_ENVELOPES[event].items() if name != key}
+
+    with pytest.raises(msgspec.ValidationError, match=key):
+        parse_envelope(Event(event), keys)
+
+
+@pytest.mark.parametrize("event", Event)
+def test_an_extra_key_is_refused_for_every_event(event):
+    """What nobody declared nobody reads."""
+    with pytest.raises(msgspec.ValidationError, match="surplus"):
+        parse_envelope(event, {"surplus": 1})
+
+
+@pytest.mark.parametrize(
+    ("event", "key", "value"),
+    [
+        (event, key, wrong)
+        for event, key in KEYS
+        for wrong in WRONG_VALUES[type(SPEC_ENVELOPES[event][key])]
+    ],
+)
+def test_a_value_of_another_type_is_refused_and_never_converted(event, key, value):
+    """A boolean is no integer, a digit string no number, and a count fits the column."""
+    with pytest.raises(msgspec.ValidationError, match=key):
+        parse_envelope(Event(event), SPEC_ENVELOPES[event] | {key: value})
+
+
+@pytest.mark.parametrize("keys", [None, [], "", 1, [("registry", "npm")]])
+def test_an_envelope_is_an_object(keys):
+    """Nothing else has keys."""
+    with pytest.raises(msgspec.ValidationError):
+        parse_envelope(Event.OSS_FIRST_PARTY, keys)
+
+
+@pytest.mark.parametrize(("before", "after"), [(7, 7), (7, 6), (7, 9), (0, 0), (0, 2)])
+def test_a_passkeys_counter_goes_up_by_exactly_one(before, after):
+    """SPEC.md: `counter_after` is counter_before + 1; anything else may be a cloned key."""
+    counters = {"counter_before": before, "counter_after": after}
+
+    with pytest.raises(msgspec.ValidationError, match=r"counter_before \+ 1"):
+        parse_envelope(
+            Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
+            SPEC_ENVELOPES["passkey_authentication_succeeded"] | counters,
+        )
+    with pytest.raises(ValueError, match=r"counter_before \+ 1"):
+        PasskeyAuthenticationSucceeded(member_id="m", credential_id="c", **counters)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-01-31", "2026-01-31T08:00:60Z"])
+def test_published_at_is_a_timestamp(text):
+    """A timestamp string (SPEC.md), so that the cooldown can be checked from the row."""
+    with pytest.raises(msgspec.ValidationError):
+        parse_envelope(
+            Event.COOLDOWN_ACTIVE, SPEC_ENVELOPES["cooldown_active"] | {"published_at": text}
+        )
+    with pytest.raises(ValueError, match=r"RFC 3339|must be in"):
+        CooldownActive(published_at=text, min_age_days=1)
+
+
+def test_only_installs_have_a_decision_and_come_from_outside():
+    """Nobody writes admin or sign-in history from outside (decision 29)."""
+    installs = {
+        Event.OSS_FIRST_PARTY: Decision.ALLOWED,
+        Event.INSTALL_ALLOWED: Decision.ALLOWED,
+        Event.BLOCKLIST_HIT: Decision.BLOCKED,
+        Event.COOLDOWN_ACTIVE: Decision.BLOCKED,
+    }
+
+    assert {
+        event: envelope.decision for event, envelope in ENVELOPES.items() if envelope.decision
+    } == installs
+    assert {event for event, envelope in ENVELOPES.items() if envelope.ingestible} == set(installs)

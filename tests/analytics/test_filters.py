@@ -1,0 +1,248 @@
+"""Filters: what query parameters mean (decisions 23 to 25)."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.filters import (
+    FILTER_COLUMNS,
+    PREFIX_PARAMETERS,
+    VALUES_MAX,
+    Condition,
+    InvalidQuery,
+    Order,
+    Query,
+    Term,
+    parse_query,
+    where,
+)
+
+EIGHT = datetime(2026, 1, 31, 8, tzinfo=UTC)
+
+
+def term_of(parameter: str, value: str) -> Term:
+    """The one term that one value of `parameter` means."""
+    (condition,) = parse_query({parameter: [value]}).conditions
+    (term,) = condition.terms
+    return term
+
+
+def test_no_parameters_mean_every_row_newest_first():
+    """The valid case all others start from."""
+    assert parse_query({}) == Query()
+    assert Query().order is Order.NEWEST_FIRST
+    assert where(Query()) == ("true", {})
+
+
+@pytest.mark.parametrize(
+    ("parameter", "column"),
+    [
+        ("event", "event"),
+        ("package", "package_name"),
+        ("version", "version"),
+        ("decision", "decision"),
+        ("actor", "actor"),
+        ("actor_source", "actor_source"),
+        ("subject", "subject"),
+        ("oidc_binding_id", "oidc_binding_id"),
+        ("verdict_source", "verdict_source"),
+        ("request_id", "request_id"),
+        ("source_ip", "source_ip"),
+    ],
+)
+def test_each_parameter_filters_its_column(parameter, column):
+    """SPEC.md's five and ours."""
+    assert FILTER_COLUMNS[parameter] == column
+    assert parse_query({parameter: ["x"]}).conditions == (
+        Condition(column, (Term("x", is_prefix=False, is_negated=False),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "is_prefix", "is_negated"),
+    [
+        ("left-pad", "left-pad", False, False),
+        ("LEFT-pad", "LEFT-pad", False, False),
+        (" left ", " left ", False, False),
+        ("left*", "left", True, False),
+        ("*", "", True, False),
+        ("!left", "left", False, True),
+        ("!left*", "left", True, True),
+        ("!*", "", True, True),
+        ("!!left", "!left", False, True),
+        ("a!b", "a!b", False, False),
+        ("a*b", "a*b", False, False),
+        ("*a", "*a", False, False),
+        ("a**", "a*", True, False),
+        (r"\!left", "!left", False, False),
+        (r"!\!left", "!left", False, True),
+        (r"left\*", "left*", False, False),
+        (r"left\**", "left*", True, False),
+        (r"left\\", "left\\", False, False),
+        (r"left\\*", "left\\", True, False),
+        (r"left\\\*", "left\\*", False, False),
+        (r"le\ft", r"le\ft", False, False),
+        ("left\\", "left\\", False, False),
+        ("%", "%", False, False),
+        ("_", "_", False, False),
+        ("a,b", "a,b", False, False),
+        ("' OR 1=1 --", "' OR 1=1 --", False, False),
+        ("é漢😀", "é漢😀", False, False),
+        ("a\x00b", "a\x00b", False, False),
+    ],
+)
+@pytest.mark.parametrize("parameter", sorted(PREFIX_PARAMETERS))
+def test_a_value_means_exactly_this(parameter, value, text, is_prefix, is_negated):
+    """`!` in front negates, `*` at the end is a prefix, a backslash takes either meaning away."""
+    assert term_of(parameter, value) == Term(text, is_prefix, is_negated)
+
+
+@pytest.mark.parametrize("parameter", sorted(FILTER_COLUMNS.keys() - PREFIX_PARAMETERS))
+def test_a_star_is_a_star_where_prefixes_make_no_sense(parameter):
+    """Prefixes are for package, actor, subject and actor_source alone."""
+    assert {"package", "actor", "subject", "actor_source"} == PREFIX_PARAMETERS
+    assert term_of(parameter, "BLOCK*") == Term("BLOCK*", is_prefix=False, is_negated=False)
+    assert term_of(parameter, "!x*") == Term("x*", is_prefix=False, is_negated=True)
+
+
+@given(st.text(min_size=1), st.booleans(), st.booleans())
+def test_every_text_can_be_asked_for_by_escaping_it(text, is_prefix, is_negated):
+    """No stored value is out of a filter's reach."""
+    escaped = text.replace("\\", "\\\\").replace("!", "\\!").replace("*", "\\*")
+    value = f"{'!' if is_negated else ''}{escaped}{'*' if is_prefix else ''}"
+
+    assert term_of("package", value) == Term(text, is_prefix, is_negated)
+
+
+@pytest.mark.parametrize(
+    "name", ["pakage", "Package", "limit", "cursor", "format", "tenant_id", ""]
+)
+def test_an_unknown_parameter_is_refused_by_name(name):
+    """A typo must not widen what is shown."""
+    with pytest.raises(InvalidQuery, match=f"unknown query parameter: {name}"):
+        parse_query({name: ["x"]})
+
+
+@pytest.mark.parametrize("name", [*FILTER_COLUMNS, "since", "until", "order"])
+def test_an_empty_value_is_refused_by_name(name):
+    """An unset variable in a script must not turn into "everything"."""
+    with pytest.raises(InvalidQuery, match=f"{name} must not be empty"):
+        parse_query({name: [""]})
+
+
+@pytest.mark.parametrize("value", ["!"])
+def test_a_negation_of_nothing_is_refused(value):
+    """It is an empty value too."""
+    with pytest.raises(InvalidQuery, match="package must not be empty"):
+        parse_query({"package": [value]})
+
+
+@pytest.mark.parametrize("name", ["since", "until", "order"])
+def test_a_bound_is_given_once(name):
+    """Two of them would leave open which one is meant."""
+    values = ["asc", "desc"] if name == "order" else ["2026-01-30", "2026-01-31"]
+
+    with pytest.raises(InvalidQuery, match=f"{name} may be given only once"):
+        parse_query({name: values})
+
+
+@pytest.mark.parametrize("name", ["since", "until"])
+@pytest.mark.parametrize("value", ["yesterday", "2026-13-01", "2026-01-31T08:00:60Z", "1769846400"])
+def test_a_bound_that_is_no_instant_is_refused_by_name(name, value):
+    """The text says what would be one."""
+    with pytest.raises(InvalidQuery, match=f"{name} must be an RFC 3339 instant"):
+        parse_query({name: [value]})
+
+
+def test_until_the_last_day_there_is_is_refused_and_no_error_of_ours():
+    """Its end cannot be named."""
+    with pytest.raises(InvalidQuery, match="until must be"):
+        parse_query({"until": ["9999-12-31"]})
+
+
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [
+        ("2026-01-31T08:00:00Z", "2026-01-31T08:00:00Z"),
+        ("2026-01-31T08:00:00.000001Z", "2026-01-31T08:00:00Z"),
+        ("2026-01-31T08:00:00Z", "2026-01-31T09:00:00+01:00"),
+        ("2026-02-01", "2026-01-31"),
+        ("2026-02-01", "2026-01-30"),
+    ],
+)
+def test_since_lies_before_until(since, until):
+    """An empty window is a mistake, not an answer."""
+    with pytest.raises(InvalidQuery, match="since must be before until"):
+        parse_query({"since": [since], "until": [until]})
+
+
+def test_one_day_is_a_window():
+    """since=until=a date: that day."""
+    query = parse_query({"since": ["2026-01-31"], "until": ["2026-01-31"]})
+
+    assert query.since == datetime(2026, 1, 31, tzinfo=UTC)
+    assert query.until == datetime(2026, 2, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("value", ["ASC", "newest", "1", "asc "])
+def test_an_order_is_asc_or_desc(value):
+    """Never guessed, never clamped."""
+    with pytest.raises(InvalidQuery, match="order must be 'asc' or 'desc'"):
+        parse_query({"order": [value]})
+
+
+def test_a_query_names_a_bounded_number_of_values():
+    """Each costs a comparison per row; all parameters count together."""
+    packages = [f"p{n}" for n in range(VALUES_MAX - 1)]
+
+    assert parse_query({"package": packages, "event": ["x"]})
+    with pytest.raises(InvalidQuery, match="at most 100 filter values"):
+        parse_query({"package": packages, "event": ["x", "y"]})
+
+
+def test_what_was_given_is_remembered_in_one_order():
+    """The record of an export and the scope of a cursor, whatever order a client writes in."""
+    one = parse_query({"package": ["b", "a"], "event": ["x"]})
+    other = parse_query({"event": ["x"], "package": ["a", "b"]})
+
+    assert one.given == other.given == {"event": ["x"], "package": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("since", "floor", "expected"),
+    [
+        (None, None, None),
+        (None, EIGHT, EIGHT),
+        (EIGHT, None, EIGHT),
+        (EIGHT, EIGHT.replace(hour=7), EIGHT),
+        (EIGHT, EIGHT.replace(hour=9), EIGHT.replace(hour=9)),
+    ],
+)
+def test_a_floor_only_ever_narrows_a_query(since, floor, expected):
+    """Nobody reaches past retention by asking, and nobody gets more than they asked for."""
+    assert Query(since=since).not_before(floor).since == expected
+
+
+HOSTILE = ["' OR true --", "x'; DROP TABLE journal; --", "$f0", "$watermark", "?", '"actor"']
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("parameter", FILTER_COLUMNS)
+@pytest.mark.parametrize("form", ["{}", "!{}", "{}*"])
+def test_no_text_of_the_caller_stands_in_the_sql(parameter, value, form):
+    """Every value is bound."""
+    harmless_sql, _ = where(parse_query({parameter: [form.format("harmless")]}))
+    sql, bound = where(parse_query({parameter: [form.format(value)]}))
+
+    assert sql == harmless_sql
+    assert any(value in str(text) for text in bound.values())
+
+
+def test_bounds_are_bound_too():
+    """One statement for all windows."""
+    sql, bound = where(parse_query({"since": ["2026-01-31T08:00:00Z"], "until": ["2026-02-01"]}))
+
+    assert sql == "true AND created_at >= $f0::TIMESTAMPTZ AND created_at < $f1::TIMESTAMPTZ"
+    assert bound == {"f0": EIGHT, "f1": datetime(2026, 2, 2, tzinfo=UTC)}

@@ -1,0 +1,214 @@
+"""Rows on their way out, read back by Python's own csv and json."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analytics.formats import ExportFormat, csv_lines, export_chunks, json_objects
+from analytics.instants import format_us
+from analytics.rows import AuditRow
+from analytics.schema import WIRE_COLUMNS, audit_id
+from tests.analytics.samples import NOON, sample_row, table_of
+
+NULLABLE = ("package_name", "version", "decision", "subject", "oidc_binding_id", "source_ip")
+AWKWARD = [
+    'a "quoted" value',
+    '"',
+    '""',
+    "a,b",
+    "a;b",
+    "line\nbreak",
+    "line\r\nbreak",
+    "carriage\rreturn",
+    "tab\tinside",
+    "back\\slash",
+    "\\n",
+    "null",
+    "é漢😀👩🏽\u200d",
+    "\u2028\u2029\ufeff",
+    "".join(map(chr, range(1, 32))),
+    "\x7f\x80\x9f",
+    " leading and trailing ",
+    "{}",
+    "</script>",
+]
+FORMULAS = ["=1+1", "+1", "-1", "@acme/left-pad", "'quoted", "\tx", "\rx", "\nx", "=", "'", "''="]
+TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
+ROWS = st.lists(
+    st.builds(
+        sample_row,
+        package_name=st.none() | TEXT | st.sampled_from(FORMULAS),
+        actor=TEXT | st.sampled_from(AWKWARD),
+        subject=st.none() | TEXT,
+        decision_reason=TEXT,
+        payload=st.none() | st.dictionaries(TEXT, TEXT, max_size=3).map(json.dumps),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def wire(rows: list[AuditRow], first_seq: int = 1) -> list[dict[str, Any]]:
+    """`rows` in their wire form, by plain Python."""
+    entries = []
+    for seq, row in enumerate(rows, start=first_seq):
+        special = {
+            "id": audit_id(seq),
+            "tenant_id": "org_acme",
+            "created_at": format_us(row.created_at),
+            "received_at": format_us(row.received_at),
+            "payload": None if row.payload is None else json.loads(row.payload),
+        }
+        entries.append(
+            {
+                name: special[name] if name in special else getattr(row, column)
+                for name, column in WIRE_COLUMNS.items()
+            }
+        )
+    return entries
+
+
+def exported(rows: list[AuditRow], export_format: ExportFormat, *, is_raw: bool = True) -> bytes:
+    """The whole file of `rows`, one table for each."""
+    tables = (table_of([row], seq) for seq, row in enumerate(rows, start=1))
+    return b"".join(export_chunks(tables, "org_acme", export_format, is_raw=is_raw))
+
+
+def read_csv(content: bytes) -> list[dict[str, str]]:
+    """What csv.DictReader makes of `content`."""
+    return list(csv.DictReader(io.StringIO(content.decode(), newline=""), strict=True))
+
+
+def unguarded(value: str) -> str:
+    """`value` without the guard a spreadsheet needs."""
+    return value.removeprefix("'")
+
+
+@settings(max_examples=50)
+@given(ROWS)
+def test_json_reads_back_as_what_was_stored(rows):
+    """Every key there in its order, null apart from empty, the payload an object."""
+    objects = [json.loads(text) for text in json_objects(table_of(rows), "org_acme")]
+
+    assert objects == wire(rows)
+    assert [list(entry) for entry in objects] == [list(WIRE_COLUMNS)] * len(rows)
+
+
+@settings(max_examples=50)
+@given(ROWS)
+def test_a_json_export_is_one_array_of_those_objects(rows):
+    """Whatever the pieces it comes in."""
+    assert json.loads(exported(rows, ExportFormat.JSON)) == wire(rows)
+
+
+@settings(max_examples=50)
+@given(ROWS)
+def test_csv_reads_back_as_what_was_stored(rows):
+    """As text: the payload a JSON string, null an empty field."""
+    assert read_csv(exported(rows, ExportFormat.CSV)) == [
+        {
+            name: json.dumps(value) if isinstance(value, dict) else value or ""
+            for name, value in entry.items()
+        }
+        for entry in wire(rows)
+    ]
+
+
+@settings(max_examples=50)
+@given(ROWS)
+def test_taking_the_guard_away_restores_every_value(rows):
+    """The guard is lossless: guarded and raw files say the same."""
+    guarded = read_csv(exported(rows, ExportFormat.CSV, is_raw=False))
+    raw = read_csv(exported(rows, ExportFormat.CSV))
+
+    assert [{k: unguarded(v) for k, v in row.items()} for row in guarded] == raw
+    for row in guarded:
+        assert not any(value.startswith(tuple("=+-@\t\r\n")) for value in row.values())
+
+
+@pytest.mark.parametrize("value", AWKWARD)
+@pytest.mark.parametrize("export_format", ExportFormat)
+def test_an_awkward_value_survives(value, export_format):
+    """Quotes, newlines, emoji and control characters."""
+    content = exported([sample_row(package_name=value)], export_format)
+    rows = json.loads(content) if export_format is ExportFormat.JSON else read_csv(content)
+
+    assert [row["packageName"] for row in rows] == [value]
+
+
+@pytest.mark.parametrize("value", FORMULAS)
+def test_a_formula_gets_an_apostrophe_unless_raw(value):
+    """A spreadsheet must not run what a package calls itself (decision 31)."""
+    rows = [sample_row(package_name=value)]
+
+    (guarded,) = read_csv(exported(rows, ExportFormat.CSV, is_raw=False))
+    (raw,) = read_csv(exported(rows, ExportFormat.CSV, is_raw=True))
+
+    assert guarded["packageName"] == "'" + value
+    assert raw["packageName"] == value
+
+
+@pytest.mark.parametrize("value", ["a=b", "1-1", "user@host", "it's", "x\ty", ""])
+def test_a_harmless_value_is_left_as_it_is(value):
+    """Only the first character can start a formula."""
+    (row,) = read_csv(exported([sample_row(package_name=value)], ExportFormat.CSV, is_raw=False))
+
+    assert row["packageName"] == value
+
+
+def test_null_and_empty_are_told_apart():
+    """In JSON by null, in CSV by quotes."""
+    rows = [sample_row(package_name=None), sample_row(package_name="")]
+    lines = csv_lines(table_of(rows), "org_acme", is_raw=True).decode()
+    objects = [json.loads(text) for text in json_objects(table_of(rows), "org_acme")]
+
+    assert [entry["packageName"] for entry in objects] == [None, ""]
+    assert [line.split(",")[3] for line in lines.splitlines()] == ["", '""']
+
+
+@pytest.mark.parametrize("column", NULLABLE)
+def test_a_null_column_keeps_its_key(column):
+    """Every key is always present."""
+    (text,) = json_objects(table_of([sample_row(**{column: None})]), "org_acme")
+    name = next(name for name, stored in WIRE_COLUMNS.items() if stored == column)
+
+    assert json.loads(text)[name] is None
+
+
+def test_without_rows_a_file_is_still_a_file():
+    """An empty array, or a header alone."""
+    assert exported([], ExportFormat.JSON) == b"[]\n"
+    assert exported([], ExportFormat.CSV) == (",".join(WIRE_COLUMNS) + "\n").encode()
+    assert json_objects(table_of([sample_row()]).slice(0, 0), "org_acme") == []
+
+
+def test_an_empty_table_in_the_middle_leaves_no_trace():
+    """Days without a matching row hand over nothing."""
+    table = table_of([sample_row()])
+    tables = [table.slice(0, 0), table, table.slice(0, 0), table, table.slice(0, 0)]
+
+    content = b"".join(export_chunks(tables, "org_acme", ExportFormat.JSON, is_raw=False))
+
+    assert len(json.loads(content)) == 2
+
+
+@pytest.mark.parametrize(
+    ("instant", "text"),
+    [
+        (NOON, "2026-03-04T12:00:00.000000Z"),
+        (NOON.replace(microsecond=1), "2026-03-04T12:00:00.000001Z"),
+        (NOON.replace(microsecond=999_999), "2026-03-04T12:00:00.999999Z"),
+        (NOON.replace(year=1969), "1969-03-04T12:00:00.000000Z"),
+        (NOON.replace(year=999), "0999-03-04T12:00:00.000000Z"),
+    ],
+)
+def test_an_instant_has_microseconds_and_a_z(instant, text):
+    """Exact, so that the order of rows can be read off."""
+    (entry,) = json_objects(table_of([sample_row(instant)]), "org_acme")
+
+    assert json.loads(entry)["created_at"] == text

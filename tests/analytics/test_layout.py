@@ -1,0 +1,82 @@
+"""Paths: what may become part of one."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.layout import UnsafePath, segment_path
+
+ROOT = Path("/data/audit")
+DAY = date(2026, 3, 4)
+
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "{prefix}",
+    "{prefix}..",
+    "{prefix}a/../../b",
+    "{prefix}a/b",
+    "{prefix}a\\b",
+    "{prefix}a\x00",
+    "\x00",
+    "{prefix}a\n",
+    "\n{prefix}a",
+    "{prefix}a ",
+    "{prefix}a b",
+    "{prefix}A",
+    "{prefix}é",
+    "{prefix}١",
+    "{prefix}ａ",
+    "{prefix}a.parquet",
+    "{prefix}a*",
+    "{prefix}a?",
+    "{prefix}[a]",
+    "{prefix}a'",
+    "{prefix}a%2e",
+    "{prefix}a=b",
+    "{prefix}" + "a" * 41,
+    "other_a",
+    "a{prefix}a",
+    "{upper}A",
+]
+
+
+def _hostile(prefix: str) -> list[str]:
+    return [text.format(prefix=prefix, upper=prefix.upper()) for text in HOSTILE]
+
+
+def test_a_path_names_tenant_day_and_segment():
+    """The layout other engines may rely on."""
+    path = segment_path(ROOT, "org_7f3k9m2p", DAY, "seg_0123456789abcdef")
+
+    assert path == ROOT / "tenant=org_7f3k9m2p" / "day=2026-03-04" / "seg_0123456789abcdef.parquet"
+
+
+@pytest.mark.parametrize("tenant_id", _hostile("org_"))
+def test_a_hostile_tenant_id_never_reaches_the_file_system(tenant_id):
+    """One tenant's rows below another's path would be shown to the other."""
+    with pytest.raises(UnsafePath):
+        segment_path(ROOT, tenant_id, DAY, "seg_1")
+
+
+@pytest.mark.parametrize("segment_id", _hostile("seg_"))
+def test_a_hostile_segment_id_never_reaches_the_file_system(segment_id):
+    """The catalog could be edited; the path is guarded all the same."""
+    with pytest.raises(UnsafePath):
+        segment_path(ROOT, "org_1", DAY, segment_id)
+
+
+@given(st.text(), st.text())
+def test_whatever_the_ids_a_path_stays_three_steps_below_the_root(tenant, segment):
+    """Nothing a caller could name leads out of the audit folder."""
+    try:
+        path = segment_path(ROOT, f"org_{tenant}", DAY, f"seg_{segment}")
+    except UnsafePath:
+        return
+    assert path.resolve().parents[2] == ROOT

@@ -1,0 +1,69 @@
+"""Orphans: files that no catalog line names, and when they may go."""
+
+import os
+
+import pytest
+
+from analytics.orphans import remove_orphans, segment_files
+from tests.analytics.samples import sample_row, sealed
+
+CUTOFF = 1_800_000_000.0
+
+
+def _written_at(path, seconds):
+    os.utime(path, (seconds, seconds))
+    return path
+
+
+@pytest.fixture
+def orphan(tmp_path):
+    """A whole segment file from before the cutoff."""
+    return _written_at(sealed(tmp_path, "seg_old", [sample_row()]).path(tmp_path), CUTOFF - 1)
+
+
+def test_an_old_file_that_nothing_names_is_removed(tmp_path, orphan):
+    """What a crash between rename and commit leaves behind."""
+    assert remove_orphans(segment_files(tmp_path), set(), CUTOFF) == 1
+    assert not orphan.exists()
+
+
+def test_a_file_the_catalog_names_stays_however_old(tmp_path, orphan):
+    """It holds rows."""
+    assert remove_orphans(segment_files(tmp_path), {"seg_old"}, CUTOFF) == 0
+    assert orphan.exists()
+
+
+@pytest.mark.parametrize("age", [0, 1, 3600])
+def test_a_file_within_the_grace_stays_though_nothing_names_it(tmp_path, orphan, age):
+    """Another worker's file may be renamed and not yet committed."""
+    _written_at(orphan, CUTOFF + age)
+
+    assert remove_orphans(segment_files(tmp_path), set(), CUTOFF) == 0
+    assert orphan.exists()
+
+
+def test_an_unfinished_file_is_an_orphan_too(tmp_path, orphan):
+    """A crash while writing leaves a .pending file."""
+    pending = _written_at(orphan.rename(orphan.with_suffix(".pending")), CUTOFF - 1)
+
+    assert remove_orphans(segment_files(tmp_path), set(), CUTOFF) == 1
+    assert not pending.exists()
+
+
+def test_only_files_listed_before_the_catalog_was_read_can_go(tmp_path, orphan):
+    """A segment committed in between would look like an orphan."""
+    files = segment_files(tmp_path)
+    later = _written_at(sealed(tmp_path, "seg_new", [sample_row()]).path(tmp_path), CUTOFF - 1)
+
+    assert remove_orphans(files, {"seg_old"}, CUTOFF) == 0
+    assert later.exists()
+
+
+def test_a_file_that_is_gone_already_does_not_stop_the_rest(tmp_path, orphan):
+    """Another process under another lease may have been quicker."""
+    other = _written_at(sealed(tmp_path, "seg_b", [sample_row()]).path(tmp_path), CUTOFF - 1)
+    files = [orphan, other]
+    orphan.unlink()
+
+    assert remove_orphans(files, set(), CUTOFF) == 1
+    assert not other.exists()

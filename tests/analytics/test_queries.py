@@ -1,0 +1,236 @@
+"""Pages, counts and streams: journal and segments together equal one plain list."""
+
+import random
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analytics.cursors import Position
+from analytics.filters import Query, parse_query
+from analytics.queries import Snapshot, windows
+from analytics.rows import AuditRow
+from tests.analytics.samples import TENANT, SampleLake, open_lake, sample_row
+
+MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
+ORDERS = pytest.mark.parametrize("order", ["desc", "asc"])
+
+
+def expected(accepted: dict[int, AuditRow], order: str) -> list[int]:
+    """The seqs of `accepted` in the order every page has."""
+    by_place = sorted((row.created_at, seq) for seq, row in accepted.items())
+    return [seq for _, seq in (by_place[::-1] if order == "desc" else by_place)]
+
+
+def paged(lake: SampleLake, query: Query, limit: int) -> list[int]:
+    """The seqs of all pages of one snapshot, one page after the other."""
+    snapshot = lake.snapshot()
+    seen: list[int] = []
+    after: Position | None = None
+    while rows := lake.reader.page(snapshot, query, limit, after).to_pylist():
+        assert len(rows) <= limit
+        seen += [row["seq"] for row in rows]
+        after = Position(snapshot.watermark, rows[-1]["created_at"], rows[-1]["seq"])
+    return seen
+
+
+def mixed(lake: SampleLake, seed: int, days: int = 9, rows: int = 200) -> dict[int, AuditRow]:
+    """Rows over `days` days with many ties, in runs that are sealed or journalled at random."""
+    dice = random.Random(seed)
+    accepted: dict[int, AuditRow] = {}
+    while len(accepted) < rows:
+        at = MIDNIGHT - timedelta(days=dice.randrange(days))
+        run = [
+            sample_row(at + timedelta(seconds=dice.randrange(4)), package_name=f"p{n % 3}")
+            for n in range(dice.randrange(1, 12))
+        ]
+        accepted |= lake.add(run, is_sealed=dice.random() < 0.5)
+    return accepted
+
+
+@pytest.mark.parametrize(
+    ("days", "lengths"),
+    [(0, []), (1, [1]), (2, [1, 1]), (5, [1, 4]), (6, [1, 4, 1]), (30, [1, 4, 16, 9])],
+)
+def test_windows_widen_from_the_first_day_on(days, lengths):
+    """What is asked for most often lies in the first; a rare value is found in few steps."""
+    asked = [date(2026, 1, 1) + timedelta(days=n) for n in range(days)]
+    cut = list(windows(asked))
+
+    assert [len(window) for window in cut] == lengths
+    assert [day for window in cut for day in window] == asked
+
+
+@ORDERS
+@pytest.mark.parametrize("limit", [1, 7, 50, 1000])
+def test_pages_laid_end_to_end_are_the_whole_list(lake, order, limit):
+    """No row twice, none missing, whatever the page size, ties and windows included."""
+    accepted = mixed(lake, seed=limit, rows=60 if limit == 1 else 200)
+
+    assert paged(lake, parse_query({"order": [order]}), limit) == expected(accepted, order)
+
+
+@ORDERS
+def test_a_page_boundary_may_fall_between_rows_of_one_instant(lake, order):
+    """Then seq decides, so a thousand rows of one bulk insert page as well as any."""
+    accepted = lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
+    accepted |= lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=False)
+    accepted |= lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
+
+    assert paged(lake, parse_query({"order": [order]}), 2) == expected(accepted, order)
+
+
+@ORDERS
+def test_a_filtered_list_pages_like_the_whole(lake, order):
+    """The filter is applied before the limit."""
+    accepted = mixed(lake, seed=3)
+    wanted = {seq: row for seq, row in accepted.items() if row.package_name == "p1"}
+    query = parse_query({"order": [order], "package": ["p1"]})
+
+    assert paged(lake, query, 5) == expected(wanted, order)
+
+
+@ORDERS
+def test_a_stream_is_the_whole_list_and_the_count_is_its_length(lake, order):
+    """What an export says it holds is what it holds."""
+    accepted = mixed(lake, seed=4)
+    query = parse_query({"order": [order]})
+
+    streamed = [
+        seq
+        for table in lake.reader.stream(lake.snapshot(), query)
+        for seq in table.column("seq").to_pylist()
+    ]
+
+    assert streamed == expected(accepted, order)
+    assert lake.reader.count(lake.snapshot(), query) == len(accepted)
+
+
+def test_rows_come_back_with_every_column_as_it_was_accepted(lake):
+    """Sealed or not: what was appended is what is read."""
+    rows = [sample_row(MIDNIGHT), sample_row(MIDNIGHT, package_name=None, subject="", payload="é")]
+    lake.add(rows, is_sealed=True)
+    lake.add(rows, is_sealed=False)
+
+    read = lake.reader.page(lake.snapshot(), Query(), 10).to_pylist()
+
+    assert [AuditRow(**{k: v for k, v in row.items() if k != "seq"}) for row in read] == [
+        *rows[::-1],
+        *rows[::-1],
+    ]
+
+
+ROWS_AT = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 2), st.booleans()), min_size=1, max_size=30
+)
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
+@given(
+    runs=ROWS_AT,
+    order=st.sampled_from(["asc", "desc"]),
+    limit=st.integers(1, 12),
+    since=st.none() | st.integers(0, 40),
+    length=st.none() | st.integers(1, 40),
+)
+def test_any_window_over_any_mixture_equals_the_model(
+    tmp_path_factory, runs, order, limit, since, length
+):
+    """The bound `since` is inclusive and `until` exclusive, wherever in a day they fall."""
+    lake = open_lake(tmp_path_factory.mktemp("lake"))
+    accepted: dict[int, AuditRow] = {}
+    for half_days, seconds, is_sealed in runs:
+        at = MIDNIGHT + timedelta(hours=12 * half_days, seconds=seconds)
+        accepted |= lake.add([sample_row(at)], is_sealed=is_sealed)
+    first = None if since is None else MIDNIGHT + timedelta(hours=12 * since, seconds=1)
+    last = None if length is None else (first or MIDNIGHT) + timedelta(hours=12 * length)
+    wanted = {
+        seq: row
+        for seq, row in accepted.items()
+        if (first is None or row.created_at >= first) and (last is None or row.created_at < last)
+    }
+    bounds = {"since": first, "until": last}
+    query = parse_query(
+        {"order": [order]} | {name: [at.isoformat()] for name, at in bounds.items() if at}
+    )
+
+    try:
+        assert paged(lake, query, limit) == expected(wanted, order)
+        assert lake.reader.count(lake.snapshot(), query) == len(wanted)
+    finally:
+        lake.reader.engine.close()
+
+
+@ORDERS
+def test_rows_above_the_watermark_stay_out_of_later_pages(lake, order):
+    """A page never shifts because somebody installed a package meanwhile."""
+    accepted = mixed(lake, seed=5)
+    query = parse_query({"order": [order]})
+    first = lake.reader.page(lake.snapshot(), query, 100).to_pylist()
+    after = Position(lake.last_seq, first[-1]["created_at"], first[-1]["seq"])
+    mixed(lake, seed=6)
+
+    rest = lake.reader.page(lake.snapshot(), query, 1000, after)
+
+    assert [row["seq"] for row in first] + rest.column("seq").to_pylist() == expected(
+        accepted, order
+    )
+
+
+def test_a_snapshot_shows_nothing_above_its_own_watermark(lake):
+    """Also where a file holds later rows already, as an import's or a compacted one may."""
+    lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
+    earlier = Snapshot(TENANT, 3, tuple(lake.segments), ())
+
+    assert lake.reader.page(earlier, Query(), 10).column("seq").to_pylist() == [3, 2, 1]
+    assert lake.reader.count(earlier, Query()) == 3
+    assert lake.reader.row(earlier, 4, Query()).num_rows == 0
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_one_row_is_found_by_its_seq_if_the_query_matches_it(lake, is_sealed):
+    """The retention floor is such a query."""
+    lake.add([sample_row(MIDNIGHT)] * 3, is_sealed=is_sealed)
+    row = lake.reader.row(lake.snapshot(), 2, Query(since=MIDNIGHT))
+
+    assert row.column("seq").to_pylist() == [2]
+    too_late = Query(since=MIDNIGHT + timedelta(microseconds=1))
+    assert lake.reader.row(lake.snapshot(), 2, too_late).num_rows == 0
+    assert lake.reader.row(lake.snapshot(), 4, Query()).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"since": ["0001-01-01"]},
+        {"since": ["0001-01-01T00:00:00Z"], "until": ["9999-12-31T23:59:59.999999Z"]},
+        {"until": ["9999-12-30"], "order": ["asc"]},
+    ],
+)
+def test_the_widest_window_there_is_is_answered(lake, parameters):
+    """Scripts write "for ever" like that."""
+    lake.add([sample_row(MIDNIGHT)], is_sealed=True)
+
+    assert lake.reader.page(lake.snapshot(), parse_query(parameters), 10).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"until": ["0001-01-01T00:00:00Z"]}, {"since": ["9999-12-31"]}]
+)
+def test_a_window_without_rows_is_an_empty_page(lake, parameters):
+    """Empty because nothing is there, and only then."""
+    lake.add([sample_row(MIDNIGHT)], is_sealed=True)
+
+    assert lake.reader.page(lake.snapshot(), parse_query(parameters), 10).num_rows == 0
+
+
+def test_a_tenant_without_rows_has_empty_answers(lake):
+    """No file to open is no fault."""
+    snapshot = lake.snapshot()
+
+    assert lake.reader.page(snapshot, Query(), 10).num_rows == 0
+    assert lake.reader.count(snapshot, Query()) == 0
+    assert list(lake.reader.stream(snapshot, Query())) == []
+    assert lake.reader.row(snapshot, 1, Query()).num_rows == 0

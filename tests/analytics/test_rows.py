@@ -1,0 +1,72 @@
+"""Audit rows: what an event and its stamp become."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from analytics.events import BlocklistHit, OidcBindingRevoked, SignedOut
+from analytics.rows import Stamp, VerdictSource, audit_row, to_table
+from analytics.schema import JOURNAL_SCHEMA
+from tests.analytics.samples import NOON, sample_row
+
+STAMP = Stamp(
+    actor="github:mem_1",
+    actor_source="session",
+    verdict_source=VerdictSource.DASHBOARD,
+    actor_tenant_id="org_platform",
+    request_id="req_1",
+    source_ip="192.0.2.7",
+)
+
+
+def test_a_row_says_who_did_what_when_and_through_which_door():
+    """The stamp's columns are the same for all rows of one request."""
+    row = audit_row(SignedOut(member_id="mem_1", session_id="ses_1"), STAMP, NOON, subject="mem_1")
+
+    assert asdict(row) == asdict(STAMP) | {
+        "created_at": NOON,
+        "received_at": NOON,
+        "event": "signed_out",
+        "package_name": None,
+        "version": None,
+        "decision": None,
+        "decision_reason": '{"member_id":"mem_1","session_id":"ses_1"}',
+        "subject": "mem_1",
+        "oidc_binding_id": None,
+        "payload": '{"member_id":"mem_1","session_id":"ses_1"}',
+    }
+
+
+def test_an_install_carries_the_decision_of_its_event():
+    """Event and decision cannot disagree: one follows from the other."""
+    row = audit_row(BlocklistHit(rule_id="r", source="osv"), STAMP, NOON)
+
+    assert (row.event, row.decision) == ("blocklist_hit", "BLOCKED")
+
+
+def test_what_the_reason_has_no_room_for_the_payload_keeps():
+    """The column is for people; the evidence is whole."""
+    revoked = OidcBindingRevoked(binding_id="b", revoked_reason="x" * 1024, by_user_id="u")
+
+    row = audit_row(revoked, STAMP, NOON)
+
+    assert len(row.decision_reason) <= 256
+    assert json.loads(row.decision_reason)["truncated"] is True
+    assert json.loads(row.payload)["revoked_reason"] == "x" * 1024
+    assert "truncated" not in json.loads(row.payload)
+
+
+def test_rows_become_a_table_in_their_order():
+    """Of the journal's schema, without a row as well."""
+    rows = [sample_row(package_name=name) for name in ("b", "a", None)]
+
+    assert to_table(rows).to_pylist() == [asdict(row) for row in rows]
+    assert to_table([]).schema.equals(JOURNAL_SCHEMA)
+
+
+@pytest.mark.parametrize("name", ["proxy", "admin_api", "dashboard", "cli", "system"])
+def test_these_surfaces_produce_rows(name):
+    """The values of verdict_source."""
+    assert replace(STAMP, verdict_source=VerdictSource(name)).verdict_source == name
+    assert len(VerdictSource) == 5

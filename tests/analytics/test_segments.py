@@ -1,0 +1,162 @@
+"""Segments: durable files of one tenant and day, newest row first."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analytics.schema import AUDIT_SCHEMA
+from analytics.segments import SchemaMismatch, WrongDay, newest_first, write_segment
+from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
+
+MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
+LAST_INSTANT = datetime(2026, 3, 4, 23, 59, 59, 999_999, tzinfo=UTC)
+
+
+def test_the_file_is_synced_whole_before_it_gets_its_name(tmp_path, file_steps):
+    """A name that survives power loss must never stand for bytes that did not."""
+    path = sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path)
+
+    pending = path.with_suffix(".pending")
+    assert file_steps.index("fsync", pending) < file_steps.index("rename", path)
+    assert file_steps.synced_bytes[pending] == path.stat().st_size
+
+
+def test_the_name_is_synced_after_the_rename(tmp_path, file_steps):
+    """Otherwise the catalog could name a file that power loss took away."""
+    path = sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path)
+
+    assert file_steps.steps.index(("rename", path)) < len(file_steps.steps) - 1
+    assert file_steps.steps[-1] == ("fsync", path.parent)
+
+
+def test_each_directory_on_the_way_is_synced_before_the_rename(tmp_path, file_steps):
+    """The tenant's and the day's folder are names too."""
+    path = sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path)
+
+    assert file_steps.made() == [path.parent.parent, path.parent]
+    for made in file_steps.made():
+        synced = file_steps.index("fsync", made.parent)
+        assert file_steps.index("mkdir", made) < synced < file_steps.index("rename", path)
+
+
+def test_rows_come_back_whole_and_newest_first_whatever_their_order(tmp_path):
+    """What was sealed is what is read; ties on created_at go by seq."""
+    shuffled = random.Random(7)
+    instants = [NOON + timedelta(microseconds=shuffled.randrange(5)) for _ in range(100)]
+    rows = table_of([sample_row(at, package_name=f"p{n}") for n, at in enumerate(instants)])
+
+    segment = write_segment(tmp_path, TENANT, DAY, "seg_1", rows)
+    stored = pq.read_table(segment.path(tmp_path), partitioning=None)
+
+    assert stored.schema.equals(AUDIT_SCHEMA)
+    expected = sorted(rows.to_pylist(), key=lambda row: (row["created_at"], row["seq"]))
+    assert stored.to_pylist() == expected[::-1]
+    assert newest_first(rows).to_pylist() == expected[::-1]
+
+
+def test_the_catalog_learns_enough_to_skip_the_file_unopened(tmp_path):
+    """Bounds and counts are exact; null is counted under the empty string."""
+    rows = [
+        sample_row(NOON, event="blocklist_hit", decision="BLOCKED"),
+        sample_row(MIDNIGHT, event="org_created", decision=None),
+        sample_row(LAST_INSTANT, event="blocklist_hit", decision="BLOCKED"),
+        sample_row(NOON, event="install_allowed", decision="ALLOWED"),
+        sample_row(NOON, event="org_created", decision=None),
+    ]
+
+    segment = sealed(tmp_path, "seg_1", rows, first_seq=41)
+
+    assert (segment.segment_id, segment.tenant_id, segment.day) == ("seg_1", TENANT, DAY)
+    assert segment.rows == 5
+    assert segment.size == segment.path(tmp_path).stat().st_size
+    assert (segment.min_created_at, segment.max_created_at) == (MIDNIGHT, LAST_INSTANT)
+    assert (segment.min_seq, segment.max_seq) == (41, 45)
+    assert segment.event_counts == {"blocklist_hit": 2, "org_created": 2, "install_allowed": 1}
+    assert segment.decision_counts == {"BLOCKED": 2, "ALLOWED": 1, "": 2}
+
+
+def test_a_day_runs_from_its_midnight_to_the_last_microsecond(tmp_path):
+    """Both ends belong to it."""
+    assert sealed(tmp_path, "seg_1", [sample_row(MIDNIGHT), sample_row(LAST_INSTANT)]).rows == 2
+
+
+@pytest.mark.parametrize(
+    "stray", [MIDNIGHT - timedelta(microseconds=1), LAST_INSTANT + timedelta(microseconds=1)]
+)
+def test_a_row_of_another_day_is_refused_before_any_byte(tmp_path, file_steps, stray):
+    """Queries skip files by day: such a row would be found by nobody."""
+    rows = table_of([sample_row(NOON), sample_row(stray)])
+
+    with pytest.raises(WrongDay):
+        write_segment(tmp_path, TENANT, DAY, "seg_1", rows)
+
+    assert file_steps.steps == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def _cast(rows: pa.Table, column: str, kind: pa.DataType) -> pa.Table:
+    place = AUDIT_SCHEMA.get_field_index(column)
+    field = AUDIT_SCHEMA.field(column).with_type(kind)
+    return rows.set_column(place, field, rows.column(column).cast(kind))
+
+
+def _with_null(rows: pa.Table, column: str) -> pa.Table:
+    place = AUDIT_SCHEMA.get_field_index(column)
+    field = AUDIT_SCHEMA.field(column)
+    return rows.set_column(place, field, pa.nulls(rows.num_rows, field.type))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda rows: rows.drop_columns("subject"),
+        lambda rows: rows.append_column("tenant_id", rows.column("actor")),
+        lambda rows: rows.select(AUDIT_SCHEMA.names[::-1]),
+        lambda rows: rows.rename_columns({"actor": "who"}),
+        lambda rows: _cast(rows, "event", pa.large_string()),
+        lambda rows: _cast(rows, "created_at", pa.timestamp("ns", tz="UTC")),
+        lambda rows: _cast(rows, "created_at", pa.timestamp("us", tz="Europe/Oslo")),
+        lambda rows: _with_null(rows, "actor"),
+        lambda rows: _with_null(rows, "seq"),
+        lambda rows: rows.slice(0, 0),
+    ],
+)
+def test_rows_that_are_no_audit_rows_are_refused_before_any_byte(tmp_path, file_steps, spoil):
+    """Writers conform to the one schema; readers never see another."""
+    with pytest.raises(SchemaMismatch):
+        write_segment(tmp_path, TENANT, DAY, "seg_1", spoil(table_of([sample_row()])))
+
+    assert file_steps.steps == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_can_be_searched_without_being_read(tmp_path):
+    """Page index, bloom filters on what is looked for, statistics and zstd, as laid out."""
+    thousand = table_of([sample_row(package_name=f"p{n}", actor=f"key_{n}") for n in range(1000)])
+    many = pa.concat_tables([thousand] * 40)
+    path = write_segment(tmp_path, TENANT, DAY, "seg_1", many).path(tmp_path)
+    metadata = pq.ParquetFile(path).metadata
+    group = metadata.row_group(0)
+    columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
+
+    assert metadata.num_row_groups == 2
+    assert group.num_rows == 32_768
+    assert {name for name, column in columns.items() if _bloom_offset(column)} == {
+        "package_name",
+        "actor",
+        "subject",
+        "oidc_binding_id",
+    }
+    for column in columns.values():
+        assert column.has_column_index
+        assert column.has_offset_index
+        assert column.compression == "ZSTD"
+    assert columns["created_at"].statistics.min == NOON
+    assert "RLE_DICTIONARY" in columns["event"].encodings
+
+
+def _bloom_offset(column: pq.ColumnChunkMetaData) -> int | None:
+    return column.to_dict().get("bloom_filter_offset")

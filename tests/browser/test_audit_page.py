@@ -1,0 +1,132 @@
+"""A person signs in, looks for something, and signs out, in a real browser."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from service.orgs.changes import add_member, issue_sign_in
+from service.orgs.repository import get_org
+from service.services import Services
+from tests.conftest import BY_OPERATOR, binding_body, bindings_path
+from tests.processes.homes import Home, Server
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
+]
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def server(home: Home) -> Server:
+    """A server with one binding of acme."""
+    server = home.serve()
+    with server.client() as client:
+        assert client.post(bindings_path(), json=binding_body()).status_code == 201
+    return server
+
+
+@pytest.fixture
+def link(home: Home, server: Server) -> str:
+    """A sign-in link of an owner of acme."""
+
+    async def issue(services: Services) -> str:
+        async with services.store.write() as work:
+            acme = await get_org(work.session, "acme")
+            ada = await add_member(work, acme, "ada@acme.example", "owner", "github", BY_OPERATOR)
+            return await issue_sign_in(work, acme, ada, BY_OPERATOR)
+
+    return f"{server.url}/sign-in?token={home.change(issue)}"
+
+
+# The link comes before the browser: Playwright keeps an event loop running in this thread, and
+# what prepares the data dir wants one of its own.
+@pytest.fixture
+def page(link: str, browser: Browser, server: Server) -> Page:
+    """The audit page of acme, signed in by link and button."""
+    page = browser.new_page()
+    page.goto(link)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{server.url}/admin/ui/orgs/acme/audit")
+    return page
+
+
+def test_a_signed_in_owner_finds_a_row_by_its_filters(page: Page) -> None:
+    """What happened, and who did it, is an incident's first question."""
+    page.get_by_label("Event").fill("oidc_binding_created")
+    page.get_by_role("button", name="Apply").click()
+
+    table = page.get_by_role("table")
+    expect(table.get_by_text("oidc_binding_created").first).to_be_visible()
+    expect(table.get_by_text("system:admin-token").first).to_be_visible()
+    expect(table.get_by_text("member_added")).to_have_count(0)
+
+
+def test_a_search_without_result_says_so(page: Page) -> None:
+    """An empty table must not look like a broken page."""
+    page.get_by_label("Package").fill("no-such-package")
+    page.get_by_role("button", name="Apply").click()
+
+    expect(page.get_by_text("No rows")).to_be_visible()
+
+
+def test_the_page_works_from_the_keyboard(page: Page) -> None:
+    """Filter without a mouse: into the field, type, Enter."""
+    page.get_by_label("Actor").focus()
+    page.keyboard.type("system:admin-*")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("table").get_by_text("system:admin-token").first).to_be_visible()
+    assert "actor=system%3Aadmin-" in page.url
+
+
+def test_the_csv_link_downloads_the_filtered_rows(page: Page) -> None:
+    """What is seen is what is taken away."""
+    page.get_by_label("Event").fill("oidc_binding_created")
+    page.get_by_role("button", name="Apply").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+
+    lines = download.value.path().read_text().splitlines()
+    assert download.value.suggested_filename.startswith("acme-audit-")
+    assert len(lines) == 2
+    assert ",oidc_binding_created," in lines[1]
+
+
+def test_signing_out_ends_the_session(page: Page, server: Server) -> None:
+    """The cookie is gone and would not work any more."""
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(f"{server.url}/")
+
+    response = page.goto(f"{server.url}/admin/ui/orgs/acme/audit")
+
+    assert response is not None
+    assert response.status == 401
+
+
+def test_the_browser_reports_no_fault(server: Server, browser: Browser) -> None:
+    """No page trips over the content security policy or asks for what is not there."""
+    said: list[str] = []
+    page = browser.new_page()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("requestfailed", lambda request: said.append(request.url))
+
+    for path in ("/", "/docs", "/sign-in"):
+        response = page.goto(f"{server.url}{path}")
+        assert response is not None
+        assert response.status == 200
+
+    assert said == []

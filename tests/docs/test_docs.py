@@ -1,0 +1,106 @@
+"""The documentation says what the code does."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from analytics.events import ENVELOPES, Event
+from analytics.filters import FILTER_COLUMNS
+from analytics.schema import WIRE_COLUMNS
+from service import errors
+from service.access.capabilities import Capability, Role
+from service.settings import PREFIX, Settings
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def read(name: str) -> str:
+    """A document's text with white space folded."""
+    return " ".join((DOCS / name).read_text().split())
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
+def test_every_setting_is_in_the_settings_table(field: msgspec.structs.FieldInfo) -> None:
+    """Name and default, as the code has them."""
+    line = re.search(rf"\| `{PREFIX}{field.name.upper()}` \| (.+?) \|", read("settings.md"))
+
+    assert line is not None
+    if isinstance(field.default, (int, float)):
+        assert line[1] == f"`{field.default:g}`".replace("e+", "e") or line[1] == (
+            f"`{int(field.default)}`"
+        )
+
+
+def test_the_settings_table_names_no_other_setting() -> None:
+    """A setting that was taken out must leave the table, too."""
+    named = set(re.findall(rf"\| `{PREFIX}(\w+)` \|", read("settings.md")))
+
+    assert named == {name.upper() for name in Settings.__struct_fields__}
+
+
+@pytest.mark.parametrize("event", Event)
+def test_every_event_is_documented_with_its_envelope(event: Event) -> None:
+    """What can happen, and every key it carries."""
+    line = re.search(rf"\| `{event}` \|.*", (DOCS / "audit-rows.md").read_text())
+
+    assert line is not None
+    for key in msgspec.structs.fields(ENVELOPES[event]):
+        assert f"`{key.encode_name}`" in line[0]
+
+
+def test_columns_are_documented_in_their_order() -> None:
+    """The order of JSON keys and CSV columns is part of the contract."""
+    table = (DOCS / "audit-rows.md").read_text().split("## Events")[0]
+
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(WIRE_COLUMNS)
+
+
+@pytest.mark.parametrize("refusal", errors.CREATE_REFUSALS, ids=lambda refusal: refusal.__name__)
+def test_every_refusal_of_a_create_is_documented(refusal: type[errors.Invalid]) -> None:
+    """A caller can look every text up."""
+    head, _, _ = refusal.text.partition("{value}")
+
+    assert head in read("api.md")
+
+
+def test_refusals_are_documented_in_the_order_they_are_reported() -> None:
+    """Which fault is named first is part of the contract."""
+    listed = [
+        text
+        for text in re.findall(r"^\| `(.+)` \|$", (DOCS / "api.md").read_text(), re.MULTILINE)
+        if "|" not in text
+    ]
+
+    assert [text.split("<")[0] for text in listed] == [
+        refusal.text.split("{")[0] for refusal in errors.CREATE_REFUSALS
+    ]
+
+
+@pytest.mark.parametrize("name", [*FILTER_COLUMNS, "since", "until", "order", "limit", "cursor"])
+def test_every_query_parameter_is_documented(name: str) -> None:
+    """A filter nobody can find is no filter."""
+    assert f"`{name}`" in read("api.md")
+
+
+@pytest.mark.parametrize("name", [*Role, *Capability])
+def test_every_role_and_capability_is_documented(name: str) -> None:
+    """Who may do what can be looked up."""
+    assert f"`{name}`" in read("security-model.md")
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    """No document points at a file that is not there."""
+    documents = [*DOCS.glob("*.md"), *ROOT.glob("*.md")]
+
+    broken = [
+        f"{document.name}: {target}"
+        for document in documents
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
+        if not (document.parent / target).exists()
+    ]
+
+    assert len(documents) > 8
+    assert broken == []

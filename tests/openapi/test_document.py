@@ -1,0 +1,103 @@
+"""The OpenAPI document is complete: every endpoint, every refusal, examples that fit."""
+
+import re
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from service import errors
+from service.bindings.forms import PLAIN_PATTERN, REQUEST_EXAMPLE
+from service.bindings.rules import is_plain
+from tests.conftest import World
+
+PAGES = {"/", "/sign-in", "/sign-out", "/docs", "/admin/ui/orgs/{slug}/audit"}
+"""What people look at, and the description itself."""
+
+
+@pytest.fixture
+async def document(world: World) -> dict[str, Any]:
+    response = await world.client.get("/openapi.json")
+    assert response.status_code == 200
+    return await response.get_json()
+
+
+async def test_every_endpoint_for_scripts_is_described(world: World, document: Any) -> None:
+    """A new endpoint cannot be forgotten: the list comes from the app's own routes."""
+    routes = {
+        (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), method.lower())
+        for rule in world.app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+        if not rule.rule.startswith("/static/")
+    }
+    described = {
+        (path, method) for path, operations in document["paths"].items() for method in operations
+    }
+
+    expected = {route for route in routes if route[0] not in PAGES | {"/openapi.json"}}
+    assert described == expected
+    assert len(described) >= 9
+
+
+async def test_every_answer_is_described_down_to_its_errors(document: Any) -> None:
+    """Each operation names its errors in the one shape they have, with their texts."""
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"], path
+            assert {"500", "503"} <= operation["responses"].keys(), path
+            for status, response in operation["responses"].items():
+                assert "x-request-id" in response["headers"], (path, status)
+                if int(status) >= 400:
+                    content = response["content"]["application/json"]
+                    assert content["schema"] == {"$ref": "#/components/schemas/Error"}
+                    assert all(
+                        example["value"]["error"] for example in content["examples"].values()
+                    )
+
+
+async def test_a_create_shows_every_text_it_can_refuse_with(document: Any) -> None:
+    """The error table of the specification, in the document a client is generated from."""
+    create = document["paths"]["/api/v1/admin/orgs/{slug}/oidc-bindings"]["post"]
+    content = create["responses"]["400"]["content"]["application/json"]
+
+    texts = [example["value"]["error"] for example in content["examples"].values()]
+
+    assert texts[: len(errors.CREATE_REFUSALS)] == [
+        refusal.text for refusal in errors.CREATE_REFUSALS
+    ]
+
+
+async def test_the_example_of_a_create_fits_its_schema_and_works(
+    world: World, document: Any
+) -> None:
+    """Whoever pastes the example gets a binding."""
+    schema = {"$ref": "#/components/schemas/BindingRequest", "components": document["components"]}
+
+    jsonschema_rs.validate(schema, REQUEST_EXAMPLE)
+    response = await world.create(**REQUEST_EXAMPLE)
+
+    assert response.status_code == 201
+
+
+def test_the_pattern_of_plain_text_says_what_the_rule_says() -> None:
+    """The document's regular expression and the code's rule agree on every code point."""
+    pattern = re.compile(PLAIN_PATTERN)
+
+    disagreeing = [
+        hex(point)
+        for point in range(0x110000)
+        if not 0xD800 <= point <= 0xDFFF  # lone surrogates are no text at all
+        and is_plain(chr(point)) != (pattern.fullmatch(chr(point)) is not None)
+    ]
+
+    assert disagreeing == []
+
+
+async def test_the_document_names_both_ways_in(document: Any) -> None:
+    """Admin token or session cookie, on every endpoint that wants credentials."""
+    assert document["components"]["securitySchemes"].keys() == {"adminToken", "session"}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if "/orgs/" in path:
+                assert operation["security"] == [{"adminToken": []}, {"session": []}]
+                assert "401" in operation["responses"]

@@ -1,0 +1,45 @@
+"""The service keeps what its OpenAPI document promises, whatever it is sent."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.settings import REPOSITORY
+from tests.conftest import ADMIN_TOKEN
+from tests.processes.homes import Home
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_answer_is_in_the_document(home: Home) -> None:
+    """No 5xx, no undocumented status, header or type, no schema violation; bad input is refused.
+
+    Every check of schemathesis is on, in every phase it has. Its check that valid requests are
+    accepted runs as `only_state_refuses_valid_requests`, see hooks.py.
+    """
+    server = home.serve()
+    run = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("schemathesis"), "run", f"{server.url}/openapi.json"),
+            *("--header", f"x-service-admin-token: {ADMIN_TOKEN}"),
+            *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
+            *("--max-examples", "50", "--seed", "20261120", "--no-color"),
+        ],
+        env=os.environ | {"SCHEMATHESIS_HOOKS": "tests.openapi.hooks"},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stdout[-10_000:] + run.stderr
+    with server.client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    operations = sum(map(len, paths.values()))
+    assert re.search(rf"Tested: {operations}\b", run.stdout), run.stdout
+    assert "internal_error" not in server.logged()

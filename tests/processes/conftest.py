@@ -1,0 +1,43 @@
+"""Process tests: a data dir in a temporary folder, and no process that outlives its test."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.exports import add_history
+from tests.processes.homes import Home, add_acme
+
+
+@pytest.fixture
+def empty_home(tmp_path: Path) -> Iterator[Home]:
+    """A data dir that is not there yet."""
+    home = Home(tmp_path)
+    try:
+        yield home
+    finally:
+        home.end()
+
+
+@pytest.fixture
+def home(empty_home: Home) -> Home:
+    """A data dir with the organisation acme."""
+    empty_home.change(add_acme)
+    return empty_home
+
+
+@pytest.fixture(scope="session")
+def long_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data dir with an audit log larger than what sockets buffer, to be copied."""
+    model = Home(tmp_path_factory.mktemp("long"))
+    model.change(add_acme)
+    model.change(add_history)
+    return model.data_dir
+
+
+@pytest.fixture
+def long_home(empty_home: Home, long_history: Path) -> Home:
+    """Acme with a copy of `long_history`."""
+    shutil.copytree(long_history, empty_home.data_dir)
+    return empty_home

@@ -1,0 +1,32 @@
+"""An audit log too large to hide in socket buffers."""
+
+import json
+from datetime import timedelta
+
+from analytics.rows import AuditRow
+from service.orgs.repository import get_org
+from service.services import Services
+from service.store.journal import append
+from tests.analytics.samples import sample_row
+
+EXPORT_PATH = "/admin/ui/orgs/acme/audit/export?format=json"
+DAYS = 25
+ROWS_A_DAY = 1_000
+_PADDING = "x" * 2_000
+
+
+async def add_history(services: Services) -> None:
+    """DAYS sealed days of acme, each one segment and some 2.5 MB of JSON."""
+    now = services.clock()
+    for day in range(1, DAYS + 1):
+        at = (now - timedelta(days=day)).replace(hour=12)
+        rows = [_row(at + timedelta(seconds=number)) for number in range(ROWS_A_DAY)]
+        async with services.store.write() as work:
+            acme = await get_org(work.session, "acme")
+            await append(work.session, acme.id, rows, received_at=now)
+    await services.sealer.seal_due(everything=True)
+
+
+def _row(created_at) -> AuditRow:
+    payload = json.dumps({"rule_id": "r1", "source": "osv", "padding": _PADDING})
+    return sample_row(created_at, payload=payload)

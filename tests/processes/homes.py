@@ -1,0 +1,291 @@
+"""A data dir of a test's own, and the real processes that work on it."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from service.clock import utc_now
+from service.orgs.changes import add_member, create_org, issue_cookie
+from service.orgs.repository import get_org
+from service.prepare import prepare
+from service.services import Services, build_services
+from service.settings import PREFIX, REPOSITORY, Settings, load_settings
+from tests.conftest import ADMIN_TOKEN, BY_OPERATOR
+
+DEADLINE_S = 30.0
+"""How long anything may take that should take a second: this machine may be busy."""
+
+PLATFORM = "org_operator"
+_COMMAND = [sys.executable, "-m", "service.cli.main"]
+_Result = TypeVar("_Result")
+
+
+def eventually(holds: Callable[[], _Result], what: str, deadline_s: float = DEADLINE_S) -> _Result:
+    """The first true answer of `holds`; fails, naming `what`, when there is none in time."""
+    ends_at = time.monotonic() + deadline_s
+    while not (answer := holds()):
+        assert time.monotonic() < ends_at, f"not within {deadline_s} s: {what}"
+        time.sleep(0.05)
+    return answer
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Server:
+    """One `countersign serve`."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, **options: Any) -> httpx.Client:
+        """A client with the admin token, unless `options` say otherwise."""
+        options.setdefault("headers", {"x-service-admin-token": ADMIN_TOKEN})
+        return httpx.Client(base_url=self.url, trust_env=False, timeout=DEADLINE_S, **options)
+
+    def wait_ready(self) -> "Server":
+        """Return when /readyz says 200; fail when the process ends before that."""
+
+        def is_ready() -> bool:
+            assert self.process.poll() is None, f"ended before it was ready:\n{self.logged()}"
+            try:
+                return httpx.get(f"{self.url}/readyz", trust_env=False).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        eventually(is_ready, f"{self.url} ready")
+        return self
+
+    def is_listening(self) -> bool:
+        """True while new connections are accepted."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, within_s: float = DEADLINE_S) -> int:
+        """Its exit code."""
+        return self.process.wait(within_s)
+
+    def stop(self) -> int:
+        """Ask it to stop and wait; its exit code."""
+        self.terminate()
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it as a power cut would: nothing runs any more."""
+        self.process.kill()
+        self.process.wait()
+
+    def logged(self) -> str:
+        """What it wrote to standard error so far."""
+        return self.log.read_text()
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """Its log, each line as the JSON object it has to be."""
+        lines = [json.loads(line) for line in self.logged().splitlines()]
+        assert all(isinstance(line, dict) for line in lines)
+        return lines
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it said to a script."""
+        return json.loads(self.out)
+
+    @property
+    def refusal(self) -> str:
+        """What it said when it failed: exactly one line, and nothing on standard output."""
+        assert self.out == ""
+        assert self.err.count("\n") == 1, self.err
+        assert self.err.endswith("\n")
+        assert self.err.startswith("countersign: "), self.err
+        return self.err.removeprefix("countersign: ").rstrip("\n")
+
+
+@dataclass
+class Home:
+    """A data dir in `folder`, empty at first, and the servers started on it."""
+
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    servers: list[Server] = field(default_factory=list)
+    desk: subprocess.Popen[str] | None = None
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the service keeps everything."""
+        return self.folder / "data"
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file."""
+        return self.data_dir / "countersign.db"
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        """The variables of a process on this data dir; `changes` are settings by their names."""
+        settings = {
+            "data_dir": str(self.data_dir),
+            "admin_token": ADMIN_TOKEN,
+            "secret_key": "secret-key-of-the-process-tests",
+            "platform_tenant_id": PLATFORM,
+            **self.settings,
+            **changes,
+        }
+        inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        return inherited | {PREFIX + name.upper(): value for name, value in settings.items()}
+
+    def start(self, **changes: str) -> Server:
+        """A server that has just been started and may not answer yet."""
+        port = int(changes.get("port") or free_port())
+        changes = {"base_url": f"http://127.0.0.1:{port}", **changes, "port": str(port)}
+        log = self.folder / f"server-{len(self.servers)}.log"
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(
+                [*_COMMAND, "serve"],
+                cwd=REPOSITORY,
+                env=self.environment(**changes),
+                stdout=stderr,
+                stderr=stderr,
+            )
+        server = Server(process, port, log)
+        self.servers.append(server)
+        return server
+
+    def serve(self, **changes: str) -> Server:
+        """A server that is ready."""
+        return self.start(**changes).wait_ready()
+
+    def run(self, *arguments: str, **changes: str) -> Ran:
+        """`countersign` with `arguments`, to its end."""
+        done = subprocess.run(
+            [*_COMMAND, *arguments],
+            cwd=REPOSITORY,
+            env=self.environment(**changes),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def order(self, *arguments: str, **changes: str) -> Ran:
+        """As `run`, but at the desk: in one process for all orders of this test."""
+        if self.desk is None:
+            self.desk = subprocess.Popen(
+                [sys.executable, "-m", "tests.processes.desk"],
+                cwd=REPOSITORY,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self.desk.stdin is not None
+        assert self.desk.stdout is not None
+        order = {"words": arguments, "environment": self.environment(**changes)}
+        self.desk.stdin.write(json.dumps(order) + "\n")
+        self.desk.stdin.flush()
+        return Ran(*json.loads(self.desk.stdout.readline()))
+
+    def ask(self, *arguments: str, **changes: str) -> Any:
+        """What `countersign … --json` answers; it has to succeed."""
+        ran = self.order(*arguments, "--json", **changes)
+        assert (ran.code, ran.err) == (0, ""), (arguments, ran)
+        return ran.json
+
+    def change(self, work: Callable[[Services], Awaitable[_Result]]) -> _Result:
+        """Do `work` with the services over this data dir, in the test's own process."""
+        return asyncio.run(_with_services(load_settings(self.environment()), work))
+
+    def end(self) -> None:
+        """Kill what still runs and show how every log ends, for the report of a failed test."""
+        if self.desk is not None:
+            self.desk.kill()
+            self.desk.communicate()
+        for server in self.servers:
+            if server.process.poll() is None:
+                server.kill()
+            shown = "\n".join(line[:500] for line in server.logged().splitlines()[-30:])
+            code = server.process.returncode
+            print(f"--- {server.log.name}, exit {code}\n{shown}")  # noqa: T201 - pytest shows it
+
+
+async def _with_services(
+    settings: Settings, work: Callable[[Services], Awaitable[_Result]]
+) -> _Result:
+    services = build_services(await prepare(settings), utc_now)
+    try:
+        return await work(services)
+    finally:
+        await services.close()
+
+
+async def add_acme(services: Services) -> str:
+    """The id of the new organisation acme."""
+    async with services.store.write() as work:
+        return (await create_org(work, "acme", "org", BY_OPERATOR)).id
+
+
+async def owner_cookie(services: Services) -> str:
+    """The session cookie of a new owner of acme."""
+    async with services.store.write() as work:
+        acme = await get_org(work.session, "acme")
+        owner = await add_member(work, acme, "ada@acme.example", "owner", "github", BY_OPERATOR)
+        return await issue_cookie(work, acme, owner, BY_OPERATOR)
+
+
+def all_entries(client: httpx.Client, slug: str = "acme", **query: Any) -> list[dict[str, Any]]:
+    """Every audit row of `query`, page by page; each of them once."""
+    rows = list(_entries(client, slug, query))
+    assert len({row["id"] for row in rows}) == len(rows), "a row came twice"
+    return rows
+
+
+def _entries(client: httpx.Client, slug: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    cursor: dict[str, str] = {}
+    while True:
+        response = client.get(f"/api/v1/admin/orgs/{slug}/audit", params=query | cursor)
+        assert response.status_code == 200, response.text
+        page = response.json()
+        yield from page["entries"]
+        if page["next_cursor"] is None:
+            return
+        cursor = {"cursor": page["next_cursor"]}
+
+
+def all_bindings(client: httpx.Client, slug: str = "acme") -> list[dict[str, Any]]:
+    """Every binding of the organisation, active and revoked."""
+    response = client.get(f"/api/v1/admin/orgs/{slug}/oidc-bindings")
+    assert response.status_code == 200, response.text
+    return list(response.json()["bindings"])

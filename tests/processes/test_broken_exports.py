@@ -1,0 +1,129 @@
+"""An export that breaks off must not look whole, and the log must say that it broke off."""
+
+import hashlib
+
+import httpx
+import pytest
+
+from service.orgs.repository import get_org
+from service.store.journal import snapshot
+from tests.conftest import ADMIN_TOKEN
+from tests.processes.exports import DAYS, EXPORT_PATH, ROWS_A_DAY
+from tests.processes.homes import Home, Server, all_entries, eventually
+
+pytestmark = pytest.mark.slow
+
+CUT = (httpx.RemoteProtocolError, httpx.ReadError)
+"""What a client sees of a transfer that ended without its end."""
+
+
+def oldest_segment(home: Home):
+    """The file an export of everything reaches last."""
+
+    async def find(services):
+        async with services.store.read() as session:
+            acme = await get_org(session, "acme")
+            rows = await snapshot(session, acme.id)
+        return min(rows.segments, key=lambda segment: segment.day).path(home.data_dir / "audit")
+
+    return home.change(find)
+
+
+def finished(server: Server) -> dict[str, object]:
+    """The one audit_export_finished row's envelope, as soon as it is there."""
+    with server.client() as client:
+        rows = eventually(
+            lambda: all_entries(client, event="audit_export_finished"), "audit_export_finished"
+        )
+        (begun,) = all_entries(client, event="audit_exported")
+    (row,) = rows
+    assert row["payload"]["export_id"] == begun["payload"]["export_id"]
+    assert begun["payload"]["rows"] == DAYS * ROWS_A_DAY + 1  # acme's org_created
+    return row["payload"]
+
+
+def test_a_server_that_dies_midway_leaves_a_visibly_broken_file(long_home):
+    """The client must not take half a log for the whole: the protocol itself says it is not."""
+    server = long_home.serve()
+    with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
+        assert response.headers["transfer-encoding"] == "chunked"
+        assert "content-length" not in response.headers
+        pieces = response.iter_raw()
+        next(pieces)
+        server.kill()
+        with pytest.raises(CUT):
+            list(pieces)
+
+
+@pytest.mark.parametrize("file_format", ["json", "csv"])
+def test_an_export_that_fails_inside_is_cut_and_recorded(long_home, file_format):
+    """A segment that cannot be read ends the connection, not just the file (DESIGN, 30)."""
+    server = long_home.serve()
+    path = EXPORT_PATH.replace("json", file_format)
+    with server.client() as client, client.stream("GET", path) as response:
+        assert response.status_code == 200
+        pieces = response.iter_raw()
+        next(pieces)
+        segment = oldest_segment(long_home)
+        aside = segment.rename(long_home.folder / "aside")
+        with pytest.raises(CUT):
+            list(pieces)
+    aside.rename(segment)  # or the log could not be asked for the row below
+
+    end = finished(server)
+    assert end["complete"] is False
+    assert end["sha256"] is None
+    assert end["rows"] < int(response.headers["x-row-count"])
+    with server.client() as client:
+        assert client.get("/healthz").status_code == 200
+
+
+def test_a_segment_that_is_missing_from_the_start_is_a_503(long_home):
+    """Before the first byte a store fault still has a status, and nothing counts as exported."""
+    server = long_home.serve()
+    oldest_segment(long_home).unlink()
+    with server.client() as client:
+        answer = client.get(EXPORT_PATH)
+        assert (answer.status_code, answer.json()) == (503, {"error": "storage is unavailable"})
+        newest = {"limit": 5, "event": "audit_exported"}
+        answer = client.get("/api/v1/admin/orgs/acme/audit", params=newest)
+        assert answer.status_code == 503, "an empty page would say that nothing happened"
+
+
+def test_a_client_who_leaves_early_is_recorded(long_home):
+    """How much left the house is on record, also when the client changed their mind."""
+    server = long_home.serve()
+    with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
+        next(response.iter_raw())
+
+    end = finished(server)
+    assert end["complete"] is False
+    assert 0 < end["rows"] < int(response.headers["x-row-count"])
+
+
+def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):
+    """Files are kept as long as the longest export: nobody may hold one open for ever."""
+    server = long_home.serve(export_max_s="1.5")
+    with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
+        pieces = response.iter_raw()
+        next(pieces)
+        assert finished(server)["complete"] is False
+        with pytest.raises(CUT):
+            list(pieces)
+
+
+def test_a_whole_export_says_so(long_home):
+    """The valid case: every row, and the digest of what was sent."""
+    server = long_home.serve()
+    headers = {"x-service-admin-token": ADMIN_TOKEN}
+    answer = httpx.get(f"{server.url}{EXPORT_PATH}", headers=headers, trust_env=False, timeout=60)
+
+    end = finished(server)
+    assert end == {
+        "export_id": end["export_id"],
+        "complete": True,
+        "rows": len(answer.json()),
+        "bytes": len(answer.content),
+        "sha256": hashlib.sha256(answer.content).hexdigest(),
+    }
+    assert end["rows"] == int(answer.headers["x-row-count"])

@@ -1,0 +1,287 @@
+"""The `countersign` command as scripts and people use it: answers, exit codes, one-line errors."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from service.cli.main import main
+from tests.conftest import ISSUER, bindings_path
+from tests.processes.homes import PLATFORM, Home, Ran, add_acme, all_bindings, all_entries
+
+pytestmark = pytest.mark.slow
+
+REFUSED, WRONG_USAGE, UNAVAILABLE = 1, 2, 3
+
+_TRUST = ("--issuer", ISSUER, "--repository-id")
+STEPS = [
+    "init",
+    "org add {slug} --tier team",
+    "org list",
+    "org set-tier {slug} org",
+    "org grant {slug} admin oidc:r oidc:w",
+    "project add --org {slug} payments",
+    "project list --org {slug}",
+    "team add --org {slug} platform",
+    "member add --org {slug} ada@{slug}.example --idp github --role owner",
+    "member add --org {slug} bob@{slug}.example --idp google",
+    "member set-role --org {slug} bob@{slug}.example admin",
+    "member list --org {slug}",
+    "team set-admin --org {slug} platform bob@{slug}.example",
+    "team list --org {slug}",
+    "team set-admin --org {slug} platform bob@{slug}.example --remove",
+    "apikey issue --org {slug} --name proxy --project payments",
+    "apikey list --org {slug}",
+    "apikey revoke --org {slug} {key}",
+    "session issue --org {slug} --member bob@{slug}.example --cookie",
+    "session revoke --org {slug} --member bob@{slug}.example",
+    "member remove --org {slug} bob@{slug}.example",
+    "bindings add --org {slug} --issuer {issuer} --sub {slug}/a --repository-id 7 --event push",
+    "bindings list --org {slug} --state active",
+    "bindings list --repository-id 7",
+    "bindings revoke --org {slug} {binding} --reason rotated",
+    "bindings list --org {slug} --as-of 2026-01-31T08:00:00Z",
+    "audit stats",
+    "audit query --org {slug} --event binding* --event oidc_binding_created --limit 1",
+    "audit seal",
+    "audit query --org {slug} --since 2026-01-01 --order asc",
+    "apply {file}",
+]
+"""Each command once, in an order in which each has something to say."""
+
+
+def walk(home: Home, slug: str, *flags: str) -> Iterator[tuple[str, Ran]]:
+    """Run STEPS on one organisation; ids that later steps need are read from the database."""
+    file = home.folder / f"{slug}.toml"
+    file.write_text(f'[orgs.{slug}]\nprojects = ["payments", "docs"]\n')
+    for step in STEPS:
+        words = step.format(
+            slug=slug,
+            issuer=ISSUER,
+            file=file,
+            key=newest_id(home, "api_keys", slug) if "{key}" in step else "",
+            binding=newest_id(home, "bindings", slug) if "{binding}" in step else "",
+        )
+        yield step, home.order(*words.split(), *flags)
+
+
+def newest_id(home: Home, table: str, slug: str) -> str:
+    query = (
+        f"SELECT id FROM {table} WHERE tenant_id = (SELECT id FROM organisations WHERE slug = ?)"
+    )
+    with closing(sqlite3.connect(home.database)) as database:
+        return database.execute(query, [slug]).fetchall()[-1][0]
+
+
+def test_every_command_answers_people_and_scripts(empty_home):
+    """`--json` gives one JSON value and nothing else; without it there is something to read."""
+    empty_home.ask("init")
+    for step, ran in walk(empty_home, "people"):
+        assert (ran.code, ran.err) == (0, ""), (step, ran)
+        assert ran.out.strip(), step
+    said = {}
+    for step, ran in walk(empty_home, "scripts", "--json"):
+        assert (ran.code, ran.err) == (0, ""), (step, ran)
+        assert isinstance(ran.json, dict | list), step
+        said[step] = ran.json
+
+    assert said["org add {slug} --tier team"]["tier"] == "team"
+    assert said["bindings revoke --org {slug} {binding} --reason rotated"] == {
+        "revoked": [newest_id(empty_home, "bindings", "scripts")]
+    }
+    assert said["apply {file}"] == {"changes": ["project_created"]}
+
+
+def test_rows_of_the_command_line_say_who_acted(home):
+    """What the operator does in an organisation is seen there as the platform's (DESIGN, 4)."""
+    home.ask("bindings", "add", "--org", "acme", *_TRUST, "7", "--sub", "repo:acme/a")
+    (binding,) = home.ask("bindings", "list", "--org", "acme")
+    home.ask("bindings", "revoke", "--org", "acme", binding["id"], "--reason", "rotated")
+
+    rows = home.ask("audit", "query", "--org", "acme", "--subject", binding["id"])["entries"]
+    assert [row["event"] for row in rows] == ["oidc_binding_revoked", "oidc_binding_created"]
+    for row in rows:
+        assert row["actor"] == row["payload"]["by_user_id"] == "system:cli"
+        assert row["actor_source"] == "system"
+        assert row["actor_tenant_id"] == PLATFORM
+        assert row["verdict_source"] == "cli"
+        assert row["request_id"] is None
+        assert row["source_ip"] is None
+    assert (binding["origin"], binding["addedBy"]) == ("platform_admin", "system:cli")
+    assert rows[0]["payload"]["revoked_reason"] == "rotated"
+
+
+@pytest.fixture(scope="module")
+def quiet_home(tmp_path_factory):
+    """A data dir with acme for commands that are refused, and so change nothing in it."""
+    home = Home(tmp_path_factory.mktemp("quiet"))
+    home.change(add_acme)
+    yield home
+    home.end()
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        ("org add acme", "organisation acme already exists"),
+        ("org add not/a/slug", "slug must be"),
+        ("org set-tier nobody free", "Org not found"),
+        ("member remove --org acme nobody@acme.example", "no member nobody@acme.example in acme"),
+        ("bindings list", "give either --org or --repository-id"),
+        ("bindings revoke --org acme obind_1", "Binding not found for this org"),
+        ("bindings add --org acme --issuer https://x.example --sub a", "issuer is not on the"),
+        ("audit query --org acme --cursor made-up", "cursor is not valid for this query"),
+        ("audit query --org acme --since yesterday", "since must be an RFC 3339 instant"),
+    ],
+)
+def test_a_refusal_is_one_line_and_exit_code_1(quiet_home, words, refusal):
+    """A script tests the code, a person reads the line; nobody reads a traceback."""
+    ran = quiet_home.order(*words.split(), "--json")
+
+    assert ran.code == REFUSED
+    assert ran.refusal.startswith(refusal)
+
+
+def test_a_process_of_its_own_ends_as_the_desk_says(home):
+    """What the tests above ask of one long-lived process holds for one started by a person."""
+    listed = home.run("org", "list", "--json")
+    assert (listed.code, listed.err) == (0, "")
+    assert listed.json == home.ask("org", "list")
+
+    refused = home.run("org", "add", "acme")
+    assert (refused.code, refused.refusal) == (REFUSED, "organisation acme already exists")
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "refusal"),
+    [
+        ("org list", {"data_dir": "/nowhere/at/all"}, "no data in /nowhere/at/all: run "),
+        ("org list", {"port": "many"}, "COUNTERSIGN_PORT: "),
+        ("serve", {"port": "many"}, "COUNTERSIGN_PORT: "),
+        ("init", {"prot": "1"}, "unknown setting: COUNTERSIGN_PROT"),
+        ("org list", {"issuers_file": "/nowhere.toml"}, "COUNTERSIGN_ISSUERS_FILE /nowhere.toml: "),
+        ("serve", {"issuers_file": "/nowhere.toml"}, "COUNTERSIGN_ISSUERS_FILE /nowhere.toml: "),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it(quiet_home, words, settings, refusal):
+    """The operator must not have to guess which of twenty variables is meant."""
+    ran = quiet_home.order(*words.split(), **settings)
+
+    assert ran.code == REFUSED
+    assert ran.refusal.startswith(refusal)
+
+
+@pytest.mark.parametrize(
+    "words", ["no-such-command", "org", "org add", "audit query --org acme --limit 0"]
+)
+def test_wrong_usage_is_exit_code_2_and_says_how_it_is_used(quiet_home, words):
+    """What click itself refuses never reaches the data."""
+    ran = quiet_home.order(*words.split())
+
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    assert "Usage: " in ran.err
+
+
+def test_a_segment_that_cannot_be_read_is_exit_code_3(home):
+    """Storage that does not answer may answer later: a script can tell it from a refusal."""
+    home.ask("audit", "seal")
+    (segment,) = (home.data_dir / "audit").rglob("*.parquet")
+    segment.write_bytes(b"PAR1 and\nthen\nnothing")
+
+    ran = home.run("audit", "query", "--org", "acme")
+
+    assert ran.code == UNAVAILABLE
+    assert segment.name in ran.refusal
+
+
+def _commands(command: click.Command, *words: str) -> Iterator[list[str]]:
+    yield list(words)
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from _commands(inner, *words, name)
+
+
+@pytest.mark.parametrize("words", list(_commands(main)), ids=" ".join)
+def test_every_command_and_group_has_help(words):
+    """Each says what it does and what it takes, without a data dir to work on."""
+    said = CliRunner().invoke(main, [*words, "--help"], env={"COUNTERSIGN_DATA_DIR": "/nowhere"})
+
+    assert said.exit_code == 0
+    _, _, text = said.output.partition("\n\n")
+    assert text.strip().split("\n")[0].strip(), "the first line says what it does"
+
+
+def test_the_installed_command_is_this_one(home):
+    """The console script, as a person starts it."""
+    ran = home.run("--version")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("countersign")
+
+
+def test_a_compromised_repository_is_revoked_everywhere_by_one_command(home):
+    """Every binding of the repository ends, in each organisation with a row of its own."""
+    other = home.ask("org", "add", "other")
+    with home.serve(binding_slot="tenant").client() as client:
+        add = ("bindings", "add", *_TRUST)
+        tenant = {"binding_slot": "tenant"}
+        doomed = [
+            home.ask(*add, "66", "--org", slug, "--sub", f"repo:{sub}", **tenant)["id"]
+            for slug, sub in [("acme", "a"), ("acme", "b"), ("other", "a")]
+        ]
+        spared = home.ask(*add, "67", "--org", "other", "--sub", "repo:a", **tenant)["id"]
+
+        revoke = ("bindings", "revoke", "--repository-id", "66", "--reason", "leaked")
+        assert sorted(home.ask(*revoke, **tenant)["revoked"]) == sorted(doomed)
+        assert home.ask(*revoke, **tenant) == {"revoked": []}
+
+        for slug, ids in [("acme", doomed[:2]), ("other", doomed[2:])]:
+            rows = all_entries(client, slug, event="oidc_binding_revoked")
+            assert sorted(row["subject"] for row in rows) == sorted(ids)
+            assert {row["payload"]["revoked_reason"] for row in rows} == {"leaked"}
+            state = {b["id"]: b["revokedAt"] is None for b in all_bindings(client, slug)}
+            assert state == dict.fromkeys(ids, False) | ({spared: True} if slug == "other" else {})
+        assert {row["tenant_id"] for row in all_entries(client, "other")} == {other["id"]}
+
+
+def test_sealing_by_hand_beside_a_server_changes_nothing_that_is_seen(home):
+    """Two processes on one log: the server's answers are the same before, during and after."""
+    server = home.serve()
+    with server.client() as client:
+        for number in range(5):
+            home_body = {"issuer": ISSUER, "sub_pattern": f"repo:{number}", "repository_id": "7"}
+            answer = client.post(bindings_path(), json=home_body | {"origin": "org_admin"})
+            assert answer.status_code == 201
+        before = all_entries(client, limit=2)
+        assert home.ask("audit", "stats")[0]["journal_rows"] == len(before) == 6
+
+        with ThreadPoolExecutor(1) as pool:
+            sealing = pool.submit(home.ask, "audit", "seal")
+            while not sealing.done():
+                assert all_entries(client, limit=2) == before
+        assert sealing.result()["rows"] == 6
+        assert len(sealing.result()["segments"]) == 1
+        assert all_entries(client, limit=2) == before
+        (stats,) = home.ask("audit", "stats")
+        assert (stats["rows"], stats["journal_rows"], stats["segments"]) == (6, 0, 1)
+        assert home.ask("audit", "seal") == {"segments": [], "rows": 0}
+    assert home.ask("audit", "query", "--org", "acme")["entries"] == before
+    assert server.stop() == 0
+
+
+def test_pages_of_the_command_line_are_those_of_the_api(home):
+    """A cursor of the one is a cursor of the other: both are signed by the same data dir."""
+    for name in ("a", "b", "c"):
+        home.ask("project", "add", "--org", "acme", name)
+    first = home.ask("audit", "query", "--org", "acme", "--limit", "3")
+    with home.serve().client() as client:
+        assert json.loads(json.dumps(all_entries(client)[:3])) == first["entries"]
+        page = client.get(
+            "/api/v1/admin/orgs/acme/audit", params={"limit": 3, "cursor": first["next_cursor"]}
+        ).json()
+    assert [row["event"] for row in page["entries"]] == ["org_created"]
+    assert page["next_cursor"] is None

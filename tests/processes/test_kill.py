@@ -1,0 +1,113 @@
+"""Pulling the plug: after kill -9 a change is there with its audit row, or neither is."""
+
+import random
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from service.store.journal import list_segment_ids
+from tests.conftest import binding_body, bindings_path
+from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
+
+pytestmark = pytest.mark.slow
+
+KILLS = 11
+CLIENTS = 3
+EAGER = {"seal_rows": "1", "seal_interval_s": "0.05", "orphan_grace_s": "0.5"}
+"""A sealer at work all the time, so that many kills hit it."""
+
+
+@dataclass
+class Witness:
+    """What clients were promised: ids whose creation, and whose revocation, was answered 2xx."""
+
+    created: list[str] = field(default_factory=list)
+    revoked: list[str] = field(default_factory=list)
+
+
+def change_until_cut_off(server: Server, seed: str, witness: Witness) -> None:
+    """Create bindings and revoke about half of them, until the server is gone."""
+    chance = random.Random(seed)
+    with server.client() as client:
+        for number in range(10_000):
+            body = binding_body(sub_pattern=f"repo:acme/{seed}/{number}")
+            try:
+                answer = client.post(bindings_path(), json=body)
+                assert answer.status_code == 201, (seed, answer.text)
+                binding_id = answer.json()["id"]
+                witness.created.append(binding_id)
+                if chance.random() < 0.5:
+                    answer = client.delete(bindings_path(binding_id=binding_id))
+                    assert answer.status_code == 200, (seed, answer.text)
+                    witness.revoked.append(binding_id)
+            except httpx.TransportError:
+                return
+
+
+def kill_amid_changes(server: Server, chance: random.Random, round_name: str) -> Witness:
+    """Kill `server` at a random moment while clients work on it; what they were promised."""
+    witness = Witness()
+    clients = [
+        threading.Thread(
+            target=change_until_cut_off, args=(server, f"{round_name}/{number}", witness)
+        )
+        for number in range(CLIENTS)
+    ]
+    moment = threading.Timer(chance.uniform(0.02, 0.4), server.process.kill)
+    for thread in (*clients, moment):
+        thread.start()
+    for thread in (*clients, moment):
+        thread.join()
+    server.process.wait()
+    return witness
+
+
+def check_history(server: Server, promised: Witness, seed: str) -> None:
+    """Every binding has its rows and every row its binding, and nothing promised is missing."""
+    with server.client() as client:
+        bindings = all_bindings(client)
+        created = all_entries(client, event="oidc_binding_created", limit=97)
+        revoked = all_entries(client, event="oidc_binding_revoked", limit=97)
+    ids = [binding["id"] for binding in bindings]
+    ended = [binding["id"] for binding in bindings if binding["revokedAt"] is not None]
+    assert Counter(row["payload"]["binding_id"] for row in created) == Counter(ids), seed
+    assert Counter(row["payload"]["binding_id"] for row in revoked) == Counter(ended), seed
+    assert len(set(ids)) == len(ids), seed
+    assert not set(promised.created) - set(ids), seed
+    assert not set(promised.revoked) - set(ended), seed
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_killed_server_leaves_each_change_with_its_audit_row_or_without_both(home, seed):
+    """A change and its row commit together, and what was answered survives (DESIGN, 3)."""
+    chance = random.Random(seed)
+    promised = Witness()
+    for number in range(KILLS):
+        name = f"seed-{seed}-kill-{number}"
+        server = home.serve(**EAGER)
+        check_history(server, promised, name)
+        witness = kill_amid_changes(server, chance, name)
+        promised.created += witness.created
+        promised.revoked += witness.revoked
+    survivor = home.serve(**EAGER)
+    check_history(survivor, promised, f"seed-{seed}")
+    assert promised.created, "every kill came before a client could do anything"
+    assert promised.revoked
+    assert list(home.data_dir.rglob("*.parquet")), "every kill came before the sealer"
+    eventually(lambda: not orphans(home), "files that no catalog line names are removed")
+    check_history(survivor, promised, f"seed-{seed}")
+
+
+def orphans(home: Home) -> set[str]:
+    """Files in the audit folder that the catalog does not name."""
+
+    async def known(services):
+        async with services.store.read() as session:
+            return await list_segment_ids(session)
+
+    files = [path for path in (home.data_dir / "audit").rglob("*") if path.is_file()]
+    named = home.change(known)
+    return {path.name for path in files if path.suffix != ".parquet" or path.stem not in named}

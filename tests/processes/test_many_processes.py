@@ -1,0 +1,148 @@
+"""Several processes on one data dir behave as one service."""
+
+import asyncio
+import multiprocessing
+import random
+from collections import Counter
+
+import httpx
+import pytest
+
+from service.errors import BindingExists
+from service.prepare import prepare
+from service.settings import Settings
+from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
+from tests.processes.homes import (
+    DEADLINE_S,
+    Home,
+    Server,
+    add_acme,
+    all_bindings,
+    all_entries,
+)
+
+pytestmark = pytest.mark.slow
+
+PROCESSES = 4
+REQUESTS = 50
+FIRST_STARTS = 25
+
+
+def start_together(home: Home, **changes: str) -> list[Server]:
+    """Servers that were all started before the first was ready."""
+    servers = [home.start(**changes) for _ in range(PROCESSES)]
+    return [server.wait_ready() for server in servers]
+
+
+async def create_everywhere(servers: list[Server], body: dict[str, object]) -> list[httpx.Response]:
+    """The answers to REQUESTS equal creates, all in flight at once, spread over `servers`."""
+    limits = httpx.Limits(max_connections=REQUESTS)
+    async with httpx.AsyncClient(
+        headers={"x-service-admin-token": ADMIN_TOKEN},
+        limits=limits,
+        timeout=DEADLINE_S,
+        trust_env=False,
+    ) as client:
+        urls = [f"{servers[n % len(servers)].url}{bindings_path()}" for n in range(REQUESTS)]
+        return await asyncio.gather(*(client.post(url, json=body) for url in urls))
+
+
+def test_of_fifty_racing_creates_one_wins(empty_home):
+    """A slot holds one active binding, whichever process the creates reach (DESIGN, 1).
+
+    The servers start at once on a data dir that is not there yet: migrations race, too.
+    """
+    servers = start_together(empty_home)
+    empty_home.change(add_acme)
+
+    for repository in ("1", "2", "3"):
+        body = binding_body(repository_id=repository)
+        answers = asyncio.run(create_everywhere(servers, body))
+
+        assert Counter(answer.status_code for answer in answers) == {201: 1, 409: REQUESTS - 1}
+        refusals = {answer.text for answer in answers if answer.status_code == 409}
+        assert refusals == {f'{{"error": "{BindingExists.text}"}}'}
+        winner = next(answer.json() for answer in answers if answer.status_code == 201)
+        for server in servers:
+            with server.client() as client:
+                there = [b for b in all_bindings(client) if b["repositoryId"] == repository]
+                assert [binding["id"] for binding in there] == [winner["id"]]
+                rows = all_entries(client, event="oidc_binding_created", subject=winner["id"])
+                assert [row["payload"]["repository_id"] for row in rows] == [repository]
+    with servers[0].client() as client:
+        assert len(all_entries(client, event="oidc_binding_created")) == 3
+
+
+def test_processes_that_start_together_share_generated_secrets(empty_home):
+    """Without settings for them, secrets are made once: what one process signs all accept."""
+    servers = start_together(empty_home, admin_token="", secret_key="")
+    empty_home.change(add_acme)
+    token = (empty_home.data_dir / "admin_token").read_text().strip()
+    admin = {"x-service-admin-token": token}
+    path = "/api/v1/admin/orgs/acme/audit"
+
+    with servers[0].client(headers=admin) as client:
+        assert client.post(bindings_path(), json=binding_body()).status_code == 201
+        cursor = client.get(path, params={"limit": 1}).json()["next_cursor"]
+    for server in servers:
+        with server.client(headers=admin) as client:
+            page = client.get(path, params={"limit": 1, "cursor": cursor})
+            assert page.status_code == 200, page.text
+
+
+def test_preparing_a_new_data_dir_many_times_at_once_gives_one_result(tmp_path):
+    """Every step of a first start may meet another process at the same step.
+
+    Servers that are merely started together seldom do; these wait for each other each time.
+    """
+    context = multiprocessing.get_context("spawn")
+    barrier, answers = context.Barrier(PROCESSES), context.Queue()
+    workers = [
+        context.Process(target=_prepare_in_step, args=(tmp_path, barrier, answers))
+        for _ in range(PROCESSES)
+    ]
+    for worker in workers:
+        worker.start()
+    try:
+        found = [answers.get(timeout=60) for _ in range(PROCESSES * FIRST_STARTS)]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()
+            worker.close()
+        answers.close()
+
+    assert [failure for _, _, failure in found if failure] == []
+    assert len({secrets for _, secrets, _ in found}) == FIRST_STARTS
+    assert len({(number, secrets) for number, secrets, _ in found}) == FIRST_STARTS
+
+
+def _prepare_in_step(folder, barrier, answers):
+    for number in range(FIRST_STARTS):
+        settings = Settings(data_dir=folder / str(number))
+        barrier.wait()
+        try:
+            ready = asyncio.run(prepare(settings))
+            answers.put((number, (ready.admin_token, ready.secret_key), None))
+        except Exception as error:
+            answers.put((number, None, repr(error)))
+
+
+def test_sealers_of_all_processes_lose_and_double_nothing(empty_home):
+    """One process at a time seals; what it seals stays visible once, from every process."""
+    seed = 1
+    chance = random.Random(seed)
+    eager = {"seal_rows": "1", "seal_interval_s": "0.05", "orphan_grace_s": "60"}
+    servers = start_together(empty_home, **eager)
+    empty_home.change(add_acme)
+
+    created = []
+    for number in range(40):
+        server = chance.choice(servers)
+        with server.client() as client:
+            answer = client.post(bindings_path(), json=binding_body(repository_id=str(number + 1)))
+            assert answer.status_code == 201, (seed, answer.text)
+            created.append(answer.json()["id"])
+        with chance.choice(servers).client() as client:
+            rows = all_entries(client, event="oidc_binding_created", limit=30)
+            assert [row["subject"] for row in rows] == created[::-1], seed

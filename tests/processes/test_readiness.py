@@ -1,0 +1,138 @@
+"""Storage that fails: said as 503, seen by /readyz, and over when the storage is back."""
+
+import fcntl
+import sqlite3
+import threading
+import time
+from contextlib import closing, contextmanager
+
+import pytest
+
+from tests.conftest import binding_body, bindings_path
+from tests.processes.homes import Home, all_bindings, all_entries, eventually
+
+pytestmark = pytest.mark.slow
+
+UNAVAILABLE = (503, {"error": "storage is unavailable"})
+
+
+@contextmanager
+def locked_exclusively(home: Home):
+    """Keep every other connection out of the database, readers too.
+
+    SQLite's readers each lock a byte of the shared-memory file; here are all of them.
+    """
+    with (home.data_dir / "countersign.db-shm").open("r+b") as shared:
+        eventually(lambda: _is_locked(shared), "no reader in a transaction")
+        yield
+
+
+def _is_locked(file) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 8, 120)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_locked_database_is_not_ready_and_ready_again_without_a_restart(home):
+    """An orchestrator must stop sending requests, and must not kill the process for it."""
+    server = home.serve(database_wait_s="0.5")
+    answers = []
+    with server.client() as client, server.client() as other:
+        with locked_exclusively(home):
+            asking = threading.Thread(target=lambda: answers.append(client.get("/readyz")))
+            asking.start()
+            while asking.is_alive():  # SQLite takes some seconds to give up
+                began_at = time.monotonic()
+                assert other.get("/healthz").status_code == 200
+                assert time.monotonic() - began_at < 2, "a waiting database blocks the event loop"
+                asking.join(0.25)
+        (answer,) = answers
+        assert answer.status_code == 503
+        assert list(answer.json()) == ["error"]
+        eventually(lambda: client.get("/readyz").status_code == 200, "ready again")
+        assert client.post(bindings_path(), json=binding_body()).status_code == 201
+    reasons = [line["reason"] for line in server.log_lines() if "reason" in line]
+    assert "locking protocol" in reasons, "the log says why"
+
+
+def test_a_held_write_lock_refuses_changes_and_nothing_else(home):
+    """A change that cannot be committed is a 503 that changed nothing; readers do not notice."""
+    server = home.serve(database_wait_s="0.3")
+    with server.client() as client, closing(sqlite3.connect(home.database)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        answer = client.post(bindings_path(), json=binding_body())
+        assert (answer.status_code, answer.json()) == UNAVAILABLE
+        assert all_bindings(client) == []
+        assert client.get("/readyz").status_code == 200
+        holder.rollback()
+
+        assert client.post(bindings_path(), json=binding_body()).status_code == 201
+        assert len(all_entries(client, event="oidc_binding_created")) == 1
+
+
+def test_a_data_dir_that_is_gone_is_not_ready_until_it_is_back(home):
+    """A volume that was unmounted: alive, not ready, and no empty page instead of the log."""
+    server = home.serve(seal_rows="1", seal_interval_s="0.05")
+    with server.client() as client:
+        assert client.get("/readyz").status_code == 200
+        eventually(lambda: list(home.data_dir.rglob("*.parquet")), "acme's first row sealed")
+        away = home.data_dir.rename(home.folder / "away")
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert list(answer.json()) == ["error"]
+        assert client.get("/healthz").status_code == 200
+        page = client.get("/api/v1/admin/orgs/acme/audit")
+        assert (page.status_code, page.json()) == UNAVAILABLE
+
+        away.rename(home.data_dir)
+        assert client.get("/readyz").status_code == 200
+        assert client.post(bindings_path(), json=binding_body()).status_code == 201
+        assert [row["event"] for row in all_entries(client)] == [
+            "oidc_binding_created",
+            "org_created",
+        ]
+    assert server.stop() == 0
+
+
+def test_a_server_does_not_start_on_a_database_it_cannot_have(home):
+    """One line and exit code 3: a supervisor tries again, and a person can read why."""
+    with closing(sqlite3.connect(home.database, isolation_level=None)) as holder:
+        holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+        holder.execute("BEGIN EXCLUSIVE")
+        for command in (["serve"], ["init"], ["org", "list"]):
+            ran = home.run(*command, database_wait_s="0.2")
+            assert (ran.code, ran.refusal) == (
+                3,
+                "storage is unavailable (database is locked)",
+            ), command
+
+
+def test_a_damaged_database_is_a_fault_and_not_an_empty_one(home):
+    """A file that is no database any more says so; nothing is made anew in its place."""
+    home.database.write_bytes(b"not a database, and long enough to be taken for one\n" * 100)
+    for command in (["serve"], ["init"], ["org", "list"]):
+        ran = home.run(*command)
+        assert (ran.code, ran.refusal) == (
+            3,
+            "storage is unavailable (file is not a database)",
+        ), command
+
+
+def test_a_port_that_is_taken_is_one_line(home):
+    """The commonest reason a server does not start is not worth a traceback."""
+    server = home.serve()
+    ran = home.run("serve", port=str(server.port))
+
+    assert ran.code == 1
+    assert ran.refusal == f"cannot listen on 127.0.0.1:{server.port}: Address already in use"
+
+
+def test_a_data_dir_that_cannot_be_made_is_one_line(empty_home):
+    """A wrong path is the operator's to see, with the path."""
+    empty_home.data_dir.write_text("a file is in the way")
+    for command in (["init"], ["serve"]):
+        ran = empty_home.run(*command)
+        assert ran.code == 1
+        assert str(empty_home.data_dir) in ran.refusal, command

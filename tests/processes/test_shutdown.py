@@ -1,0 +1,160 @@
+"""The graceful end: what was begun is finished, nothing new begins, and it does not take long."""
+
+import json
+import socket
+import sqlite3
+from contextlib import closing, contextmanager
+
+import pytest
+
+from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
+from tests.processes.exports import EXPORT_PATH
+from tests.processes.homes import DEADLINE_S, Home, Server, all_bindings, all_entries, eventually
+
+pytestmark = pytest.mark.slow
+
+
+class Create:
+    """A create whose headers the server has answered with 100: it is in flight for certain."""
+
+    def __init__(self, server: Server) -> None:
+        self.body = json.dumps(binding_body()).encode()
+        self.connection = socket.create_connection(("127.0.0.1", server.port), DEADLINE_S)
+        self.connection.sendall(
+            f"POST {bindings_path()} HTTP/1.1\r\n"
+            f"host: 127.0.0.1\r\n"
+            f"x-service-admin-token: {ADMIN_TOKEN}\r\n"
+            f"content-type: application/json\r\n"
+            f"content-length: {len(self.body)}\r\n"
+            f"expect: 100-continue\r\n\r\n".encode()
+        )
+        assert self.connection.recv(1024).startswith(b"HTTP/1.1 100 ")
+
+    def send_body(self) -> None:
+        self.connection.sendall(self.body)
+
+    def answer(self) -> bytes:
+        """Everything up to the end of the connection."""
+        answer = b""
+        with closing(self.connection):
+            while piece := self.connection.recv(65_536):
+                answer += piece
+        return answer
+
+
+@contextmanager
+def write_lock(home: Home):
+    """Hold the database's write lock."""
+    with closing(sqlite3.connect(home.database, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def begin_stopping(server: Server) -> None:
+    """SIGTERM, and wait until no new connection is taken."""
+    server.terminate()
+    eventually(lambda: not server.is_listening(), "no new connections")
+    assert server.process.poll() is None, "it ended with a request in flight"
+
+
+def the_one_binding(home: Home) -> list[str]:
+    """The subjects of the created rows; each is a binding and each binding is there."""
+    with home.serve().client() as client:
+        ids = [binding["id"] for binding in all_bindings(client)]
+        assert [row["subject"] for row in all_entries(client, event="oidc_binding_created")] == ids
+        return ids
+
+
+def test_a_request_in_flight_is_finished_before_the_end(home):
+    """SIGTERM comes while a create waits for the database; its 201 is sent and is kept."""
+    server = home.serve()
+    create = Create(server)
+    with write_lock(home):
+        create.send_body()
+        begin_stopping(server)
+    answer = create.answer()
+
+    assert answer.startswith(b"HTTP/1.1 201 "), answer
+    assert server.wait() == 0
+    assert the_one_binding(home) == [json.loads(answer.partition(b"\r\n\r\n")[2])["id"]]
+
+
+def test_a_body_still_on_its_way_is_awaited(home):
+    """A client on a slow line is a request in flight, too."""
+    server = home.serve()
+    create = Create(server)
+    begin_stopping(server)
+    create.send_body()
+
+    assert create.answer().startswith(b"HTTP/1.1 201 ")
+    assert server.wait() == 0
+    assert len(the_one_binding(home)) == 1
+
+
+def test_a_request_that_never_ends_is_given_up_after_the_grace(home):
+    """`shutdown_grace_s` bounds the wait: an orchestrator kills what takes longer."""
+    server = home.serve(shutdown_grace_s="0.5")
+    create = Create(server)
+    server.terminate()
+
+    assert server.wait(within_s=8) == 0
+    assert not create.answer().startswith(b"HTTP/1.1 2")
+    assert the_one_binding(home) == []
+
+
+def test_idle_connections_do_not_hold_up_the_end(home):
+    """Keep-alive connections and half a request line are nobody's request."""
+    server = home.serve()
+    with server.client() as client, socket.create_connection(("127.0.0.1", server.port)) as half:
+        assert client.get("/healthz").status_code == 200
+        half.sendall(b"GET /heal")
+        server.terminate()
+        assert server.wait(within_s=8) == 0
+
+
+def test_an_export_in_flight_reaches_its_last_byte(long_home):
+    """A slow reader gets the whole file, and its end is recorded before the process ends."""
+    server = long_home.serve()
+    with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
+        pieces = response.iter_raw()
+        body = next(pieces)
+        begin_stopping(server)
+        body += b"".join(pieces)
+
+    assert len(json.loads(body)) == int(response.headers["x-row-count"])
+    assert server.wait() == 0
+    with long_home.serve().client() as client:
+        (finished,) = all_entries(client, event="audit_export_finished")
+    assert finished["payload"]["complete"] is True
+    assert finished["payload"]["bytes"] == len(body)
+
+
+def test_an_export_nobody_reads_is_cut_after_the_grace_and_recorded(long_home):
+    """What has left by then has left: the row that says so must not be lost with the process."""
+    server = long_home.serve(shutdown_grace_s="0.5")
+    with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
+        next(response.iter_raw())
+        server.terminate()
+        assert server.wait(within_s=10) == 0
+
+    with long_home.serve().client() as client:
+        (finished,) = all_entries(client, event="audit_export_finished")
+    assert finished["payload"]["complete"] is False
+
+
+def test_a_client_who_leaves_does_not_leave_the_database_locked(home):
+    """A create that is given up while it waits for the lock rolls back whatever it had."""
+    server = home.serve()
+    for _ in range(10):
+        create = Create(server)
+        with write_lock(home):
+            create.send_body()
+            create.connection.close()
+    with server.client() as client:
+        answer = client.post(bindings_path(), json=binding_body(repository_id="7"))
+        assert answer.status_code == 201, answer.text
+        ids = {binding["id"] for binding in all_bindings(client)}
+        rows = all_entries(client, event="oidc_binding_created")
+    assert answer.json()["id"] in ids
+    assert sorted(row["subject"] for row in rows) == sorted(ids)
+    assert server.stop() == 0

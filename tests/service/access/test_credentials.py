@@ -1,0 +1,261 @@
+"""Every credential at every endpoint of the API and the dashboard, in every organisation."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+import pytest
+
+from service.access.sessions import revoke_sessions
+from service.errors import LacksCapability, OrgNotFound, Unauthenticated
+from service.orgs.changes import add_member, issue_api_key, issue_cookie, remove_member
+from service.store.tables import Member
+from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, grant, refused
+
+EVERYTHING: Final = frozenset({"oidc:r", "oidc:w", "audit:r", "audit:export"})
+AUDIT: Final = frozenset({"audit:r", "audit:export"})
+NOTHING: Final = frozenset()
+
+Headers = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A good request to one endpoint: what it needs, and the status it is answered with."""
+
+    capability: str
+    good: int = 200
+    query: dict[str, str] | None = None
+    has_body: bool = False
+
+
+REQUESTS: Final = {
+    "bindings.list_": Request("oidc:r"),
+    "bindings.create": Request("oidc:w", good=201, has_body=True),
+    "bindings.revoke": Request("oidc:w"),
+    "audit.page": Request("audit:r"),
+    "audit.entry": Request("audit:r"),
+    "audit.export": Request("audit:export", query={"format": "json"}),
+    "dashboard.audit_page": Request("audit:r"),
+}
+"""A new endpoint is refused by the tests below until it stands here."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a credential may do in acme and in the other organisation; None: it is none."""
+
+    headers: Callable[[World], Awaitable[Headers]]
+    in_acme: frozenset[str] | None
+    in_other: frozenset[str] | None = NOTHING
+
+
+async def no_credential(world: World) -> Headers:
+    return {}
+
+
+async def wrong_admin_token(world: World) -> Headers:
+    return {"x-service-admin-token": world.admin["x-service-admin-token"] + "x"}
+
+
+async def empty_admin_token(world: World) -> Headers:
+    return {"x-service-admin-token": ""}
+
+
+async def admin_token(world: World) -> Headers:
+    return world.admin
+
+
+async def garbage_cookie(world: World) -> Headers:
+    return {"cookie": "admin_session=garbage"}
+
+
+async def empty_cookie(world: World) -> Headers:
+    return {"cookie": "admin_session="}
+
+
+async def api_key(world: World) -> Headers:
+    async with world.services.store.write() as work:
+        _, secret = await issue_api_key(work, world.acme, "ci", None, BY_OPERATOR)
+    return {"x-service-api-key": secret}
+
+
+async def idle_session(world: World) -> Headers:
+    world.clock.advance(seconds=world.services.settings.session_idle_s)
+    return world.session("owner")
+
+
+async def worn_out_session(world: World) -> Headers:
+    """In use all the time, and yet too old."""
+    assert world.services.settings.session_absolute_s == (15 * 11 + 3) * 3600
+    for _ in range(15):
+        world.clock.advance(hours=11)
+        answer = await world.client.get(bindings_path(), headers=world.session("owner"))
+        assert answer.status_code == 200
+    world.clock.advance(hours=3)
+    return world.session("owner")
+
+
+async def signed_out_session(world: World) -> Headers:
+    async with world.services.store.write() as work:
+        await revoke_sessions(work.session, world.members["owner"].id, work.now)
+    return world.session("owner")
+
+
+async def removed_member(world: World) -> Headers:
+    """An owner until a moment ago."""
+    async with world.services.store.write() as work:
+        member = await add_member(
+            work, world.acme, "second@acme.example", "owner", "github", BY_OPERATOR
+        )
+        cookie = await issue_cookie(work, world.acme, member, BY_OPERATOR)
+    async with world.services.store.write() as work:
+        gone = await work.session.get_one(Member, member.id)
+        await remove_member(work, world.acme, gone, BY_OPERATOR)
+    return {"cookie": f"admin_session={cookie}"}
+
+
+def session_of(name: str, role: str | None = None, *granted: str):
+    """The session of a member, after `role` was granted these capabilities."""
+
+    async def headers(world: World) -> Headers:
+        if role:
+            await grant(world, role, *granted)
+        return world.session(name)
+
+    return headers
+
+
+async def wrong_token_and_good_cookie(world: World) -> Headers:
+    return await wrong_admin_token(world) | world.session("owner")
+
+
+async def empty_token_and_good_cookie(world: World) -> Headers:
+    return await empty_admin_token(world) | world.session("owner")
+
+
+async def good_token_and_bad_cookie(world: World) -> Headers:
+    return world.admin | await garbage_cookie(world)
+
+
+async def cookie_under_another_name(world: World) -> Headers:
+    return {"cookie": f"session={world.cookies['owner']}"}
+
+
+async def token_as_a_bearer(world: World) -> Headers:
+    return {"authorization": f"Bearer {world.admin['x-service-admin-token']}"}
+
+
+TABLE: Final = {
+    "no credential": Row(no_credential, None),
+    "wrong admin token": Row(wrong_admin_token, None),
+    "empty admin token": Row(empty_admin_token, None),
+    "admin token": Row(admin_token, EVERYTHING, EVERYTHING),
+    "admin token as a bearer": Row(token_as_a_bearer, None),
+    "garbage cookie": Row(garbage_cookie, None),
+    "empty cookie": Row(empty_cookie, None),
+    "good cookie under another name": Row(cookie_under_another_name, None),
+    "API key": Row(api_key, None),
+    "session idle too long": Row(idle_session, None),
+    "session open too long": Row(worn_out_session, None),
+    "revoked session": Row(signed_out_session, None),
+    "removed member": Row(removed_member, None),
+    "owner": Row(session_of("owner"), EVERYTHING),
+    "admin": Row(session_of("admin"), AUDIT),
+    "admin with oidc:r and oidc:w": Row(
+        session_of("admin", "admin", "oidc:r", "oidc:w"), EVERYTHING
+    ),
+    "auditor": Row(session_of("auditor"), AUDIT),
+    "auditor with oidc:r": Row(session_of("auditor", "auditor", "oidc:r"), AUDIT | {"oidc:r"}),
+    "member": Row(session_of("member"), NOTHING),
+    "member with oidc:r": Row(session_of("member", "member", "oidc:r"), frozenset({"oidc:r"})),
+    "member with audit:r": Row(session_of("member", "member", "audit:r"), frozenset({"audit:r"})),
+    "team admin": Row(session_of("team_admin"), NOTHING),
+    "owner of the other organisation": Row(session_of("stranger"), NOTHING, EVERYTHING),
+    "wrong admin token and good cookie": Row(wrong_token_and_good_cookie, None),
+    "empty admin token and good cookie": Row(empty_token_and_good_cookie, None),
+    "good admin token and bad cookie": Row(good_token_and_bad_cookie, EVERYTHING, EVERYTHING),
+}
+
+numbers = count(1)
+
+
+def endpoints(world: World) -> dict[str, tuple[str, str]]:
+    """Method and path pattern of every endpoint under the API and the dashboard."""
+    return {
+        rule.endpoint: (method, rule.rule)
+        for rule in world.app.url_map.iter_rules()
+        if rule.rule.startswith(("/api/v1/", "/admin/ui/"))
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+
+
+async def stored_ids(world: World, slug: str) -> dict[str, str]:
+    """A live binding and an audit row of the organisation, made for one request."""
+    if slug == "nobody":
+        return {"<binding_id>": "obind_0", "<audit_id>": "aud_0"}
+    created = await world.client.post(
+        bindings_path(slug),
+        headers=world.admin,
+        json=binding_body(repository_id=str(next(numbers))),
+    )
+    (row, *_) = await world.audit(slug)
+    return {"<binding_id>": (await created.get_json())["id"], "<audit_id>": row["id"]}
+
+
+async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple[int, str]:
+    """Send the endpoint's good request; its status, and its refusal if it is one."""
+    method, path = endpoints(world)[endpoint]
+    wanted = REQUESTS[endpoint]
+    for name, value in {"<slug>": slug, **(await stored_ids(world, slug))}.items():
+        path = path.replace(name, value)
+    body: dict[str, Any] = (
+        {"json": binding_body(repository_id=str(next(numbers)))} if wanted.has_body else {}
+    )
+    answer = await world.client.open(
+        path, method=method, headers=headers, query_string=wanted.query, **body
+    )
+    if answer.status_code >= 400:
+        return await refused(answer)
+    await answer.get_data()
+    return answer.status_code, ""
+
+
+def expected(wanted: Request, capabilities: frozenset[str] | None, slug: str) -> tuple[int, str]:
+    """What the endpoint must answer to somebody with these capabilities."""
+    if capabilities is None:
+        return 401, Unauthenticated.text
+    if slug == "nobody":
+        return 404, OrgNotFound.text
+    if wanted.capability not in capabilities:
+        return 403, LacksCapability(wanted.capability).text
+    return wanted.good, ""
+
+
+async def test_every_endpoint_stands_in_the_table(world: World):
+    """An endpoint that was added without a row here may be open to everybody."""
+    assert set(endpoints(world)) == set(REQUESTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("credential", TABLE)
+async def test_who_gets_in_where(world: World, credential: str):
+    """One credential at every endpoint: in its own organisation, another one and an unknown one."""
+    row = TABLE[credential]
+    headers = await row.headers(world)
+    held = {"acme": row.in_acme, "other": row.in_other, "nobody": NOTHING}
+    if row.in_acme is None:
+        held = dict.fromkeys(held)
+
+    answers = {
+        (endpoint, slug): await ask(world, endpoint, slug, headers)
+        for endpoint in REQUESTS
+        for slug in held
+    }
+
+    assert answers == {
+        (endpoint, slug): expected(wanted, held[slug], slug)
+        for endpoint, wanted in REQUESTS.items()
+        for slug in held
+    }

@@ -1,0 +1,185 @@
+"""How a session begins, how long it lasts and how it ends."""
+
+import re
+
+import msgspec
+import pytest
+
+from service.app import create_app
+from service.orgs.changes import issue_sign_in, remove_member
+from service.settings import Settings
+from service.store.tables import Member
+from tests.conftest import BY_OPERATOR, World, bindings_path, refused
+
+OWN = {"origin": "http://localhost:8080"}
+USED_UP = (401, "this sign-in link is used up, expired or wrong")
+NOBODY = (401, "missing or invalid credentials")
+
+
+async def fresh_link(world: World, name: str = "owner") -> str:
+    """The token of a new sign-in link."""
+    async with world.services.store.write() as work:
+        return await issue_sign_in(work, world.acme, world.members[name], BY_OPERATOR)
+
+
+async def sign_in(world: World, token: str, origin: dict[str, str] = OWN):
+    """Press the button behind the link; the response."""
+    return await world.client.post("/sign-in", headers=origin, form={"token": token})
+
+
+async def listed(world: World, name: str = "owner"):
+    """List bindings with the member's session; the response."""
+    return await world.client.get(bindings_path(), headers=world.session(name))
+
+
+async def test_a_link_signs_in_once(world: World):
+    """Whoever finds it later, in a log or a mailbox, finds it used up."""
+    token = await fresh_link(world)
+
+    first = await sign_in(world, token)
+
+    assert first.status_code == 303
+    assert first.headers["location"] == "/admin/ui/orgs/acme/audit"
+    assert await refused(await sign_in(world, token)) == USED_UP
+
+
+async def test_opening_a_link_does_not_use_it_up(world: World):
+    """Mail scanners and previews open links; a person presses the button."""
+    token = await fresh_link(world)
+    for _ in range(3):
+        page = await world.client.get("/sign-in", query_string={"token": token})
+        assert page.status_code == 200
+        assert "set-cookie" not in page.headers
+
+    assert (await sign_in(world, token)).status_code == 303
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(599, 303), (600, 401), (601, 401)])
+async def test_a_link_is_good_for_ten_minutes(world: World, seconds: int, status: int):
+    """Long enough to switch windows."""
+    token = await fresh_link(world)
+    world.clock.advance(seconds=seconds)
+
+    assert (await sign_in(world, token)).status_code == status
+
+
+@pytest.mark.parametrize("token", ["", "garbage", "é", "\x00", "x" * 10_000])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_wrong_link_is_refused(shared_world: World, token: str):
+    """By the same words as one that is used up."""
+    assert await refused(await sign_in(shared_world, token)) == USED_UP
+
+
+async def test_a_removed_members_link_is_refused(world: World):
+    """Membership is asked for when the link is used, not when it was made."""
+    token = await fresh_link(world, "auditor")
+    async with world.services.store.write() as work:
+        member = await work.session.get_one(Member, world.members["auditor"].id)
+        await remove_member(work, world.acme, member, BY_OPERATOR)
+
+    assert await refused(await sign_in(world, token)) == USED_UP
+
+
+async def test_signing_in_and_out_leaves_one_row_each(world: World):
+    """They are history, too; a sign-in that was refused changed nothing and leaves none."""
+    owner = world.members["owner"]
+    before = len(await world.audit())
+    signed_in = await sign_in(world, await fresh_link(world))
+    await sign_in(world, "garbage")
+
+    rows = await world.audit()
+    assert [row["event"] for row in rows[:2]] == ["link_sign_in_succeeded", "session_issued"]
+    assert len(rows) == before + 2
+    row = rows[0]
+    assert row["payload"] == {"member_id": owner.id}
+    assert (row["actor"], row["actor_source"]) == (f"github:{owner.id}", "session")
+    assert (row["subject"], row["verdict_source"]) == (owner.id, "dashboard")
+    assert row["request_id"] == signed_in.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "is_secure"),
+    [
+        ("http://localhost:8080", False),
+        ("http://127.0.0.1:8080", False),
+        ("https://localhost:8080", True),
+        ("https://countersign.example", True),
+        ("http://countersign.example", True),
+    ],
+)
+class TestTheCookie:
+    @pytest.fixture
+    def settings(self, settings: Settings, base_url: str) -> Settings:
+        return msgspec.structs.replace(settings, base_url=base_url)
+
+    async def test_it_is_out_of_reach_of_scripts_and_other_sites(
+        self, world: World, base_url: str, is_secure: bool
+    ):
+        """Secure is off only for plain http on this machine, where browsers would drop it."""
+        answer = await sign_in(world, await fresh_link(world), {"origin": base_url})
+
+        value, *attributes = answer.headers["set-cookie"].split("; ")
+        assert re.fullmatch(r"admin_session=[\w-]{43}", value, re.ASCII)
+        kept = {attribute for attribute in attributes if not attribute.startswith("Expires=")}
+        assert kept == {"HttpOnly", "SameSite=Lax", "Path=/", "Max-Age=604800"} | (
+            {"Secure"} if is_secure else set()
+        )
+
+
+async def test_the_cookie_of_a_sign_in_is_a_session(world: World):
+    """It opens what the member may see."""
+    answer = await sign_in(world, await fresh_link(world))
+    cookie = answer.headers["set-cookie"].partition(";")[0]
+
+    listing = await world.client.get(bindings_path(), headers={"cookie": cookie})
+
+    assert listing.status_code == 200
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(-1, 200), (0, 401), (1, 401)])
+async def test_a_session_ends_when_it_was_idle_too_long(world: World, seconds: int, status: int):
+    """Counted from its last request."""
+    world.clock.advance(hours=6)
+    assert (await listed(world)).status_code == 200
+
+    world.clock.advance(seconds=world.services.settings.session_idle_s + seconds)
+
+    assert (await listed(world)).status_code == status
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(-1, 200), (0, 401), (1, 401)])
+async def test_a_session_ends_at_its_absolute_age_however_busy(
+    world: World, seconds: int, status: int
+):
+    """A stolen cookie that is kept in use must end, too."""
+    settings = world.services.settings
+    steps = int(settings.session_absolute_s // (11 * 3600))
+    for _ in range(steps):
+        world.clock.advance(hours=11)
+        assert (await listed(world)).status_code == 200
+
+    world.clock.advance(seconds=settings.session_absolute_s - steps * 11 * 3600 + seconds)
+
+    assert (await listed(world)).status_code == status
+
+
+async def test_removing_a_member_ends_their_sessions_at_once(world: World):
+    """With the next request, not with the next sign-in."""
+    assert (await listed(world, "auditor")).status_code == 403
+    async with world.services.store.write() as work:
+        member = await work.session.get_one(Member, world.members["auditor"].id)
+        await remove_member(work, world.acme, member, BY_OPERATOR)
+
+    assert await refused(await listed(world, "auditor")) == NOBODY
+
+
+async def test_without_a_configured_admin_token_no_token_matches(world: World):
+    """An empty setting must not make the empty token a good one."""
+    app = create_app(msgspec.structs.replace(world.services.settings, admin_token=""))
+
+    async with app.test_app() as running:
+        for token in ("", "x", "test-admin-token"):
+            answer = await running.test_client().get(
+                bindings_path(), headers={"x-service-admin-token": token}
+            )
+            assert await refused(answer) == NOBODY

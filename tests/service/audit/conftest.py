@@ -1,0 +1,108 @@
+"""What audit tests share: a service that seals only when told to, and rows to fill it with."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from analytics.rows import AuditRow
+from service.audit.sealer import Sealer
+from service.lake import Lake
+from service.services import Services
+from service.settings import Settings
+from service.store.engine import create_engines
+from service.store.journal import append
+from service.store.store import Store
+from service.store.tables import Organisation
+from tests.conftest import SettableClock, World, running_world
+
+
+@dataclass
+class AuditWorld:
+    """A World without a background sealer, and what audit tests do to it."""
+
+    world: World
+
+    @property
+    def services(self) -> Services:
+        return self.world.services
+
+    @property
+    def clock(self) -> SettableClock:
+        return self.world.clock
+
+    async def accept(self, rows: Sequence[AuditRow], org: Organisation | None = None) -> None:
+        """Journal `rows` in one commit."""
+        async with self.services.store.write() as work:
+            tenant_id = (org or self.world.acme).id
+            await append(work.session, tenant_id, rows, received_at=work.now)
+
+    async def seal(self) -> int:
+        """Seal all there is; how many segments came of it."""
+        return len(await self.services.sealer.seal_due(everything=True))
+
+    async def get(self, path: str = "", slug: str = "acme", **query: Any) -> Any:
+        """GET the audit endpoint (or a row of it) with the admin token; the response."""
+        return await self.world.client.get(
+            f"/api/v1/admin/orgs/{slug}/audit{path}",
+            headers=self.world.admin,
+            query_string=query or None,
+        )
+
+    async def page(self, **query: Any) -> dict[str, Any]:
+        """The body of one page."""
+        response = await self.get(**query)
+        assert response.status_code == 200, await response.get_data(as_text=True)
+        return await response.get_json()
+
+    async def pages(self, **query: Any) -> list[dict[str, Any]]:
+        """The entries of all pages, from the first (or the one behind `cursor`) to the last."""
+        entries: list[dict[str, Any]] = []
+        while True:
+            page = await self.page(**query)
+            entries += page["entries"]
+            if page["next_cursor"] is None:
+                return entries
+            query["cursor"] = page["next_cursor"]
+
+    async def export(self, headers: dict[str, str] | None = None, **query: Any) -> Any:
+        """GET the export, with the admin token unless `headers` say otherwise."""
+        return await self.world.client.get(
+            "/admin/ui/orgs/acme/audit/export",
+            headers=headers or self.world.admin,
+            query_string=query,
+        )
+
+
+@pytest.fixture
+async def audit(settings: Settings, clock: SettableClock) -> AsyncIterator[AuditWorld]:
+    async with running_world(settings, clock, has_sealer=False) as world:
+        yield AuditWorld(world)
+
+
+@dataclass
+class Worker:
+    """Another process's store, lake and sealer over the same data dir."""
+
+    store: Store
+    lake: Lake
+    sealer: Sealer
+
+    async def close(self) -> None:
+        await self.store.close()
+        self.lake.close()
+
+
+def start_worker(settings: Settings, clock: SettableClock) -> Worker:
+    """What a second process would build; whoever starts it closes it."""
+    store = Store(create_engines(settings.database, settings.database_wait_s), clock)
+    lake = Lake(settings)
+    return Worker(store, lake, Sealer(settings, store, lake, clock))
+
+
+@pytest.fixture
+async def worker(audit: AuditWorld, clock: SettableClock) -> AsyncIterator[Worker]:
+    started = start_worker(audit.services.settings, clock)
+    yield started
+    await started.close()

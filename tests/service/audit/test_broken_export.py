@@ -1,0 +1,214 @@
+"""Exports that break off: never to be taken for whole, and recorded as what they are."""
+
+import asyncio
+import contextlib
+import socket
+import sqlite3
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+
+from analytics.engine import StoreFault
+from analytics.filters import Query
+from analytics.formats import ExportFormat
+from analytics.schema import AUDIT_SCHEMA
+from service.audit.exports import ExportBroken, Exporter
+from tests.analytics.samples import sample_row
+from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
+
+TODAY = START.date().isoformat()
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """A database that is not waited for long."""
+    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=0.2)
+
+
+@pytest.fixture
+async def filled(audit):
+    """A sealed row on each of three days."""
+    await audit.accept([sample_row(START - timedelta(days=n)) for n in range(3)])
+    assert await audit.seal() >= 3
+    return audit
+
+
+async def begin(audit):
+    return await audit.services.exporter.begin(
+        audit.world.acme, Query(), ExportFormat.CSV, BY_OPERATOR, START, is_raw=False
+    )
+
+
+def oldest_segment(audit):
+    """The file a newest-first export comes to last."""
+    day = (START - timedelta(days=2)).date().isoformat()
+    (path,) = audit.services.settings.audit_dir.glob(f"tenant=*/day={day}/*.parquet")
+    return path
+
+
+def spoil_payloads(path) -> None:
+    """Damage the one column that counting does not read."""
+    column = pq.ParquetFile(path).metadata.row_group(0).column(AUDIT_SCHEMA.names.index("payload"))
+    content = bytearray(path.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    content[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    path.write_bytes(content)
+
+
+async def events(audit, event: str) -> list[dict]:
+    """The payloads of today's rows of `event`, once every export has been recorded."""
+    await audit.services.exporter.drain()
+    page = await audit.page(event=event, since=TODAY)
+    return [entry["payload"] for entry in page["entries"]]
+
+
+async def test_a_file_that_vanishes_midway_breaks_the_export_off(filled):
+    """Counted, begun, broken: some bytes left, and the log says that they were not all."""
+    export = await begin(filled)
+    oldest_segment(filled).unlink()
+    received: list[bytes] = []
+
+    with pytest.raises(StoreFault):
+        await _receive(await filled.services.exporter.start(export), received)
+
+    assert received
+    (end,) = await events(filled, "audit_export_finished")
+    assert end["complete"] is False
+    assert end["sha256"] is None
+    assert end["export_id"] == export.export_id
+    assert 0 < end["rows"] < export.rows
+    assert end["bytes"] == len(b"".join(received))
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+async def test_another_number_of_rows_than_counted_breaks_the_export_off(filled, difference):
+    """A file must not look whole when the count in its header says otherwise."""
+    export = await begin(filled)
+    miscounted = replace(export, rows=export.rows + difference)
+
+    with pytest.raises(ExportBroken):
+        await _receive(await filled.services.exporter.start(miscounted), [])
+
+    assert [end["complete"] for end in await events(filled, "audit_export_finished")] == [False]
+
+
+async def test_a_client_that_leaves_is_recorded(filled):
+    """A connection cut from the other side breaks off just the same."""
+    stream = await filled.services.exporter.start(await begin(filled))
+
+    await anext(stream)
+    await stream.aclose()
+
+    (end,) = await events(filled, "audit_export_finished")
+    assert end["complete"] is False
+    assert end["rows"] == 0
+
+
+async def test_a_client_gone_before_the_first_byte_is_recorded(filled):
+    """The server then drops the file unread; that it was announced must not be the last word."""
+    stream = await filled.services.exporter.start(await begin(filled))
+
+    del stream
+    for _ in range(10):  # the event loop closes what nobody holds any more, a few steps later
+        await asyncio.sleep(0)
+
+    (end,) = await events(filled, "audit_export_finished")
+    assert end["complete"] is False
+
+
+async def test_an_export_that_takes_too_long_breaks_off(filled):
+    """Files that were replaced meanwhile are kept only so long (EXPORT_MAX_S)."""
+    hasty = Exporter(filled.services.store, filled.services.lake, -1.0)
+
+    with pytest.raises(ExportBroken):
+        await _receive(await hasty.start(await begin(filled)), [])
+    await hasty.drain()
+
+    assert [end["complete"] for end in await events(filled, "audit_export_finished")] == [False]
+
+
+async def test_what_cannot_be_counted_is_neither_exported_nor_recorded(filled):
+    """The fault is found before the first byte: 503."""
+    oldest_segment(filled).unlink()
+
+    response = await filled.export(format="csv")
+
+    assert await refused(response) == (503, "storage is unavailable")
+    assert await events(filled, "audit_exported") == []
+
+
+async def test_what_cannot_be_recorded_is_not_exported(filled):
+    """No row about it, no file (decision 30)."""
+    database = filled.services.settings.data_dir / "countersign.db"
+    with contextlib.closing(sqlite3.connect(database)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        response = await filled.export(format="csv")
+
+    assert await refused(response) == (503, "storage is unavailable")
+    assert await events(filled, "audit_exported") == []
+
+
+@pytest.mark.parametrize("export_format", ["csv", "json"])
+async def test_over_http_a_broken_export_is_cut_and_not_ended(filled, export_format):
+    """A client must not be able to take what it has for the whole (decision 30)."""
+    whole = await _download(filled, export_format)
+    assert whole.startswith(b"HTTP/1.1 200")
+    assert whole.endswith(b"0\r\n\r\n")
+    spoil_payloads(oldest_segment(filled))
+
+    broken = await _download(filled, export_format)
+
+    assert broken.startswith(b"HTTP/1.1 200")
+    assert b"aud_" in broken
+    assert not broken.endswith(b"0\r\n\r\n")
+    ends = [end["complete"] for end in await events(filled, "audit_export_finished")]
+    assert ends == [False, True]
+
+
+async def _receive(stream, received: list[bytes]) -> None:
+    async for chunk in stream:
+        received.append(chunk)  # noqa: PERF401 - what came before a fault must stay
+
+
+async def _download(audit, export_format: str) -> bytes:
+    """All that a real server sends over a real connection until it closes it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = Config()
+    config.bind = [f"fd://{listener.fileno()}"]
+    config.accesslog = config.errorlog = None
+    stop = asyncio.Event()
+    server = asyncio.create_task(
+        serve(_without_lifespan(audit), config, shutdown_trigger=stop.wait)
+    )
+    try:
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        lines = [
+            f"GET /admin/ui/orgs/acme/audit/export?format={export_format} HTTP/1.1",
+            "host: localhost",
+            f"x-service-admin-token: {ADMIN_TOKEN}",
+            "connection: close",
+        ]
+        writer.write("".join(f"{line}\r\n" for line in [*lines, ""]).encode())
+        received = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return received
+    finally:
+        stop.set()
+        await server
+        listener.detach()
+
+
+def _without_lifespan(audit):
+    """The app without its background sealer."""
+
+    async def app(scope, receive, send):
+        if scope["type"] != "lifespan":
+            await audit.world.app(scope, receive, send)
+
+    return app

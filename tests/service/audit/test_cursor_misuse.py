@@ -1,0 +1,103 @@
+"""A cursor continues the query it was made for, and no other."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from service.secrets import derive_key
+from service.services import build_services
+from tests.analytics.samples import sample_row
+from tests.conftest import START, refused
+
+REFUSED = (400, "cursor is not valid for this query")
+
+
+@pytest.fixture
+async def cursor(audit):
+    """A cursor into acme's blocked rows, which is good for its own query."""
+    await audit.accept([sample_row(START - timedelta(seconds=n)) for n in range(20)])
+    page = await audit.page(decision="BLOCKED", limit=5)
+    assert (await audit.get(decision="BLOCKED", cursor=page["next_cursor"])).status_code == 200
+    return page["next_cursor"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"decision": "ALLOWED"},
+        {"decision": "!BLOCKED"},
+        {"decision": ["BLOCKED", "ALLOWED"]},
+        {"decision": "BLOCKED", "package": "left-pad"},
+        {"decision": "BLOCKED", "since": "2026-03-04"},
+        {"decision": "BLOCKED", "order": "asc"},
+        {"event": "BLOCKED"},
+    ],
+)
+async def test_a_cursor_is_refused_with_another_query(audit, cursor, query):
+    """The caller repeats filters and order (decision 26)."""
+    assert await refused(await audit.get(cursor=cursor, **query)) == REFUSED
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda cursor: "",
+        lambda cursor: "x",
+        lambda cursor: cursor[:-1],
+        lambda cursor: cursor + "A",
+        lambda cursor: cursor + "=",
+        lambda cursor: cursor + " ",
+        lambda cursor: cursor.swapcase(),
+        lambda cursor: "A" + cursor[1:] if cursor[0] != "A" else "B" + cursor[1:],
+        lambda cursor: "é",
+        lambda cursor: "\x00",
+        lambda cursor: "A" * 5000,
+        lambda cursor: "aud_0000000000000000001",
+    ],
+)
+async def test_a_cursor_that_was_edited_or_made_up_is_refused(audit, cursor, spoil):
+    """One text for all of it: what is wrong helps only whoever forges."""
+    response = await audit.get(decision="BLOCKED", cursor=spoil(cursor))
+
+    assert await refused(response) == REFUSED
+
+
+async def test_a_cursor_is_refused_in_another_organisation(audit, cursor):
+    """Even by the admin token, which may read both."""
+    response = await audit.get(slug="other", decision="BLOCKED", cursor=cursor)
+
+    assert await refused(response) == REFUSED
+
+
+async def test_a_cursor_is_refused_by_a_service_with_another_secret(audit, cursor):
+    """The key is derived from SECRET_KEY for this one purpose."""
+    settings = audit.services.settings
+    other_key = derive_key("another-secret-key-of-at-least-32-characters", "audit cursor")
+    assert derive_key(settings.secret_key, "audit cursor") != other_key
+    log = audit.services.audit_log
+    foreign = type(log)(audit.services.store, audit.services.lake, other_key)
+    audit.world.app.extensions["countersign"] = replace(audit.services, audit_log=foreign)
+
+    response = await audit.get(decision="BLOCKED", cursor=cursor)
+
+    assert await refused(response) == REFUSED
+
+
+async def test_a_restarted_service_takes_the_cursors_it_gave_out(audit, cursor):
+    """A deployment must not break a script in the middle of its pages."""
+    restarted = build_services(audit.services.settings, audit.clock)
+    audit.world.app.extensions["countersign"] = restarted
+
+    try:
+        assert (await audit.get(decision="BLOCKED", cursor=cursor)).status_code == 200
+    finally:
+        await restarted.close()
+
+
+async def test_a_cursor_is_given_once(audit, cursor):
+    """Two would leave open which one is meant."""
+    response = await audit.get(decision="BLOCKED", cursor=[cursor, cursor])
+
+    assert await refused(response) == (400, "cursor may be given only once")

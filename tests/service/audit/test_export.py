@@ -1,0 +1,283 @@
+"""Taking rows away: what the file holds, and what the log says of it."""
+
+import csv
+import hashlib
+import io
+import json
+import re
+from datetime import timedelta
+
+import pytest
+
+from analytics.filters import Query
+from analytics.formats import ExportFormat
+from analytics.schema import WIRE_COLUMNS
+from tests.analytics.samples import sample_row
+from tests.conftest import BY_OPERATOR, START, grant, refused
+
+CSV, JSON = "csv", "json"
+FORMATS = pytest.mark.parametrize("export_format", [CSV, JSON])
+
+
+async def fill(audit) -> None:
+    """Sealed and journalled rows over three days, awkward values among them."""
+    names = ["left-pad", "@acme/payments", '=1+"1"', "new\nline", "é😀", None, ""]
+    rows = [
+        sample_row(START - timedelta(hours=5 * n), package_name=names[n % len(names)])
+        for n in range(14)
+    ]
+    await audit.accept(rows[:7])
+    await audit.seal()
+    await audit.accept(rows[7:])
+
+
+async def finished(audit) -> dict:
+    """The one audit_export_finished row there is."""
+    await audit.services.exporter.drain()
+    (entry,) = (await audit.page(event="audit_export_finished"))["entries"]
+    return entry
+
+
+def as_csv(entry: dict) -> dict[str, str]:
+    """A JSON entry as csv.DictReader would read it from a raw file."""
+    return {
+        name: json.dumps(value, separators=(",", ":")) if isinstance(value, dict) else value or ""
+        for name, value in entry.items()
+    }
+
+
+async def test_a_json_export_is_every_page_row_for_row(audit):
+    """The same rows, the same order, the same spelling."""
+    await fill(audit)
+    paged = await audit.pages(limit=7)
+
+    response = await audit.export(format=JSON)
+
+    assert response.status_code == 200
+    assert await response.get_json() == paged
+
+
+async def test_a_csv_export_is_every_page_row_for_row(audit):
+    """Headers are the JSON keys; raw, so that values can be compared."""
+    await fill(audit)
+    paged = await audit.pages(limit=7)
+
+    response = await audit.export(format=CSV, raw="1")
+    text = (await response.get_data()).decode()
+    rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+
+    assert text.splitlines()[0] == ",".join(WIRE_COLUMNS)
+    assert rows == [as_csv(entry) for entry in paged]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"package": "left-pad"},
+        {"package": "!*"},
+        {"since": "2026-03-03", "until": "2026-03-03"},
+        {"event": ["org_created", "blocklist_hit"], "order": "asc"},
+        {"package": "no-such-package"},
+    ],
+)
+@FORMATS
+async def test_filters_mean_the_same_in_an_export(audit, export_format, query):
+    """What a page shows is what leaves."""
+    await fill(audit)
+    paged = await audit.pages(**query)
+
+    response = await audit.export(format=export_format, raw="1", **query)
+    text = (await response.get_data()).decode()
+
+    assert response.headers["x-row-count"] == str(len(paged))
+    if export_format == JSON:
+        assert json.loads(text) == paged
+    else:
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+        assert rows == [as_csv(entry) for entry in paged]
+
+
+async def test_formulas_are_guarded_unless_raw(audit):
+    """Decision 31; `raw=0` is the default said aloud."""
+    await fill(audit)
+    files = [
+        await (await audit.export(format=CSV, package="@acme/payments", **raw)).get_data()
+        for raw in ({}, {"raw": "0"}, {"raw": "1"})
+    ]
+    names = [row.splitlines()[1].split(b",")[3] for row in files]
+
+    assert names == [b"'@acme/payments", b"'@acme/payments", b"@acme/payments"]
+
+
+@pytest.mark.parametrize(
+    ("export_format", "content_type"),
+    [(CSV, "text/csv; charset=utf-8"), (JSON, "application/json")],
+)
+async def test_the_answer_says_what_it_is_and_how_much(audit, export_format, content_type):
+    """A name to save it under, and the exact count to check it by."""
+    await fill(audit)
+    everything = await audit.pages()
+
+    response = await audit.export(format=export_format)
+
+    assert response.headers["content-type"] == content_type
+    assert response.headers["content-disposition"] == (
+        f'attachment; filename="acme-audit-20260304T120000Z.{export_format}"'
+    )
+    assert response.headers["x-row-count"] == str(len(everything))
+    assert response.headers["cache-control"] == "no-store"
+
+
+@FORMATS
+async def test_an_export_is_audited_with_filters_format_and_count(audit, export_format):
+    """Who took what away (decision 30)."""
+    await fill(audit)
+    query = {"package": ["left-pad", "!nobody"], "since": "2026-03-01"}
+
+    response = await audit.export(audit.world.session("auditor"), format=export_format, **query)
+    assert response.status_code == 200
+    (entry,) = (await audit.page(event="audit_exported"))["entries"]
+
+    auditor = audit.world.members["auditor"]
+    assert entry["actor"] == f"github:{auditor.id}"
+    assert entry["actor_source"] == "session"
+    assert entry["verdict_source"] == "dashboard"
+    assert entry["request_id"] == response.headers["x-request-id"]
+    assert entry["decision"] is None
+    payload = entry["payload"]
+    assert re.fullmatch(r"exp_[0-9a-z]{16}", payload.pop("export_id"))
+    assert payload == {
+        "format": export_format,
+        "filters": {"package": ["!nobody", "left-pad"], "since": ["2026-03-01"]},
+        "rows": 2,
+    }
+
+
+async def test_it_is_audited_before_the_first_byte(audit):
+    """Fixed, counted and recorded; whoever then cuts the line has still been seen."""
+    await fill(audit)
+    exporter = audit.services.exporter
+
+    export = await exporter.begin(
+        audit.world.acme, Query(), ExportFormat.CSV, BY_OPERATOR, START, is_raw=False
+    )
+    (entry,) = (await audit.page(event="audit_exported"))["entries"]
+
+    assert entry["payload"]["rows"] == export.rows > 0
+    assert (
+        b"".join([chunk async for chunk in exporter.stream(export)]).count(b"aud_") == export.rows
+    )
+
+
+@FORMATS
+async def test_its_end_is_recorded_with_rows_bytes_and_digest(audit, export_format):
+    """Whoever holds the file can prove that it is the one that left."""
+    await fill(audit)
+
+    response = await audit.export(format=export_format)
+    body = await response.get_data()
+    (begun,) = (await audit.page(event="audit_exported"))["entries"]
+    end = await finished(audit)
+
+    assert end["payload"] == {
+        "export_id": begun["payload"]["export_id"],
+        "complete": True,
+        "rows": int(response.headers["x-row-count"]),
+        "bytes": len(body),
+        "sha256": hashlib.sha256(body).hexdigest(),
+    }
+    assert end["actor"] == begun["actor"]
+
+
+async def test_an_exports_own_rows_are_not_in_it(audit):
+    """The snapshot was fixed before; the next export has them."""
+    first = await (await audit.export(format=JSON)).get_json()
+    await audit.services.exporter.drain()
+    second = await (await audit.export(format=JSON)).get_json()
+
+    assert "audit_exported" not in {entry["event"] for entry in first}
+    assert [entry["event"] for entry in second[:2]] == ["audit_export_finished", "audit_exported"]
+    assert second[2:] == first
+
+
+async def test_without_rows_there_is_still_a_file_and_a_record(audit):
+    """Nothing found is an answer too."""
+    response = await audit.export(format=JSON, package="no-such-package")
+
+    assert await response.get_data() == b"[]\n"
+    assert (await finished(audit))["payload"]["rows"] == 0
+
+
+async def test_every_filter_at_once_can_be_exported(audit):
+    """The record of the filters must fit its column, however many there are."""
+    every = [
+        *("event", "package", "version", "decision", "actor", "actor_source", "subject"),
+        *("oidc_binding_id", "verdict_source", "request_id", "source_ip"),
+    ]
+    query = dict.fromkeys(every, "value") | {
+        "since": "2026-03-01",
+        "until": "2026-03-05",
+        "order": "asc",
+    }
+
+    assert (await audit.export(format=CSV, **query)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ({}, "format must be one of csv, json"),
+        ({"format": ""}, "format must be one of csv, json"),
+        ({"format": "CSV"}, "format must be one of csv, json"),
+        ({"format": "xlsx"}, "format must be one of csv, json"),
+        ({"format": ["csv", "json"]}, "format may be given only once"),
+        ({"format": CSV, "raw": "yes"}, "raw must be 0 or 1"),
+        ({"format": CSV, "raw": ["0", "1"]}, "raw may be given only once"),
+        ({"format": CSV, "limit": "5"}, "unknown query parameter: limit"),
+        ({"format": CSV, "cursor": "x"}, "unknown query parameter: cursor"),
+        ({"format": CSV, "package": ""}, "package must not be empty"),
+    ],
+)
+async def test_a_faulty_request_is_refused_and_not_recorded(audit, query, text):
+    """No export, no row about one."""
+    assert await refused(await audit.export(**query)) == (400, text)
+    assert (await audit.page(event="audit_exported"))["entries"] == []
+
+
+async def test_only_audit_export_may_take_rows_away(audit):
+    """Reading pages is not enough; the capability can be granted."""
+    world = audit.world
+
+    for headers, status in [
+        ({"cookie": "admin_session=wrong"}, 401),
+        (world.session("member"), 403),
+        (world.session("stranger"), 403),
+        (world.session("auditor"), 200),
+        (world.session("admin"), 200),
+        (world.session("owner"), 200),
+    ]:
+        assert (await audit.export(headers, format=CSV)).status_code == status
+
+    await grant(world, "member", "audit:r")
+    assert (await audit.export(world.session("member"), format=CSV)).status_code == 403
+    await grant(world, "member", "audit:export")
+    assert (await audit.export(world.session("member"), format=CSV)).status_code == 200
+
+
+async def test_head_is_no_export(audit):
+    """It would leave a record of a file that nobody received."""
+    response = await audit.world.client.head(
+        "/admin/ui/orgs/acme/audit/export?format=csv", headers=audit.world.admin
+    )
+
+    assert response.status_code == 405
+    assert (await audit.page(event="audit_exported"))["entries"] == []
+
+
+async def test_an_unknown_organisation_is_a_404(audit):
+    """As everywhere."""
+    response = await audit.world.client.get(
+        "/admin/ui/orgs/nobody/audit/export?format=csv", headers=audit.world.admin
+    )
+
+    assert await refused(response) == (404, "Org not found")

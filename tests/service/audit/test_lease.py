@@ -1,0 +1,160 @@
+"""The lease: one process at a time adds or removes segments."""
+
+import asyncio
+import sys
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select, update
+
+from service.audit.lease import LeaseKeeper, LeaseLost
+from service.store.tables import Lease, Organisation
+from tests.analytics.samples import sample_row
+from tests.conftest import START
+
+LIFETIME = timedelta(seconds=60)
+HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "a")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def keeper(audit):
+    settings = audit.services.settings
+    return LeaseKeeper(audit.services.store, settings.data_dir, LIFETIME)
+
+
+async def lease_row(audit) -> Lease:
+    async with audit.services.store.read() as session:
+        return (await session.scalars(select(Lease))).one()
+
+
+async def change_lease(audit, **values) -> None:
+    """What another machine does to the row."""
+    async with audit.services.store.write() as work:
+        await work.session.execute(update(Lease).values(**values))
+
+
+async def rename_acme(audit, lease) -> None:
+    """Some change, committed under `lease`."""
+    acme = Organisation.id == audit.world.acme.id
+    async with audit.services.store.write() as work:
+        await work.session.execute(update(Organisation).where(acme).values(slug="renamed"))
+        await lease.confirm(work)
+
+
+async def test_every_holder_has_a_higher_epoch(audit, keeper):
+    """By which a commit can tell that its lease is still the one it started under."""
+    epochs = []
+    for _ in range(3):
+        async with keeper.hold() as lease:
+            epochs.append(lease.epoch)
+
+    assert epochs == [1, 2, 3]
+
+
+async def test_a_lease_expires_after_its_lifetime_and_a_commit_extends_it(audit, keeper):
+    """Whoever keeps committing keeps it."""
+    async with keeper.hold() as lease:
+        assert (await lease_row(audit)).expires_at == START + LIFETIME
+        audit.clock.advance(seconds=30)
+        async with audit.services.store.write() as work:
+            await lease.confirm(work)
+        assert (await lease_row(audit)).expires_at == audit.clock() + LIFETIME
+
+
+async def test_a_lease_that_was_given_back_can_be_taken_by_any_machine(audit, keeper):
+    """Nobody waits for one that ended well."""
+    async with keeper.hold():
+        pass
+    await change_lease(audit, holder="another-machine/1/lease_1")
+
+    async with keeper.hold() as lease:
+        assert lease is not None
+
+
+async def test_within_this_machine_one_holder_excludes_all_others(audit, keeper, worker):
+    """The file lock: no waiting, the second goes without."""
+    await audit.accept([sample_row(START)])
+
+    async with keeper.hold() as lease:
+        assert lease is not None
+        assert await worker.sealer.seal_due(everything=True) == []
+        assert await worker.sealer.clear_orphans() == 0
+    assert await worker.sealer.seal_due(everything=True) != []
+
+
+@pytest.mark.slow
+async def test_a_second_process_that_holds_the_lease_keeps_us_from_sealing(audit):
+    """A real process; when it dies its lock dies with it."""
+    await audit.accept([sample_row(START)])
+    lock_file = str(audit.services.settings.data_dir / "segments.lock")
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        HOLDER,
+        lock_file,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert await holder.stdout.readline() == b"held\n"
+        assert await audit.seal() == 0
+    finally:
+        holder.kill()
+        await holder.communicate()
+    assert await audit.seal() > 0
+
+
+@pytest.mark.parametrize(("left", "is_taken"), [(1, False), (0, True), (-1, True)])
+async def test_another_machines_lease_is_respected_until_it_expires(audit, keeper, left, is_taken):
+    """The row: it has no lock that could vanish with its holder."""
+    async with keeper.hold():
+        pass
+    expires_at = START + timedelta(microseconds=left)
+    await change_lease(audit, holder="another-machine/1/lease_1", epoch=7, expires_at=expires_at)
+
+    async with keeper.hold() as lease:
+        assert (lease is not None) is is_taken
+    row = await lease_row(audit)
+
+    assert row.epoch == (8 if is_taken else 7)
+    assert row.holder.startswith("another-machine/") is not is_taken
+
+
+async def test_our_own_dead_process_is_not_waited_for(audit, keeper):
+    """Its file lock is gone, so it is."""
+    async with keeper.hold() as lease:
+        ours = lease.holder
+    await change_lease(audit, holder=ours, expires_at=START + timedelta(days=1))
+
+    async with keeper.hold() as lease:
+        assert lease is not None
+
+
+@pytest.mark.parametrize("takeover", [{"holder": "another-machine/1/x"}, {"epoch": 7}])
+async def test_a_commit_under_a_lost_lease_is_rolled_back(audit, keeper, takeover):
+    """Two sealers would write the same rows into two segments."""
+    async with keeper.hold() as lease:
+        await change_lease(audit, **takeover)
+
+        with pytest.raises(LeaseLost):
+            await rename_acme(audit, lease)
+
+    assert (await audit.get()).status_code == 200
+    assert (await audit.get(slug="renamed")).status_code == 404
+
+
+async def test_giving_back_a_lost_lease_does_not_end_the_new_holders(audit, keeper):
+    """Only whoever has it may give it back."""
+    expires_at = START + timedelta(hours=1)
+    async with keeper.hold() as lease:
+        await change_lease(
+            audit, holder="another-machine/1/x", epoch=lease.epoch + 1, expires_at=expires_at
+        )
+
+    assert (await lease_row(audit)).expires_at == expires_at

@@ -1,0 +1,71 @@
+"""The sealer in the background: round after round, whatever happens in one."""
+
+import asyncio
+import contextlib
+import sqlite3
+from datetime import timedelta
+
+import msgspec
+import pytest
+from sqlalchemy import select
+from structlog.testing import capture_logs
+
+from service.store.tables import SegmentEntry
+from tests.analytics.samples import sample_row
+from tests.conftest import START, settings_over
+
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Rounds that follow each other at once."""
+    return msgspec.structs.replace(
+        settings_over(tmp_path), seal_interval_s=0.001, database_wait_s=0.05
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(audit):
+    """The sealer, running; it must end when it is told to."""
+    stop = asyncio.Event()
+    rounds = asyncio.create_task(audit.services.sealer.run(stop))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield
+    finally:
+        stop.set()
+        await asyncio.wait_for(rounds, PATIENCE_S)
+
+
+async def a_segment(audit) -> None:
+    """Return once the catalog names a segment."""
+    segments: list[str] = []
+    while not segments:
+        async with audit.services.store.read() as session:
+            segments = list(await session.scalars(select(SegmentEntry.id)))
+
+
+async def test_what_is_due_is_sealed_without_being_asked(audit):
+    """And readers notice nothing."""
+    await audit.accept([sample_row(START - timedelta(days=1))])
+    before = await audit.pages()
+
+    async with running(audit):
+        await a_segment(audit)
+
+    assert await audit.pages() == before
+
+
+async def test_a_round_that_fails_is_logged_and_the_next_one_tries_again(audit):
+    """Nothing is lost meanwhile: the rows are in the journal."""
+    await audit.accept([sample_row(START - timedelta(days=1))])
+    database = audit.services.settings.data_dir / "countersign.db"
+
+    with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
+        other.execute("BEGIN IMMEDIATE")
+        async with running(audit):
+            while "sealer_round_failed" not in {line["event"] for line in logs}:
+                await audit.services.store.ping()
+            other.execute("ROLLBACK")
+            await a_segment(audit)

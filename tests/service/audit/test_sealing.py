@@ -1,0 +1,185 @@
+"""The sealer: when it seals, and that nobody notices."""
+
+import os
+from datetime import timedelta
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import update
+
+from analytics.instants import utc_day
+from analytics.layout import segment_path
+from service.store.tables import SegmentEntry
+from tests.analytics.samples import sample_row
+from tests.conftest import START, settings_over
+
+SEAL_ROWS = 40
+SEAL_AGE_S = 900.0
+GRACE_S = 3600.0
+EVENT = "blocklist_hit"
+TODAY = utc_day(START)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Small enough to reach every threshold; the world itself writes fewer rows than that."""
+    return msgspec.structs.replace(
+        settings_over(tmp_path),
+        seal_rows=SEAL_ROWS,
+        seal_age_s=SEAL_AGE_S,
+        orphan_grace_s=GRACE_S,
+    )
+
+
+def rows(count: int, days_ago: int = 0):
+    at = START - timedelta(days=days_ago)
+    return [sample_row(at, package_name=f"p{n}") for n in range(count)]
+
+
+async def due(audit) -> list[tuple[str, str]]:
+    """Seal what is due; tenant and day of each segment."""
+    segments = await audit.services.sealer.seal_due()
+    return [(s.tenant_id, s.day.isoformat()) for s in segments]
+
+
+async def found(audit, **query) -> list[str]:
+    """The ids of all blocked installs, sealed or not."""
+    return [entry["id"] for entry in await audit.pages(event=EVENT, limit=7, **query)]
+
+
+async def test_a_young_small_day_is_left_in_the_journal(audit):
+    """Journal rows are as visible as sealed ones; there is no hurry."""
+    await audit.accept(rows(3))
+
+    assert await due(audit) == []
+
+
+async def test_a_day_that_has_grown_large_is_sealed(audit):
+    """At SEAL_ROWS rows, over all its batches; other tenants' days are left alone."""
+    acme = audit.world.acme.id
+    already = len(await audit.pages())
+    await audit.accept(rows(SEAL_ROWS - already - 1))
+    assert await due(audit) == []
+
+    await audit.accept(rows(1))
+
+    assert await due(audit) == [(acme, TODAY.isoformat())]
+
+
+async def test_a_day_that_has_waited_long_is_sealed(audit):
+    """After SEAL_AGE_S, counted from its oldest row's acceptance."""
+    await audit.accept(rows(1))
+    audit.clock.advance(seconds=SEAL_AGE_S, microseconds=-1)
+    assert await due(audit) == []
+
+    audit.clock.advance(microseconds=1)
+
+    assert {day for _, day in await due(audit)} == {TODAY.isoformat()}
+
+
+async def test_a_day_that_is_over_is_sealed(audit):
+    """Whatever it holds: nothing more will join it."""
+    await audit.accept(rows(1, days_ago=3))
+
+    assert await due(audit) == [(audit.world.acme.id, (TODAY - timedelta(days=3)).isoformat())]
+
+
+async def test_sealing_twice_seals_once(audit):
+    """What is sealed has left the journal."""
+    await audit.accept(rows(5))
+
+    assert await audit.seal() == 2  # acme's and the other organisation's day
+    assert await audit.seal() == 0
+
+
+@pytest.mark.parametrize("order", ["desc", "asc"])
+async def test_rows_are_seen_exactly_once_before_and_after(audit, order):
+    """Same ids, same order, same values."""
+    for days_ago in (0, 1, 2, 1, 0):
+        await audit.accept(rows(5, days_ago))
+    before = await audit.pages(order=order)
+
+    assert await audit.seal() == 4
+    assert await audit.pages(order=order) == before
+    await audit.accept(rows(2, 1))
+    assert len(await found(audit)) == 27
+    await audit.seal()
+    assert len(await found(audit)) == 27
+
+
+async def test_a_segment_lies_where_the_layout_says_and_the_catalog_tells_its_size(audit):
+    """Tenant and day in the path; what the file holds is what the catalog says."""
+    await audit.accept(rows(5))
+    segments = await audit.services.sealer.seal_due(everything=True)
+    root = audit.services.settings.audit_dir
+
+    for segment in segments:
+        path = segment_path(root, segment.tenant_id, segment.day, segment.segment_id)
+        assert path.stat().st_size == segment.size
+        assert pq.ParquetFile(path).metadata.num_rows == segment.rows
+    assert sum(segment.rows for segment in segments) == len(await audit.pages()) + len(
+        await audit.pages(slug="other")
+    )
+
+
+async def test_one_organisations_rows_never_lie_in_anothers_segment(audit):
+    """Same day, same instant, two tenants, two files."""
+    await audit.accept(rows(5))
+    await audit.accept(rows(3), audit.world.other)
+    segments = await audit.services.sealer.seal_due(everything=True)
+
+    counts = {s.tenant_id: s.event_counts[EVENT] for s in segments}
+    assert counts == {audit.world.acme.id: 5, audit.world.other.id: 3}
+
+
+def stray_file(audit, age_s: float, name: str = "seg_stray.parquet"):
+    """A file no catalog line names, last written `age_s` ago by the service's clock."""
+    folder = next(audit.services.settings.audit_dir.glob("tenant=*/day=*"))
+    path = folder / name
+    path.write_bytes(b"PAR1")
+    at = audit.clock().timestamp() - age_s
+    os.utime(path, (at, at))
+    return path
+
+
+@pytest.mark.parametrize("name", ["seg_stray.parquet", "seg_stray.pending"])
+async def test_an_orphan_goes_once_the_grace_is_over(audit, name):
+    """What a crash between rename and commit left behind is nobody's any more."""
+    await audit.seal()
+    path = stray_file(audit, GRACE_S + 1, name)
+
+    assert await audit.services.sealer.clear_orphans() == 1
+    assert not path.exists()
+
+
+async def test_an_orphan_stays_within_the_grace(audit):
+    """It may be another worker's, renamed and about to be committed."""
+    await audit.seal()
+    path = stray_file(audit, GRACE_S - 1)
+
+    assert await audit.services.sealer.clear_orphans() == 0
+    assert path.exists()
+
+
+async def test_a_retired_file_is_read_no_more_and_yet_no_orphan(audit):
+    """Readers whose snapshot names it may still be at it; it keeps its catalog line till then."""
+    await audit.accept(rows(5))
+    await audit.seal()
+    async with audit.services.store.write() as work:
+        await work.session.execute(update(SegmentEntry).values(retired_at=work.now))
+    audit.clock.advance(days=300)
+
+    assert await found(audit) == []
+    assert await audit.services.sealer.clear_orphans() == 0
+    assert list(audit.services.settings.audit_dir.glob("tenant=*/day=*/*.parquet"))
+
+
+async def test_a_file_the_catalog_names_is_no_orphan_however_old(audit):
+    """Clearing removes no row."""
+    await audit.accept(rows(5))
+    await audit.seal()
+    audit.clock.advance(days=300)
+
+    assert await audit.services.sealer.clear_orphans() == 0
+    assert len(await found(audit)) == 5

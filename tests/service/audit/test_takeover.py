@@ -1,0 +1,191 @@
+"""Two sealers, and readers in between: every row exactly once at every moment."""
+
+import asyncio
+import sqlite3
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event, select
+
+from analytics.filters import Query
+from service.audit.lease import LeaseLost
+from service.store.journal import snapshot
+from service.store.tables import JournalEntry, SegmentEntry
+from tests.analytics.samples import sample_row
+from tests.conftest import START
+from tests.service.audit.conftest import start_worker
+
+EVENT = "blocklist_hit"
+
+
+@pytest.fixture
+async def filled(audit):
+    for n in range(3):
+        await audit.accept([sample_row(START, package_name=f"p{n}")] * 4)
+    return audit
+
+
+async def stored(audit) -> tuple[int, int]:
+    """Rows in the journal and rows in segments, by the database's own account."""
+    async with audit.services.store.read() as session:
+        journal = sum(await session.scalars(select(JournalEntry.rows)))
+        return journal, sum(await session.scalars(select(SegmentEntry.rows)))
+
+
+def at_the_first_rename(monkeypatch, action) -> None:
+    """Run `action` once, when a segment has its name and is not yet committed."""
+    rename = Path.rename
+    pending = [action]
+
+    def renamed(self, target):
+        result = rename(self, target)
+        if pending:
+            pending.pop()()
+        return result
+
+    monkeypatch.setattr(Path, "rename", renamed)
+
+
+async def test_sealers_that_start_together_seal_every_row_once(filled, settings, clock):
+    """Any number of processes may run one."""
+    before = await filled.pages()
+    workers = [start_worker(settings, clock) for _ in range(4)]
+    try:
+        sealed = await asyncio.gather(
+            *(worker.sealer.seal_due(everything=True) for worker in workers),
+            filled.services.sealer.seal_due(everything=True),
+        )
+    finally:
+        for worker in workers:
+            await worker.close()
+
+    segments = [segment for some in sealed for segment in some]
+    assert await stored(filled) == (0, sum(segment.rows for segment in segments))
+    assert await filled.pages() == before
+
+
+async def test_a_sealer_that_lost_its_lease_while_writing_commits_nothing(filled, monkeypatch):
+    """The epoch is checked in the commit itself: between write and commit a lease can go."""
+    before = await filled.pages()
+    rows = await stored(filled)
+    database = filled.services.settings.data_dir / "countersign.db"
+
+    def take_over() -> None:
+        with sqlite3.connect(database) as other:
+            other.execute("UPDATE leases SET holder = 'another-machine/1/x', epoch = epoch + 1")
+        other.close()
+
+    at_the_first_rename(monkeypatch, take_over)
+
+    with pytest.raises(LeaseLost):
+        await filled.seal()
+
+    assert await stored(filled) == rows
+    assert await filled.pages() == before
+
+
+async def test_rows_that_somebody_else_sealed_are_not_sealed_again(filled, monkeypatch):
+    """Even under a lease that holds: the journal rows must still be there."""
+    rows = await stored(filled)
+    database = filled.services.settings.data_dir / "countersign.db"
+
+    def lose_a_journal_row() -> None:
+        with sqlite3.connect(database) as other:
+            other.execute("UPDATE journal SET first_seq = first_seq + 1000000")
+        other.close()
+
+    at_the_first_rename(monkeypatch, lose_a_journal_row)
+
+    with pytest.raises(LeaseLost, match="somebody else"):
+        await filled.seal()
+
+    assert await stored(filled) == rows
+
+
+async def test_another_worker_that_starts_meanwhile_leaves_the_uncommitted_file_alone(
+    filled, settings, clock, monkeypatch
+):
+    """Renamed and not yet committed, it looks like an orphan to everybody else."""
+    before = await filled.pages()
+    cleared: list[int] = []
+    clock.now = START + timedelta(days=1)
+
+    def start_another() -> None:
+        def run() -> None:
+            cleared.append(asyncio.run(_clear_orphans(settings, clock)))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+
+    at_the_first_rename(monkeypatch, start_another)
+
+    assert await filled.seal() > 0
+    assert cleared == [0]
+    assert await filled.pages() == before
+
+
+async def _clear_orphans(settings, clock) -> int:
+    worker = start_worker(settings, clock)
+    try:
+        return await worker.sealer.clear_orphans()
+    finally:
+        await worker.close()
+
+
+async def _seal_all(settings, clock) -> None:
+    worker = start_worker(settings, clock)
+    try:
+        assert await worker.sealer.seal_due(everything=True)
+    finally:
+        await worker.close()
+
+
+async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(
+    filled, settings, clock
+):
+    """Without an explicit BEGIN its rows would be missing from both reads, or in both."""
+    expected = [int(entry["id"][4:]) for entry in await filled.pages()]
+    reader = filled.services.store._engines.reader.sync_engine
+    sealed = threading.Event()
+
+    def seal_between(connection, cursor, statement, *rest) -> None:
+        if "FROM journal" in statement and not sealed.is_set():
+            sealed.set()
+            thread = threading.Thread(target=lambda: asyncio.run(_seal_all(settings, clock)))
+            thread.start()
+            thread.join()
+
+    event.listen(reader, "before_cursor_execute", seal_between)
+    async with filled.services.store.read() as session:
+        seen = await snapshot(session, filled.world.acme.id)
+    event.remove(reader, "before_cursor_execute", seal_between)
+
+    assert sealed.is_set()
+    assert (await stored(filled))[0] == 0
+    rows = await filled.services.lake.page(seen, Query(), 1000, None)
+    assert rows.column("seq").to_pylist() == expected
+    assert await filled.services.lake.count(seen, Query()) == len(expected)
+
+
+async def test_a_read_transaction_stays_at_its_instant(filled, worker):
+    """Whatever is sealed or accepted while it is open."""
+    async with filled.services.store.read() as session:
+        first = await snapshot(session, filled.world.acme.id)
+        await worker.sealer.seal_due(everything=True)
+        await filled.accept([sample_row(START)])
+        again = await snapshot(session, filled.world.acme.id)
+
+    assert again == first
+
+
+async def test_a_snapshot_taken_before_a_seal_can_be_read_after_it(filled):
+    """It carries its journal rows; what was copied cannot be deleted under a reader."""
+    before = await filled.pages()
+    async with filled.services.store.read() as session:
+        seen = await snapshot(session, filled.world.acme.id)
+    await filled.seal()
+
+    assert await filled.services.lake.count(seen, Query()) == len(before)

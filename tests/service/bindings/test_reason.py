@@ -1,0 +1,63 @@
+"""Why a binding was revoked: the `reason` parameter."""
+
+import pytest
+
+from tests.conftest import World, bindings_path, refused
+
+INVALID = (400, "reason must be at most 1024 chars with no control characters")
+
+
+async def revoke(world: World, query: str):
+    """Create a binding and DELETE it with this raw query string; the response."""
+    created = await (await world.create()).get_json()
+    return await world.client.delete(
+        f"{bindings_path('acme', created['id'])}{query}", headers=world.admin
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "stored"),
+    [
+        ("", None),
+        ("?reason=", None),
+        ("?reason", None),
+        ("?reason=key+leaked", "key leaked"),
+        ("?reason=%20", " "),
+        ("?reason=a%26b%3Dc", "a&b=c"),
+        ("?reason=%F0%9F%A6%8A", "🦊"),
+        ("?reason=a%E2%80%8Bb", "a\u200bb"),
+    ],
+)
+async def test_a_reason_is_stored_as_it_was_sent(world: World, query: str, stored: str | None):
+    """Free text for people; empty says nothing and is stored as nothing."""
+    assert (await revoke(world, query)).status_code == 200
+
+    assert [binding["revokedReason"] for binding in await world.bindings()] == [stored]
+
+
+@pytest.mark.parametrize(
+    "character", ["%00", "%09", "%0A", "%0D", "%1B", "%7F", "%C2%85", "%C2%9B"]
+)
+async def test_a_reason_with_a_control_character_is_refused(world: World, character: str):
+    """It would be shown in terminals and tables by people who did not write it."""
+    assert await refused(await revoke(world, f"?reason=key{character}leaked")) == INVALID
+    assert [binding["revokedAt"] for binding in await world.bindings()] == [None]
+
+
+async def test_two_reasons_are_refused(world: World):
+    """Neither is meant more than the other."""
+    answer = await revoke(world, "?reason=first&reason=second")
+
+    assert await refused(answer) == (400, "reason may be given only once")
+    assert [binding["revokedAt"] for binding in await world.bindings()] == [None]
+
+
+async def test_a_bad_reason_is_refused_for_a_revoked_binding_too(world: World):
+    """The request is judged before what it names is looked for."""
+    created = await (await world.create()).get_json()
+    path = bindings_path("acme", created["id"])
+    await world.client.delete(path, headers=world.admin)
+
+    answer = await world.client.delete(f"{path}?reason=%0A", headers=world.admin)
+
+    assert await refused(answer) == INVALID

@@ -1,0 +1,115 @@
+"""The life of a binding: active, then revoked for ever."""
+
+import asyncio
+
+from tests.conftest import World, bindings_path, refused
+
+GONE = (404, "Binding not found for this org (or already revoked)")
+
+
+async def revoke(world: World, binding_id: str, slug: str = "acme", **query: str):
+    """DELETE the binding with the admin token; the response."""
+    return await world.client.delete(
+        bindings_path(slug, binding_id), headers=world.admin, query_string=query
+    )
+
+
+async def created_id(world: World, **changes: object) -> str:
+    """The id of a new binding."""
+    response = await world.create(**changes)
+    assert response.status_code == 201, await response.get_data(as_text=True)
+    return (await response.get_json())["id"]
+
+
+async def test_a_created_binding_is_active(world: World):
+    """Active means that nothing of a revocation is set."""
+    await created_id(world)
+
+    (binding,) = await world.bindings()
+    assert (binding["revokedAt"], binding["revokedBy"], binding["revokedReason"]) == (
+        None,
+        None,
+        None,
+    )
+
+
+async def test_a_delete_revokes_and_says_who_when_and_why(world: World):
+    """The row stays, so that the history of trust can be replayed."""
+    binding_id = await created_id(world)
+    before = (await world.bindings())[0]
+    world.clock.advance(hours=1)
+
+    response = await revoke(world, binding_id, reason="key leaked")
+
+    assert response.status_code == 200
+    assert await response.get_json() == {"revoked": binding_id}
+    assert await world.bindings() == [
+        before
+        | {
+            "revokedAt": "2026-03-04T13:00:00.123Z",
+            "revokedBy": "system:admin-token",
+            "revokedReason": "key leaked",
+        }
+    ]
+
+
+async def test_a_second_delete_is_404_and_changes_nothing(world: World):
+    """Who revoked first, when and why is history; a later call must not rewrite it."""
+    binding_id = await created_id(world)
+    await revoke(world, binding_id, reason="first")
+    before = await world.bindings()
+    world.clock.advance(hours=1)
+
+    assert await refused(await revoke(world, binding_id, reason="second")) == GONE
+    assert await world.bindings() == before
+
+
+async def test_a_delete_through_another_organisation_is_404_and_changes_nothing(world: World):
+    """An id belongs to its organisation; knowing it is not enough."""
+    binding_id = await created_id(world)
+
+    assert await refused(await revoke(world, binding_id, slug="other")) == GONE
+    assert (await world.bindings())[0]["revokedAt"] is None
+
+
+async def test_the_triple_is_free_again_after_a_revoke(world: World):
+    """The new row has its own id, and the revoked one stays in the list as it was."""
+    first = await created_id(world)
+    await revoke(world, first)
+    (revoked,) = await world.bindings()
+    world.clock.advance(seconds=1)
+
+    second = await created_id(world)
+
+    assert second != first
+    listed = await world.bindings()
+    assert [binding["id"] for binding in listed] == [second, first]
+    assert listed[0]["revokedAt"] is None
+    assert listed[1] == revoked
+
+
+async def test_a_revoked_binding_never_becomes_active_again(world: World):
+    """Whatever is done with its triple afterwards is done to other rows."""
+    first = await created_id(world)
+    await revoke(world, first)
+    for _ in range(3):
+        world.clock.advance(seconds=1)
+        await revoke(world, await created_id(world))
+        assert await refused(await revoke(world, first)) == GONE
+
+    listed = await world.bindings()
+    assert len({binding["id"] for binding in listed}) == 4
+    assert all(binding["revokedAt"] for binding in listed)
+    assert listed[-1]["id"] == first
+    assert listed[-1]["revokedAt"] == "2026-03-04T12:00:00.123Z"
+
+
+async def test_of_many_concurrent_revokes_one_succeeds(world: World):
+    """The state has one way out, and one caller takes it."""
+    binding_id = await created_id(world)
+
+    answers = await asyncio.gather(*(revoke(world, binding_id) for _ in range(20)))
+
+    statuses = sorted(answer.status_code for answer in answers)
+    assert statuses == [200, *[404] * 19]
+    assert len(await world.audit(event="oidc_binding_revoked")) == 1

@@ -1,0 +1,91 @@
+"""A name that means nothing here is refused: a typo must not widen trust."""
+
+import pytest
+
+from tests.conftest import World, binding_body, bindings_path, refused
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.parametrize(
+    ("extra", "named"),
+    [
+        ({"event_name": "push"}, "event_name"),
+        ({"eventNames": ["push"]}, "eventNames"),
+        ({"repositoryId": "7"}, "repositoryId"),
+        ({"Issuer": "x"}, "Issuer"),
+        ({"issuer ": "x"}, "issuer "),
+        ({"": 1}, ""),
+        ({"id": "obind_1", "added_by": "me"}, "id, added_by"),
+        ({"{value}": 1}, "{value}"),
+        ({"\ud800": None}, "\ud800"),
+        ({"projéct": None}, "projéct"),
+    ],
+)
+async def test_an_unknown_key_of_a_body_is_named(
+    shared_world: World, extra: dict[str, object], named: str
+):
+    """Had `event_name` been ignored, any event would have been allowed."""
+    assert await refused(await shared_world.create(**extra)) == (400, f"unknown field: {named}")
+    assert await shared_world.bindings() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("nonsense=1", "nonsense"),
+        ("nonsense", "nonsense"),
+        ("a=1&b=2", "a, b"),
+        ("State=active", "State"),
+        ("as_of=2026-01-01T00:00:00Z", "as_of"),
+        ("%7Bvalue%7D=1", "{value}"),
+    ],
+)
+async def test_an_unknown_query_parameter_of_a_list_is_named(
+    shared_world: World, query: str, named: str
+):
+    """A list that ignored `as_of` would show today's trust as that of another day."""
+    answer = await shared_world.client.get(f"{bindings_path()}?{query}", headers=shared_world.admin)
+
+    assert await refused(answer) == (400, f"unknown query parameter: {named}")
+
+
+async def test_a_create_takes_no_query_parameters(shared_world: World):
+    """Nor does it read fields from there."""
+    for query in ("dry_run=1", "reason=x", "event_names=push"):
+        answer = await shared_world.client.post(
+            f"{bindings_path()}?{query}", headers=shared_world.admin, json=binding_body()
+        )
+        name = query.partition("=")[0]
+        assert await refused(answer) == (400, f"unknown query parameter: {name}")
+    assert await shared_world.bindings() == []
+
+
+async def test_a_revoke_takes_no_query_parameter_but_the_reason(shared_world: World):
+    """`because` was meant to be kept."""
+    answer = await shared_world.client.delete(
+        f"{bindings_path('acme', 'obind_0')}?because=leaked", headers=shared_world.admin
+    )
+
+    assert await refused(answer) == (400, "unknown query parameter: because")
+
+
+async def test_every_endpoint_of_the_api_refuses_unknown_query_parameters(shared_world: World):
+    """Taken from the app's own list of endpoints, so that a new one is held to it, too."""
+    answers = {}
+    for rule in shared_world.app.url_map.iter_rules():
+        if not rule.rule.startswith(("/api/v1/", "/admin/ui/")):
+            continue
+        path = rule.rule.replace("<slug>", "acme").replace("<audit_id>", "aud_" + "0" * 19)
+        for method in rule.methods & {"GET", "POST", "PUT", "PATCH", "DELETE"}:
+            answer = await shared_world.client.open(
+                f"{path.replace('<binding_id>', 'obind_0')}?format=csv&nonsense=1"
+                if rule.endpoint.endswith("export")
+                else f"{path.replace('<binding_id>', 'obind_0')}?nonsense=1",
+                method=method,
+                headers=shared_world.admin,
+            )
+            answers[method, rule.rule] = await refused(answer)
+
+    assert len(answers) >= 7
+    assert answers == dict.fromkeys(answers, (400, "unknown query parameter: nonsense"))

@@ -1,0 +1,14 @@
+"""The documented texts of refusals, as patterns."""
+
+import re
+
+from service.errors import CREATE_REFUSALS, Invalid
+
+
+def documented(refusal: type[Invalid]) -> re.Pattern[str]:
+    """What an answer of `refusal` says: its text, with anything in the place it leaves open."""
+    return re.compile(re.escape(refusal.text).replace(r"\{value\}", ".*"), re.DOTALL)
+
+
+DOCUMENTED_400 = tuple(documented(refusal) for refusal in CREATE_REFUSALS)
+"""Every text a create may answer a 400 with."""

@@ -1,0 +1,50 @@
+"""What store tests share: a prepared database, and a Store over it without any app."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
+
+import msgspec
+import pytest
+
+from service.orgs.changes import create_org
+from service.prepare import prepare
+from service.settings import Settings
+from service.store.engine import Engines, create_engines
+from service.store.store import Store
+from service.store.tables import Organisation
+from tests.conftest import BY_OPERATOR, SettableClock, settings_over
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:
+    """A database that is not waited for long."""
+    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=0.2)
+
+
+@pytest.fixture
+async def engines(settings: Settings) -> AsyncIterator[Engines]:
+    """Connections to a prepared database."""
+    await prepare(settings)
+    opened = create_engines(settings.database, settings.database_wait_s)
+    yield opened
+    await opened.dispose()
+
+
+@pytest.fixture
+def store(engines: Engines, clock: SettableClock) -> Store:
+    return Store(engines, clock)
+
+
+async def add_org(store: Store, slug: str) -> Organisation:
+    """A new organisation, with its audit row."""
+    async with store.write() as work:
+        return await create_org(work, slug, "org", BY_OPERATOR)
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator[sqlite3.Connection]:
+    """The database file itself, as another program opens it."""
+    path = settings.data_dir / "countersign.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection

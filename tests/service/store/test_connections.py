@@ -1,0 +1,166 @@
+"""Connections: durable, strict, and patient only so long."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from service.errors import StoreUnavailable
+from service.orgs.repository import find_org
+from service.store.tables import Member
+from tests.conftest import START, running_world
+from tests.service.store.conftest import add_org, database
+
+PRAGMAS = pytest.mark.parametrize(
+    ("pragma", "value"),
+    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", 200)],
+)
+
+
+@PRAGMAS
+@pytest.mark.parametrize(("name", "size"), [("writer", 1), ("reader", 8)])
+async def test_every_pooled_connection_is_durable_and_strict(engines, name, size, pragma, value):
+    """A 2xx survives power loss whichever connection the pool hands out: synchronous is FULL."""
+    engine = getattr(engines, name)
+    assert engine.pool.size() == size
+    connections = [await engine.connect() for _ in range(size)]
+    try:
+        for connection in connections:
+            raw = await connection.get_raw_connection()
+            cursor = await raw.driver_connection.execute(f"PRAGMA {pragma}")
+            assert await cursor.fetchone() == (value,)
+            await cursor.close()
+    finally:
+        for connection in connections:
+            await connection.close()
+
+
+async def test_a_reference_to_nothing_is_refused_by_the_database(store):
+    """An invariant held only by our code is held until the next bug."""
+    member = Member(
+        id="mem_1",
+        tenant_id="org_nobody",
+        email="a@b",
+        role="owner",
+        identity_provider="github",
+        created_at=START,
+        removed_at=None,
+    )
+
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"):
+        await _add(store, member)
+
+
+async def _add(store, row) -> None:
+    async with store.write() as work:
+        work.session.add(row)
+
+
+async def test_a_write_transaction_begins_with_the_write_lock(store, settings):
+    """Its instant then follows commit order, and no upgrade can fail midway."""
+    async with store.write():
+        with database(settings) as other, pytest.raises(Exception, match="locked"):
+            other.execute("PRAGMA busy_timeout = 0").execute("BEGIN IMMEDIATE")
+
+
+async def test_a_read_transaction_sees_one_instant(store):
+    """sqlite3 begins no transaction for a SELECT: the BEGIN must be ours."""
+    await add_org(store, "acme")
+    async with store.read() as session:
+        assert await find_org(session, "late") is None
+        await add_org(store, "late")
+        assert await find_org(session, "late") is None
+    async with store.read() as session:
+        assert await find_org(session, "late") is not None
+
+
+async def test_readers_are_not_kept_waiting_by_a_writer(store):
+    """WAL: a long write is no outage."""
+    await add_org(store, "acme")
+    async with store.write(), store.read() as session:
+        assert await find_org(session, "acme") is not None
+
+
+async def test_a_locked_database_is_unavailable_and_not_an_error_of_ours(store, settings):
+    """Another program holds the write lock: we wait as long as we said, then say 503."""
+    with database(settings) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+        with pytest.raises(StoreUnavailable):
+            await add_org(store, "acme")
+
+    assert StoreUnavailable.status == 503
+    assert await add_org(store, "acme")
+
+
+async def test_a_database_that_lets_nobody_in_is_unavailable_to_readers_too(store, settings):
+    """Exclusive locking mode keeps even new connections from opening it."""
+    with database(settings) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        other.execute("UPDATE counters SET value = value")
+        other.execute("COMMIT")
+
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
+        with pytest.raises(StoreUnavailable):
+            await add_org(store, "acme")
+
+    await store.ping()
+
+
+async def test_more_callers_than_connections_wait_in_turn_and_no_longer_than_said(store):
+    """A pool without a limit on waiting would be a service without an answer."""
+    async with store.write():
+        with pytest.raises(StoreUnavailable):
+            await add_org(store, "acme")
+    assert await add_org(store, "acme")
+
+
+async def test_writers_queue_and_all_get_their_turn(store):
+    """SQLite has one writer; ours line up for it instead of polling its lock."""
+    await asyncio.gather(*(add_org(store, f"org-{n}") for n in range(20)))
+
+    async with store.read() as session:
+        assert len((await session.execute(text("SELECT slug FROM organisations"))).all()) == 20
+
+
+async def test_a_damaged_database_is_unavailable(store, settings):
+    """503, and the log says why; never an empty answer."""
+    await add_org(store, "acme")
+    await store.close()
+    path = settings.data_dir / "countersign.db"
+    path.write_bytes(b"not a database" * 1000)
+
+    with pytest.raises(StoreUnavailable):
+        await store.ping()
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/api/v1/admin/orgs/acme/oidc-bindings"),
+        ("GET", "/admin/ui/orgs/acme/audit/export?format=csv"),
+    ],
+)
+async def test_over_http_a_locked_database_is_a_503(settings, clock, method, path):
+    """Try again: nothing was changed."""
+    async with running_world(settings, clock, has_sealer=False) as world:
+        with database(settings) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            body = {
+                "issuer": "https://token.actions.githubusercontent.com",
+                "sub_pattern": "repo:acme/payments",
+                "repository_id": "1",
+                "origin": "org_admin",
+            }
+            response = await world.client.open(
+                path,
+                method=method,
+                headers=world.admin,
+                json=body if method == "POST" else None,
+            )
+        assert response.status_code == 503
+        assert await response.get_json() == {"error": "storage is unavailable"}
+        assert await world.bindings() == []

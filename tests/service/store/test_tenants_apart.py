@@ -1,0 +1,108 @@
+"""Two organisations never see each other's rows, whatever the rows or the questions say."""
+
+import asyncio
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from analytics.filters import Query, parse_query
+from service.lake import Lake
+from service.prepare import prepare
+from service.store.engine import create_engines
+from service.store.journal import add_segment, append, list_batches, remove_batches, snapshot
+from service.store.store import Store
+from tests.analytics.samples import sample_row
+from tests.conftest import START, SettableClock, settings_over
+from tests.service.store.conftest import add_org
+
+
+async def seal(store, lake, tenant_id: str, segment_id: str) -> None:
+    """All journal rows of the tenant as one segment."""
+    async with store.write() as work:
+        batches = await list_batches(work.session, tenant_id)
+        segment = await lake.seal(tenant_id, START.date(), segment_id, batches)
+        assert await remove_batches(work.session, batches) == len(batches)
+        await add_segment(work.session, segment, work.now)
+
+
+async def visible(store, lake, tenant_id: str, query: Query) -> list[str]:
+    """The packages the tenant's query finds."""
+    async with store.read() as session:
+        seen = await snapshot(session, tenant_id)
+    rows = await lake.page(seen, query, 1000, None)
+    assert await lake.count(seen, query) == rows.num_rows
+    return rows.column("package_name").to_pylist()
+
+
+@pytest.fixture
+def lake(settings, store):
+    opened = Lake(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "' OR tenant_id = 'other",
+        "x' UNION ALL SELECT * FROM journal --",
+        "*",
+        "../tenant=other",
+        "%",
+        "\x00",
+        "org_other",
+    ],
+)
+async def test_hostile_values_are_values(store, lake, is_sealed, hostile):
+    """In a row they match themselves; in a question they find nothing of anybody else's."""
+    acme, other = await add_org(store, "acme"), await add_org(store, "other")
+    for org, mark in ((acme, "acme"), (other, "other")):
+        async with store.write() as work:
+            rows = [
+                sample_row(START, package_name=mark, subject=hostile, actor=other.id),
+                sample_row(START, package_name=mark, subject="plain", actor=hostile),
+            ]
+            await append(work.session, org.id, rows, received_at=work.now)
+        if is_sealed:
+            await seal(store, lake, org.id, f"seg_{mark}")
+
+    for org, mark in ((acme, "acme"), (other, "other")):
+        everything = await visible(store, lake, org.id, Query())
+        assert {package for package in everything if package} == {mark}
+        for parameter in ("subject", "actor"):
+            escaped = hostile.replace("*", "\\*")
+            found = await visible(store, lake, org.id, parse_query({parameter: [escaped]}))
+            assert found == [mark]
+
+
+@pytest.mark.slow
+@hypothesis.settings(max_examples=15)
+@hypothesis.given(
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1)
+)
+def test_no_question_finds_another_tenants_rows(tmp_path_factory, texts):
+    """Any texts as values and as filters, negations and prefixes included."""
+    asyncio.run(_ask_everything(tmp_path_factory.mktemp("data"), texts))
+
+
+async def _ask_everything(folder: Path, texts: list[str]) -> None:
+    ready = await prepare(settings_over(folder))
+    engines = create_engines(ready.database, ready.database_wait_s)
+    store, lake = Store(engines, SettableClock()), Lake(ready)
+    try:
+        acme, other = await add_org(store, "acme"), await add_org(store, "other")
+        async with store.write() as work:
+            rows = [sample_row(START, package_name="other", subject=text) for text in texts]
+            await append(work.session, other.id, rows, received_at=work.now)
+        for text in texts:
+            for form in (text, f"!{text}", f"{text}*"):
+                if form == "!":
+                    continue
+                query = parse_query({"subject": [form]})
+                assert "other" not in await visible(store, lake, acme.id, query)
+    finally:
+        lake.close()
+        await engines.dispose()

@@ -1,0 +1,169 @@
+"""Units of work: a change and its audit row together or not at all."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import event, func, select
+
+from analytics.batches import decode_batches
+from analytics.events import OrgCreated, SignedOut
+from service.orgs.changes import create_org
+from service.orgs.repository import find_org
+from service.store.journal import append, list_batches, snapshot, take_seq
+from service.store.tables import Counter, JournalEntry
+from tests.analytics.samples import sample_row
+from tests.conftest import BY_OPERATOR, START
+from tests.service.store.conftest import add_org
+
+
+class PowerCut(BaseException):
+    """The process ends here."""
+
+
+async def events(store, org) -> list[str]:
+    """The events of the organisation's journal rows, in order."""
+    async with store.read() as session:
+        rows = decode_batches(await list_batches(session, org.id))
+    return rows.column("event").to_pylist()
+
+
+async def counts(store) -> tuple[int, int]:
+    """Journal batches, and the last seq given out."""
+    async with store.read() as session:
+        return (
+            await session.scalar(select(func.count()).select_from(JournalEntry)),
+            await session.scalar(select(Counter.value)),
+        )
+
+
+async def test_a_change_and_its_row_commit_together(store):
+    """Leaving the block is the commit."""
+    acme = await add_org(store, "acme")
+
+    assert await events(store, acme) == ["org_created"]
+    assert await counts(store) == (1, 1)
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, PowerCut, asyncio.CancelledError])
+async def test_neither_is_there_when_the_block_fails(store, failure):
+    """Whatever raises: our own code, the client leaving, the end of the process."""
+
+    async def fail() -> None:
+        async with store.write() as work:
+            await create_org(work, "acme", "org", BY_OPERATOR)
+            raise failure
+
+    with pytest.raises(failure):
+        await fail()
+
+    async with store.read() as session:
+        assert await find_org(session, "acme") is None
+    assert await counts(store) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "statement", ["INSERT INTO organisations", "UPDATE counters", "INSERT INTO journal", "COMMIT"]
+)
+async def test_neither_is_there_when_the_power_goes_at_any_statement(store, engines, statement):
+    """Before the change, between change and row, before the commit."""
+    writer = engines.writer.sync_engine
+
+    def cut(connection, cursor, text, *rest) -> None:
+        if text.startswith(statement):
+            raise PowerCut
+
+    def cut_commit(connection) -> None:
+        if statement == "COMMIT":
+            raise PowerCut
+
+    event.listen(writer, "before_cursor_execute", cut)
+    event.listen(writer, "commit", cut_commit)
+    with pytest.raises(PowerCut):
+        await add_org(store, "acme")
+    event.remove(writer, "before_cursor_execute", cut)
+    event.remove(writer, "commit", cut_commit)
+
+    async with store.read() as session:
+        assert await find_org(session, "acme") is None
+    assert await counts(store) == (0, 0)
+    assert await events(store, await add_org(store, "acme")) == ["org_created"]
+
+
+async def test_a_row_that_cannot_be_written_takes_its_change_with_it(store):
+    """No change without its record: the row names a tenant that is not there."""
+
+    async def fail() -> None:
+        async with store.write() as work:
+            await create_org(work, "acme", "org", BY_OPERATOR)
+            work.record("org_nobody", OrgCreated(slug="x", tier="org"), BY_OPERATOR)
+
+    with pytest.raises(Exception, match="FOREIGN KEY"):
+        await fail()
+
+    async with store.read() as session:
+        assert await find_org(session, "acme") is None
+
+
+async def test_all_rows_of_one_work_have_its_instant(store, clock):
+    """Read once the write lock is held, so that instants follow commit order."""
+    acme = await add_org(store, "acme")
+    async with store.write() as work:
+        work.record(acme.id, SignedOut(member_id="m", session_id="s"), BY_OPERATOR)
+        clock.advance(seconds=5)
+        work.record(acme.id, SignedOut(member_id="m", session_id="s"), BY_OPERATOR)
+
+    async with store.read() as session:
+        rows = decode_batches(await list_batches(session, acme.id)).to_pylist()
+
+    assert {row["created_at"] for row in rows} == {START}
+    assert {row["received_at"] for row in rows} == {START}
+
+
+async def test_seq_is_given_out_in_commit_order_without_gaps_or_repeats(store):
+    """A reader who has seen seq n never sees a smaller one appear later."""
+    acme = await add_org(store, "acme")
+    committed: list[int] = []
+
+    async def accept(rows: int) -> None:
+        async with store.write() as work:
+            await append(work.session, acme.id, [sample_row()] * rows, received_at=work.now)
+            async with store.read() as session:
+                committed.append((await snapshot(session, acme.id)).watermark)
+
+    await asyncio.gather(*(accept(1 + n % 3) for n in range(30)))
+
+    async with store.read() as session:
+        seqs = decode_batches(await list_batches(session, acme.id)).column("seq").to_pylist()
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert committed == sorted(committed)
+
+
+async def test_a_rolled_back_seq_is_given_out_again(store):
+    """Otherwise a gap would look like a row that was taken away."""
+
+    async def fail() -> None:
+        async with store.write() as work:
+            assert await take_seq(work.session, 10) == 1
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        await fail()
+
+    async with store.write() as work:
+        assert await take_seq(work.session, 1) == 1
+
+
+async def test_one_append_over_midnight_makes_one_batch_for_each_day(store):
+    """A batch is of one tenant and one UTC day."""
+    acme = await add_org(store, "acme")
+    days = [START.replace(day=day) for day in (5, 4, 5)]
+    async with store.write() as work:
+        await append(work.session, acme.id, [sample_row(at) for at in days], received_at=work.now)
+
+    async with store.read() as session:
+        batches = await list_batches(session, acme.id)
+        fourth = await list_batches(session, acme.id, START.replace(day=4).date())
+
+    assert [(batch.day.day, batch.rows) for batch in batches] == [(4, 1), (5, 2), (4, 1)]
+    assert [batch.first_seq for batch in batches] == [1, 2, 4]
+    assert [batch.rows for batch in fourth] == [1, 1]

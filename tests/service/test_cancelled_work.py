@@ -1,0 +1,55 @@
+"""Clients leave at any moment; what they began is whole or not there, and nobody else waits."""
+
+import asyncio
+import random
+
+import pytest
+from msgspec import structs
+
+from service.access.callers import cli_caller
+from service.bindings.changes import add_binding
+from service.settings import Settings
+from tests.conftest import SettableClock, World, binding_body, running_world
+
+SEED = 7
+ROUNDS = 150
+
+
+@pytest.mark.slow
+async def test_work_cancelled_anywhere_leaves_no_half_change_and_no_lock(
+    settings: Settings, clock: SettableClock
+) -> None:
+    """A client that goes away cancels its request wherever it stands, the commit included.
+
+    Whoever writes next must find the lock free: with so short a wait a lock that lingers in a
+    forgotten connection is StoreUnavailable.
+    """
+    impatient = structs.replace(settings, database_wait_s=0.5)
+    async with running_world(impatient, clock, has_sealer=False) as world:
+        await cancel_creates(world)
+
+
+async def cancel_creates(world: World) -> None:
+    """Begin creates, cancel each somewhere, and compare what is left."""
+    operator = cli_caller("org_platform")
+    services = world.services
+    moments = random.Random(SEED)
+
+    async def create(number: int) -> None:
+        async with services.store.write() as work:
+            body = binding_body(sub_pattern=f"repo:acme/{number}", repository_id=number + 1)
+            await add_binding(work, world.acme, body, operator, services.issuers, "global")
+
+    cancelled = 0
+    for number in range(ROUNDS):
+        task = asyncio.create_task(create(number))
+        await asyncio.sleep(moments.random() * 0.006)
+        task.cancel()
+        results = await asyncio.gather(task, return_exceptions=True)
+        cancelled += isinstance(results[0], asyncio.CancelledError)
+        async with services.store.write():
+            pass
+    bindings = {binding["id"] for binding in await world.bindings()}
+    rows = [row["subject"] for row in await world.audit(event="oidc_binding_created")]
+    assert cancelled > 0, f"seed {SEED} cancelled nothing"
+    assert sorted(rows) == sorted(bindings), f"seed {SEED}"

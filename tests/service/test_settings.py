@@ -1,0 +1,81 @@
+"""Settings come from the environment, once; what cannot be meant is refused by name."""
+
+from pathlib import Path
+
+import pytest
+
+from service.settings import PREFIX, InvalidSetting, Settings, load_settings
+
+
+def load(**environment: str) -> Settings:
+    """Settings of an environment that has only these variables."""
+    return load_settings({PREFIX + name.upper(): value for name, value in environment.items()})
+
+
+def test_without_variables_every_setting_has_its_default() -> None:
+    """A newcomer sets nothing."""
+    assert load_settings({"PATH": "/bin"}) == Settings()
+
+
+def test_values_are_read_as_what_they_are(tmp_path: Path) -> None:
+    """Text becomes a number, a path or a list where the setting is one."""
+    settings = load(
+        port="9000",
+        data_dir=str(tmp_path),
+        seal_age_s="2.5",
+        trusted_proxies="10.0.0.0/8, 192.0.2.1",
+        binding_slot="tenant",
+    )
+
+    assert settings.port == 9000
+    assert settings.data_dir == tmp_path
+    assert settings.seal_age_s == 2.5
+    assert settings.trusted_proxies == ("10.0.0.0/8", "192.0.2.1")
+    assert settings.binding_slot == "tenant"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "eighty"),
+        ("port", "70000"),
+        ("seal_rows", "0"),
+        ("seal_age_s", "-1"),
+        ("binding_slot", "team"),
+        ("log_level", "loud"),
+        ("base_url", "countersign.example"),
+        ("trusted_proxies", "10.0.0.0/8,proxy.example"),
+        ("admin_tokn", "secret-value"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused_by_name(name: str, value: str) -> None:
+    """The line says which variable; it repeats no misspelt secret's value."""
+    with pytest.raises(InvalidSetting, match=PREFIX + name.upper()) as refused:
+        load(**{name: value})
+
+    assert "secret-value" not in str(refused.value)
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    """Compose files and unit files often leave a variable empty."""
+    assert load(port="", admin_token="") == Settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "origin", "is_secure"),
+    [
+        ({}, "http://127.0.0.1:8080", False),
+        ({"port": "9000"}, "http://127.0.0.1:9000", False),
+        ({"base_url": "http://localhost:8080/"}, "http://localhost:8080", False),
+        ({"base_url": "https://audit.example"}, "https://audit.example", True),
+        ({"base_url": "http://audit.example"}, "http://audit.example", True),
+    ],
+)
+def test_the_base_url_decides_the_own_origin_and_secure_cookies(
+    given: dict[str, str], origin: str, is_secure: bool
+) -> None:
+    """Cookies go without `Secure` only on this machine itself."""
+    settings = load(**given)
+
+    assert settings.origin == origin
+    assert settings.has_secure_cookies is is_secure

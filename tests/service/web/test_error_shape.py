@@ -1,0 +1,128 @@
+"""Every error of every path and method has one shape, and carries its request's id."""
+
+import pytest
+
+from tests.conftest import World, bindings_path, refused
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
+LIST = bindings_path()
+EXPORT = "/admin/ui/orgs/acme/audit/export?format=csv"
+
+
+def concrete(rule: str) -> str:
+    """A path that matches the rule."""
+    return (
+        rule.replace("<slug>", "acme")
+        .replace("<binding_id>", "obind_0")
+        .replace("<audit_id>", "aud_0")
+    )
+
+
+def rules(world: World) -> dict[str, set[str]]:
+    """The methods of every path that is not a file."""
+    found: dict[str, set[str]] = {}
+    for rule in world.app.url_map.iter_rules():
+        if rule.endpoint != "static":
+            found.setdefault(rule.rule, set()).update(rule.methods or ())
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing",
+        "/api",
+        "/api/v1",
+        "/api/v1/admin/orgs/acme",
+        "/api/v2/admin/orgs/acme/oidc-bindings",
+        f"{LIST}/",
+        f"{LIST}/obind_0/",
+        f"{LIST}/obind_0/more",
+        LIST.replace("/admin/", "//admin/"),
+        LIST.replace("/acme/", "//"),
+        LIST.replace("/api/", "/API/"),
+        LIST.replace("oidc-bindings", "OIDC-bindings"),
+        LIST.replace("oidc-bindings", "oidc_bindings"),
+        LIST.replace("/admin/", "/./admin/"),
+        f"{LIST}/../oidc-bindings",
+        f"{LIST}.json",
+        f"{LIST};v=1",
+        "/api/v1/admin/orgs/acme/audit/",
+        "/admin/ui/orgs/acme/audit/",
+        "/admin/ui/orgs/acme/audit/export/",
+        "/static/nothing.css",
+        "/static/../audit.html",
+        "/static/%2e%2e/audit.html",
+        "/healthz/",
+        "/sign-in/",
+    ],
+)
+async def test_a_path_that_is_not_exactly_an_endpoints_is_404(shared_world: World, path: str):
+    """Paths are case-sensitive, and nothing is tidied or redirected."""
+    for method in ("GET", "POST", "DELETE"):
+        answer = await shared_world.client.open(path, method=method, headers=shared_world.admin)
+        if path.startswith("/static/") and method != "GET":
+            assert await refused(answer) == (405, "method not allowed")
+        else:
+            assert (await refused(answer))[0] == 404
+            assert "location" not in answer.headers
+
+
+async def test_every_other_method_of_every_path_is_405_and_names_the_good_ones(
+    shared_world: World,
+):
+    """Taken from the app's own list of paths. OPTIONS and TRACE are not answered either."""
+    wrong = []
+    for rule, allowed in rules(shared_world).items():
+        for method in METHODS - allowed:
+            answer = await shared_world.client.open(concrete(rule), method=method)
+            named = answer.headers.get("allow")
+            if (
+                await refused(answer) != (405, "method not allowed")
+                or named != ", ".join(sorted(allowed))
+            ):  # fmt: skip
+                wrong.append((method, rule, answer.status_code, named))
+
+    assert wrong == []
+
+
+async def test_an_export_is_not_answered_to_head(shared_world: World):
+    """It would record an export that nobody received."""
+    before = await shared_world.audit()
+
+    answer = await shared_world.client.head(EXPORT, headers=shared_world.admin)
+
+    assert await refused(answer) == (405, "method not allowed")
+    assert await shared_world.audit() == before
+
+
+async def test_request_ids_are_the_servers_own_and_all_different(shared_world: World):
+    """A client that could choose one could pass for another's request in the log."""
+    chosen = "req_000000000000000000000000"
+    answers = [
+        await shared_world.client.get(
+            path, headers={**shared_world.admin, "x-request-id": chosen, "request-id": chosen}
+        )
+        for path in (LIST, LIST, "/nothing", "/healthz", "/nothing")
+    ]
+
+    ids = [answer.headers["x-request-id"] for answer in answers]
+    assert len(set(ids)) == len(ids)
+    assert chosen not in ids
+
+
+async def test_an_error_repeats_what_was_sent_without_breaking_its_json(shared_world: World):
+    """Names from a request can hold quotes, control characters and lone surrogates."""
+    for name in ('"', "\\", "\x00", "\u2028", "</script>", "\ud800", "🦊"):
+        answer = await shared_world.create(**{name: 1})
+        assert await refused(answer) == (400, f"unknown field: {name}")
+
+
+async def test_errors_are_not_cached_and_not_sniffed(shared_world: World):
+    """A 404 of today may be somebody's page tomorrow; JSON must not be run as anything else."""
+    for path in ("/nothing", LIST):
+        headers = (await shared_world.client.get(path)).headers
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"

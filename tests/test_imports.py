@@ -1,0 +1,49 @@
+"""Imports run one way: tests and benchmarks, then service, then analytics."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FORBIDDEN = {
+    "analytics": {"service", "tests", "benchmarks", "quart", "sqlalchemy", "asyncio", "httpx"},
+    "service": {"tests", "benchmarks"},
+}
+
+
+def imported_packages(path: Path) -> set[str]:
+    """The top-level packages that the module at `path` imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_no_module_imports_against_the_direction(package: str) -> None:
+    """The audit lake must stay usable without HTTP and without a database."""
+    modules = list((ROOT / package).rglob("*.py"))
+
+    offenders = {
+        str(module.relative_to(ROOT)): wrong
+        for module in modules
+        if (wrong := imported_packages(module) & FORBIDDEN[package])
+    }
+
+    assert len(modules) > 5
+    assert offenders == {}
+
+
+def test_one_module_sends_work_to_threads() -> None:
+    """The event loop never waits on a disk; service/lake.py is where that is seen to."""
+    users = [
+        str(module.relative_to(ROOT))
+        for module in (ROOT / "service").rglob("*.py")
+        if "to_thread(" in module.read_text()
+    ]
+
+    assert users == ["service/lake.py"]
