@@ -165,7 +165,8 @@ async def test_it_is_audited_before_the_first_byte(audit):
 
     assert entry["payload"]["rows"] == export.rows > 0
     assert (
-        b"".join([chunk async for chunk in exporter.stream(export)]).count(b"aud_") == export.rows
+        b"".join([chunk async for chunk in await exporter.start(export)]).count(b"aud_")
+        == export.rows
     )
 
 
