@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# One worker for each core; a file's tests stay together, because they may share a fixture.
+PARALLEL := --numprocesses auto --dist loadfile
 
 .PHONY: demo serve test check format bench clean help
 
@@ -21,13 +23,13 @@ test: $(VENV)/.installed-dev ## everything CI runs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 check: $(VENV)/.installed-dev ## quick enough to run before every commit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -m "not slow"
+	$(BIN)/pytest -q $(PARALLEL) -m "not slow"
 
 format: $(VENV)/.installed-dev ## format the code and fix what can be fixed
 	$(BIN)/ruff format .

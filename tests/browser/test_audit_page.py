@@ -125,7 +125,7 @@ def test_the_browser_reports_no_fault(server: Server, browser: Browser) -> None:
     page.on("requestfailed", lambda request: said.append(request.url))
 
     for path in ("/", "/docs", "/sign-in"):
-        response = page.goto(f"{server.url}{path}")
+        response = page.goto(f"{server.url}{path}", wait_until="networkidle")
         assert response is not None
         assert response.status == 200
 
