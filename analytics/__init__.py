@@ -1,1 +1,1 @@
-"""The audit lake: what a row is, where it lives, how it is found. Knows neither HTTP nor SQL."""
+"""The audit lake: what a row is, where it lives, how it is found. Knows no HTTP, no SQLAlchemy."""

@@ -1,7 +1,7 @@
 """Journal batches: rows of one tenant and one UTC day as Arrow IPC bytes.
 
 A batch is encoded before its rows have a `seq`; the commit that stores it gives it a first one
-and its rows count up from there. So encoding never happens under the database's write lock.
+and its rows count up from there.
 """
 
 from collections.abc import Iterable

@@ -19,7 +19,7 @@ def compact(value: object) -> str:
 
 
 def decision_reason(keys: dict[str, Any]) -> str:
-    """`keys` as compact JSON of at most 256 code points (SPEC: Limits, decision_reason).
+    """`keys` as compact JSON of at most 256 code points (see docs/audit-rows.md).
 
     What does not fit loses text, never structure: the longest strings are shortened to a common
     length (ending in an ellipsis), long lists and inner objects lose entries from their end, and

@@ -1,4 +1,4 @@
-"""What a filter means: parse it from query parameters, print it back, bind it as SQL."""
+"""What a filter means: read from query parameters, applied as SQL with bound values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

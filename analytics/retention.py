@@ -20,7 +20,7 @@ RETENTION_DAYS: Final[dict[Tier, int | None]] = {
     Tier.ORG: 365,
     Tier.ENTERPRISE: None,
 }
-"""Days of history by tier; None is all of it (SPEC: Limits, audit retention by tier)."""
+"""Days of history by tier; None is all of it (see docs/operations.md)."""
 
 
 def retention_floor(tier: Tier, now: datetime) -> datetime | None:

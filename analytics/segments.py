@@ -39,7 +39,7 @@ class WrongDay(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What the catalog knows of one file: enough to skip it unopened.
+    """What the catalog knows of one file without opening it.
 
     `event_counts` and `decision_counts` map each value to its number of rows; the empty string
     stands for null. `size` is in bytes.
@@ -65,11 +65,12 @@ class Segment:
 def write_segment(
     root: Path, tenant_id: str, day: date, segment_id: str, rows: pa.Table
 ) -> Segment:
-    """Store `rows` (AUDIT_SCHEMA, at least one, all within UTC `day`) as one new file.
+    """One new Parquet file with `rows`: AUDIT_SCHEMA, not empty, none outside the UTC `day`.
 
-    Invariant: the file is whole and durable before this returns; no reader sees it until the
-    catalog names it, and a crash before that leaves an orphan.
-    Raises SchemaMismatch or WrongDay before any byte is written.
+    When this returns, contents and name have reached the disk. Readers learn of the file from the
+    catalog alone, so until a catalog line is committed it may as well not exist; a process that
+    dies on the way leaves a file for `analytics.orphans`.
+    Raises SchemaMismatch or WrongDay, having written nothing.
     """
     check_rows(rows, day)
     target = segment_path(root, tenant_id, day, segment_id)
@@ -77,8 +78,8 @@ def write_segment(
     pending = target.with_suffix(".pending")
     pq.write_table(newest_first(rows), pending, **PARQUET_OPTIONS)
     fsync(pending)
-    pending.rename(target)  # atomic: same directory
-    fsync(target.parent)  # the name, too, survives power loss
+    pending.rename(target)  # within one folder, so readers meet all of it or none
+    fsync(target.parent)  # a synced file under an unsynced name is lost all the same
     return _describe(segment_id, tenant_id, day, rows, target.stat().st_size)
 
 

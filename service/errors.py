@@ -8,7 +8,7 @@ from typing import ClassVar
 
 
 class Refusal(Exception):
-    """A refusal the caller can act on."""
+    """An answer other than the one hoped for, with all that the caller is told of it."""
 
     status: ClassVar[int]
     text: str

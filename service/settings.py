@@ -11,10 +11,11 @@ import msgspec
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PREFIX: Final = "COUNTERSIGN_"
+_UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise, not to bind
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
-Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
 class InvalidSetting(Exception):
@@ -73,7 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def public_url(self) -> str:
         """Where people and scripts reach this service; no slash at the end."""
-        return self.base_url.rstrip("/") or f"http://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.base_url.rstrip("/") or f"http://{host}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -108,6 +110,11 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         raise InvalidSetting(_readable(error)) from error
     if urlsplit(settings.public_url).scheme not in {"http", "https"}:
         raise InvalidSetting(f"{PREFIX}BASE_URL must begin with http:// or https://")
+    if not settings.base_url and settings.host in _UNSPECIFIED:
+        raise InvalidSetting(
+            f"{PREFIX}BASE_URL is needed when listening on {settings.host}: browsers come under"
+            " another name, and forms from an unknown origin are refused"
+        )
     for network in settings.trusted_proxies:
         try:
             ip_network(network, strict=False)

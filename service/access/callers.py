@@ -12,6 +12,11 @@ ADMIN_TOKEN_ACTOR = "system:admin-token"  # noqa: S105 - an actor's name, not a 
 CLI_ACTOR = "system:cli"
 
 
+def member_actor(identity_provider: str, member_id: str) -> str:
+    """A member as `actor` and `addedBy` name them: under their home provider, always."""
+    return f"{identity_provider}:{member_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class Door:
     """How a request came in: what its audit rows say besides the actor."""
@@ -99,7 +104,7 @@ class SignedIn:
     def stamp(self) -> Stamp:
         """The member under their home provider, however they signed in."""
         return Stamp(
-            actor=f"{self.identity_provider}:{self.member_id}",
+            actor=member_actor(self.identity_provider, self.member_id),
             actor_source="session",
             verdict_source=self.door.verdict_source,
             request_id=self.door.request_id,

@@ -7,15 +7,22 @@ from quart import Blueprint, redirect, render_template, request
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
-from analytics.events import LinkSignInSucceeded, SignedOut
+from analytics.events import LinkSignInSucceeded, SignedOut, SignInFailed
 from analytics.rows import Stamp, VerdictSource
-from service.access.callers import Door
+from service.access.callers import Door, member_actor
 from service.access.cross_site import is_cross_site
 from service.access.csrf import csrf_token
-from service.access.sessions import SESSION_COOKIE, consume_link, issue_session, revoke_sessions
+from service.access.sessions import (
+    SESSION_COOKIE,
+    consume_link,
+    find_link_owner,
+    issue_session,
+    revoke_sessions,
+)
 from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.services import services
+from service.store.store import Work
 from service.web.context import request_id, source_ip
 
 blueprint = Blueprint("access", __name__)
@@ -34,20 +41,11 @@ async def sign_in() -> ResponseReturnValue:
     _refuse_cross_site_form()
     token = (await request.form).get("token", "")
     async with here.store.write() as work:
-        member = await consume_link(work.session, token, work.now)
-        if member is None:
-            raise Unauthenticated("this sign-in link is used up, expired or wrong")
-        org = await get_org_by_id(work.session, member.tenant_id)
-        _, cookie = await issue_session(work.session, member, work.now)
-        stamp = Stamp(
-            actor=f"{member.identity_provider}:{member.id}",
-            actor_source="session",
-            verdict_source=VerdictSource.DASHBOARD,
-            request_id=request_id(),
-            source_ip=source_ip(request, here.settings.trusted_proxies),
-        )
-        work.record(org.id, LinkSignInSucceeded(member_id=member.id), stamp, subject=member.id)
-    response = redirect(f"/admin/ui/orgs/{quote(org.slug)}/audit", 303)
+        signed_in = await _use_link(work, token)
+    if signed_in is None:  # raised out here, so that the row about the attempt is committed
+        raise Unauthenticated("this sign-in link is used up, expired or wrong")
+    slug, cookie = signed_in
+    response = redirect(f"/admin/ui/orgs/{quote(slug)}/audit", 303)
     _set_cookie(response, cookie, max_age=int(here.settings.session_absolute_s))
     return response
 
@@ -77,6 +75,32 @@ async def sign_out() -> ResponseReturnValue:
     response = redirect("/", 303)
     _set_cookie(response, "", max_age=0)
     return response
+
+
+async def _use_link(work: Work, token: str) -> tuple[str, str] | None:
+    """The slug of the member's organisation and the cookie of their new session, or None.
+
+    Both outcomes are recorded, except for a token that never was anybody's: no organisation
+    could be told of it.
+    """
+    owner = await find_link_owner(work.session, token)
+    if owner is None:
+        return None
+    stamp = Stamp(
+        actor=member_actor(owner.identity_provider, owner.id),
+        actor_source="session",
+        verdict_source=VerdictSource.DASHBOARD,
+        request_id=request_id(),
+        source_ip=source_ip(request, services().settings.trusted_proxies),
+    )
+    if not await consume_link(work.session, token, work.now):
+        failure = SignInFailed(method="link", reason="the link was used, or has expired")
+        work.record(owner.tenant_id, failure, stamp, subject=owner.id)
+        return None
+    org = await get_org_by_id(work.session, owner.tenant_id)
+    _, cookie = await issue_session(work.session, owner, work.now)
+    work.record(org.id, LinkSignInSucceeded(member_id=owner.id), stamp, subject=owner.id)
+    return org.slug, cookie
 
 
 def _refuse_cross_site_form() -> None:

@@ -53,9 +53,18 @@ async def issue_link(session: AsyncSession, member: Member, now: datetime) -> st
     return token
 
 
-async def consume_link(session: AsyncSession, token: str, now: datetime) -> Member | None:
-    """The member `token` signs in, or None; a token works once."""
-    member_id = await session.scalar(
+async def find_link_owner(session: AsyncSession, token: str) -> Member | None:
+    """The present member `token` was issued for, even if it works no more, or None."""
+    return await session.scalar(
+        select(Member)
+        .join(SignInLink, SignInLink.member_id == Member.id)
+        .where(SignInLink.token_hash == token_hash(token), Member.removed_at.is_(None))
+    )
+
+
+async def consume_link(session: AsyncSession, token: str, now: datetime) -> bool:
+    """Use `token` up; True if it was still good. A token works once."""
+    used = await session.scalar(
         update(SignInLink)
         .where(
             SignInLink.token_hash == token_hash(token),
@@ -63,13 +72,9 @@ async def consume_link(session: AsyncSession, token: str, now: datetime) -> Memb
             SignInLink.expires_at > now,
         )
         .values(used_at=now)
-        .returning(SignInLink.member_id)
+        .returning(SignInLink.token_hash)
     )
-    if member_id is None:
-        return None
-    return await session.scalar(
-        select(Member).where(Member.id == member_id, Member.removed_at.is_(None))
-    )
+    return used is not None
 
 
 async def find_session(

@@ -1,8 +1,8 @@
 """The sealer: moves journal rows into segments, without anybody noticing.
 
-It is in no hurry, because journal rows are as visible as sealed ones: a tenant-day is sealed when
-it has grown large, when it has waited long, or when the day is over. That keeps quiet tenants
-from leaving a trail of tiny files.
+Nobody waits for it: queries read the journal as well as segments. So it lets a tenant-day grow
+until sealing it is worth a file - it has many rows, its oldest row has waited long enough, or
+its day is over and few more can come.
 """
 
 import asyncio

@@ -182,7 +182,7 @@ class Revoked(Struct, kw_only=True):
 
 
 def created_form(binding: Binding) -> CreatedBinding:
-    """The fields a create answers with (SPEC: Resources, OIDC binding)."""
+    """The fields a create answers with."""
     return CreatedBinding(
         id=binding.id,
         issuer=binding.issuer,

@@ -77,7 +77,7 @@ async def list_(slug: str) -> ResponseReturnValue:
     ],
 )
 async def create(slug: str) -> ResponseReturnValue:
-    """Declare one CI identity trusted; 201 means binding and audit row are durable."""
+    """Trust one CI identity; after a 201 neither the binding nor its audit row can be lost."""
     here = services()
     caller, org = await admit(slug, Capability.OIDC_WRITE)
     query_parameters(request, ())

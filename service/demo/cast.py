@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from analytics.events import IdentityProviderName
+from service.access.callers import member_actor
 from service.bindings.rules import Origin
 
 
@@ -22,7 +23,7 @@ class Person:
     @property
     def actor(self) -> str:
         """How audit rows name them."""
-        return f"{self.identity_provider}:{self.member_id}"
+        return member_actor(self.identity_provider, self.member_id)
 
     def is_present(self, at: datetime) -> bool:
         """True while they are a member."""

@@ -1,1 +1,1 @@
-"""The transactional store: SQLAlchemy over SQLite today, PostgreSQL by changing a URL."""
+"""The transactional store: tables, transactions and what they promise, over SQLite."""

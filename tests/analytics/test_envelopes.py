@@ -57,7 +57,7 @@ def envelopes(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(envelopes())
 def test_whatever_an_envelope_holds_its_reason_fits_parses_and_keeps_its_keys(keys):
-    """The column takes 256 characters (SPEC.md, Limits); readers parse it as JSON."""
+    """The column takes 256 characters; readers parse it as JSON."""
     reason = decision_reason(keys)
     parsed = json.loads(reason)
 

@@ -1,4 +1,4 @@
-"""Filters: what query parameters mean (decisions 23 to 25)."""
+"""Filters: what query parameters mean."""
 
 from datetime import UTC, datetime
 
@@ -53,7 +53,7 @@ def test_no_parameters_mean_every_row_newest_first():
     ],
 )
 def test_each_parameter_filters_its_column(parameter, column):
-    """SPEC.md's five and ours."""
+    """The published five and the further ones."""
     assert FILTER_COLUMNS[parameter] == column
     assert parse_query({parameter: ["x"]}).conditions == (
         Condition(column, (Term("x", is_prefix=False, is_negated=False),)),

@@ -143,7 +143,7 @@ def test_an_awkward_value_survives(value, export_format):
 
 @pytest.mark.parametrize("value", FORMULAS)
 def test_a_formula_gets_an_apostrophe_unless_raw(value):
-    """A spreadsheet must not run what a package calls itself (decision 31)."""
+    """A spreadsheet must not run what a package calls itself."""
     rows = [sample_row(package_name=value)]
 
     (guarded,) = read_csv(exported(rows, ExportFormat.CSV, is_raw=False))

@@ -58,7 +58,7 @@ def test_a_fraction_has_up_to_six_digits(parse, fraction, microseconds):
 )
 @BOUNDS
 def test_an_offset_moves_the_instant_and_no_zone_means_utc(parse, text):
-    """RFC 3339, plus what URL decoding does to a `+` (decision 23)."""
+    """RFC 3339, plus what URL decoding does to a `+`."""
     instant = parse(text)
 
     assert instant == EIGHT
@@ -118,7 +118,7 @@ def test_anything_else_is_refused_and_never_guessed(parse, text):
 
 
 def test_a_bare_date_is_its_midnight_for_since_and_its_end_for_until():
-    """since=until=the same date is that whole day (decision 23)."""
+    """since=until=the same date is that whole day."""
     assert parse_since("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
     assert parse_until("2026-01-31") == datetime(2026, 2, 1, tzinfo=UTC)
     assert parse_until("2024-02-28") == datetime(2024, 2, 29, tzinfo=UTC)

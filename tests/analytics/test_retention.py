@@ -11,7 +11,7 @@ NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 
 @pytest.mark.parametrize(("tier", "days"), [("free", 7), ("team", 30), ("org", 365)])
 def test_a_tier_looks_back_this_many_days_to_the_microsecond(tier, days):
-    """SPEC.md, Limits; applied to the instant, not to the day."""
+    """The tier's days, applied to the instant, not to the day."""
     assert retention_floor(Tier(tier), NOW) == NOW - timedelta(days=days)
 
 

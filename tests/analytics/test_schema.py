@@ -17,7 +17,7 @@ SEQS = st.integers(min_value=0, max_value=2**63 - 1)
 
 
 def test_the_wire_has_one_order_and_one_spelling():
-    """JSON keys and CSV headers: the audit row as the design page lists it."""
+    """JSON keys and CSV headers: the audit row as docs/audit-rows.md lists it."""
     assert list(WIRE_COLUMNS) == [
         "id",
         "created_at",

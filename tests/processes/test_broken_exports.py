@@ -57,7 +57,7 @@ def test_a_server_that_dies_midway_leaves_a_visibly_broken_file(long_home):
 
 @pytest.mark.parametrize("file_format", ["json", "csv"])
 def test_an_export_that_fails_inside_is_cut_and_recorded(long_home, file_format):
-    """A segment that cannot be read ends the connection, not just the file (DESIGN, 30)."""
+    """A segment that cannot be read ends the connection, not just the file."""
     server = long_home.serve()
     path = EXPORT_PATH.replace("json", file_format)
     with server.client() as client, client.stream("GET", path) as response:

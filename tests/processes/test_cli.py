@@ -98,7 +98,7 @@ def test_every_command_answers_people_and_scripts(empty_home):
 
 
 def test_rows_of_the_command_line_say_who_acted(home):
-    """What the operator does in an organisation is seen there as the platform's (DESIGN, 4)."""
+    """What the operator does in an organisation is seen there as the platform's."""
     home.ask("bindings", "add", "--org", "acme", *_TRUST, "7", "--sub", "repo:acme/a")
     (binding,) = home.ask("bindings", "list", "--org", "acme")
     home.ask("bindings", "revoke", "--org", "acme", binding["id"], "--reason", "rotated")

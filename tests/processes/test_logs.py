@@ -94,7 +94,7 @@ def check_log(server: Server, answers: list[httpx.Response], secrets: dict[str, 
 
 
 def test_every_line_is_json_and_no_secret_is_in_any(home, secrets):
-    """Logs are shipped and searched by many: a secret in them is a secret lost (DESIGN, 13)."""
+    """Logs are shipped and searched by many: a secret in them is a secret lost."""
     server = home.serve()
     secrets |= sign_in(home, server)
     answers = use_everywhere(server, secrets)

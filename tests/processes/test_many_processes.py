@@ -48,7 +48,7 @@ async def create_everywhere(servers: list[Server], body: dict[str, object]) -> l
 
 
 def test_of_fifty_racing_creates_one_wins(empty_home):
-    """A slot holds one active binding, whichever process the creates reach (DESIGN, 1).
+    """A slot holds one active binding, whichever process the creates reach.
 
     The servers start at once on a data dir that is not there yet: migrations race, too.
     """

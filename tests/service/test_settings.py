@@ -43,6 +43,7 @@ def test_values_are_read_as_what_they_are(tmp_path: Path) -> None:
         ("seal_age_s", "-1"),
         ("binding_slot", "team"),
         ("log_level", "loud"),
+        ("port", "0"),
         ("base_url", "countersign.example"),
         ("trusted_proxies", "10.0.0.0/8,proxy.example"),
         ("admin_tokn", "secret-value"),
@@ -56,6 +57,15 @@ def test_a_setting_that_cannot_be_meant_is_refused_by_name(name: str, value: str
     assert "secret-value" not in str(refused.value)
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])  # noqa: S104
+def test_listening_everywhere_needs_a_base_url(host: str) -> None:
+    """No browser calls the service by that name, so every form would come from a foreign origin."""
+    with pytest.raises(InvalidSetting, match=PREFIX + "BASE_URL"):
+        load(host=host)
+
+    assert load(host=host, base_url="https://audit.example").host == host
+
+
 def test_an_empty_variable_counts_as_not_set() -> None:
     """Compose files and unit files often leave a variable empty."""
     assert load(port="", admin_token="") == Settings()
@@ -66,6 +76,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
     [
         ({}, "http://127.0.0.1:8080", False),
         ({"port": "9000"}, "http://127.0.0.1:9000", False),
+        ({"host": "::1"}, "http://[::1]:8080", False),
         ({"base_url": "http://localhost:8080/"}, "http://localhost:8080", False),
         ({"base_url": "https://audit.example"}, "https://audit.example", True),
         ({"base_url": "http://audit.example"}, "http://audit.example", True),

@@ -183,3 +183,26 @@ async def test_without_a_configured_admin_token_no_token_matches(world: World):
                 bindings_path(), headers={"x-service-admin-token": token}
             )
             assert await refused(answer) == NOBODY
+
+
+async def test_a_link_that_is_no_longer_good_leaves_a_row_about_the_attempt(world: World):
+    """Somebody has an old link: its owner's organisation should be able to see that."""
+    token = await fresh_link(world)
+    await sign_in(world, token)
+
+    await sign_in(world, token)
+
+    row = (await world.audit(event="sign_in_failed"))[0]
+    assert row["subject"] == world.members["owner"].id
+    assert row["actor"] == f"github:{world.members['owner'].id}"
+    assert row["payload"] == {"method": "link", "reason": "the link was used, or has expired"}
+    assert row["tenant_id"] == world.acme.id
+
+
+async def test_a_link_that_never_was_leaves_no_row(world: World):
+    """It names no organisation; whose log should it fill?"""
+    before = await world.audit()
+
+    await sign_in(world, "garbage")
+
+    assert await world.audit() == before

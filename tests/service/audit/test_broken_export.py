@@ -143,7 +143,7 @@ async def test_what_cannot_be_counted_is_neither_exported_nor_recorded(filled):
 
 
 async def test_what_cannot_be_recorded_is_not_exported(filled):
-    """No row about it, no file (decision 30)."""
+    """No row about it, no file."""
     database = filled.services.settings.data_dir / "countersign.db"
     with contextlib.closing(sqlite3.connect(database)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -155,7 +155,7 @@ async def test_what_cannot_be_recorded_is_not_exported(filled):
 
 @pytest.mark.parametrize("export_format", ["csv", "json"])
 async def test_over_http_a_broken_export_is_cut_and_not_ended(filled, export_format):
-    """A client must not be able to take what it has for the whole (decision 30)."""
+    """A client must not be able to take what it has for the whole."""
     whole = await _download(filled, export_format)
     assert whole.startswith(b"HTTP/1.1 200")
     assert whole.endswith(b"0\r\n\r\n")

@@ -36,7 +36,7 @@ async def cursor(audit):
     ],
 )
 async def test_a_cursor_is_refused_with_another_query(audit, cursor, query):
-    """The caller repeats filters and order (decision 26)."""
+    """The caller repeats filters and order."""
     assert await refused(await audit.get(cursor=cursor, **query)) == REFUSED
 
 

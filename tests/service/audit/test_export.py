@@ -130,7 +130,7 @@ async def test_the_answer_says_what_it_is_and_how_much(audit, export_format, con
 
 @FORMATS
 async def test_an_export_is_audited_with_filters_format_and_count(audit, export_format):
-    """Who took what away (decision 30)."""
+    """Who took what away."""
     await fill(audit)
     query = {"package": ["left-pad", "!nobody"], "since": "2026-03-01"}
 

@@ -93,7 +93,7 @@ async def test_a_limit_from_1_to_1000_is_kept(audit, limit):
     ["0", "1001", "-1", "+1", "abc", "1.0", "1e2", "", " 1", "1 ", "١", "0x1", "9" * 30, "1\n"],
 )
 async def test_any_other_limit_is_refused_and_never_clamped(audit, limit):
-    """A script that asked for 5,000 and got 1,000 would think it had all (decision 25)."""
+    """A script that asked for 5,000 and got 1,000 would think it had all."""
     assert await refused(await audit.get(limit=limit)) == (400, LIMIT_TEXT)
 
 
@@ -124,7 +124,7 @@ async def test_a_faulty_filter_is_a_400_that_names_it(audit, query, text):
 
 
 async def test_a_plus_that_became_a_space_is_still_an_offset(audit):
-    """Curl does not encode it; the bound means what was typed (decision 23)."""
+    """Curl does not encode it; the bound means what was typed."""
     await audit.accept([sample_row(START)])
     path = "?since=2026-03-04T14:00:00+02:00&event=blocklist_hit"
 

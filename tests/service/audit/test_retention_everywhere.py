@@ -50,7 +50,7 @@ async def test_enterprise_has_no_floor(audit):
 async def test_a_row_is_there_until_the_floor_has_passed_it(
     audit, tier, is_sealed, past_the_floor, is_there
 ):
-    """Page, row and export agree to the microsecond; an older row is not there (decision 28)."""
+    """Page, row and export agree to the microsecond; an older row is not there."""
     await put_on_tier(audit, tier)
     await audit.accept([sample_row(START)])
     if is_sealed:

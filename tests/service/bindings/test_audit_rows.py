@@ -45,7 +45,7 @@ async def change(world: World, headers: dict[str, str], reason: str | None = Non
 
 
 async def test_a_create_writes_one_row_that_says_all_of_it(world: World):
-    """What was trusted can be read from the log alone (SPEC: Events)."""
+    """What was trusted can be read from the log alone."""
     created = await world.create(project_id=world.project.id)
     binding_id = (await created.get_json())["id"]
 
@@ -194,7 +194,7 @@ async def test_a_short_envelope_is_its_own_decision_reason(world: World):
 
 @pytest.mark.parametrize("character", ["s", "🦊", '"', "\\"])
 async def test_an_envelope_that_does_not_fit_is_shortened_and_says_so(world: World, character: str):
-    """256 code points of valid JSON with every key (SPEC: Limits); the payload stays whole."""
+    """256 code points of valid JSON with every key; the payload stays whole."""
     sub = character * 1024
     names = [f"{character * 60}{number:02}" for number in range(64)]
     assert (await world.create(sub_pattern=sub, event_names=names)).status_code == 201

@@ -102,7 +102,7 @@ async def names(shared_world: World) -> dict[str, str]:
 async def test_one_fault_in_a_valid_body_is_named_by_its_text(
     shared_world: World, names: dict[str, str], text: str, changes: dict[str, Any]
 ):
-    """Scripts match on these texts, so they are exact (SPEC: Errors, 400 error strings)."""
+    """Scripts match on these texts, so they are exact."""
     meant = {
         key: names.get(value, value) if isinstance(value, str) else value
         for key, value in changes.items()

@@ -44,7 +44,7 @@ def names(count: int) -> list[str]:
 async def test_what_is_just_within_a_limit_is_stored_as_it_was_sent(
     world: World, changes: dict[str, Any]
 ):
-    """A limit is the last good value, not the first bad one (SPEC: Limits)."""
+    """A limit is the last good value, not the first bad one."""
     assert (await world.create(**changes)).status_code == 201
 
     (stored,) = await world.bindings()

@@ -45,7 +45,7 @@ async def test_an_organisation_without_bindings_lists_none(world: World):
 
 
 async def test_a_create_answers_with_its_seven_fields(world: World):
-    """No more (SPEC: Resources): who added it is for those who may read the list."""
+    """No more: who added it is for those who may read the list."""
     created = await (await world.create()).get_json()
 
     assert list(created) == CREATED_KEYS

@@ -115,7 +115,7 @@ async def test_two_normal_forms_of_one_text_are_two_slots(world: World):
 
 @pytest.mark.parametrize("sub", ["repo:acme/*", "repo:%", "repo:_", "^repo:.*$", "{value}", "🦊"])
 async def test_a_sub_pattern_has_no_wildcards(world: World, sub: str):
-    """Characters that mean something elsewhere are stored as themselves (SPEC: Endpoints)."""
+    """Characters that mean something elsewhere are stored as themselves."""
     assert (await create_raw(world, sub_pattern=sub)).status_code == 201
     assert (await create_raw(world, sub_pattern="repo:acme/x")).status_code == 201
 

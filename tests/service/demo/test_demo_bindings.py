@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.slow]
 
 
 async def test_each_binding_has_its_one_row(demo: Demo):
-    """Every binding mutation writes exactly one audit row (SPEC.md, Events)."""
+    """Every binding mutation writes exactly one audit row."""
     bindings = await demo.bindings()
     created = await demo.audit(event="oidc_binding_created")
     same = {
@@ -37,7 +37,7 @@ async def test_each_binding_has_its_one_row(demo: Demo):
 
 
 async def test_each_revoked_binding_has_its_one_row(demo: Demo):
-    """Every binding mutation writes exactly one audit row (SPEC.md, Events)."""
+    """Every binding mutation writes exactly one audit row."""
     revoked = [binding for binding in await demo.bindings() if binding["revokedAt"]]
     entries = await demo.audit(event="oidc_binding_revoked")
 
@@ -68,7 +68,7 @@ async def test_there_are_many_of_every_kind(demo: Demo):
 
 
 async def test_a_teams_binding_lies_below_the_organisations(demo: Demo):
-    """A team_admin binding needs an org_admin one for its triple (SPEC.md, Envelope check)."""
+    """A team_admin binding needs an org_admin one for its triple."""
     bindings = await demo.bindings()
     envelopes = {
         (binding["subPattern"], binding["repositoryId"]): binding["addedAt"]
