@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from analytics.faults import StoreFault
 from analytics.instants import utc_day
 from analytics.rows import AuditRow, to_table
 from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
@@ -18,7 +19,7 @@ from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 _IPC_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-class CorruptBatch(Exception):
+class CorruptBatch(StoreFault):
     """Journal bytes that do not decode to the rows they should hold."""
 
 

@@ -10,15 +10,13 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
+from analytics.faults import StoreFault
+
 STREAM_BATCH_ROWS: Final = 16_384
 """Rows a stream holds at a time; with the widest rows some 50 MB."""
 
 # A damaged file can hold column names that are no text: the binding then fails to decode them.
 _FAULTS: Final = (duckdb.Error, pa.ArrowException, UnicodeDecodeError)
-
-
-class StoreFault(Exception):
-    """Stored rows could not be read. Never to be answered with an empty page."""
 
 
 @dataclass(frozen=True, slots=True)

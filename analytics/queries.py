@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from analytics.batches import CorruptBatch, JournalBatch, decode_batches
+from analytics.batches import JournalBatch, decode_batches
 from analytics.cursors import Position
-from analytics.engine import Engine, StoreFault
+from analytics.engine import Engine
 from analytics.filters import Order, Query, where
 from analytics.instants import midnight, utc_day
 from analytics.schema import AUDIT_SCHEMA
@@ -127,10 +127,7 @@ class Reader:
             parts.append(f"SELECT {_COLUMNS} FROM read_parquet($files, hive_partitioning = false)")
             bound["files"] = files
         if batches:
-            try:
-                tables["journal"] = decode_batches(batches)
-            except CorruptBatch as error:
-                raise StoreFault(str(error)) from error
+            tables["journal"] = decode_batches(batches)
             parts.append(f"SELECT {_COLUMNS} FROM journal")
         return _Source(" UNION ALL ".join(parts), bound, tables)
 

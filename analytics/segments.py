@@ -76,8 +76,13 @@ def write_segment(
     target = segment_path(root, tenant_id, day, segment_id)
     mkdir_synced(target.parent, within=root)
     pending = target.with_suffix(".pending")
-    pq.write_table(newest_first(rows), pending, **PARQUET_OPTIONS)
-    fsync(pending)
+    try:
+        pq.write_table(newest_first(rows), pending, **PARQUET_OPTIONS)
+        fsync(pending)
+    except BaseException:
+        # Left on a full disk, it would keep the room that everybody else needs.
+        pending.unlink(missing_ok=True)
+        raise
     pending.rename(target)  # within one folder, so readers meet all of it or none
     fsync(target.parent)  # a synced file under an unsynced name is lost all the same
     return _describe(segment_id, tenant_id, day, rows, target.stat().st_size)

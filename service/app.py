@@ -10,7 +10,7 @@ from werkzeug.datastructures import ImmutableDict
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 
-from analytics.engine import StoreFault
+from analytics.faults import StoreFault
 from analytics.filters import InvalidQuery
 from service.access.routes import blueprint as access
 from service.audit.routes import blueprint as audit
@@ -30,6 +30,7 @@ from service.ids import new_request_id
 from service.services import EXTENSION, Services, build_services
 from service.settings import REPOSITORY, Settings
 from service.web.answers import error_answer
+from service.web.guard import guarded
 from service.web.openapi import add_openapi
 from service.web.system import blueprint as system
 
@@ -81,6 +82,8 @@ def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
     _answer_errors(app)
     _frame_requests(app)
     _run_sealer(app)
+    # Quart's own way to put something in front of an app.
+    app.asgi_app = guarded(app.asgi_app)  # type: ignore[assignment, method-assign]
     return app
 
 
@@ -110,6 +113,12 @@ def _answer_errors(app: Quart) -> None:
         if isinstance(error, WrongMethod) and error.valid_methods:
             answer.headers["allow"] = ", ".join(sorted(error.valid_methods))
         return answer
+
+    @app.errorhandler(OSError)
+    async def os_error(error: OSError) -> Response:
+        if request.endpoint == "static":  # a name that no file system takes is no file's name
+            return error_answer(NotFound.text, NotFound.status)
+        return await internal(error)
 
     @app.errorhandler(Exception)
     async def internal(error: Exception) -> Response:

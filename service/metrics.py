@@ -7,6 +7,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+
+
 class Metrics:
     """The service's counters and gauges. Labels never carry what a client chose."""
 
@@ -40,7 +43,8 @@ class Metrics:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request. `route` is the pattern, not the path."""
-        self._requests.labels(method, route, str(status)).inc()
+        known = method if method in _METHODS else "other"
+        self._requests.labels(known, route, str(status)).inc()
         self._latency.labels(route).observe(seconds)
 
     def stored(self, journal_rows: int, segments: int, rows: int, size: int) -> None:

@@ -13,8 +13,9 @@ from service.store.store import Store
 async def prepare(settings: Settings) -> Settings:
     """`settings` with their secrets, over a data dir and database that are up to date.
 
-    Safe to repeat and to run in several processes at once. Raises Conflict if the stored
-    bindings do not allow the slot rule of `settings`.
+    Safe to repeat and to run in several processes at once. Raises InvalidSetting if the database
+    URL cannot be used, Conflict if a newer version wrote the database or if the stored bindings
+    do not allow the slot rule of `settings`.
     """
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in (settings.audit_dir, settings.temp_dir):

@@ -11,15 +11,19 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from analytics.durable import fsync, write_synced
-from service.settings import Settings
+from service.settings import InvalidSetting, Settings
 
 _FILES: Final = {"admin_token": "admin_token", "secret_key": "secret_key"}
 _TOKEN_BYTES: Final = 32
 _KEY_BYTES: Final = 32
+_SECRET_CHARS_MIN: Final = 16
 
 
 def with_secrets(settings: Settings) -> Settings:
-    """`settings` with each missing secret read from the data dir, or made there (mode 0600)."""
+    """`settings` with each missing secret read from the data dir, or made there (mode 0600).
+
+    Raises InvalidSetting for a file that holds none: signing with an empty key is no signing.
+    """
     found = {
         name: getattr(settings, name) or _read_or_create(settings.data_dir / file)
         for name, file in _FILES.items()
@@ -28,11 +32,15 @@ def with_secrets(settings: Settings) -> Settings:
 
 
 def _read_or_create(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
+    if not path.exists():
         _create(path, secrets.token_urlsafe(_TOKEN_BYTES))
-        return path.read_text().strip()
+    try:
+        secret = path.read_text().strip()
+    except UnicodeDecodeError:
+        secret = ""
+    if len(secret) < _SECRET_CHARS_MIN:
+        raise InvalidSetting(f"{path} holds no secret: restore it, or remove it to get a new one")
+    return secret
 
 
 def _create(path: Path, secret: str) -> None:

@@ -19,18 +19,18 @@ from service.settings import InvalidSetting, Settings
 _log = structlog.get_logger(__name__)
 
 
-def serve(settings: Settings) -> None:
-    """Prepare the data dir and serve until SIGTERM or SIGINT.
+def serve(settings: Settings, listener: socket.socket | None = None) -> None:
+    """Prepare the data dir and serve (on `listener`, if given) until SIGTERM or SIGINT.
 
     On a signal no new request is taken; those in flight have `shutdown_grace_s` to finish.
     Raises InvalidSetting when the address is taken, or is none of this machine's.
     """
     configure_logs(settings.log_level)
-    uvloop.run(_serve(settings))
+    with listener or listen(settings.host, settings.port) as held:
+        uvloop.run(_serve(settings, held))
 
 
-async def _serve(settings: Settings) -> None:
-    listener = _bind(settings.host, settings.port)
+async def _serve(settings: Settings, listener: socket.socket) -> None:
     ready = await prepare(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -38,23 +38,30 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     app = create_app(ready)
     _log.info("serving", host=ready.host, port=ready.port, data_dir=str(ready.data_dir))
-    await _listen(app, listener, ready.shutdown_grace_s, stop)
+    await _answer(app, listener, ready.shutdown_grace_s, stop)
     _log.info("stopped")
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """A socket at the address, before anything else is begun. Raises InvalidSetting."""
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that holds the address; who connects waits until somebody serves there.
+
+    Taken before anything else is begun, so that a wrong address costs no work. To bind alone would
+    not hold it: with SO_REUSEADDR, another process may bind the same address and listen first.
+    Raises InvalidSetting.
+    """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-    except OSError as error:
+        listener.listen()
+    except (OSError, UnicodeError) as error:  # the latter for what can be no host name
         listener.close()
-        raise InvalidSetting(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidSetting(f"cannot listen on {host}:{port}: {reason}") from error
     return listener
 
 
-async def _listen(app: Quart, listener: socket.socket, grace_s: float, stop: asyncio.Event) -> None:
+async def _answer(app: Quart, listener: socket.socket, grace_s: float, stop: asyncio.Event) -> None:
     config = Config()
     config.bind = [f"fd://{listener.detach()}"]
     config.graceful_timeout = grace_s

@@ -11,6 +11,7 @@ import msgspec
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PREFIX: Final = "COUNTERSIGN_"
+_OWN_PORTS: Final = {"http": ":80", "https": ":443"}
 _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise, not to bind
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -79,9 +80,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port of `public_url`: the `Origin` of this service's own pages."""
-        parts = urlsplit(self.public_url)
-        return f"{parts.scheme}://{parts.netloc}"
+        """Scheme, host and port of `public_url`: the `Origin` of this service's own pages.
+
+        As browsers write it: lower case, without the scheme's own port (RFC 6454, 6.1).
+        """
+        parts = urlsplit(self.public_url.lower())
+        return f"{parts.scheme}://{parts.netloc.removesuffix(_OWN_PORTS[parts.scheme])}"
 
     @property
     def has_secure_cookies(self) -> bool:
@@ -108,8 +112,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_path)
     except msgspec.ValidationError as error:
         raise InvalidSetting(_readable(error)) from error
-    if urlsplit(settings.public_url).scheme not in {"http", "https"}:
-        raise InvalidSetting(f"{PREFIX}BASE_URL must begin with http:// or https://")
+    _check_base_url(settings.public_url)
     if not settings.base_url and settings.host in _UNSPECIFIED:
         raise InvalidSetting(
             f"{PREFIX}BASE_URL is needed when listening on {settings.host}: browsers come under"
@@ -121,6 +124,17 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         except ValueError as error:
             raise InvalidSetting(f"{PREFIX}TRUSTED_PROXIES: {error}") from error
     return settings
+
+
+def _check_base_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_plain = bool(parts.hostname) and parts.scheme in _OWN_PORTS
+        is_plain = is_plain and not (parts.username or parts.query or parts.fragment or parts.path)
+    except ValueError:
+        is_plain = False
+    if not is_plain:
+        raise InvalidSetting(f"{PREFIX}BASE_URL must be http:// or https://, a host, and no path")
 
 
 def _path(kind: type, value: object) -> object:

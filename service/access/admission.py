@@ -1,11 +1,12 @@
 """Letting a request in: who is calling, which organisation, may they. In this order."""
 
 from quart import request
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.rows import VerdictSource
 from service.access.callers import Caller
 from service.access.capabilities import Capability
-from service.orgs.repository import get_org
+from service.orgs.repository import get_org, get_org_by_id
 from service.services import services
 from service.store.tables import Organisation
 
@@ -24,3 +25,17 @@ async def admit(
         org = await get_org(session, slug)
     caller.require(capability, org)
     return caller, org
+
+
+async def admit_again(
+    session: AsyncSession, caller: Caller, org: Organisation, capability: Capability
+) -> tuple[Caller, Organisation]:
+    """`caller` and `org` as they are inside the transaction that is about to change something.
+
+    Between `admit` and now the body was read, which a client can make last; meanwhile a session
+    may have ended, or a role have gone. Raises Unauthenticated, OrgNotFound, Forbidden.
+    """
+    present = await services().authenticator.refreshed(session, caller)
+    present_org = await get_org_by_id(session, org.id)
+    present.require(capability, present_org)
+    return present, present_org

@@ -4,6 +4,7 @@ import hmac
 from datetime import timedelta
 
 from quart import Request
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.rows import VerdictSource
 from service.access.callers import Caller, Door, SignedIn, admin_token_caller
@@ -18,8 +19,10 @@ from service.access.sessions import (
 )
 from service.clock import Clock
 from service.errors import Unauthenticated
+from service.secrets import token_hash
 from service.settings import Settings
 from service.store.store import Store
+from service.store.tables import Member, Session
 from service.web.context import request_id, source_ip
 
 ADMIN_TOKEN_HEADER = "x-service-admin-token"  # noqa: S105 - a header's name
@@ -60,29 +63,50 @@ class Authenticator:
             raise Unauthenticated
         now = self._clock()
         async with self._store.read() as session:
-            found = await find_session(session, cookie, self._lifetimes, now)
+            found = await find_session(
+                session, Session.token_hash == token_hash(cookie), self._lifetimes, now
+            )
             if found is None:
                 raise Unauthenticated
             entry, member = found
             teams = await list_teams_of(session, member.id)
         await touch_session(self._store, entry, now)
-        return SignedIn(
-            session_id=entry.id,
-            member_id=member.id,
-            tenant_id=member.tenant_id,
-            role=Role(member.role),
-            identity_provider=member.identity_provider,
-            admin_of=teams,
-            door=entrance,
-            is_cross_site=is_cross_site(
-                request.method,
-                request.headers.get("origin"),
-                request.headers.get("sec-fetch-site"),
-                self._settings.origin,
-                is_form=entrance.verdict_source is VerdictSource.DASHBOARD,
-            ),
+        is_foreign = is_cross_site(
+            request.method,
+            request.headers.get("origin"),
+            request.headers.get("sec-fetch-site"),
+            self._settings.origin,
+            is_form=entrance.verdict_source is VerdictSource.DASHBOARD,
         )
+        return _signed_in(entry, member, teams, entrance, is_cross_site=is_foreign)
+
+    async def refreshed(self, session: AsyncSession, caller: Caller) -> Caller:
+        """`caller` as the database knows them now. Raises Unauthenticated."""
+        if not isinstance(caller, SignedIn):
+            return caller
+        found = await find_session(
+            session, Session.id == caller.session_id, self._lifetimes, self._clock()
+        )
+        if found is None:
+            raise Unauthenticated
+        teams = await list_teams_of(session, caller.member_id)
+        return _signed_in(*found, teams, caller.door, is_cross_site=caller.is_cross_site)
 
     def _is_admin_token(self, given: str) -> bool:
         expected = self._settings.admin_token
         return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
+
+
+def _signed_in(
+    entry: Session, member: Member, teams: frozenset[str], door: Door, *, is_cross_site: bool
+) -> SignedIn:
+    return SignedIn(
+        session_id=entry.id,
+        member_id=member.id,
+        tenant_id=member.tenant_id,
+        role=Role(member.role),
+        identity_provider=member.identity_provider,
+        admin_of=teams,
+        door=door,
+        is_cross_site=is_cross_site,
+    )

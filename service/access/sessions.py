@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.ids import new_id
@@ -78,15 +78,15 @@ async def consume_link(session: AsyncSession, token: str, now: datetime) -> bool
 
 
 async def find_session(
-    session: AsyncSession, token: str, lifetimes: SessionLifetimes, now: datetime
+    session: AsyncSession, which: ColumnElement[bool], lifetimes: SessionLifetimes, now: datetime
 ) -> tuple[Session, Member] | None:
-    """The live session with this cookie value and its member, or None."""
+    """The session that `which` singles out and its member, if it is live, or None."""
     found = (
         await session.execute(
             select(Session, Member)
             .join(Member, Member.id == Session.member_id)
             .where(
-                Session.token_hash == token_hash(token),
+                which,
                 Session.revoked_at.is_(None),
                 Session.last_seen_at > now - lifetimes.idle,
                 Session.created_at > now - lifetimes.absolute,
@@ -112,7 +112,10 @@ async def touch_session(store: Store, entry: Session, now: datetime) -> None:
 async def revoke_sessions(
     session: AsyncSession, member_id: str, now: datetime, *, session_id: str | None = None
 ) -> int:
-    """End the member's live sessions (or the one with `session_id`); how many there were."""
+    """End the member's live sessions (or the one with `session_id`); how many there were.
+
+    With all of them go the sign-in links not yet used, which could bring the member back.
+    """
     statement = (
         update(Session)
         .where(Session.member_id == member_id, Session.revoked_at.is_(None))
@@ -121,6 +124,12 @@ async def revoke_sessions(
     )
     if session_id is not None:
         statement = statement.where(Session.id == session_id)
+    else:
+        await session.execute(
+            update(SignInLink)
+            .where(SignInLink.member_id == member_id, SignInLink.used_at.is_(None))
+            .values(used_at=now)
+        )
     return len((await session.scalars(statement)).all())
 
 

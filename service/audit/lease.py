@@ -17,11 +17,19 @@ from typing import Final
 
 from sqlalchemy import update
 
+from service.errors import Refusal
 from service.ids import new_id
 from service.store.store import Store, Work
 from service.store.tables import Lease
 
 _NAME: Final = "segments"
+
+
+class LeaseTaken(Refusal):
+    """Another process is changing segments right now."""
+
+    status = 503
+    text = "another process is sealing; try again"
 
 
 class LeaseLost(Exception):

@@ -15,9 +15,10 @@ from typing import Final
 import structlog
 
 from analytics.batches import JournalBatch
+from analytics.faults import StoreFault
 from analytics.instants import utc_day
 from analytics.segments import Segment
-from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
+from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost, LeaseTaken
 from service.clock import Clock
 from service.ids import new_id
 from service.lake import Lake
@@ -34,6 +35,9 @@ from service.store.store import Store
 SEGMENT_ROWS_MAX: Final = 1_000_000
 """Rows one seal takes at a time: what is decoded at once must fit in memory."""
 
+BATCHES_MAX: Final = 1_000
+"""Batches that make a tenant-day due however few rows they hold: queries decode each of them."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -44,12 +48,14 @@ class PendingDay:
     tenant_id: str
     day: date
     rows: int
+    batches: int
     since: datetime
 
     def is_due(self, settings: Settings, now: datetime) -> bool:
         """True when the day is large, old or over."""
         return (
             self.rows >= settings.seal_rows
+            or self.batches >= BATCHES_MAX
             or now - self.since >= timedelta(seconds=settings.seal_age_s)
             or self.day < utc_day(now)
         )
@@ -70,29 +76,38 @@ class Sealer:
         cleared_at: datetime | None = None
         grace = timedelta(seconds=self._settings.orphan_grace_s)
         while not stop.is_set():
-            try:
+            with _logged("sealer_round_failed"):
                 await self.seal_due()
-                if cleared_at is None or self._clock() - cleared_at >= grace:
+            if cleared_at is None or self._clock() - cleared_at >= grace:
+                with _logged("orphans_not_cleared"):
                     await self.clear_orphans()
                     cleared_at = self._clock()
-            except Exception:
-                # Nothing is lost: the rows are in the journal, and the next round tries again.
-                _log.exception("sealer_round_failed")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._settings.seal_interval_s)
 
     async def seal_due(self, *, everything: bool = False) -> list[Segment]:
         """Seal each tenant-day that is due (or `everything`); the segments that came of it.
 
-        Seals nothing while another process holds the lease.
+        Raises LeaseTaken while another process seals. A day that cannot be sealed does not keep
+        the others waiting: the first such fault is raised once all have had their turn.
         """
         due = await self._list_due(everything=everything)
         if not due:
             return []
+        segments: list[Segment] = []
+        faults: list[Exception] = []
         async with self._lease.hold() as lease:
             if lease is None:
-                return []
-            return [segment for day in due for segment in await self._seal_day(lease, day)]
+                raise LeaseTaken
+            for day in due:
+                try:
+                    segments += await self._seal_day(lease, day)
+                except (StoreFault, OSError) as fault:
+                    _log.error("day_not_sealed", tenant=day.tenant_id, day=str(day.day))
+                    faults.append(fault)
+        if faults:
+            raise faults[0]
+        return segments
 
     async def clear_orphans(self) -> int:
         """Remove files that no catalog line names and that are past the grace; how many."""
@@ -133,6 +148,20 @@ class Sealer:
             await add_segment(work.session, segment, work.now)
         _log.info("segment_sealed", segment=segment.segment_id, rows=segment.rows)
         return segment
+
+
+@contextlib.contextmanager
+def _logged(event: str) -> Iterator[None]:
+    """Log what goes wrong in the block, and go on.
+
+    Nothing is lost by it: the rows are in the journal, and the next round tries again.
+    """
+    try:
+        yield
+    except LeaseTaken:
+        pass  # another process is at it
+    except Exception:
+        _log.exception(event)
 
 
 def _parts(batches: Iterable[JournalBatch]) -> Iterator[list[JournalBatch]]:

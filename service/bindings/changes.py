@@ -24,6 +24,7 @@ from service.bindings.rules import (
     parse_binding,
     slot_key,
 )
+from service.bindings.slots import stored_slot_rule
 from service.errors import BindingExists, BindingNotFound, OutsideEnvelope
 from service.ids import new_id
 from service.store.store import Work
@@ -36,13 +37,13 @@ async def add_binding(
     body: Mapping[str, Any],
     by: Caller,
     issuers: Issuers,
-    slot_rule: BindingSlot,
     origins: Container[str] = HTTP_ORIGINS,
 ) -> Binding:
     """Trust what `body` names. Raises Invalid, Forbidden, OutsideEnvelope, BindingExists."""
     places = await find_places(work.session, org.id, body.get("project_id"), body.get("team_id"))
     draft = parse_binding(body, issuers, places, origins)
     by.require_binding_rights(org, draft.team_id)
+    slot_rule = await stored_slot_rule(work.session)
     project_id = await _project_limit(work, org, draft, slot_rule)
     slot = slot_key(draft, org.id, slot_rule)
     if await find_active(work.session, slot) is not None:

@@ -98,12 +98,17 @@ async def list_bindings(
     ).all()
 
 
-async def list_active_by_repository(session: AsyncSession, repository_id: str) -> Sequence[Binding]:
-    """Every active binding of the repository, in any organisation."""
+async def list_by_repository(
+    session: AsyncSession,
+    repository_id: str,
+    state: BindingState = BindingState.ACTIVE,
+    as_of: datetime | None = None,
+) -> Sequence[Binding]:
+    """The repository's bindings in any organisation that are (or at `as_of` were) in `state`."""
     return (
         await session.scalars(
             select(Binding)
-            .where(Binding.repository_id == repository_id, Binding.revoked_at.is_(None))
+            .where(Binding.repository_id == repository_id, _in_state(state, as_of))
             .order_by(Binding.added_at.desc(), Binding.id)
         )
     ).all()

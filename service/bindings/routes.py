@@ -7,7 +7,7 @@ from quart.typing import ResponseReturnValue
 
 from analytics.filters import only
 from analytics.instants import parse_instant
-from service.access.admission import admit
+from service.access.admission import admit, admit_again
 from service.access.capabilities import Capability
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.forms import (
@@ -83,9 +83,8 @@ async def create(slug: str) -> ResponseReturnValue:
     query_parameters(request, ())
     body = await json_object(request)
     async with here.store.write() as work:
-        binding = await add_binding(
-            work, org, body, caller, here.issuers, here.settings.binding_slot
-        )
+        caller, org = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
+        binding = await add_binding(work, org, body, caller, here.issuers)
     return json_answer(created_form(binding), 201)
 
 
@@ -101,6 +100,7 @@ async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
     caller, org = await admit(slug, Capability.OIDC_WRITE)
     reason = parse_reason(only(query_parameters(request, ("reason",)), "reason"))
     async with here.store.write() as work:
+        caller, org = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
         await revoke_binding(work, org, binding_id, reason, caller)
     return json_answer(Revoked(revoked=binding_id))
 

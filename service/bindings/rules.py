@@ -120,6 +120,26 @@ def parse_binding(
     )
 
 
+def parse_repository_id(value: object) -> str:
+    """The id in the one spelling that is stored: ASCII digits, no leading zeros. Raises Invalid."""
+    if isinstance(value, str):
+        digits = value.lstrip("0")
+        if (
+            not (value.isascii() and value.isdecimal())
+            or len(value) > REPOSITORY_ID_DIGITS_MAX
+            or not digits
+        ):
+            raise RepositoryIdNotDigits
+        return digits
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or not 0 < value < 10**REPOSITORY_ID_DIGITS_MAX
+    ):
+        raise RepositoryIdNotInteger
+    return str(value)
+
+
 def parse_reason(text: str | None) -> str | None:
     """Why a binding is revoked; empty is the same as none. Raises Invalid."""
     if text is None or text == "":
@@ -166,27 +186,11 @@ def _sub_pattern(value: object) -> str:
 
 
 def _repository_id(value: object, issuer: str, *, is_required: bool) -> str | None:
-    """The id in one spelling: ASCII digits, no leading zeros."""
-    if value is None:
-        if is_required:
-            raise RepositoryIdMissing(value=issuer)
-        return None
-    if isinstance(value, str):
-        digits = value.lstrip("0")
-        if (
-            not (value.isascii() and value.isdecimal())
-            or len(value) > REPOSITORY_ID_DIGITS_MAX
-            or not digits
-        ):
-            raise RepositoryIdNotDigits
-        return digits
-    if (
-        not isinstance(value, int)
-        or isinstance(value, bool)
-        or not 0 < value < 10**REPOSITORY_ID_DIGITS_MAX
-    ):
-        raise RepositoryIdNotInteger
-    return str(value)
+    if value is not None:
+        return parse_repository_id(value)
+    if is_required:
+        raise RepositoryIdMissing(value=issuer)
+    return None
 
 
 def _event_names(value: object) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Changing the slot rule of a database that has bindings already."""
+"""The slot rule the stored bindings follow, and how to move them to another one."""
 
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
@@ -10,6 +10,16 @@ from service.store.store import Store
 from service.store.tables import Binding, Fact
 
 _FACT = "binding_slot"
+
+
+async def stored_slot_rule(session: AsyncSession) -> BindingSlot:
+    """The rule every stored slot follows.
+
+    What is added has to follow it, too, whatever this process was started with: two rules at a
+    time would let two bindings into one slot.
+    """
+    fact = await session.get_one(Fact, _FACT)
+    return "tenant" if fact.value == "tenant" else "global"
 
 
 async def keep_slot_rule(store: Store, slot_rule: BindingSlot) -> None:

@@ -72,7 +72,7 @@ _PARTS: Final = {"members": DeclaredMember, "teams": DeclaredTeam}
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def apply_file(file: Path, *, as_json: bool) -> None:
-    """Make organisations, projects, teams, members and roles what FILE (TOML) says.
+    """Make organisations and what is in them what FILE (TOML) says.
 
     Applying the same file again changes nothing. Members and projects that the file does not
     name stay; the admins of a team and the overrides of a role become exactly what it lists.
@@ -85,7 +85,7 @@ def apply_file(file: Path, *, as_json: bool) -> None:
     members."ada@acme.example" = { role = "owner", idp = "github" }
     teams.platform.admins = ["ada@acme.example"]
     """  # noqa: D301 - click reads the backspace
-    run_at_desk(_apply, {"file": file}).show(as_json=as_json)
+    run_at_desk(_apply, {"file": file}, as_json=as_json)
 
 
 async def _apply(desk: Desk, file: Path) -> Answer:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import nullcontext
 
 import click
 import msgspec
@@ -10,16 +11,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from service.access.callers import cli_caller
 from service.access.capabilities import Role
-from service.cli.desk import Answer, fail
+from service.cli.desk import Answer, one_line_failures
 from service.clock import utc_now
 from service.demo.seed import DEMO_ORG, seed_demo
-from service.errors import Refusal
 from service.orgs.changes import issue_sign_in
 from service.orgs.repository import get_org, list_members
 from service.prepare import prepare
-from service.server import serve
+from service.server import listen, serve
 from service.services import build_services
-from service.settings import InvalidSetting, Settings, load_settings
+from service.settings import Settings, load_settings
 
 _WELCOME = """
 {org} is ready: {url}
@@ -48,10 +48,19 @@ def demo(*, is_serving: bool, as_json: bool) -> None:
     90 days of a made-up organisation's audit log, bindings that come and go, and an incident to
     find. It goes to the data dir of the settings; nothing else there is touched.
     """
-    try:
-        ready, token = asyncio.run(_prepare(load_settings()))
-    except (Refusal, InvalidSetting) as error:
-        fail(error)
+    with one_line_failures(as_json=as_json):
+        settings = load_settings()
+        with listen(settings.host, settings.port) if is_serving else nullcontext() as listener:
+            ready, token = asyncio.run(_prepare(settings))
+            _welcome(ready, token).show(as_json=as_json)
+            sys.stdout.flush()
+            if listener is not None:
+                # Every request's log line would push the lines above off the screen.
+                serve(msgspec.structs.replace(ready, log_level="warning"), listener)
+
+
+def _welcome(ready: Settings, token: str) -> Answer:
+    """Where the demo is, and the ways in."""
     url = ready.public_url
     said = {
         "org": DEMO_ORG,
@@ -61,11 +70,7 @@ def demo(*, is_serving: bool, as_json: bool) -> None:
         "token": ready.admin_token,
         "link": f"{url}/sign-in?token={token}",
     }
-    Answer(said, [_WELCOME.format(**said)]).show(as_json=as_json)
-    sys.stdout.flush()
-    if is_serving:
-        # Every request's log line would push the lines above off the screen.
-        serve(msgspec.structs.replace(ready, log_level="warning"))
+    return Answer(said, [_WELCOME.format(**said)])
 
 
 async def _prepare(settings: Settings) -> tuple[Settings, str]:

@@ -4,8 +4,8 @@ import asyncio
 import functools
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec
 
@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from analytics.engine import StoreFault
+from analytics.faults import StoreFault
 from analytics.filters import InvalidQuery
 from analytics.rows import Stamp
 from service.access.callers import Operator, cli_caller
+from service.audit.lease import LeaseTaken
 from service.clock import utc_now
 from service.errors import Refusal, StoreUnavailable
 from service.logs import configure_logs
@@ -26,6 +27,7 @@ from service.orgs.repository import get_org
 from service.secrets import with_secrets
 from service.services import Services, build_services
 from service.settings import InvalidSetting, Settings, load_settings
+from service.store.migrate import check_schema
 from service.store.store import Work
 from service.store.tables import Organisation
 
@@ -105,8 +107,7 @@ def command(
     ) -> Callable[Concatenate[Desk, _Parameters], Awaitable[Answer]]:
         @functools.wraps(function)
         def run(*, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click's own values
-            answer = run_at_desk(function, options)
-            answer.show(as_json=as_json)
+            run_at_desk(function, options, as_json=as_json)
 
         with_json = click.option(
             "--json", "as_json", is_flag=True, help="Answer in JSON, for scripts."
@@ -117,14 +118,14 @@ def command(
     return register
 
 
-def run_at_desk(function: Callable[..., Awaitable[Answer]], options: dict[str, Any]) -> Answer:
-    """Run `function` over the data dir of the settings; refusals end the process."""
-    try:
+def run_at_desk(
+    function: Callable[..., Awaitable[Answer]], options: dict[str, Any], *, as_json: bool
+) -> None:
+    """Run `function` over the data dir of the settings and show its answer."""
+    with one_line_failures(as_json=as_json):
         settings = load_settings()
         configure_logs("warning")
-        return asyncio.run(_at_desk(settings, function, options))
-    except (Refusal, InvalidSetting, InvalidQuery, StoreFault, OSError) as error:
-        fail(error)
+        asyncio.run(_at_desk(settings, function, options)).show(as_json=as_json)
 
 
 async def _at_desk(
@@ -134,17 +135,30 @@ async def _at_desk(
         raise NotInitialised(value=str(settings.data_dir))
     services = build_services(with_secrets(settings), utc_now)
     try:
+        await check_schema(services.store)
         return await function(Desk(services, cli_caller(settings.platform_tenant_id)), **options)
     finally:
         await services.close()
 
 
-def fail(error: Exception) -> NoReturn:
-    """End with one line on standard error and an exit code that says what kind of failure."""
+@contextmanager
+def one_line_failures(*, as_json: bool) -> Iterator[None]:
+    """End the process, with one line, where the block meets a failure that is to be expected."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever read our output has left; click ends quietly
+    except (Refusal, InvalidSetting, InvalidQuery, StoreFault, OSError) as error:
+        _fail(error, as_json=as_json)
+
+
+def _fail(error: Exception, *, as_json: bool) -> NoReturn:
+    """One line on standard error and an exit code that says what kind of failure."""
     said = f"{error} ({error.reason})" if isinstance(error, StoreUnavailable) else str(error)
-    click.echo(f"countersign: {' '.join(said.split())}", err=True)
-    is_unavailable = isinstance(error, StoreUnavailable | StoreFault)
-    sys.exit(EXIT_UNAVAILABLE if is_unavailable else EXIT_REFUSED)
+    line = " ".join(said.split())
+    click.echo(json.dumps({"error": line}) if as_json else f"countersign: {line}", err=True)
+    is_temporary = isinstance(error, StoreUnavailable | StoreFault | LeaseTaken)
+    sys.exit(EXIT_UNAVAILABLE if is_temporary else EXIT_REFUSED)
 
 
 org_option = click.option("--org", "slug", required=True, metavar="SLUG", help="The organisation.")

@@ -9,13 +9,12 @@ from service.cli.apply import apply_file
 from service.cli.audit import audit
 from service.cli.bindings import bindings
 from service.cli.demo import demo
-from service.cli.desk import Answer, fail
+from service.cli.desk import Answer, one_line_failures
 from service.cli.orgs import org, project, team
 from service.cli.people import apikey, member, session
-from service.errors import Refusal
 from service.prepare import prepare
 from service.server import serve
-from service.settings import InvalidSetting, load_settings
+from service.settings import load_settings
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,10 +23,11 @@ def main() -> None:
     """Trust bindings for CI jobs, and the audit log of what they did.
 
     Settings come from the environment (COUNTERSIGN_DATA_DIR, COUNTERSIGN_PORT, …; see
-    docs/settings.md). Every command takes --json for scripts, and --help.
+    docs/settings.md). Every command takes --json for scripts (failures are
+    JSON then, too, on standard error), and --help.
 
     \b
-    Exit codes: 0 done, 1 refused, 2 wrong usage, 3 storage did not answer (try again).
+    Exit codes: 0 done, 1 refused, 2 wrong usage, 3 storage busy or silent (try again).
     """  # noqa: D301 - click reads the backspace
 
 
@@ -35,29 +35,30 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def init(*, as_json: bool) -> None:
     """Prepare the data dir: folders, secrets, database schema. Safe to repeat."""
-    try:
+    with one_line_failures(as_json=as_json):
         settings = load_settings()
         asyncio.run(prepare(settings))
-    except (Refusal, InvalidSetting, OSError) as error:
-        fail(error)
-    token = "the setting" if settings.admin_token else str(settings.data_dir / "admin_token")
-    Answer(
-        data={"data_dir": str(settings.data_dir), "admin_token": token},
-        lines=[f"Ready: {settings.data_dir}", f"The admin token is in {token}."],
-    ).show(as_json=as_json)
+        token = "the setting" if settings.admin_token else str(settings.data_dir / "admin_token")
+        Answer(
+            data={"data_dir": str(settings.data_dir), "admin_token": token},
+            lines=[f"Ready: {settings.data_dir}", f"The admin token is in {token}."],
+        ).show(as_json=as_json)
 
 
 @main.command("serve")
 @click.option("--host", help="Address to listen on (COUNTERSIGN_HOST).")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port (COUNTERSIGN_PORT).")
-@click.option("--json", "as_json", is_flag=True, hidden=True, help="The log is JSON already.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="If it cannot start, say so in JSON; the log always is."
+)
 def serve_command(host: str | None, port: int | None, *, as_json: bool) -> None:
-    """Serve until SIGTERM or Ctrl-C; requests in flight are finished first."""
+    """Serve until SIGTERM or Ctrl-C.
+
+    Requests in flight are finished first.
+    """
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    try:
+    with one_line_failures(as_json=as_json):
         serve(msgspec.structs.replace(load_settings(), **given))
-    except (Refusal, InvalidSetting, OSError) as error:
-        fail(error)
 
 
 main.add_command(apply_file)

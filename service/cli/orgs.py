@@ -34,7 +34,13 @@ def org() -> None:
 
 @command(org, "add")
 @click.argument("slug")
-@click.option("--tier", type=_TIERS, default=Tier.ORG.value, show_default=True)
+@click.option(
+    "--tier",
+    type=_TIERS,
+    default=Tier.ORG.value,
+    show_default=True,
+    help="Decides how far back its audit log can be read.",
+)
 async def org_add(desk: Desk, slug: str, tier: str) -> Answer:
     """Create the organisation SLUG."""
     async with desk.services.store.write() as work:
@@ -73,7 +79,10 @@ async def org_list(desk: Desk) -> Answer:
 @click.argument("slug")
 @click.argument("tier", type=_TIERS)
 async def org_set_tier(desk: Desk, slug: str, tier: str) -> Answer:
-    """Move SLUG to another TIER; what is visible of its audit log changes at once."""
+    """Move SLUG to another TIER.
+
+    How far back its audit log can be read changes at once.
+    """
     async with desk.change(slug) as (work, found):
         await set_tier(work, found, tier, desk.stamp)
     return Answer({"slug": slug, "tier": tier}, [f"{slug} is in tier {tier}."])
@@ -86,7 +95,10 @@ async def org_set_tier(desk: Desk, slug: str, tier: str) -> Answer:
     "capabilities", nargs=-1, type=click.Choice([capability.value for capability in Capability])
 )
 async def org_grant(desk: Desk, slug: str, role: str, capabilities: tuple[str, ...]) -> Answer:
-    """Let ROLE in SLUG do exactly CAPABILITIES beyond its defaults; none takes all back."""
+    """Let ROLE in SLUG do CAPABILITIES beyond its defaults.
+
+    They replace what it was granted before; none takes all back.
+    """
     async with desk.change(slug) as (work, found):
         await set_role_override(work, found, role, capabilities, desk.stamp)
     granted = sorted(capabilities)
@@ -98,7 +110,7 @@ async def org_grant(desk: Desk, slug: str, role: str, capabilities: tuple[str, .
 
 @click.group()
 def project() -> None:
-    """Projects: parts of an organisation that bindings and API keys can be limited to."""
+    """Projects: what bindings and API keys can be limited to."""
 
 
 @command(project, "add")

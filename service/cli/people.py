@@ -4,13 +4,14 @@ from typing import get_args
 
 import click
 
-from analytics.events import IdentityProviderName, SessionRevoked
+from analytics.events import IdentityProviderName
 from analytics.instants import format_ms
 from service.access.capabilities import Role
-from service.access.sessions import LINK_LIFETIME, SESSION_COOKIE, revoke_sessions
+from service.access.sessions import LINK_LIFETIME, SESSION_COOKIE
 from service.cli.desk import Answer, Desk, command, org_option, table
 from service.orgs.changes import (
     add_member,
+    end_sessions,
     issue_api_key,
     issue_cookie,
     issue_sign_in,
@@ -38,7 +39,13 @@ def member() -> None:
 @command(member, "add")
 @org_option
 @click.argument("email")
-@click.option("--role", type=_ROLES, default=Role.MEMBER.value, show_default=True)
+@click.option(
+    "--role",
+    type=_ROLES,
+    default=Role.MEMBER.value,
+    show_default=True,
+    help="What they may do in the organisation.",
+)
 @click.option(
     "--idp",
     type=click.Choice(get_args(IdentityProviderName)),
@@ -104,7 +111,7 @@ async def member_remove(desk: Desk, slug: str, member_name: str) -> Answer:
 
 @click.group()
 def apikey() -> None:
-    """API keys: credentials of proxies and scripts that send audit rows."""
+    """API keys: credentials of proxies and scripts."""
 
 
 @command(apikey, "issue")
@@ -112,7 +119,7 @@ def apikey() -> None:
 @click.option("--name", required=True, help="What the key is for.")
 @click.option("--project", metavar="PROJECT", help="Limit the key to a project (id or name).")
 async def apikey_issue(desk: Desk, slug: str, name: str, project: str | None) -> Answer:
-    """Issue an API key. Its value is shown this once."""
+    """Issue an API key; its value is shown this once."""
     async with desk.change(slug) as (work, org):
         limit = await get_project(work.session, org, project) if project else None
         key, secret = await issue_api_key(work, org, name, limit, desk.stamp)
@@ -164,9 +171,11 @@ def session() -> None:
 @command(session, "issue")
 @org_option
 @click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
-@click.option("--cookie", is_flag=True, help="Also start a session and print its cookie.")
+@click.option(
+    "--cookie", is_flag=True, help="Also start a session and print its cookie, for scripts."
+)
 async def session_issue(desk: Desk, slug: str, member_name: str, *, cookie: bool) -> Answer:
-    """Print a one-time sign-in link for MEMBER, and with --cookie a cookie for scripts."""
+    """Print a one-time sign-in link for a member, and with --cookie a cookie."""
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
         token = await issue_sign_in(work, org, person, desk.stamp)
@@ -183,14 +192,8 @@ async def session_issue(desk: Desk, slug: str, member_name: str, *, cookie: bool
 @org_option
 @click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
 async def session_revoke(desk: Desk, slug: str, member_name: str) -> Answer:
-    """End all sessions of MEMBER."""
+    """End all sessions of a member."""
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        ended = await revoke_sessions(work.session, person.id, work.now)
-        work.record(
-            org.id,
-            SessionRevoked(member_id=person.id, sessions=ended),
-            desk.stamp,
-            subject=person.id,
-        )
+        ended = await end_sessions(work, org, person, desk.stamp)
     return Answer({"member": person.id, "sessions": ended}, [f"Ended {ended} sessions."])

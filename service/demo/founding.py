@@ -158,7 +158,6 @@ class Founder:
             body,
             self._author(org, entry.added),
             self._services.issuers,
-            self._services.settings.binding_slot,
         )
 
     async def _revoke(self, org: Organisation, number: int, revoked: Revocation) -> None:

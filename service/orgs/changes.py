@@ -19,6 +19,7 @@ from analytics.events import (
     ProjectCreated,
     RoleOverrideChanged,
     SessionIssued,
+    SessionRevoked,
     TeamAdminChanged,
     TeamCreated,
 )
@@ -131,7 +132,7 @@ async def add_member(
     work: Work, org: Organisation, email: str, role: str, identity_provider: str, by: Stamp
 ) -> Member:
     """A new member. Raises Invalid, Conflict."""
-    if not _EMAIL.fullmatch(email):
+    if not _EMAIL.fullmatch(email) or not email.isprintable():
         raise Invalid("email must be an address such as ada@example.com")
     provider = _PROVIDERS.get(identity_provider)
     if provider is None:
@@ -223,6 +224,13 @@ async def issue_cookie(work: Work, org: Organisation, member: Member, by: Stamp)
     _, token = await issue_session(work.session, member, work.now)
     work.record(org.id, SessionIssued(member_id=member.id, method="cookie"), by, subject=member.id)
     return token
+
+
+async def end_sessions(work: Work, org: Organisation, member: Member, by: Stamp) -> int:
+    """End all sessions of `member`; how many there were."""
+    ended = await revoke_sessions(work.session, member.id, work.now)
+    work.record(org.id, SessionRevoked(member_id=member.id, sessions=ended), by, subject=member.id)
+    return ended
 
 
 async def _keep_an_owner(session: AsyncSession, member: Member) -> None:

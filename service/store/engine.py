@@ -4,17 +4,21 @@ Everything that is SQLite's alone stands in this module.
 """
 
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import aiosqlite
-from sqlalchemy import Connection, event, make_url
+from sqlalchemy import Connection, event, exc, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from service.settings import PREFIX, InvalidSetting
+
+_SETTING: Final = f"{PREFIX}DATABASE_URL"
 _READERS: Final = 8
 _WAL_ATTEMPTS: Final = 10
 
@@ -33,21 +37,39 @@ class Engines:
 
 
 def create_engines(url: str, wait_s: float) -> Engines:
-    """Engines for `url`; whoever waits longer than `wait_s` for a connection or lock gives up."""
-    if make_url(url).get_backend_name() == "sqlite":
-        return _sqlite_engines(url, wait_s)
-    pool: dict[str, Any] = {"pool_timeout": wait_s, "hide_parameters": True}
-    return Engines(
-        writer=create_async_engine(url, **pool),
-        reader=create_async_engine(url, isolation_level="REPEATABLE READ", **pool),
-    )
+    """Engines for `url`; whoever waits longer than `wait_s` for a connection or lock gives up.
+
+    Connects to nothing yet. Raises InvalidSetting for a URL that no engine can be made of.
+    """
+    with _url_faults():
+        if make_url(url).get_backend_name() == "sqlite":
+            return _sqlite_engines(url, wait_s)
+        pool: dict[str, Any] = {"pool_timeout": wait_s, "hide_parameters": True}
+        return Engines(
+            writer=create_async_engine(url, **pool),
+            reader=create_async_engine(url, isolation_level="REPEATABLE READ", **pool),
+        )
+
+
+@contextmanager
+def _url_faults() -> Iterator[None]:
+    """Raise InvalidSetting where the block finds that the URL cannot be used."""
+    try:
+        yield
+    except ValueError as error:
+        # The error's own text repeats what was taken for a port: maybe a part of a password.
+        raise InvalidSetting(f"{_SETTING}: the port is not a number") from error
+    except (exc.ArgumentError, exc.InvalidRequestError, ImportError) as error:
+        raise InvalidSetting(f"{_SETTING}: {error}") from error
 
 
 def _sqlite_engines(url: str, wait_s: float) -> Engines:
     """One writer, because SQLite has one: its callers queue here instead of polling the lock."""
+    path = make_url(url).database
+    if path in {None, "", ":memory:"}:
+        raise InvalidSetting(f"{_SETTING}: must name a file; memory is not shared or durable")
 
     async def connect() -> aiosqlite.Connection:
-        path = make_url(url).database or ""
         connection = _Connection(partial(sqlite3.connect, path), iter_chunk_size=64)
         connection._thread.daemon = True  # as SQLAlchemy does with connections it makes itself
         return await connection

@@ -13,6 +13,8 @@ from analytics.segments import Segment
 from service.store.tables import Counter, JournalEntry, SegmentEntry
 
 _SEQ = "audit_seq"
+_DELETES_MAX = 500
+"""Batches one statement deletes: databases bound how many values one may bind."""
 
 
 async def take_seq(session: AsyncSession, count: int) -> int:
@@ -86,17 +88,20 @@ async def list_batches(
     ]
 
 
-async def list_pending_days(session: AsyncSession) -> list[tuple[str, date, int, datetime]]:
-    """Each tenant-day with journal rows: how many, and when the oldest was received."""
+async def list_pending_days(
+    session: AsyncSession,
+) -> list[tuple[str, date, int, int, datetime]]:
+    """Each tenant-day with journal rows: rows, batches, and when the oldest was received."""
     pending = await session.execute(
         select(
             JournalEntry.tenant_id,
             JournalEntry.day,
             func.sum(JournalEntry.rows),
+            func.count(),
             func.min(JournalEntry.received_at),
         ).group_by(JournalEntry.tenant_id, JournalEntry.day)
     )
-    return [(tenant_id, day, rows, since) for tenant_id, day, rows, since in pending]
+    return [(tenant, day, rows, batches, since) for tenant, day, rows, batches, since in pending]
 
 
 async def add_segment(session: AsyncSession, segment: Segment, sealed_at: datetime) -> None:
@@ -122,11 +127,12 @@ async def add_segment(session: AsyncSession, segment: Segment, sealed_at: dateti
 
 async def remove_batches(session: AsyncSession, batches: Iterable[JournalBatch]) -> int:
     """Delete `batches` from the journal; how many of them were still there."""
+    first_seqs = [batch.first_seq for batch in batches]
     removed = 0
-    for batch in batches:
-        gone = await session.execute(
+    for start in range(0, len(first_seqs), _DELETES_MAX):
+        gone = await session.scalars(
             delete(JournalEntry)
-            .where(JournalEntry.first_seq == batch.first_seq)
+            .where(JournalEntry.first_seq.in_(first_seqs[start : start + _DELETES_MAX]))
             .returning(JournalEntry.first_seq)
         )
         removed += len(gone.all())

@@ -4,28 +4,67 @@ from typing import Final
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
+from service.errors import Conflict
 from service.settings import REPOSITORY
 from service.store.engine import Engines
 from service.store.faults import store_faults
+from service.store.store import Store
 
 _SCRIPTS: Final = REPOSITORY / "service" / "store" / "migrations"
+
+
+class OlderDatabase(Conflict):
+    """Migrations are missing: nothing, or an older version, wrote the database last."""
+
+    text = "the database is not of this version yet: run `countersign init`"
+
+
+class NewerDatabase(Conflict):
+    """The database has a migration that this version does not know."""
+
+    text = "the database was written by a newer version of Countersign: update this one"
 
 
 async def migrate(engines: Engines) -> None:
     """Apply every migration that is missing.
 
     Runs in one write transaction: of two processes that start at once, the second waits for the
-    first and then finds nothing to do. Raises StoreUnavailable.
+    first and then finds nothing to do. Raises NewerDatabase, StoreUnavailable.
     """
     with store_faults():
         async with engines.writer.begin() as connection:
             await connection.run_sync(_upgrade)
 
 
+async def check_schema(store: Store) -> None:
+    """Raise OlderDatabase or NewerDatabase unless the schema is this version's."""
+    async with store.read() as session:
+        if not await (await session.connection()).run_sync(_is_current):
+            raise OlderDatabase
+
+
 def _upgrade(connection: Connection) -> None:
+    if not _is_current(connection):
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _is_current(connection: Connection) -> bool:
+    """False when migrations are missing. Raises NewerDatabase."""
+    scripts = ScriptDirectory.from_config(_config())
+    found = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in scripts.walk_revisions()}
+    if found is not None and found not in known:
+        raise NewerDatabase
+    return found == scripts.get_current_head()
+
+
+def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    return config

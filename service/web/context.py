@@ -1,6 +1,6 @@
 """What is known of a request before anything in it is believed."""
 
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import cast
 
 from quart import Request, g
@@ -35,6 +35,9 @@ def _is_address(text: str | None) -> bool:
 
 
 def _is_trusted(address: str, trusted_proxies: tuple[str, ...]) -> bool:
-    return _is_address(address) and any(
-        ip_address(address) in ip_network(network, strict=False) for network in trusted_proxies
-    )
+    if not _is_address(address):
+        return False
+    peer = ip_address(address)
+    if isinstance(peer, IPv6Address) and peer.ipv4_mapped is not None:
+        peer = peer.ipv4_mapped  # how a listener for both families shows an IPv4 peer
+    return any(peer in ip_network(network, strict=False) for network in trusted_proxies)

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analytics.engine import STREAM_BATCH_ROWS, Engine, StoreFault
+from analytics.engine import STREAM_BATCH_ROWS, Engine
+from analytics.faults import StoreFault
 from tests.analytics.samples import LIMITS
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.engine import StoreFault
+from analytics.faults import StoreFault
 from analytics.filters import Query, parse_query
 from analytics.queries import Reader, Snapshot
 from tests.analytics.samples import NOON, SampleLake, sample_row

@@ -1,7 +1,9 @@
 """Segments: durable files of one tenant and day, newest row first."""
 
+import errno
 import random
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -160,3 +162,18 @@ def test_the_file_can_be_searched_without_being_read(tmp_path):
 
 def _bloom_offset(column: pq.ColumnChunkMetaData) -> int | None:
     return column.to_dict().get("bloom_filter_offset")
+
+
+def test_a_segment_that_cannot_be_written_leaves_no_half_file(tmp_path, monkeypatch):
+    """On a full disk what is left behind would take the room that changes and revokes need."""
+
+    def fill_disk(rows, path, **options):
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", fill_disk)
+
+    with pytest.raises(OSError, match="No space left"):
+        write_segment(tmp_path, TENANT, DAY, "seg_1", table_of([sample_row()]))
+
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

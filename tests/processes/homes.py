@@ -131,6 +131,10 @@ class Ran:
         assert self.out == ""
         assert self.err.count("\n") == 1, self.err
         assert self.err.endswith("\n")
+        if self.err.startswith("{"):
+            said = json.loads(self.err)
+            assert list(said) == ["error"]
+            return str(said["error"])
         assert self.err.startswith("countersign: "), self.err
         return self.err.removeprefix("countersign: ").rstrip("\n")
 

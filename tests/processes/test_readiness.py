@@ -118,21 +118,3 @@ def test_a_damaged_database_is_a_fault_and_not_an_empty_one(home):
             3,
             "storage is unavailable (file is not a database)",
         ), command
-
-
-def test_a_port_that_is_taken_is_one_line(home):
-    """The commonest reason a server does not start is not worth a traceback."""
-    server = home.serve()
-    ran = home.run("serve", port=str(server.port))
-
-    assert ran.code == 1
-    assert ran.refusal == f"cannot listen on 127.0.0.1:{server.port}: Address already in use"
-
-
-def test_a_data_dir_that_cannot_be_made_is_one_line(empty_home):
-    """A wrong path is the operator's to see, with the path."""
-    empty_home.data_dir.write_text("a file is in the way")
-    for command in (["init"], ["serve"]):
-        ran = empty_home.run(*command)
-        assert ran.code == 1
-        assert str(empty_home.data_dir) in ran.refusal, command

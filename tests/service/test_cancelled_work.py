@@ -38,7 +38,7 @@ async def cancel_creates(world: World) -> None:
     async def create(number: int) -> None:
         async with services.store.write() as work:
             body = binding_body(sub_pattern=f"repo:acme/{number}", repository_id=number + 1)
-            await add_binding(work, world.acme, body, operator, services.issuers, "global")
+            await add_binding(work, world.acme, body, operator, services.issuers)
 
     cancelled = 0
     for number in range(ROUNDS):

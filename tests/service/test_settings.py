@@ -90,3 +90,34 @@ def test_the_base_url_decides_the_own_origin_and_secure_cookies(
 
     assert settings.origin == origin
     assert settings.has_secure_cookies is is_secure
+
+
+@pytest.mark.parametrize(
+    ("base_url", "origin"),
+    [
+        ("https://Audit.Example", "https://audit.example"),
+        ("https://audit.example:443/", "https://audit.example"),
+        ("http://audit.example:80", "http://audit.example"),
+        ("https://audit.example:8443", "https://audit.example:8443"),
+    ],
+)
+def test_the_own_origin_is_written_as_browsers_write_it(base_url: str, origin: str) -> None:
+    """Otherwise no form of ours would ever be taken for ours."""
+    assert load(base_url=base_url).origin == origin
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "https://user:secret@x",
+        "https://x/path",
+        "https://x?q",
+        "https://x#f",
+        "http://[x",
+        "https://",
+    ],
+)
+def test_a_base_url_is_scheme_and_host_alone(base_url: str) -> None:
+    """More than that would end up in links, or nowhere."""
+    with pytest.raises(InvalidSetting, match=PREFIX + "BASE_URL"):
+        load(base_url=base_url)

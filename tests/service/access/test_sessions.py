@@ -5,6 +5,7 @@ import re
 import msgspec
 import pytest
 
+from service.access.sessions import revoke_sessions
 from service.app import create_app
 from service.orgs.changes import issue_sign_in, remove_member
 from service.settings import Settings
@@ -200,9 +201,18 @@ async def test_a_link_that_is_no_longer_good_leaves_a_row_about_the_attempt(worl
 
 
 async def test_a_link_that_never_was_leaves_no_row(world: World):
-    """It names no organisation; whose log should it fill?"""
+    """It names no organisation whose log it could fill."""
     before = await world.audit()
 
     await sign_in(world, "garbage")
 
     assert await world.audit() == before
+
+
+async def test_ending_all_sessions_ends_unused_links_too(world: World):
+    """Somebody who is put out must not come back by a link from before."""
+    token = await fresh_link(world)
+    async with world.services.store.write() as work:
+        await revoke_sessions(work.session, world.members["owner"].id, work.now)
+
+    assert await refused(await sign_in(world, token)) == USED_UP

@@ -13,7 +13,7 @@ import pytest
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from analytics.engine import StoreFault
+from analytics.faults import StoreFault
 from analytics.filters import Query
 from analytics.formats import ExportFormat
 from analytics.schema import AUDIT_SCHEMA

@@ -7,10 +7,13 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from structlog.testing import capture_logs
 
-from service.store.tables import SegmentEntry
+from analytics.faults import StoreFault
+from analytics.instants import utc_day
+from service.store.journal import list_pending_days
+from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
 
@@ -69,3 +72,25 @@ async def test_a_round_that_fails_is_logged_and_the_next_one_tries_again(audit):
                 await audit.services.store.ping()
             other.execute("ROLLBACK")
             await a_segment(audit)
+
+
+async def test_a_damaged_batch_keeps_no_other_day_from_being_sealed(audit):
+    """One tenant's bad luck is one tenant's; its rows stay where they are and are asked for."""
+    await audit.accept([sample_row(START)])
+    await audit.accept([sample_row(START - timedelta(days=1))])
+    await audit.accept([sample_row(START - timedelta(days=2))])
+    async with audit.services.store.write() as work:
+        await work.session.execute(
+            update(JournalEntry)
+            .where(JournalEntry.day == utc_day(START - timedelta(days=1)))
+            .values(data=b"\x00")
+        )
+
+    with pytest.raises(StoreFault):
+        await audit.services.sealer.seal_due(everything=True)
+
+    async with audit.services.store.read() as session:
+        left = await list_pending_days(session)
+        sealed = set(await session.scalars(select(SegmentEntry.day)))
+    assert {day for _, day, *_ in left} == {utc_day(START - timedelta(days=1))}
+    assert {utc_day(START), utc_day(START - timedelta(days=2))} <= sealed

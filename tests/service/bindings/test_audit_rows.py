@@ -155,7 +155,6 @@ async def test_the_operator_at_the_command_line_is_the_platform_acting_across_te
             binding_body(origin="platform_admin"),
             operator,
             world.services.issuers,
-            "global",
             origins=frozenset(Origin),
         )
     async with world.services.store.write() as work:

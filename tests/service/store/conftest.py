@@ -19,7 +19,7 @@ from tests.conftest import BY_OPERATOR, SettableClock, settings_over
 @pytest.fixture
 def settings(tmp_path) -> Settings:
     """A database that is not waited for long."""
-    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=0.2)
+    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=1.0)
 
 
 @pytest.fixture

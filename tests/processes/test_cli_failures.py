@@ -1,0 +1,143 @@
+"""What operators run into: addresses, databases and locks, each one line and an exit code."""
+
+import fcntl
+import socket
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from service.audit.lease import LeaseLost
+from service.audit.sealer import Sealer
+from service.cli.main import main
+from tests.processes.homes import Home
+
+pytestmark = pytest.mark.slow
+
+REFUSED, UNAVAILABLE = 1, 3
+URL = "COUNTERSIGN_DATABASE_URL: "
+
+
+def set_revision(home: Home, revision: str) -> None:
+    """Make the database look as if another version had written it."""
+    with closing(sqlite3.connect(home.database)) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = ?", [revision])
+
+
+@pytest.mark.parametrize("command", ["demo", "serve"])
+def test_an_address_that_is_taken_is_refused_before_any_work(empty_home, command):
+    """Whoever reads "ready" must be able to believe it, and nobody waits for a seed in vain."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = empty_home.run(command, port=str(port))
+
+    assert ran.code == REFUSED
+    assert ran.refusal == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert not empty_home.data_dir.exists()
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.7", "a" * 70, "::ffff:nowhere"])
+@pytest.mark.parametrize("command", ["demo", "serve"])
+def test_a_host_that_is_not_ours_is_one_line(empty_home, command, host):
+    """Whether nobody, another machine or nothing at all is called that."""
+    ran = empty_home.order(command, host=host)
+
+    assert ran.code == REFUSED
+    assert ran.refusal.startswith(f"cannot listen on {host}:")
+
+
+@pytest.mark.parametrize("words", ["demo", "demo --no-serve", "init", "serve"])
+def test_a_data_dir_that_cannot_be_made_is_one_line(empty_home, words):
+    """A wrong path is the operator's to see, with the path."""
+    empty_home.data_dir.write_text("a file is in the way")
+
+    ran = empty_home.run(*words.split())
+
+    assert ran.code == REFUSED
+    assert str(empty_home.data_dir) in ran.refusal
+
+
+@pytest.mark.parametrize("command", ["org list", "init", "serve", "demo --no-serve"])
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("bogus", "Could not parse"),
+        ("sqlite:///file.db", "The asyncio extension requires an async driver"),
+        ("sqlite+aiosqlite://", "must name a file"),
+        ("postgresql+asyncpg://ada:secret@db/countersign", "No module named 'asyncpg'"),
+        ("nosuch://db/countersign", "Can't load plugin"),
+        ("postgresql+asyncpg://ada:se@cret:secret@db/x", "the port is not a number"),
+    ],
+)
+def test_a_database_url_that_cannot_be_used_is_one_line_that_names_it(home, command, url, reason):
+    """Without the password that may stand in it."""
+    ran = home.order(*command.split(), database_url=url)
+
+    assert ran.code == REFUSED
+    assert ran.refusal.startswith(URL + reason)
+    assert "secret" not in ran.refusal
+
+
+@pytest.mark.parametrize("words", ["org list", "audit seal", "init", "serve", "demo --no-serve"])
+def test_a_database_of_a_newer_version_is_left_alone(home, words):
+    """What this version does not know it must not read, and not write."""
+    set_revision(home, "9999")
+
+    ran = home.order(*words.split())
+
+    assert ran.code == REFUSED
+    assert ran.refusal == (
+        "the database was written by a newer version of Countersign: update this one"
+    )
+
+
+def test_a_database_of_an_older_version_is_refused_until_init_has_run(home):
+    """Commands do not migrate in passing: a server of the older version may still be at work."""
+    url = f"sqlite+aiosqlite:///{home.folder / 'empty.db'}"
+
+    refused = home.order("org", "list", database_url=url)
+
+    assert refused.code == REFUSED
+    assert refused.refusal == ("the database is not of this version yet: run `countersign init`")
+    home.ask("init", database_url=url)
+    assert home.ask("org", "list", database_url=url) == []
+
+
+def test_sealing_while_another_process_seals_is_exit_code_3(home):
+    """To say that 0 rows were sealed would be a lie: they are there, and trying again may help."""
+    with (home.data_dir / "segments.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ran = home.order("audit", "seal")
+
+    assert (ran.code, ran.refusal) == (UNAVAILABLE, "another process is sealing; try again")
+    assert home.ask("audit", "seal")["rows"] == 1
+
+
+def test_a_lease_lost_while_sealing_is_said_like_one_not_had(home, monkeypatch, capsys):
+    """Another machine took over: nothing is wrong with what is stored."""
+
+    async def lose(*_: object, **__: object) -> None:
+        raise LeaseLost
+
+    monkeypatch.setattr(Sealer, "seal_due", lose)
+    for name, value in home.environment().items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", "seal"])
+
+    assert ended.value.code == UNAVAILABLE
+    assert capsys.readouterr().err == "countersign: another process is sealing; try again\n"
+
+
+def test_ended_sessions_are_recorded_with_their_number(home):
+    """Who was put out, and how many doors that closed, is in the log."""
+    ada = ("--org", "acme", "--member", "ada@acme.example")
+    home.ask("member", "add", *ada[:2], ada[3], "--idp", "github", "--role", "owner")
+    home.ask("session", "issue", *ada, "--cookie")
+
+    assert home.ask("session", "revoke", *ada)["sessions"] == 1
+
+    (row,) = home.ask("audit", "query", "--org", "acme", "--event", "session_revoked")["entries"]
+    assert row["payload"]["sessions"] == 1
+    assert row["subject"] == row["payload"]["member_id"]

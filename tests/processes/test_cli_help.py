@@ -1,0 +1,65 @@
+"""What `--help` says, of every command and every option."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from analytics.filters import FILTER_COLUMNS, PREFIX_PARAMETERS
+from service.cli.audit import audit
+from service.cli.main import main
+
+
+def _commands(command: click.Command, *words: str) -> Iterator[tuple[list[str], click.Command]]:
+    yield list(words), command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from _commands(inner, *words, name)
+
+
+COMMANDS = [pytest.param(*found, id=" ".join(found[0])) for found in _commands(main)]
+
+
+def help_of(words: list[str], flag: str = "--help") -> str:
+    """What a person reads, without a data dir to work on."""
+    said = CliRunner().invoke(main, [*words, flag], env={"COUNTERSIGN_DATA_DIR": "/nowhere"})
+    assert said.exit_code == 0
+    return said.output
+
+
+@pytest.mark.parametrize(("words", "command"), COMMANDS)
+def test_every_command_and_group_has_help(words, command):
+    """Each says what it does and what it takes; -h is --help."""
+    _, _, text = help_of(words).partition("\n\n")
+
+    assert text.strip().split("\n")[0].strip(), "the first line says what it does"
+    assert help_of(words, "-h") == help_of(words)
+
+
+@pytest.mark.parametrize(("words", "command"), COMMANDS)
+def test_no_summary_is_cut_in_a_list_of_commands(words, command):
+    """Half a sentence does not tell two commands apart."""
+    if isinstance(command, click.Group):
+        _, _, listed = help_of(words).partition("\nCommands:\n")
+        assert listed
+        assert "..." not in listed
+
+
+@pytest.mark.parametrize(("words", "command"), COMMANDS)
+def test_every_option_says_what_it_alone_does(words, command):
+    """An option without a text, or with its neighbour's, has to be tried out."""
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    texts = [option.help for option in options]
+
+    assert all(texts), [option.name for option in options if not option.help]
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("name", FILTER_COLUMNS)
+def test_every_filter_has_an_example_and_says_whether_a_star_works(name):
+    """A star where it means nothing finds nothing, and looks like an empty log."""
+    (option,) = [found for found in audit.commands["query"].params if found.name == name]
+
+    assert "Example: " in option.help
+    assert ("trailing *" in option.help) == (name in PREFIX_PARAMETERS)

@@ -1,0 +1,36 @@
+"""Secrets that are none are refused: a signature under an empty key proves nothing."""
+
+import pytest
+
+from service.secrets import with_secrets
+from service.settings import InvalidSetting, Settings
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"short", b"\xff" * 40])
+@pytest.mark.parametrize("name", ["secret_key", "admin_token"])
+def test_a_file_that_holds_no_secret_is_refused_by_name(tmp_path, name, content):
+    """A full disk or a slip of the hand can empty a file."""
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(InvalidSetting, match=name):
+        with_secrets(Settings(data_dir=tmp_path))
+
+
+def test_missing_secrets_are_made_once_and_kept_to_the_owner(tmp_path):
+    """Later starts read what the first one made."""
+    first = with_secrets(Settings(data_dir=tmp_path))
+    second = with_secrets(Settings(data_dir=tmp_path))
+
+    assert first == second
+    assert len(first.secret_key) >= 32
+    assert first.secret_key != first.admin_token
+    for name in ("secret_key", "admin_token"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_secrets_of_the_environment_are_used_as_they_are(tmp_path):
+    """And nothing is written beside them."""
+    given = Settings(data_dir=tmp_path, secret_key="k" * 32, admin_token="t")
+
+    assert with_secrets(given) == given
+    assert list(tmp_path.iterdir()) == []
