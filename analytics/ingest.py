@@ -59,6 +59,8 @@ class ItemRefused(ValueError):
     """An item that must not become a row; the text names the field."""
 
 
+NOT_JSON: Final = "item must be JSON in UTF-8, without lone surrogates or deep nesting"
+
 _decoder: Final = msgspec.json.Decoder(IngestItem)
 
 
@@ -77,8 +79,10 @@ def read_items(
             rows.append(_row(_decoder.decode(item), stamp, window))
         except ItemRefused as error:
             rejected.append(Rejection(index, str(error)))
-        except msgspec.DecodeError as error:
+        except msgspec.ValidationError as error:
             rejected.append(Rejection(index, _readable(error, within="")))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            rejected.append(Rejection(index, NOT_JSON))
     return rows, rejected
 
 
@@ -126,7 +130,7 @@ def _check_text(field: str, text: str | None) -> None:
         raise ItemRefused(f"{field} must have printable characters only")
 
 
-def _readable(error: msgspec.DecodeError, within: str) -> str:
+def _readable(error: msgspec.ValidationError, within: str) -> str:
     """Msgspec's text with the field's name in front: `envelope.rule_id: Expected …`."""
     reason, _, place = str(error).partition(" - at `$")
     field = f"{within}{place.rstrip('`')}".lstrip(".")

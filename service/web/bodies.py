@@ -19,6 +19,7 @@ NDJSON_TYPE: Final = "application/x-ndjson"
 _JSON_TYPE: Final = "application/json"
 _KEY_CHARS_MAX: Final = 255
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_PIECE_BYTES: Final = 4096
 _items_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -68,16 +69,21 @@ def _is_printable_ascii(text: str) -> bool:
 
 def _gunzip(packed: bytes, bytes_max: int) -> bytes:
     """All members of a gzip file (RFC 1952), stopped as soon as they are too long."""
-    unpacked = b""
-    while packed:
-        member = zlib.decompressobj(_GZIP_WINDOW)
+    unpacked = bytearray()
+    member = zlib.decompressobj(_GZIP_WINDOW)
+    offset = 0
+    while offset < len(packed):
+        if member.eof:
+            member = zlib.decompressobj(_GZIP_WINDOW)
+        # Piece by piece: what follows a member is copied, and a body may be all tiny members.
+        piece = packed[offset : offset + _PIECE_BYTES]
         try:
-            unpacked += member.decompress(packed, bytes_max + 1 - len(unpacked))
+            unpacked += member.decompress(piece, bytes_max + 1 - len(unpacked))
         except zlib.error as error:
             raise NotGzip from error
         if len(unpacked) > bytes_max:
             raise BodyTooLarge
-        if not member.eof:
-            raise NotGzip
-        packed = member.unused_data
-    return unpacked
+        offset += len(piece) - len(member.unused_data)
+    if not member.eof:
+        raise NotGzip
+    return bytes(unpacked)
