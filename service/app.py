@@ -34,6 +34,7 @@ from service.services import EXTENSION, Services, build_services
 from service.settings import REPOSITORY, Settings
 from service.web.answers import error_answer
 from service.web.openapi import add_openapi
+from service.web.paths import RowName
 from service.web.system import blueprint as system
 
 _log = structlog.get_logger(__name__)
@@ -96,6 +97,7 @@ def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.config["MAX_CONTENT_LENGTH"] = settings.body_bytes_max
     app.request_class = _request_class(settings)
+    app.url_map.converters["row"] = RowName
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
     app.extensions[EXTENSION] = build_services(settings, clock)
     add_openapi(app, version("countersign"))

@@ -5,6 +5,7 @@ refusals with their exact texts, other body types than JSON, and response header
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -98,6 +99,9 @@ def documented(
     return decorate
 
 
+_VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
+
+
 class _Provider(OpenAPIProvider):
     """quart-schema's document, completed."""
 
@@ -151,10 +155,12 @@ class _Provider(OpenAPIProvider):
         """quart-schema's path object with refusals, headers and descriptions added."""
         paths, components = super().build_paths(rule)
         said: _Documentation = getattr(self._app.view_functions[rule.endpoint], _ATTRIBUTE)
-        for operations in paths.values():
-            for operation in operations.values():
-                _complete(operation, said)
-        return paths, components
+        (operations,) = paths.values()
+        for operation in operations.values():
+            _complete(operation, said)
+        # quart-schema's own pattern takes everything up to the last converter for its name.
+        path = _VARIABLE.sub(r"{\1}", rule.rule)
+        return {path: operations}, components
 
 
 def _by_reference(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401 - any type
