@@ -41,6 +41,23 @@ def split_by_day(rows: Iterable[AuditRow]) -> dict[date, list[AuditRow]]:
     return days
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """Rows of one day, ready for the journal but without their seq."""
+
+    day: date
+    rows: int
+    data: bytes
+
+
+def encode_days(rows: Iterable[AuditRow]) -> list[EncodedBatch]:
+    """`rows` as one batch for each UTC day they fall on."""
+    return [
+        EncodedBatch(day, len(day_rows), encode_batch(day_rows))
+        for day, day_rows in split_by_day(rows).items()
+    ]
+
+
 def encode_batch(rows: list[AuditRow]) -> bytes:
     """`rows` as an Arrow IPC stream of JOURNAL_SCHEMA, lz4-compressed."""
     sink = pa.BufferOutputStream()

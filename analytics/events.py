@@ -105,7 +105,10 @@ class CooldownActive(Envelope, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError unless `published_at` is an RFC 3339 instant."""
-        parse_instant(self.published_at)
+        try:
+            parse_instant(self.published_at)
+        except ValueError as error:
+            raise ValueError("published_at must be an RFC 3339 instant") from error
 
 
 class OidcBindingCreated(Envelope, frozen=True, kw_only=True):

@@ -1,14 +1,14 @@
 """An audit row before it is stored, and Arrow tables of such rows."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 import pyarrow as pa
 
-from analytics.envelopes import compact, decision_reason
+from analytics.envelopes import DECISION_REASON_MAX, compact, decision_reason
 from analytics.events import Envelope
 from analytics.schema import JOURNAL_SCHEMA
 
@@ -63,20 +63,24 @@ def audit_row(
     at: datetime,
     *,
     subject: str | None = None,
+    package_name: str | None = None,
+    version: str | None = None,
+    received_at: datetime | None = None,
 ) -> AuditRow:
     """The row that says `envelope` happened at `at`, by whom `stamp` names.
 
-    `subject` is what the row is about (a binding id, a member id).
+    `subject` is what the row is about (a binding id, a member id); install rows name their
+    package. `received_at` is `at` unless somebody else tells us late.
     """
-    keys = msgspec.to_builtins(envelope)
+    payload = compact(envelope)
     return AuditRow(
         created_at=at,
-        received_at=at,
+        received_at=received_at or at,
         event=envelope.event,
-        package_name=None,
-        version=None,
+        package_name=package_name,
+        version=version,
         decision=envelope.decision,
-        decision_reason=decision_reason(keys),
+        decision_reason=_fit(payload),
         verdict_source=stamp.verdict_source,
         actor_tenant_id=stamp.actor_tenant_id,
         actor=stamp.actor,
@@ -85,10 +89,23 @@ def audit_row(
         oidc_binding_id=None,
         request_id=stamp.request_id,
         source_ip=stamp.source_ip,
-        payload=compact(keys),
+        payload=payload,
     )
+
+
+def _fit(payload: str) -> str:
+    # Nearly every envelope fits as it is, and need not be taken apart to see that.
+    if len(payload) <= DECISION_REASON_MAX:
+        return payload
+    return decision_reason(msgspec.json.decode(payload))
 
 
 def to_table(rows: Sequence[AuditRow]) -> pa.Table:
     """`rows` as a JOURNAL_SCHEMA table, in the same order."""
-    return pa.Table.from_pylist([asdict(row) for row in rows], schema=JOURNAL_SCHEMA)
+    return pa.Table.from_arrays(
+        [
+            pa.array([getattr(row, column.name) for row in rows], column.type)
+            for column in JOURNAL_SCHEMA
+        ],
+        schema=JOURNAL_SCHEMA,
+    )

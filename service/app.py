@@ -3,6 +3,7 @@
 import asyncio
 import time
 from importlib.metadata import version
+from typing import Any
 
 import structlog
 from quart import Quart, Request, Response, g, request
@@ -13,6 +14,8 @@ from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 from analytics.faults import StoreFault
 from analytics.filters import InvalidQuery
 from service.access.routes import blueprint as access
+from service.audit.ingest_routes import INGEST_PATH_END
+from service.audit.ingest_routes import blueprint as ingest
 from service.audit.routes import blueprint as audit
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
@@ -32,6 +35,7 @@ from service.settings import REPOSITORY, Settings
 from service.web.answers import error_answer
 from service.web.guard import guarded
 from service.web.openapi import add_openapi
+from service.web.paths import RowName
 from service.web.system import blueprint as system
 
 _log = structlog.get_logger(__name__)
@@ -64,6 +68,25 @@ class _App(Quart):
     )
 
 
+def _request_class(settings: Settings) -> type[Request]:
+    """Requests whose bodies are bounded from their first byte: by one limit, or by ingest's."""
+
+    class BoundedRequest(Request):
+        def __init__(
+            self,
+            method: str,
+            scheme: str,
+            path: str,
+            *rest: Any,  # noqa: ANN401 - as declared by Quart
+            **named: Any,  # noqa: ANN401
+        ) -> None:
+            if path.endswith(INGEST_PATH_END):
+                named["max_content_length"] = settings.ingest_bytes_max
+            super().__init__(method, scheme, path, *rest, **named)
+
+    return BoundedRequest
+
+
 def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
     """The app over a data dir that `service.prepare.prepare` has made ready."""
     app = _App(
@@ -74,10 +97,12 @@ def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
     )
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.config["MAX_CONTENT_LENGTH"] = settings.body_bytes_max
+    app.request_class = _request_class(settings)
+    app.url_map.converters["row"] = RowName
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
     app.extensions[EXTENSION] = build_services(settings, clock)
     add_openapi(app, version("countersign"))
-    for blueprint in (system, bindings, audit, access, dashboard):
+    for blueprint in (system, bindings, audit, ingest, access, dashboard):
         app.register_blueprint(blueprint)
     _answer_errors(app)
     _frame_requests(app)
@@ -94,7 +119,9 @@ def _answer_errors(app: Quart) -> None:
     async def refused(refusal: Refusal) -> Response:
         if isinstance(refusal, StoreUnavailable):
             _log.error("store_unavailable", reason=refusal.reason)
-        return error_answer(refusal.text, refusal.status)
+        answer = error_answer(refusal.text, refusal.status)
+        answer.headers.update(refusal.headers)
+        return answer
 
     @app.errorhandler(InvalidQuery)
     async def invalid_query(error: InvalidQuery) -> Response:

@@ -4,6 +4,7 @@ The app's one error handler turns a `Refusal` into `{"error": text}`. What the c
 constant or names their own input; what went wrong inside is for the log.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -11,6 +12,7 @@ class Refusal(Exception):
     """An answer other than the one hoped for, with all that the caller is told of it."""
 
     status: ClassVar[int]
+    headers: ClassVar[Mapping[str, str]] = {}
     text: str
 
     def __init__(self, text: str | None = None, **values: str) -> None:
@@ -30,6 +32,24 @@ class NotAnObject(Invalid):
     """The body is not a JSON object."""
 
     text = "request body must be a JSON object"
+
+
+class NotItems(Invalid):
+    """The body is neither a JSON array nor newline-delimited JSON."""
+
+    text = "request body must be a JSON array, or one JSON object a line (application/x-ndjson)"
+
+
+class NotGzip(Invalid):
+    """The body says it is gzip and is not."""
+
+    text = "request body is not valid gzip"
+
+
+class IdempotencyKeyInvalid(Invalid):
+    """The idempotency key is empty, too long, or not printable ASCII."""
+
+    text = "Idempotency-Key must be 1..255 printable ASCII characters"
 
 
 class InvalidCursor(Invalid):
@@ -206,6 +226,18 @@ class NotOrgAdmin(Forbidden):
     text = "organisation-level bindings are changed by owners and admins only"
 
 
+class NotForSessions(Forbidden):
+    """A person's session sent what only machines may send."""
+
+    text = "audit rows are sent with an API key or the admin token"
+
+
+class KeyOfAnotherOrg(Forbidden):
+    """The API key belongs to another organisation."""
+
+    text = "API key belongs to another organisation"
+
+
 class NotFound(Refusal):
     """Nothing is there."""
 
@@ -251,6 +283,12 @@ class BindingExists(Conflict):
     text = "An active binding already exists for this (issuer, sub, repository_id)"
 
 
+class KeyReused(Conflict):
+    """The idempotency key stands for another body."""
+
+    text = "Idempotency-Key was used with another body"
+
+
 class BodyTooLarge(Refusal):
     """More bytes than a body may have."""
 
@@ -258,11 +296,44 @@ class BodyTooLarge(Refusal):
     text = "request body is too large"
 
 
+class TooManyItems(BodyTooLarge):
+    """More rows than one request may bring."""
+
+    text = "at most 10000 rows in one request"
+
+
 class NotJson(Refusal):
     """A body of another type than JSON."""
 
     status = 415
     text = "content-type must be application/json"
+
+
+class NotIngestType(NotJson):
+    """A body of another type than the two that rows come in."""
+
+    text = "content-type must be application/json or application/x-ndjson"
+
+
+class UnknownEncoding(NotJson):
+    """A content encoding nobody here can undo."""
+
+    text = "content-encoding must be gzip or identity"
+
+
+class Busy(Refusal):
+    """More than is let in at once; nothing was taken, try again after `Retry-After` seconds."""
+
+    status = 429
+    text = "too many requests of this organisation at once"
+    headers: ClassVar[Mapping[str, str]] = {"retry-after": "1"}
+
+
+class JournalFull(Busy):
+    """So many rows of the organisation wait to be sealed that no more are taken just now."""
+
+    text = "the journal of this organisation is full"
+    headers: ClassVar[Mapping[str, str]] = {"retry-after": "5"}
 
 
 class Internal(Refusal):

@@ -7,6 +7,7 @@ from quart import current_app
 
 from service.access.authenticate import Authenticator
 from service.audit.exports import Exporter
+from service.audit.ingest import Ingest
 from service.audit.pages import AuditLog
 from service.audit.sealer import Sealer
 from service.bindings.issuers import Issuers, load_issuers
@@ -16,6 +17,7 @@ from service.metrics import Metrics
 from service.secrets import derive_key
 from service.settings import Settings
 from service.store.engine import create_engines
+from service.store.group_commit import GroupCommit
 from service.store.store import Store
 
 EXTENSION = "countersign"
@@ -33,12 +35,15 @@ class Services:
     authenticator: Authenticator
     audit_log: AuditLog
     exporter: Exporter
+    ingest: Ingest
+    group_commit: GroupCommit
     sealer: Sealer
     metrics: Metrics
 
     async def close(self) -> None:
         """Finish what is under way, then release the database and the query engine."""
         await self.exporter.drain()
+        await self.group_commit.drain()
         await self.store.close()
         self.lake.close()
 
@@ -47,6 +52,7 @@ def build_services(settings: Settings, clock: Clock) -> Services:
     """Services over the data dir and database of `settings`, which `init` has prepared."""
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     lake = Lake(settings)
+    group_commit = GroupCommit(store)
     return Services(
         settings=settings,
         clock=clock,
@@ -56,6 +62,8 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         authenticator=Authenticator(settings, store, clock),
         audit_log=AuditLog(store, lake, derive_key(settings.secret_key, "audit cursor")),
         exporter=Exporter(store, lake, settings.export_max_s),
+        ingest=Ingest(group_commit, lake, clock, settings.ingest_journal_rows_max),
+        group_commit=group_commit,
         sealer=Sealer(settings, store, lake, clock),
         metrics=Metrics(),
     )

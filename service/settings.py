@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_proxies: tuple[str, ...] = ()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     body_bytes_max: PositiveInt = 64 * 1024
+    ingest_bytes_max: PositiveInt = 5 * 1024 * 1024
+    ingest_journal_rows_max: PositiveInt = 1_000_000
     database_wait_s: Seconds = 10.0
     session_idle_s: Seconds = 12 * 3600.0
     session_absolute_s: Seconds = 7 * 24 * 3600.0

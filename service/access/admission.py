@@ -4,11 +4,24 @@ from quart import request
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.rows import VerdictSource
-from service.access.callers import Caller
+from service.access.callers import Caller, Sender
 from service.access.capabilities import Capability
 from service.orgs.repository import get_org, get_org_by_id
 from service.services import services
 from service.store.tables import Organisation
+
+
+async def admit_sender(slug: str) -> tuple[Sender, Organisation]:
+    """Who sends audit rows in the current request, and of which organisation.
+
+    Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order.
+    """
+    here = services()
+    sender = await here.authenticator.sender(request)
+    async with here.store.read() as session:
+        org = await get_org(session, slug)
+    sender.require_sending_rights(org)
+    return sender, org
 
 
 async def admit(

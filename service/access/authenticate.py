@@ -2,12 +2,21 @@
 
 import hmac
 from datetime import timedelta
+from typing import cast
 
 from quart import Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.rows import VerdictSource
-from service.access.callers import Caller, Door, SignedIn, admin_token_caller
+from service.access.callers import (
+    Caller,
+    Door,
+    KeyHolder,
+    Operator,
+    Sender,
+    SignedIn,
+    admin_token_caller,
+)
 from service.access.capabilities import Role
 from service.access.cross_site import is_cross_site
 from service.access.sessions import (
@@ -19,12 +28,14 @@ from service.access.sessions import (
 )
 from service.clock import Clock
 from service.errors import Unauthenticated
+from service.orgs.repository import find_live_key
 from service.secrets import token_hash
 from service.settings import Settings
 from service.store.store import Store
 from service.store.tables import Member, Session
 from service.web.context import request_id, source_ip
 
+API_KEY_HEADER = "x-service-api-key"
 ADMIN_TOKEN_HEADER = "x-service-admin-token"  # noqa: S105 - a header's name
 
 
@@ -48,13 +59,27 @@ class Authenticator:
         If the admin-token header is there it decides alone: falling back to a cookie would make
         a mistyped token act as somebody else.
         """
-        entrance = Door(door, request_id(), source_ip(request, self._settings.trusted_proxies))
+        entrance = self._door(request, door)
         tokens = request.headers.getlist(ADMIN_TOKEN_HEADER)
         if not tokens:
             return await self.member(request, entrance)
         if not all(map(self._is_admin_token, tokens)):
             raise Unauthenticated
         return admin_token_caller(entrance)
+
+    async def sender(self, request: Request) -> Sender:
+        """Who sent audit rows in `request`. Raises Unauthenticated.
+
+        The first of admin token, API key and session cookie that is there decides alone.
+        """
+        values = request.headers.getlist(API_KEY_HEADER)
+        if ADMIN_TOKEN_HEADER in request.headers or not values:
+            return cast("Operator | SignedIn", await self.caller(request, VerdictSource.PROXY))
+        async with self._store.read() as session:
+            key = await find_live_key(session, values[0]) if len(values) == 1 else None
+        if key is None:
+            raise Unauthenticated
+        return KeyHolder(key.id, key.tenant_id, self._door(request, VerdictSource.PROXY))
 
     async def member(self, request: Request, entrance: Door) -> SignedIn:
         """The member whose session cookie `request` carries. Raises Unauthenticated."""
@@ -91,6 +116,10 @@ class Authenticator:
             raise Unauthenticated
         teams = await list_teams_of(session, caller.member_id)
         return _signed_in(*found, teams, caller.door, is_cross_site=caller.is_cross_site)
+
+    def _door(self, request: Request, verdict_source: VerdictSource) -> Door:
+        address = source_ip(request, self._settings.trusted_proxies)
+        return Door(verdict_source, request_id(), address)
 
     def _is_admin_token(self, given: str) -> bool:
         expected = self._settings.admin_token

@@ -5,7 +5,15 @@ from typing import Protocol
 
 from analytics.rows import Stamp, VerdictSource
 from service.access.capabilities import ORG_BINDING_ROLES, Capability, Role, granted
-from service.errors import CrossSite, Forbidden, LacksCapability, NotOrgAdmin, NotTeamAdmin
+from service.errors import (
+    CrossSite,
+    Forbidden,
+    KeyOfAnotherOrg,
+    LacksCapability,
+    NotForSessions,
+    NotOrgAdmin,
+    NotTeamAdmin,
+)
 from service.store.tables import Organisation
 
 ADMIN_TOKEN_ACTOR = "system:admin-token"  # noqa: S105 - an actor's name, not a secret
@@ -46,6 +54,42 @@ class Caller(Protocol):
         """Raise Forbidden unless the caller may revoke bindings of this level."""
 
 
+class Sender(Protocol):
+    """Somebody who may, or may not, send audit rows."""
+
+    @property
+    def stamp(self) -> Stamp:
+        """What the rows say of who sent them."""
+
+    def require_sending_rights(self, org: Organisation) -> None:
+        """Raise Forbidden unless the caller may send rows of this organisation."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """A machine with an API key of one organisation. It sends audit rows, and nothing else."""
+
+    key_id: str
+    tenant_id: str
+    door: Door
+
+    @property
+    def stamp(self) -> Stamp:
+        """The key by its id."""
+        return Stamp(
+            actor=self.key_id,
+            actor_source="api_key",
+            verdict_source=self.door.verdict_source,
+            request_id=self.door.request_id,
+            source_ip=self.door.source_ip,
+        )
+
+    def require_sending_rights(self, org: Organisation) -> None:
+        """A key opens its own organisation only."""
+        if org.id != self.tenant_id:
+            raise KeyOfAnotherOrg
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """The platform itself: the admin token over HTTP, or the command line. May do everything."""
@@ -59,6 +103,9 @@ class Operator:
         """Never refuse."""
 
     def require_revoke_rights(self, org: Organisation, team_id: str | None) -> None:
+        """Never refuse."""
+
+    def require_sending_rights(self, org: Organisation) -> None:
         """Never refuse."""
 
 
@@ -131,3 +178,7 @@ class SignedIn:
         """As for creating; besides, owners and admins may end any team's binding."""
         if self.role not in ORG_BINDING_ROLES or org.id != self.tenant_id:
             self.require_binding_rights(org, team_id)
+
+    def require_sending_rights(self, org: Organisation) -> None:
+        """History is not written from a browser."""
+        raise NotForSessions

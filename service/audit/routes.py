@@ -55,7 +55,7 @@ async def page(slug: str) -> ResponseReturnValue:
     )
 
 
-@blueprint.get(f"{_AUDIT}/<audit_id>")
+@blueprint.get(f"{_AUDIT}/<row:audit_id>")
 @documented(
     answers={200: AuditEntry},
     refusals=[UnknownParameter, Forbidden, OrgNotFound, AuditRowNotFound],

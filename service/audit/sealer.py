@@ -23,6 +23,7 @@ from service.clock import Clock
 from service.ids import new_id
 from service.lake import Lake
 from service.settings import Settings
+from service.store.idempotency import forget_old_answers
 from service.store.journal import (
     add_segment,
     list_batches,
@@ -81,6 +82,7 @@ class Sealer:
             if cleared_at is None or self._clock() - cleared_at >= grace:
                 with _logged("orphans_not_cleared"):
                     await self.clear_orphans()
+                    await self._forget_old_answers()
                     cleared_at = self._clock()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._settings.seal_interval_s)
@@ -119,6 +121,10 @@ class Sealer:
                 known = await list_segment_ids(session)
             before_s = self._clock().timestamp() - self._settings.orphan_grace_s
             return await self._lake.remove_orphans(files, known, before_s)
+
+    async def _forget_old_answers(self) -> None:
+        async with self._store.write() as work:
+            await forget_old_answers(work.session, work.now)
 
     async def _list_due(self, *, everything: bool) -> list[PendingDay]:
         async with self._store.read() as session:

@@ -6,6 +6,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.errors import NotFound, OrgNotFound
+from service.secrets import token_hash
 from service.store.tables import ApiKey, Member, Organisation, Project, Team, TeamAdmin
 
 
@@ -135,6 +136,13 @@ async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> 
     if key is None:
         raise NotFound(f"no live API key {key_id} in {org.slug}")
     return key
+
+
+async def find_live_key(session: AsyncSession, secret: str) -> ApiKey | None:
+    """The unrevoked API key with this value, of whatever organisation, or None."""
+    return await session.scalar(
+        select(ApiKey).where(ApiKey.secret_hash == token_hash(secret), ApiKey.revoked_at.is_(None))
+    )
 
 
 async def list_api_keys(session: AsyncSession, org: Organisation) -> Sequence[ApiKey]:

@@ -1,12 +1,12 @@
 """The journal and the segment catalog: where rows are between their commit and their answer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import date, datetime
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.batches import JournalBatch, encode_batch, split_by_day
+from analytics.batches import EncodedBatch, JournalBatch, encode_days
 from analytics.queries import Snapshot
 from analytics.rows import AuditRow
 from analytics.segments import Segment
@@ -35,22 +35,42 @@ async def take_seq(session: AsyncSession, count: int) -> int:
 
 
 async def append(
-    session: AsyncSession, tenant_id: str, rows: Sequence[AuditRow], *, received_at: datetime
+    session: AsyncSession, tenant_id: str, rows: Iterable[AuditRow], *, received_at: datetime
 ) -> None:
     """Add `rows` to the journal, one batch for each UTC day they fall on."""
-    for day, day_rows in split_by_day(rows).items():
-        data = encode_batch(day_rows)
+    await append_batches(session, tenant_id, encode_days(rows), received_at=received_at)
+
+
+async def append_batches(
+    session: AsyncSession,
+    tenant_id: str,
+    batches: Iterable[EncodedBatch],
+    *,
+    received_at: datetime,
+) -> None:
+    """Add `batches` to the journal; their rows get the next seq."""
+    for batch in batches:
         session.add(
             JournalEntry(
-                first_seq=await take_seq(session, len(day_rows)),
+                first_seq=await take_seq(session, batch.rows),
                 tenant_id=tenant_id,
-                day=day,
-                rows=len(day_rows),
+                day=batch.day,
+                rows=batch.rows,
                 received_at=received_at,
-                data=data,
+                data=batch.data,
             )
         )
     await session.flush()
+
+
+async def count_journal_rows(session: AsyncSession, tenant_id: str) -> int:
+    """How many of the tenant's rows are not yet in a segment."""
+    rows = await session.scalar(
+        select(func.coalesce(func.sum(JournalEntry.rows), 0)).where(
+            JournalEntry.tenant_id == tenant_id
+        )
+    )
+    return int(rows or 0)
 
 
 async def snapshot(session: AsyncSession, tenant_id: str) -> Snapshot:

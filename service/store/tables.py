@@ -223,7 +223,8 @@ class JournalEntry(Base):
     """A batch of audit rows of one tenant and day that is not yet in a segment."""
 
     __tablename__ = "journal"
-    __table_args__ = (Index("journal_by_day", "tenant_id", "day"),)
+    # With `rows` in the index a tenant's journal is counted without reading its batches.
+    __table_args__ = (Index("journal_by_day", "tenant_id", "day", "rows"),)
 
     first_seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
@@ -231,6 +232,19 @@ class JournalEntry(Base):
     rows: Mapped[int]
     received_at: Mapped[datetime]
     data: Mapped[bytes]
+
+
+class IdempotencyKey(Base):
+    """What was answered to a request that its sender may repeat."""
+
+    __tablename__ = "idempotency_keys"
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), primary_key=True)
+    credential: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    body_sha256: Mapped[str]
+    answer: Mapped[bytes]
+    created_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class SegmentEntry(Base):

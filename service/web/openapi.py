@@ -5,6 +5,7 @@ refusals with their exact texts, other body types than JSON, and response header
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -17,13 +18,14 @@ from quart_schema import (
     Info,
     OpenAPIProvider,
     QuartSchema,
+    document_headers,
     document_querystring,
     document_request,
     document_response,
 )
 from werkzeug.routing.rules import Rule
 
-from service.access.authenticate import ADMIN_TOKEN_HEADER
+from service.access.authenticate import ADMIN_TOKEN_HEADER, API_KEY_HEADER
 from service.access.sessions import SESSION_COOKIE
 from service.errors import Internal, Refusal, StoreUnavailable, Unauthenticated
 
@@ -53,25 +55,26 @@ class _Documentation:
     refusals: Sequence[type[Refusal]]
     media: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    is_public: bool = False
-    request_example: Mapping[str, Any] | None = None
+    credentials: Sequence[str] = ()
+    request_example: Any = None
 
 
 def documented(
     *,
     answers: Mapping[int, type[Struct]] | None = None,
     media: Mapping[str, Any] | None = None,
-    request: type[Struct] | None = None,
+    request: Any = None,  # noqa: ANN401 - any type
+    request_headers: type[Struct] | None = None,
     querystring: type[Struct] | None = None,
     refusals: Sequence[type[Refusal]] = (),
     headers: Mapping[str, str] | None = None,
-    is_public: bool = False,
-    request_example: Mapping[str, Any] | None = None,
+    credentials: Sequence[str] = ("adminToken", "session"),
+    request_example: Any = None,  # noqa: ANN401 - any JSON
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Describe an endpoint for the OpenAPI document.
 
     `answers` are JSON models by status; `media` the models by content type of a 200 with several;
-    `headers` what a 200 carries besides the request id; `is_public` means no credentials.
+    `headers` what a 200 carries besides the request id; `credentials` are the ways in, if any.
     """
 
     def decorate(endpoint: _Endpoint) -> _Endpoint:
@@ -79,19 +82,24 @@ def documented(
             endpoint = document_response(model, status)(endpoint)
         if request is not None:
             endpoint = document_request(request)(endpoint)
+        if request_headers is not None:
+            endpoint = document_headers(request_headers)(endpoint)
         if querystring is not None:
             endpoint = document_querystring(querystring)(endpoint)
         said = _Documentation(
-            refusals=(*refusals, *(() if is_public else (Unauthenticated,)), *_EVERYWHERE),
+            refusals=(*refusals, *((Unauthenticated,) if credentials else ()), *_EVERYWHERE),
             media=media or {},
             headers=headers or {},
-            is_public=is_public,
+            credentials=credentials,
             request_example=request_example,
         )
         setattr(endpoint, _ATTRIBUTE, said)
         return endpoint
 
     return decorate
+
+
+_VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 
 
 class _Provider(OpenAPIProvider):
@@ -147,10 +155,12 @@ class _Provider(OpenAPIProvider):
         """quart-schema's path object with refusals, headers and descriptions added."""
         paths, components = super().build_paths(rule)
         said: _Documentation = getattr(self._app.view_functions[rule.endpoint], _ATTRIBUTE)
-        for operations in paths.values():
-            for operation in operations.values():
-                _complete(operation, said)
-        return paths, components
+        (operations,) = paths.values()
+        for operation in operations.values():
+            _complete(operation, said)
+        # quart-schema's own pattern takes everything up to the last converter for its name.
+        path = _VARIABLE.sub(r"{\1}", rule.rule)
+        return {path: operations}, components
 
 
 def _by_reference(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401 - any type
@@ -190,8 +200,8 @@ def _complete(operation: dict[str, Any], said: _Documentation) -> None:
     if said.request_example is not None:
         body = operation["requestBody"]["content"]["application/json"]
         body["example"] = said.request_example
-    if not said.is_public:
-        operation["security"] = [{"adminToken": []}, {"session": []}]
+    if said.credentials:
+        operation["security"] = [{name: []} for name in said.credentials]
 
 
 def _by_status(refusals: Sequence[type[Refusal]]) -> dict[int, list[type[Refusal]]]:
@@ -236,6 +246,7 @@ def add_openapi(app: Quart, version: str) -> QuartSchema:
         security_schemes={
             "adminToken": {"type": "apiKey", "in_": "header", "name": ADMIN_TOKEN_HEADER},
             "session": {"type": "apiKey", "in_": "cookie", "name": SESSION_COOKIE},
+            "apiKey": {"type": "apiKey", "in_": "header", "name": API_KEY_HEADER},
         },
         openapi_provider_class=_Provider,
     )

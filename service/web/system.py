@@ -20,14 +20,14 @@ class Health(Struct):
 
 
 @blueprint.get("/healthz")
-@documented(answers={200: Health}, is_public=True)
+@documented(answers={200: Health}, credentials=())
 async def healthz() -> ResponseReturnValue:
     """Say whether the process answers at all."""
     return json_answer(Health(status="ok"))
 
 
 @blueprint.get("/readyz")
-@documented(answers={200: Health}, is_public=True)
+@documented(answers={200: Health}, credentials=())
 async def readyz() -> ResponseReturnValue:
     """Say whether requests can be served: the database and the data dir answer."""
     here = services()
@@ -40,7 +40,7 @@ async def readyz() -> ResponseReturnValue:
 
 
 @blueprint.get("/metrics")
-@documented(media={"text/plain": str}, is_public=True)
+@documented(media={"text/plain": str}, credentials=())
 async def metrics() -> ResponseReturnValue:
     """Counters and gauges in Prometheus' text format."""
     here = services()

@@ -8,12 +8,20 @@ from typing import Any, Final
 import pytest
 
 from service.access.sessions import revoke_sessions
-from service.errors import LacksCapability, OrgNotFound, Unauthenticated
+from service.errors import (
+    KeyOfAnotherOrg,
+    LacksCapability,
+    NotForSessions,
+    OrgNotFound,
+    Unauthenticated,
+)
 from service.orgs.changes import add_member, issue_api_key, issue_cookie, remove_member
 from service.store.tables import Member
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, grant, refused
 
 EVERYTHING: Final = frozenset({"oidc:r", "oidc:w", "audit:r", "audit:export"})
+SENDING: Final = "sending audit rows"
+"""No capability: machines send rows, whoever their owner is."""
 AUDIT: Final = frozenset({"audit:r", "audit:export"})
 NOTHING: Final = frozenset()
 
@@ -28,6 +36,7 @@ class Request:
     good: int = 200
     query: dict[str, str] | None = None
     has_body: bool = False
+    items: list[dict[str, str]] | None = None
 
 
 REQUESTS: Final = {
@@ -36,6 +45,9 @@ REQUESTS: Final = {
     "bindings.revoke": Request("oidc:w"),
     "audit.page": Request("audit:r"),
     "audit.entry": Request("audit:r"),
+    "ingest.events": Request(
+        SENDING, items=[{"event": "install_allowed", "packageName": "left-pad"}]
+    ),
     "audit.export": Request("audit:export", query={"format": "json"}),
     "dashboard.audit_page": Request("audit:r"),
 }
@@ -49,6 +61,12 @@ class Row:
     headers: Callable[[World], Awaitable[Headers]]
     in_acme: frozenset[str] | None
     in_other: frozenset[str] | None = NOTHING
+    is_key: bool = False
+
+    @property
+    def is_operator(self) -> bool:
+        """True for the admin token."""
+        return self.in_acme == self.in_other == EVERYTHING
 
 
 async def no_credential(world: World) -> Headers:
@@ -79,6 +97,11 @@ async def api_key(world: World) -> Headers:
     async with world.services.store.write() as work:
         _, secret = await issue_api_key(work, world.acme, "ci", None, BY_OPERATOR)
     return {"x-service-api-key": secret}
+
+
+async def key_and_good_cookie(world: World) -> Headers:
+    """Each opens what it opens: rows are sent with the key, all else is done by the member."""
+    return await api_key(world) | world.session("owner")
 
 
 async def idle_session(world: World) -> Headers:
@@ -156,7 +179,8 @@ TABLE: Final = {
     "garbage cookie": Row(garbage_cookie, None),
     "empty cookie": Row(empty_cookie, None),
     "good cookie under another name": Row(cookie_under_another_name, None),
-    "API key": Row(api_key, None),
+    "API key": Row(api_key, None, is_key=True),
+    "API key and good cookie": Row(key_and_good_cookie, EVERYTHING, is_key=True),
     "session idle too long": Row(idle_session, None),
     "session open too long": Row(worn_out_session, None),
     "revoked session": Row(signed_out_session, None),
@@ -194,14 +218,14 @@ def endpoints(world: World) -> dict[str, tuple[str, str]]:
 async def stored_ids(world: World, slug: str) -> dict[str, str]:
     """A live binding and an audit row of the organisation, made for one request."""
     if slug == "nobody":
-        return {"<binding_id>": "obind_0", "<audit_id>": "aud_0"}
+        return {"<binding_id>": "obind_0", "<row:audit_id>": "aud_0"}
     created = await world.client.post(
         bindings_path(slug),
         headers=world.admin,
         json=binding_body(repository_id=str(next(numbers))),
     )
     (row, *_) = await world.audit(slug)
-    return {"<binding_id>": (await created.get_json())["id"], "<audit_id>": row["id"]}
+    return {"<binding_id>": (await created.get_json())["id"], "<row:audit_id>": row["id"]}
 
 
 async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple[int, str]:
@@ -213,6 +237,8 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
     body: dict[str, Any] = (
         {"json": binding_body(repository_id=str(next(numbers)))} if wanted.has_body else {}
     )
+    if wanted.items is not None:
+        body = {"json": wanted.items}
     answer = await world.client.open(
         path, method=method, headers=headers, query_string=wanted.query, **body
     )
@@ -231,6 +257,17 @@ def expected(wanted: Request, capabilities: frozenset[str] | None, slug: str) ->
     if wanted.capability not in capabilities:
         return 403, LacksCapability(wanted.capability).text
     return wanted.good, ""
+
+
+def expected_of_sending(row: Row, slug: str) -> tuple[int, str]:
+    """What the ingest endpoint must answer: to its key's own organisation, and to no session."""
+    if row.in_acme is None and not row.is_key:
+        return 401, Unauthenticated.text
+    if slug == "nobody":
+        return 404, OrgNotFound.text
+    if row.is_key:
+        return (200, "") if slug == "acme" else (403, KeyOfAnotherOrg.text)
+    return (200, "") if row.is_operator else (403, NotForSessions.text)
 
 
 async def test_every_endpoint_stands_in_the_table(world: World):
@@ -255,7 +292,9 @@ async def test_who_gets_in_where(world: World, credential: str):
     }
 
     assert answers == {
-        (endpoint, slug): expected(wanted, held[slug], slug)
+        (endpoint, slug): expected_of_sending(row, slug)
+        if wanted.capability is SENDING
+        else expected(wanted, held[slug], slug)
         for endpoint, wanted in REQUESTS.items()
         for slug in held
     }

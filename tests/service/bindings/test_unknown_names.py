@@ -76,7 +76,7 @@ async def test_every_endpoint_of_the_api_refuses_unknown_query_parameters(shared
     for rule in shared_world.app.url_map.iter_rules():
         if not rule.rule.startswith(("/api/v1/", "/admin/ui/")):
             continue
-        path = rule.rule.replace("<slug>", "acme").replace("<audit_id>", "aud_" + "0" * 19)
+        path = rule.rule.replace("<slug>", "acme").replace("<row:audit_id>", "aud_" + "0" * 19)
         for method in rule.methods & {"GET", "POST", "PUT", "PATCH", "DELETE"}:
             answer = await shared_world.client.open(
                 f"{path.replace('<binding_id>', 'obind_0')}?format=csv&nonsense=1"

@@ -16,7 +16,7 @@ def concrete(rule: str) -> str:
     return (
         rule.replace("<slug>", "acme")
         .replace("<binding_id>", "obind_0")
-        .replace("<audit_id>", "aud_0")
+        .replace("<row:audit_id>", "aud_0")
     )
 
 

@@ -1,0 +1,133 @@
+"""Claim: rows are taken in over HTTP at a good part of the speed at which SQLite can store them.
+
+The peer is the least that any durable store of such rows has to do: bare sqlite3, one process,
+the same batches as Arrow IPC, one synced commit for each. It checks nothing and speaks no HTTP.
+"""
+
+import asyncio
+import json
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+
+from analytics.batches import encode_days
+from analytics.ingest import Window, read_items
+from analytics.rows import Stamp, VerdictSource
+from benchmarks.server import running_server
+from service.access.callers import cli_caller
+from service.clock import utc_now
+from service.orgs.changes import create_org
+from service.prepare import prepare
+from service.services import build_services
+from service.settings import Settings
+
+PATH = "/api/v1/admin/orgs/acme/audit/events"
+CLIENTS = 4
+BATCH_ROWS = 1_000
+BATCHES = 60
+"""For each client."""
+
+
+async def add_acme(data_dir: Path) -> None:
+    """An organisation to send rows to."""
+    services = build_services(await prepare(Settings(data_dir=data_dir)), utc_now)
+    async with services.store.write() as work:
+        await create_org(work, "acme", "org", cli_caller("org_platform").stamp)
+    await services.close()
+
+
+def items(number: int) -> list[dict[str, object]]:
+    """One batch, unlike any other: blocked and allowed installs of many packages."""
+    return [
+        {
+            "event": "blocklist_hit",
+            "packageName": f"package-{(number * 37 + row) % 5_000}",
+            "version": f"1.{row % 50}.{number % 10}",
+            "envelope": {"rule_id": f"GHSA-{(number + row) % 900:04}", "source": "osv"},
+        }
+        if row % 10 == 0
+        else {
+            "event": "install_allowed",
+            "packageName": f"package-{(number * 37 + row) % 5_000}",
+            "version": f"1.{row % 50}.{number % 10}",
+        }
+        for row in range(BATCH_ROWS)
+    ]
+
+
+def send(client: httpx.Client, bodies: list[bytes]) -> None:
+    """Send every body in its turn; each answer means that its rows are durable."""
+    with httpx.Client(base_url=client.base_url, headers=client.headers, timeout=60) as own:
+        for body in bodies:
+            answer = own.post(PATH, content=body, headers={"content-type": "application/json"})
+            assert answer.status_code == 200, answer.text
+            assert answer.json() == {"accepted": BATCH_ROWS, "rejected": []}
+
+
+def ingest(client: httpx.Client, bodies: list[bytes]) -> None:
+    """Send all bodies from CLIENTS threads at once."""
+    senders = [
+        threading.Thread(target=send, args=(client, bodies[number::CLIENTS]))
+        for number in range(CLIENTS)
+    ]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+
+
+def encoded(body: bytes) -> bytes:
+    """The batch as the journal holds it."""
+    stamp = Stamp("system:admin-token", "admin_token", VerdictSource.PROXY)
+    raw = [json.dumps(item).encode() for item in json.loads(body)]
+    rows, rejected = read_items(raw, stamp, Window(datetime.now(UTC), None))
+    assert not rejected
+    (batch,) = encode_days(rows)
+    return batch.data
+
+
+def store_bare(path: Path, batches: list[bytes]) -> None:
+    """One synced commit for each batch, and nothing else."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE journal (first_seq INTEGER PRIMARY KEY, data BLOB)")
+    for number, batch in enumerate(batches):
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO journal VALUES (?, ?)", (number * BATCH_ROWS, batch))
+        connection.execute("COMMIT")
+    connection.close()
+
+
+def rows_per_s(action: Callable[[], object], rows: int) -> float:
+    """How many of `rows` the action stores in a second."""
+    began_at = time.perf_counter()
+    action()
+    return rows / (time.perf_counter() - began_at)
+
+
+def main() -> None:
+    """Measure, and print figures beside estimates."""
+    bodies = [json.dumps(items(number)).encode() for number in range(CLIENTS * BATCHES)]
+    rows = len(bodies) * BATCH_ROWS
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir = Path(folder)
+        asyncio.run(add_acme(data_dir))
+        with running_server(data_dir) as client:
+            ingest(client, bodies[:CLIENTS])
+            taken = rows_per_s(lambda: ingest(client, bodies), rows)
+        batches = [encoded(body) for body in bodies]
+        bare = rows_per_s(lambda: store_bare(data_dir / "bare.db", batches), rows)
+    print(f"ingest over HTTP     {taken:10,.0f} rows/s   (estimated 60,000)")
+    print(f"  bare sqlite3       {bare:10,.0f} rows/s   (estimated 400,000)")
+    print(f"  ratio              {bare / taken:10.1f}          (estimated 7)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Taking rows in: checked one by one, committed together, answered once they are durable."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from analytics.batches import EncodedBatch, encode_days
+from analytics.ingest import Rejection, Window, read_items
+from analytics.retention import Tier, retention_floor
+from analytics.rows import Stamp
+from service.clock import Clock
+from service.errors import Busy, JournalFull, TooManyItems
+from service.lake import Lake
+from service.store.group_commit import GroupCommit
+from service.store.idempotency import Attempt, find_answer, keep_answer
+from service.store.journal import append_batches, count_journal_rows
+from service.store.store import Work
+from service.store.tables import Organisation
+
+ITEMS_MAX: Final = 10_000
+WAITING_MAX: Final = 64
+"""Requests of one organisation that may wait for their commit at a time."""
+
+
+class Ingest:
+    """Takes rows from organisations; no flood of one of them holds up the others."""
+
+    def __init__(
+        self, group_commit: GroupCommit, lake: Lake, clock: Clock, journal_rows_max: int
+    ) -> None:
+        self._group_commit = group_commit
+        self._lake = lake
+        self._clock = clock
+        self._journal_rows_max = journal_rows_max
+        self._waiting: Counter[str] = Counter()
+
+    async def take(
+        self,
+        org: Organisation,
+        stamp: Stamp,
+        items: Sequence[bytes | msgspec.Raw],
+        idempotency_key: str | None,
+        body: bytes,
+    ) -> bytes:
+        """The JSON answer to `items`: how many are durable now, and why the others are not.
+
+        With a key, a repeat of `body` is answered as it was the first time and adds nothing.
+        Raises TooManyItems, Busy, JournalFull, KeyReused, StoreUnavailable.
+        """
+        if len(items) > ITEMS_MAX:
+            raise TooManyItems
+        now = self._clock()
+        window = Window(now, retention_floor(Tier(org.tier), now))
+
+        def prepare() -> tuple[list[EncodedBatch], list[Rejection]]:
+            rows, rejected = read_items(items, stamp, window)
+            return encode_days(rows), rejected
+
+        attempt = None
+        if idempotency_key is not None:
+            digest = hashlib.sha256(body).hexdigest()
+            attempt = Attempt(org.id, stamp.actor, idempotency_key, digest)
+        with self._waits(org.id):
+            batches, rejected = await self._lake.aside(prepare)
+
+            async def change(work: Work) -> bytes:
+                return await self._commit(work, org.id, batches, rejected, attempt)
+
+            return await self._group_commit.commit(change)
+
+    async def _commit(
+        self,
+        work: Work,
+        tenant_id: str,
+        batches: list[EncodedBatch],
+        rejected: list[Rejection],
+        attempt: Attempt | None,
+    ) -> bytes:
+        if attempt is not None:
+            known = await find_answer(work.session, attempt, work.now)
+            if known is not None:
+                return known
+        accepted = sum(batch.rows for batch in batches)
+        waiting = await count_journal_rows(work.session, tenant_id)
+        if accepted and waiting + accepted > self._journal_rows_max:
+            raise JournalFull
+        await append_batches(work.session, tenant_id, batches, received_at=work.now)
+        answer = msgspec.json.encode({"accepted": accepted, "rejected": rejected})
+        if attempt is not None:
+            await keep_answer(work.session, attempt, answer, work.now)
+        return answer
+
+    @contextmanager
+    def _waits(self, tenant_id: str) -> Iterator[None]:
+        if self._waiting[tenant_id] >= WAITING_MAX:
+            raise Busy
+        self._waiting[tenant_id] += 1
+        try:
+            yield
+        finally:
+            self._waiting[tenant_id] -= 1

@@ -1,0 +1,109 @@
+"""The ingest endpoint: where proxies send what was installed."""
+
+from typing import Annotated, Any, Final
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from quart import Blueprint, request
+from quart.typing import ResponseReturnValue
+
+from service.access.admission import admit_sender
+from service.errors import (
+    BodyTooLarge,
+    Busy,
+    IdempotencyKeyInvalid,
+    JournalFull,
+    KeyOfAnotherOrg,
+    KeyReused,
+    NotForSessions,
+    NotGzip,
+    NotIngestType,
+    NotItems,
+    OrgNotFound,
+    TooManyItems,
+    UnknownEncoding,
+    UnknownParameter,
+)
+from service.services import services
+from service.web.answers import json_answer
+from service.web.bodies import idempotency_key, read_body, split_items
+from service.web.inputs import query_parameters
+from service.web.openapi import documented
+
+blueprint = Blueprint("ingest", __name__)
+
+INGEST_PATH_END: Final = "/audit/events"
+
+EXAMPLE: Final = [
+    {
+        "event": "blocklist_hit",
+        "created_at": "2026-01-31T08:00:00Z",
+        "packageName": "left-pad",
+        "version": "1.3.0",
+        "decision": "BLOCKED",
+        "envelope": {"rule_id": "GHSA-xxxx-yyyy-zzzz", "source": "osv"},
+    }
+]
+
+
+class Rejected(Struct):
+    """An item that was not taken: its place in the request, from 0, and why."""
+
+    index: int
+    error: str
+
+
+class Answer(Struct):
+    """How many items are durable rows now, and the others with their reasons."""
+
+    accepted: int
+    rejected: list[Rejected]
+
+
+class Headers(Struct):
+    """What makes a request safe to repeat."""
+
+    idempotency_key: (
+        Annotated[
+            str,
+            Meta(
+                pattern="^[ -~]{1,255}$",
+                description="A repeat within 24 hours is answered as the first time.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+@blueprint.post(f"/api/v1/admin/orgs/<slug>{INGEST_PATH_END}")
+@documented(
+    answers={200: Answer},
+    request=list[Any],
+    request_headers=Headers,
+    request_example=EXAMPLE,
+    refusals=[
+        NotItems,
+        NotGzip,
+        IdempotencyKeyInvalid,
+        UnknownParameter,
+        NotForSessions,
+        KeyOfAnotherOrg,
+        OrgNotFound,
+        KeyReused,
+        BodyTooLarge,
+        TooManyItems,
+        NotIngestType,
+        UnknownEncoding,
+        Busy,
+        JournalFull,
+    ],
+    credentials=("adminToken", "apiKey"),
+)
+async def events(slug: str) -> ResponseReturnValue:
+    """Take install rows in; each one counted as accepted is durable when this answers."""
+    here = services()
+    sender, org = await admit_sender(slug)
+    query_parameters(request, ())
+    key = idempotency_key(request)
+    body = await read_body(request, here.settings.ingest_bytes_max)
+    items = split_items(body, request.mimetype)
+    return json_answer(Raw(await here.ingest.take(org, sender.stamp, items, key, body)))

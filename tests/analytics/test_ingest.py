@@ -1,0 +1,441 @@
+"""What an item from outside must be to become a row; each is judged on its own."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.batches import encode_days
+from analytics.events import ENVELOPES, Event
+from analytics.ingest import INGESTIBLE, NOT_JSON, Rejection, Window, read_items
+from analytics.rows import AuditRow, Stamp, VerdictSource
+
+NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
+FLOOR = NOW - timedelta(days=365)
+MICROSECOND = timedelta(microseconds=1)
+WINDOW = Window(NOW, FLOOR)
+STAMP = Stamp(
+    actor="key_1",
+    actor_source="api_key",
+    verdict_source=VerdictSource.PROXY,
+    request_id="req_1",
+    source_ip="192.0.2.7",
+)
+GOOD = {
+    "event": "blocklist_hit",
+    "packageName": "left-pad",
+    "envelope": {"rule_id": "r1", "source": "osv"},
+}
+INSTALLS = {
+    "oss_first_party": ("ALLOWED", {"registry": "npm.acme.example"}),
+    "install_allowed": ("ALLOWED", {}),
+    "blocklist_hit": ("BLOCKED", {"rule_id": "r1", "source": "operator"}),
+    "cooldown_active": (
+        "BLOCKED",
+        {"published_at": "2026-03-03T08:00:00Z", "min_age_days": 7},
+    ),
+}
+SERVER_KEYS = [
+    "actor",
+    "actor_source",
+    "actor_tenant_id",
+    "tenant_id",
+    "request_id",
+    "source_ip",
+    "received_at",
+    "oidc_binding_id",
+    "seq",
+    "id",
+    "subject",
+    "verdict_source",
+    "decision_reason",
+    "payload",
+    "package_name",
+    "Event",
+]
+
+
+def item(**changes: Any) -> dict[str, Any]:
+    """A good item with `changes`; the value `...` takes a key out."""
+    return {key: value for key, value in {**GOOD, **changes}.items() if value is not ...}
+
+
+def read(*items: bytes | dict[str, Any]) -> tuple[list[AuditRow], list[Rejection]]:
+    """Rows and rejections of `items`; what is not bytes is sent as JSON."""
+    raw = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in items]
+    return read_items(raw, STAMP, WINDOW)
+
+
+def row_of(one: bytes | dict[str, Any]) -> AuditRow:
+    """The one row that a good item makes."""
+    rows, rejected = read(one)
+    assert rejected == []
+    (row,) = rows
+    return row
+
+
+def fault_of(one: bytes | dict[str, Any]) -> str:
+    """Why a bad item is not taken: told with its index, while its neighbours are."""
+    rows, rejected = read(GOOD, one, GOOD)
+    assert len(rows) == 2
+    ((index, error),) = [(fault.index, fault.error) for fault in rejected]
+    assert index == 1
+    return error
+
+
+def test_the_events_to_be_sent_are_the_installs():
+    """Nobody writes the history of admins and sign-ins from outside."""
+    assert set(INGESTIBLE) == set(INSTALLS)
+
+
+@pytest.mark.parametrize("event", INSTALLS)
+@pytest.mark.parametrize("says_decision", [True, False])
+def test_an_install_becomes_a_row(event, says_decision):
+    """The event alone settles the decision; a sender may repeat it."""
+    decision, envelope = INSTALLS[event]
+    row = row_of(item(event=event, envelope=envelope, decision=decision if says_decision else ...))
+
+    assert (row.event, row.decision) == (event, decision)
+    assert json.loads(row.payload) == envelope
+    assert json.loads(row.decision_reason) == envelope
+
+
+@pytest.mark.parametrize("event", INSTALLS)
+@pytest.mark.parametrize("wrong", ["ALLOWED", "BLOCKED", "blocked", "", "MAYBE"])
+def test_a_decision_that_disagrees_with_its_event_is_refused(event, wrong):
+    """A row that says both would count as either."""
+    decision, envelope = INSTALLS[event]
+    if wrong == decision:
+        wrong = decision.lower()
+
+    error = fault_of(item(event=event, envelope=envelope, decision=wrong))
+
+    assert error == f"decision of {event} must be {decision}"
+
+
+@pytest.mark.parametrize("event", sorted(set(Event) - set(INSTALLS)))
+def test_every_other_event_is_refused_by_name(event):
+    """Also with the envelope that such an event would have."""
+    keys = {key.encode_name: "x" for key in msgspec.structs.fields(ENVELOPES[event])}
+
+    for envelope in ({}, keys):
+        error = fault_of(item(event=event, envelope=envelope))
+        assert error == f"event must be one of {', '.join(INGESTIBLE)}"
+
+
+@pytest.mark.parametrize("event", ["", "Blocklist_Hit", "blocklist_hit ", "nothing", "\0"])
+def test_an_event_that_does_not_exist_is_refused(event):
+    """Exactly and case-sensitively."""
+    assert fault_of(item(event=event)).startswith("event must be one of ")
+
+
+def test_the_sender_does_not_set_the_columns_of_the_server():
+    """Who acted, through which door, and what the row is about."""
+    row = row_of(GOOD)
+
+    assert (row.actor, row.actor_source, row.verdict_source) == ("key_1", "api_key", "proxy")
+    assert (row.request_id, row.source_ip, row.received_at) == ("req_1", "192.0.2.7", NOW)
+    assert (row.subject, row.oidc_binding_id, row.actor_tenant_id) == (None, None, None)
+
+
+@pytest.mark.parametrize("key", SERVER_KEYS)
+@pytest.mark.parametrize("value", ["text", None])
+def test_an_unknown_key_is_refused_by_name(key, value):
+    """What is the server's to say, and every misspelling."""
+    assert fault_of(item(**{key: value})) == f"Object contains unknown field `{key}`"
+
+
+@pytest.mark.parametrize("key", ["event", "packageName"])
+def test_a_key_that_is_needed_is_named_when_it_is_missing(key):
+    """Nothing is guessed."""
+    assert fault_of(item(**{key: ...})) == f"Object missing required field `{key}`"
+
+
+@pytest.mark.parametrize(
+    ("key", "is_optional"),
+    [
+        ("event", False),
+        ("packageName", False),
+        ("version", True),
+        ("created_at", True),
+        ("decision", True),
+        ("envelope", False),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(key, is_optional):
+    """JSON types are not converted; null stands for a missing value only where one may miss."""
+    for value in (1, 1.5, True, ["x"], {"x": 1}, "x", None):
+        if isinstance(value, dict if key == "envelope" else str):
+            continue
+        if value is None and is_optional:
+            assert row_of(item(**{key: None}))
+        else:
+            assert fault_of(item(**{key: value})).startswith(f"{key}: ")
+
+
+class TestText:
+    """Package names and versions: visible, and of bounded length."""
+
+    @pytest.mark.parametrize(("key", "longest"), [("packageName", 512), ("version", 256)])
+    def test_length_is_counted_in_code_points(self, key, longest):
+        """Both sides of each limit."""
+        for character in ("a", "ä", "🦊"):
+            row = row_of(item(**{key: character * longest}))
+            assert character * longest in {row.package_name, row.version}
+            assert fault_of(item(**{key: character * (longest + 1)})).startswith(f"{key}: ")
+        assert row_of(item(**{key: "a"}))
+        assert fault_of(item(**{key: ""})).startswith(f"{key}: ")
+
+    @pytest.mark.parametrize("key", ["packageName", "version"])
+    @pytest.mark.parametrize(
+        "hidden", ["\0", "\x1b", "\n", "\t", "\x7f", "\x85", "\u200b", "\u202e", "\u2028", "\ufeff"]
+    )
+    def test_what_cannot_be_seen_is_refused(self, key, hidden):
+        """A name must be what it looks like, in a terminal as on a page."""
+        assert fault_of(item(**{key: f"a{hidden}b"})) == (
+            f"{key} must have printable characters only"
+        )
+
+    @pytest.mark.parametrize("text", ["@babel/core", "a b", "=cmd()", "日本語", "🦊", "'; --"])
+    def test_what_can_be_seen_is_kept_as_it_is(self, text):
+        """No normalisation, no trimming."""
+        row = row_of(item(packageName=text, version=text))
+
+        assert (row.package_name, row.version) == (text, text)
+
+    @pytest.mark.parametrize("place", ["packageName", "version", "event", "created_at"])
+    def test_a_lone_surrogate_is_no_text(self, place):
+        """JSON can spell it, UTF-8 cannot."""
+        assert fault_of(item(**{place: "\ud800"})) == NOT_JSON
+        assert fault_of(item(**{place: "\udc00x"})) == NOT_JSON
+        assert fault_of(item(envelope={"\ud800": 1})) == NOT_JSON
+
+    def test_a_surrogate_pair_is_one_character(self):
+        """As every JSON writer that keeps to ASCII spells it."""
+        raw = json.dumps(item(packageName="🦊"), ensure_ascii=True).encode()
+
+        assert row_of(raw).package_name == "🦊"
+
+    def test_control_characters_of_an_envelope_stay_escaped(self):
+        """The payload is JSON: nothing of it reaches a terminal raw."""
+        row = row_of(item(envelope={"rule_id": "\0\x1b[2J\n🦊", "source": "osv"}))
+
+        assert json.loads(row.payload)["rule_id"] == "\0\x1b[2J\n🦊"
+        assert row.payload.isprintable()
+        assert row.decision_reason == row.payload
+
+    def test_a_long_envelope_is_whole_in_the_payload_and_short_in_the_reason(self):
+        """256 code points, and never cut in the middle."""
+        row = row_of(item(envelope={"rule_id": "\x01" * 100_000, "source": "osv"}))
+
+        assert json.loads(row.payload)["rule_id"] == "\x01" * 100_000
+        assert len(row.decision_reason) <= 256
+        assert json.loads(row.decision_reason)["truncated"] is True
+
+
+class TestEnvelope:
+    """Every key of the event's envelope, of its type, and no other."""
+
+    @pytest.mark.parametrize(
+        ("event", "key"), [(event, key) for event, (_, keys) in INSTALLS.items() for key in keys]
+    )
+    def test_a_missing_key_is_named(self, event, key):
+        """Half a reason is none."""
+        envelope = {name: value for name, value in INSTALLS[event][1].items() if name != key}
+
+        assert fault_of(item(event=event, envelope=envelope)) == (
+            f"envelope: Object missing required field `{key}`"
+        )
+
+    @pytest.mark.parametrize("event", INSTALLS)
+    def test_an_unknown_key_is_named(self, event):
+        """Also on the event whose envelope is empty."""
+        envelope = INSTALLS[event][1] | {"event": event}
+
+        assert fault_of(item(event=event, envelope=envelope)) == (
+            "envelope: Object contains unknown field `event`"
+        )
+
+    def test_without_an_envelope_it_is_empty(self):
+        """Good where nothing is to be said, and only there."""
+        assert row_of(item(event="install_allowed", envelope=...)).payload == "{}"
+        assert fault_of(item(envelope=...)).startswith("envelope: ")
+
+    @pytest.mark.parametrize(
+        ("event", "key", "wrong"),
+        [
+            ("oss_first_party", "registry", 1),
+            ("blocklist_hit", "rule_id", None),
+            ("blocklist_hit", "source", "guess"),
+            ("blocklist_hit", "source", ["osv"]),
+            ("cooldown_active", "published_at", 1),
+            ("cooldown_active", "published_at", "yesterday"),
+            ("cooldown_active", "published_at", "2026-02-30T00:00:00Z"),
+            ("cooldown_active", "min_age_days", "7"),
+            ("cooldown_active", "min_age_days", 7.0),
+            ("cooldown_active", "min_age_days", True),
+            ("cooldown_active", "min_age_days", -1),
+            ("cooldown_active", "min_age_days", 2**63),
+            ("cooldown_active", "min_age_days", 2**64),
+        ],
+    )
+    def test_a_wrong_value_is_refused_by_name(self, event, key, wrong):
+        """Strictly: a number in quotes is a string."""
+        error = fault_of(item(event=event, envelope=INSTALLS[event][1] | {key: wrong}))
+
+        assert error.startswith("envelope")
+        assert key in error
+
+    @pytest.mark.parametrize("number", ["1e400", "-1e400", "1" * 5000, "NaN", "Infinity", "01"])
+    def test_what_no_number_type_holds_is_refused(self, number):
+        """However it is spelt, it never reaches a column."""
+        raw = json.dumps(
+            item(event="cooldown_active", envelope=INSTALLS["cooldown_active"][1])
+        ).replace(": 7", f": {number}")
+
+        assert fault_of(raw.encode()).startswith(("envelope", NOT_JSON))
+
+    def test_the_largest_count_is_taken(self):
+        """The last number that a signed 64-bit column holds."""
+        envelope = INSTALLS["cooldown_active"][1] | {"min_age_days": 2**63 - 1}
+
+        row = row_of(item(event="cooldown_active", envelope=envelope))
+
+        assert json.loads(row.payload)["min_age_days"] == 2**63 - 1
+
+
+class TestInstant:
+    """When it happened: by the sender's clock, within what ours finds believable."""
+
+    def test_without_one_it_is_the_servers_now(self):
+        """Most senders report at once."""
+        assert row_of(GOOD).created_at == NOW
+
+    @pytest.mark.parametrize(
+        "created_at", [FLOOR, FLOOR + MICROSECOND, NOW, NOW + timedelta(seconds=60)]
+    )
+    def test_inside_the_window_it_is_kept_to_the_microsecond(self, created_at):
+        """Both ends belong to it; when the row came in is kept beside it."""
+        row = row_of(item(created_at=created_at.isoformat()))
+
+        assert (row.created_at, row.received_at) == (created_at, NOW)
+
+    @pytest.mark.parametrize(
+        ("created_at", "error"),
+        [
+            (
+                NOW + timedelta(seconds=60) + MICROSECOND,
+                "created_at is more than 60 seconds ahead",
+            ),
+            (FLOOR - MICROSECOND, "created_at is before the retention floor"),
+        ],
+    )
+    def test_outside_it_is_refused(self, created_at, error):
+        """A row nobody could see, or one that stays on top of the log for years."""
+        assert fault_of(item(created_at=created_at.isoformat())) == error
+
+    def test_without_a_retention_floor_any_past_is_taken(self):
+        """The unlimited tier."""
+        raw = json.dumps(item(created_at="0001-01-01T00:00:00Z")).encode()
+
+        rows, rejected = read_items([raw], STAMP, Window(NOW, None))
+
+        assert (len(rows), rejected) == (1, [])
+        assert [batch.day.isoformat() for batch in encode_days(rows)] == ["0001-01-01"]
+
+    @pytest.mark.parametrize("text", ["2026-03-04T14:00:00+02:00", "2026-03-04 12:00:00"])
+    def test_zones_are_converted_and_none_means_utc(self, text):
+        """As in a query."""
+        assert row_of(item(created_at=text)).created_at == NOW.replace(microsecond=0)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "now",
+            "2026-03-04",
+            "2026-02-30T00:00:00Z",
+            "0001-01-01T00:00:00+05:00",
+            "1772625600",
+        ],
+    )
+    def test_what_is_no_instant_is_refused(self, text):
+        """A date alone does not say when."""
+        assert fault_of(item(created_at=text)) == "created_at must be an RFC 3339 instant"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{", id="cut off"),
+        pytest.param(json.dumps(GOOD).encode() * 2, id="two"),
+        pytest.param(b"\xff", id="no text"),
+        pytest.param(json.dumps(GOOD).encode("utf-16"), id="UTF-16"),
+        pytest.param(b'{"event": "\xff"}', id="not UTF-8 in a value"),
+        pytest.param(b'{"\xff": "x"}', id="not UTF-8 in a key"),
+        pytest.param(b'{"event": "install_allowed", "event', id="cut off in a key"),
+        pytest.param(b'{"envelope": ' + b'{"a":' * 100_000, id="nested objects"),
+        pytest.param(b'{"envelope": {"a": ' + b"[" * 100_000, id="nested lists"),
+        pytest.param(b'{"actor": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested and whole"),
+    ],
+)
+def test_what_is_not_json_does_not_stop_the_others(raw):
+    """A line that was cut off in transport, or sent to do harm."""
+    error = fault_of(raw)
+
+    assert error == NOT_JSON or "unknown field" in error
+
+
+@pytest.mark.parametrize("raw", [b"null", b"1", b'"text"', b"[]", b"[{}]", b"true"])
+def test_what_is_no_object_is_refused(raw):
+    """An item is an object, and not a list of them."""
+    assert fault_of(raw).startswith("Expected `object`")
+
+
+def test_every_bad_item_is_reported_with_its_own_index():
+    """In their order, counted from 0, the good ones included."""
+    rows, rejected = read(b"x", GOOD, item(actor="me"), GOOD, item(packageName=""))
+
+    assert len(rows) == 2
+    assert [fault.index for fault in rejected] == [0, 2, 4]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.sampled_from([*Event, "ALLOWED", "2026-03-04T00:00:00Z"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+KEYS = ["event", "packageName", "version", "created_at", "decision", "envelope", "actor"]
+ALMOST = st.builds(
+    lambda changes: {**GOOD, **changes}, st.dictionaries(st.sampled_from(KEYS), JSON, max_size=3)
+)
+
+
+@given(JSON | ALMOST, st.booleans())
+def test_any_json_value_makes_a_row_or_a_rejection(value, is_ascii):
+    """Never an exception, never both; and what was taken can be stored."""
+    raw = json.dumps(value, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+
+    rows, rejected = read_items([raw], STAMP, WINDOW)
+
+    assert len(rows) + len(rejected) == 1
+    assert sum(batch.rows for batch in encode_days(rows)) == len(rows)
+    assert all(msgspec.json.encode(fault) for fault in rejected)
+
+
+@given(st.binary())
+def test_any_bytes_make_a_row_or_a_rejection(raw):
+    """A line of newline-delimited JSON can be anything at all."""
+    rows, rejected = read_items([raw], STAMP, WINDOW)
+
+    assert len(rows) + len(rejected) == 1
