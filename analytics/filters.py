@@ -50,6 +50,13 @@ class Term:
     is_prefix: bool
     is_negated: bool
 
+    def is_met(self, value: str | None) -> bool:
+        """Whether a row whose column holds `value` satisfies this term. Null meets a negation."""
+        if value is None:
+            return self.is_negated
+        is_alike = value.startswith(self.text) if self.is_prefix else value == self.text
+        return is_alike is not self.is_negated
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -57,6 +64,22 @@ class Condition:
 
     column: str
     terms: tuple[Term, ...]
+
+    @property
+    def wanted(self) -> tuple[Term, ...]:
+        """The positive terms, of which one must be met if there are any."""
+        return tuple(term for term in self.terms if not term.is_negated)
+
+    @property
+    def unwanted(self) -> tuple[Term, ...]:
+        """The negated terms, each of which must be met."""
+        return tuple(term for term in self.terms if term.is_negated)
+
+    def is_met(self, value: str | None) -> bool:
+        """Whether a row whose column holds `value` satisfies the condition."""
+        return (not self.wanted or any(term.is_met(value) for term in self.wanted)) and all(
+            term.is_met(value) for term in self.unwanted
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +199,12 @@ def where(query: Query) -> tuple[str, dict[str, Any]]:
         clauses.append(f"created_at < {bind(query.until)}::TIMESTAMPTZ")
     for condition in query.conditions:
         column = condition.column
-        wanted = [_matches(column, term, bind) for term in condition.terms if not term.is_negated]
+        wanted = [_matches(column, term, bind) for term in condition.wanted]
         if wanted:
             clauses.append(f"({' OR '.join(wanted)})")
         clauses += [
             f"({column} IS NULL OR NOT {_matches(column, term, bind)})"
-            for term in condition.terms
-            if term.is_negated
+            for term in condition.unwanted
         ]
     return " AND ".join(clauses), bound
 

@@ -17,7 +17,7 @@ from analytics.batches import CorruptBatch, JournalBatch, decode_batches
 from analytics.cursors import Position
 from analytics.engine import Engine, StoreFault
 from analytics.filters import Order, Query, where
-from analytics.instants import midnight, utc_day
+from analytics.planning import batch_may_hold, may_hold
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
 
@@ -39,6 +39,11 @@ class Snapshot:
     segments: tuple[Segment, ...]
     batches: tuple[JournalBatch, ...]
 
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to read."""
+        return not self.segments and not self.batches
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -54,8 +59,9 @@ class Reader:
         condition, bound = _condition(snapshot, query, after)
         pieces = [AUDIT_SCHEMA.empty_table()]
         missing = limit
-        for days in windows(_days(snapshot, query, after)):
-            source = self._source(snapshot, days)
+        planned = plan(snapshot, query, after)
+        for days in windows(_days(planned, query.order)):
+            source = self._source(planned, days)
             rows = self.engine.select(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
                 f"ORDER BY {_ordering(query)} LIMIT {missing:d}",
@@ -70,11 +76,11 @@ class Reader:
 
     def count(self, snapshot: Snapshot, query: Query) -> int:
         """How many rows `query` matches."""
-        days = _days(snapshot, query, None)
-        if not days:
+        planned = plan(snapshot, query)
+        if planned.is_empty:
             return 0
         condition, bound = _condition(snapshot, query, None)
-        source = self._source(snapshot, days)
+        source = self._source(planned)
         counted = self.engine.select(
             f"SELECT count(*) AS rows FROM ({source.sql}) WHERE {condition}",
             bound | source.bound,
@@ -85,8 +91,9 @@ class Reader:
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[pa.Table]:
         """Every row of `query` in its order, a bounded AUDIT_SCHEMA table at a time."""
         condition, bound = _condition(snapshot, query, None)
-        for day in _days(snapshot, query, None):
-            source = self._source(snapshot, [day])
+        planned = plan(snapshot, query)
+        for day in _days(planned, query.order):
+            source = self._source(planned, [day])
             for rows in self.engine.stream(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
                 f"ORDER BY {_ordering(query)}",
@@ -102,11 +109,11 @@ class Reader:
             segments=tuple(s for s in snapshot.segments if s.min_seq <= seq <= s.max_seq),
             batches=tuple(b for b in snapshot.batches if b.first_seq <= seq < b.first_seq + b.rows),
         )
-        condition, bound = _condition(holders, query, None)
-        days = _days(holders, query, None)
-        if not days:
+        planned = plan(holders, query)
+        if planned.is_empty:
             return AUDIT_SCHEMA.empty_table()
-        source = self._source(holders, days)
+        condition, bound = _condition(holders, query, None)
+        source = self._source(planned)
         return _conform(
             self.engine.select(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} AND seq = $seq",
@@ -115,11 +122,13 @@ class Reader:
             )
         )
 
-    def _source(self, snapshot: Snapshot, days: Iterable[date]) -> "_Source":
-        """The rows of `days` as an SQL table: their files and their journal batches."""
-        wanted = frozenset(days)
-        files = [str(s.path(self.root)) for s in snapshot.segments if s.day in wanted]
-        batches = [b for b in snapshot.batches if b.day in wanted]
+    def _source(self, snapshot: Snapshot, days: Iterable[date] | None = None) -> "_Source":
+        """The rows of `days` (None: of all) as an SQL table: files and journal batches."""
+        wanted = None if days is None else frozenset(days)
+        files = [
+            str(s.path(self.root)) for s in snapshot.segments if wanted is None or s.day in wanted
+        ]
+        batches = [b for b in snapshot.batches if wanted is None or b.day in wanted]
         parts: list[str] = []
         bound: dict[str, Any] = {}
         tables: dict[str, pa.Table] = {}
@@ -153,20 +162,20 @@ def windows(days: Sequence[date]) -> Iterator[Sequence[date]]:
         length *= WINDOW_GROWTH
 
 
-def _days(snapshot: Snapshot, query: Query, after: Position | None) -> list[date]:
-    """The days that may hold rows of `query` behind `after`, in the query's order."""
-    is_newest_first = query.order is Order.NEWEST_FIRST
+def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
+    """`snapshot` without what cannot hold a row of `query` behind `after`."""
+    mark = snapshot.watermark
+    return replace(
+        snapshot,
+        segments=tuple(s for s in snapshot.segments if may_hold(s, query, mark, after)),
+        batches=tuple(b for b in snapshot.batches if batch_may_hold(b, query, mark, after)),
+    )
+
+
+def _days(snapshot: Snapshot, order: Order) -> list[date]:
+    """The days of the snapshot, in the order of its rows."""
     held = {s.day for s in snapshot.segments} | {b.day for b in snapshot.batches}
-    if query.since is not None:
-        first = utc_day(query.since)
-        held = {day for day in held if day >= first}
-    if query.until is not None:
-        until = query.until
-        held = {day for day in held if midnight(day) < until}
-    if after is not None:
-        reached = utc_day(after.created_at)
-        held = {day for day in held if (day <= reached if is_newest_first else day >= reached)}
-    return sorted(held, reverse=is_newest_first)
+    return sorted(held, reverse=order is Order.NEWEST_FIRST)
 
 
 def _condition(

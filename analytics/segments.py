@@ -79,7 +79,7 @@ def write_segment(
     fsync(pending)
     pending.rename(target)  # atomic: same directory
     fsync(target.parent)  # the name, too, survives power loss
-    return _describe(segment_id, tenant_id, day, rows, target.stat().st_size)
+    return describe(segment_id, tenant_id, day, rows, target.stat().st_size)
 
 
 def check_rows(rows: pa.Table, day: date) -> None:
@@ -98,7 +98,8 @@ def newest_first(rows: pa.Table) -> pa.Table:
     return rows.sort_by([("created_at", "descending"), ("seq", "descending")])
 
 
-def _describe(segment_id: str, tenant_id: str, day: date, rows: pa.Table, size: int) -> Segment:
+def describe(segment_id: str, tenant_id: str, day: date, rows: pa.Table, size: int) -> Segment:
+    """The catalog's line for a file of `rows`."""
     min_created_at, max_created_at = _bounds(rows, "created_at")
     min_seq, max_seq = _bounds(rows, "seq")
     return Segment(
