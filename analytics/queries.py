@@ -7,7 +7,7 @@ is full: what is asked for most often lies in the newest day.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ from analytics.segments import Segment
 WINDOW_GROWTH: Final = 4
 """Each window spans this many times the days of the one before: 1, 4, 16 …"""
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _COLUMNS: Final = ", ".join(AUDIT_SCHEMA.names)
 
 
@@ -121,6 +123,50 @@ class Reader:
                 source.tables,
             )
         )
+
+    def count_values(
+        self, snapshot: Snapshot, query: Query, column: str, limit: int | None = None
+    ) -> list[tuple[str, int]]:
+        """The values of `column` among the rows of `query`, each with its number of rows.
+
+        The most frequent first, `limit` of them; of equals the one that sorts first by code
+        points. Null and the empty string are no values.
+        """
+        planned = plan(snapshot, query)
+        if planned.is_empty:
+            return []
+        condition, bound = _condition(snapshot, query, None)
+        source = self._source(planned)
+        counted = self.engine.select(
+            f"SELECT {column} AS value, count(*) AS rows FROM ({source.sql})"
+            f" WHERE {condition} AND {column} <> '' GROUP BY {column}"
+            f" ORDER BY rows DESC, value" + ("" if limit is None else f" LIMIT {limit:d}"),
+            bound | source.bound,
+            source.tables,
+        )
+        return [(line["value"], line["rows"]) for line in counted.to_pylist()]
+
+    def count_over_time(
+        self, snapshot: Snapshot, query: Query, step: timedelta
+    ) -> list[tuple[datetime, str, int]]:
+        """The rows of `query` by step of time (counted from 1970) and decision ("" for none)."""
+        planned = plan(snapshot, query)
+        if planned.is_empty:
+            return []
+        condition, bound = _condition(snapshot, query, None)
+        source = self._source(planned)
+        counted = self.engine.select(
+            # The remainder of an instant before 1970 is negative.
+            "SELECT us - (us % $step + $step) % $step AS begins, decision, count(*) AS rows FROM"
+            " (SELECT epoch_us(created_at) AS us, coalesce(decision, '') AS decision"
+            f" FROM ({source.sql}) WHERE {condition}) GROUP BY ALL",
+            bound | source.bound | {"step": step // _MICROSECOND},
+            source.tables,
+        )
+        return [
+            (_EPOCH + line["begins"] * _MICROSECOND, line["decision"], line["rows"])
+            for line in counted.to_pylist()
+        ]
 
     def _source(self, snapshot: Snapshot, days: Iterable[date] | None = None) -> "_Source":
         """The rows of `days` (None: of all) as an SQL table: files and journal batches."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from analytics.formats import ExportFormat, export_chunks
 from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader, Snapshot
 from analytics.segments import Segment, write_segment
+from analytics.summaries import Bucket, Summary, summarise
 from service.settings import Settings
 
 _Result = TypeVar("_Result")
@@ -51,6 +52,12 @@ class Lake:
     async def row(self, snapshot: Snapshot, seq: int, query: Query) -> pa.Table:
         """See `Reader.row`."""
         return await _in_thread(self._reader.row, snapshot, seq, query)
+
+    async def summary(
+        self, snapshot: Snapshot, asked: Query, floor: datetime | None, bucket: Bucket
+    ) -> Summary:
+        """See `analytics.summaries.summarise`."""
+        return await _in_thread(summarise, self._reader, snapshot, asked, floor, bucket)
 
     async def export(
         self, snapshot: Snapshot, query: Query, export_format: ExportFormat, *, is_raw: bool

@@ -1,4 +1,4 @@
-"""The audit API: pages, single rows and exports."""
+"""The audit API: pages, summaries, single rows and exports."""
 
 from msgspec import Raw
 from quart import Blueprint, Response, request
@@ -11,8 +11,16 @@ from analytics.instants import format_us
 from analytics.rows import VerdictSource
 from service.access.admission import admit
 from service.access.capabilities import Capability
-from service.audit.forms import AuditEntry, AuditPage, ExportQuery, PageQuery
+from service.audit.forms import (
+    AuditEntry,
+    AuditPage,
+    AuditSummary,
+    ExportQuery,
+    PageQuery,
+    SummaryQuery,
+)
 from service.audit.pages import parse_filters, parse_page_request
+from service.audit.summaries import parse_summary_request, summarise_audit
 from service.errors import (
     AuditRowNotFound,
     Forbidden,
@@ -53,6 +61,20 @@ async def page(slug: str) -> ResponseReturnValue:
             "retention_floor": None if floor is None else format_us(floor),
         }
     )
+
+
+@blueprint.get(f"{_AUDIT}/summary")
+@documented(
+    answers={200: AuditSummary},
+    querystring=SummaryQuery,
+    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound],
+)
+async def summary(slug: str) -> ResponseReturnValue:
+    """Count the organisation's audit rows over time, and name the most frequent values."""
+    here = services()
+    _, org = await admit(slug, Capability.AUDIT_READ)
+    wanted = parse_summary_request(all_parameters(request))
+    return json_answer(await summarise_audit(here.store, here.lake, org, wanted, here.clock()))
 
 
 @blueprint.get(f"{_AUDIT}/<audit_id>")

@@ -35,6 +35,7 @@ REQUESTS: Final = {
     "bindings.create": Request("oidc:w", good=201, has_body=True),
     "bindings.revoke": Request("oidc:w"),
     "audit.page": Request("audit:r"),
+    "audit.summary": Request("audit:r"),
     "audit.entry": Request("audit:r"),
     "audit.export": Request("audit:export", query={"format": "json"}),
     "dashboard.audit_page": Request("audit:r"),
