@@ -88,6 +88,8 @@ def _lockdown(root: Path, temp: Path, limits: EngineLimits) -> Iterator[str]:
     # What is a session's own setting needs GLOBAL: cursors are sessions and would not inherit it.
     yield "SET GLOBAL TimeZone = 'UTC'"
     yield "SET GLOBAL python_enable_replacements = false"
+    # Segments never change: a footer that was read once need not be read again.
+    yield "SET GLOBAL parquet_metadata_cache = true"
     yield f"SET threads = {limits.threads:d}"
     yield f"SET memory_limit = '{limits.memory_mb:d}MB'"
     yield f"SET temp_directory = {_literal(temp)}"

@@ -1,10 +1,14 @@
-"""What a filter means: parse it from query parameters, print it back, bind it as SQL."""
+"""What a filter means: parse it from query parameters, print it back, bind it as SQL or Arrow."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analytics.instants import parse_since, parse_until
 
@@ -212,3 +216,27 @@ def where(query: Query) -> tuple[str, dict[str, Any]]:
 def _matches(column: str, term: Term, bind: Any) -> str:  # noqa: ANN401 - a local closure
     value = bind(term.text)
     return f"starts_with({column}, {value})" if term.is_prefix else f"{column} = {value}"
+
+
+def mask(query: Query, rows: pa.Table) -> pa.ChunkedArray:
+    """Which of `rows` (AUDIT_SCHEMA) are in `query`: what `where` says, without an engine."""
+    at = rows["created_at"]
+    wanted = pc.is_valid(at)
+    if query.since is not None:
+        wanted = pc.and_(wanted, pc.greater_equal(at, pa.scalar(query.since, at.type)))
+    if query.until is not None:
+        wanted = pc.and_(wanted, pc.less(at, pa.scalar(query.until, at.type)))
+    for condition in query.conditions:
+        column = rows[condition.column]
+        if condition.wanted:
+            alike = [_is_alike(column, term) for term in condition.wanted]
+            wanted = pc.and_(wanted, functools.reduce(pc.or_, alike))
+        for term in condition.unwanted:
+            wanted = pc.and_not(wanted, _is_alike(column, term))
+    return wanted
+
+
+def _is_alike(column: pa.ChunkedArray, term: Term) -> pa.ChunkedArray:
+    """Null is like nothing: it meets no positive term, and every negated one."""
+    is_alike = pc.starts_with(column, term.text) if term.is_prefix else pc.equal(column, term.text)
+    return pc.fill_null(is_alike, fill_value=False)

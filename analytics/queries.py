@@ -15,8 +15,10 @@ import pyarrow as pa
 
 from analytics.batches import CorruptBatch, JournalBatch, decode_batches
 from analytics.cursors import Position
+from analytics.decoded import Decoded
 from analytics.engine import Engine, StoreFault
 from analytics.filters import Order, Query, where
+from analytics.newest import NewestRows
 from analytics.planning import batch_may_hold, may_hold
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
@@ -49,15 +51,37 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Answers queries over snapshots whose segments lie below `root`. All raise StoreFault."""
+    """Answers queries over snapshots whose segments lie below `root`. All raise StoreFault.
+
+    With `decoded`, pages of newest rows take the short path and DuckDB is asked for the rest.
+    """
 
     engine: Engine
     root: Path
+    decoded: Decoded | None = None
 
     def page(
         self, snapshot: Snapshot, query: Query, limit: int, after: Position | None = None
     ) -> pa.Table:
         """At most `limit` rows of `query` in its order, those behind `after`; AUDIT_SCHEMA."""
+        if self.decoded is None or query.order is not Order.NEWEST_FIRST:
+            return self._page(snapshot, query, limit, after)
+        mark = snapshot.watermark if after is None else min(snapshot.watermark, after.watermark)
+        newest = NewestRows(self.decoded, query, mark, after, limit)
+        planned = plan(snapshot, query, after)
+        newest.walk(planned.segments, planned.batches)
+        if newest.is_complete:
+            return newest.rows
+        if newest.rows.num_rows:
+            last = newest.rows.slice(newest.rows.num_rows - 1).to_pylist()[0]
+            after = Position(mark, last["created_at"], last["seq"])
+        rest = self._page(snapshot, query, newest.missing, after)
+        return pa.concat_tables([newest.rows, rest])
+
+    def _page(
+        self, snapshot: Snapshot, query: Query, limit: int, after: Position | None
+    ) -> pa.Table:
+        """See `page`; DuckDB's answer."""
         condition, bound = _condition(snapshot, query, after)
         pieces = [AUDIT_SCHEMA.empty_table()]
         missing = limit
@@ -182,12 +206,17 @@ class Reader:
             parts.append(f"SELECT {_COLUMNS} FROM read_parquet($files, hive_partitioning = false)")
             bound["files"] = files
         if batches:
-            try:
-                tables["journal"] = decode_batches(batches)
-            except CorruptBatch as error:
-                raise StoreFault(str(error)) from error
+            tables["journal"] = self._journal(batches)
             parts.append(f"SELECT {_COLUMNS} FROM journal")
         return _Source(" UNION ALL ".join(parts), bound, tables)
+
+    def _journal(self, batches: Sequence[JournalBatch]) -> pa.Table:
+        if self.decoded is not None:
+            return self.decoded.journal(batches)
+        try:
+            return decode_batches(batches)
+        except CorruptBatch as error:
+            raise StoreFault(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from analytics.batches import JournalBatch, decode_batches
 from analytics.cursors import Position
+from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits
 from analytics.filters import Query
 from analytics.formats import ExportFormat, export_chunks
@@ -37,7 +38,8 @@ class Lake:
                 threads=settings.engine_threads,
             ),
         )
-        self._reader = Reader(self._engine, settings.audit_dir)
+        decoded = Decoded(settings.audit_dir, settings.decoded_memory_mb * 2**20)
+        self._reader = Reader(self._engine, settings.audit_dir, decoded)
 
     async def page(
         self, snapshot: Snapshot, query: Query, limit: int, after: Position | None

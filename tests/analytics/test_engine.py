@@ -125,6 +125,7 @@ def test_a_data_dir_of_any_name_is_locked_alike(tmp_path, name):
         ("autoload_known_extensions", False),
         ("allow_community_extensions", False),
         ("lock_configuration", True),
+        ("parquet_metadata_cache", True),
     ],
 )
 def test_every_query_runs_under_these_settings(engine, setting, value):
