@@ -16,7 +16,7 @@ import pyarrow as pa
 from analytics.batches import CorruptBatch, JournalBatch, decode_batches
 from analytics.cursors import Position
 from analytics.decoded import Decoded
-from analytics.engine import Engine, StoreFault
+from analytics.engine import Engine, Stop, StoreFault
 from analytics.filters import Order, Query, where
 from analytics.newest import NewestRows
 from analytics.planning import batch_may_hold, may_hold
@@ -54,11 +54,13 @@ class Reader:
     """Answers queries over snapshots whose segments lie below `root`. All raise StoreFault.
 
     With `decoded`, pages of newest rows take the short path and DuckDB is asked for the rest.
+    Setting `stop` ends what DuckDB runs for this reader; it then raises QueryStopped.
     """
 
     engine: Engine
     root: Path
     decoded: Decoded | None = None
+    stop: Stop | None = None
 
     def page(
         self, snapshot: Snapshot, query: Query, limit: int, after: Position | None = None
@@ -93,6 +95,7 @@ class Reader:
                 f"ORDER BY {_ordering(query)} LIMIT {missing:d}",
                 bound | source.bound,
                 source.tables,
+                self.stop,
             )
             pieces.append(_conform(rows))
             missing -= rows.num_rows
@@ -111,6 +114,7 @@ class Reader:
             f"SELECT count(*) AS rows FROM ({source.sql}) WHERE {condition}",
             bound | source.bound,
             source.tables,
+            self.stop,
         )
         return int(counted.column("rows")[0].as_py())
 
@@ -145,6 +149,7 @@ class Reader:
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} AND seq = $seq",
                 bound | source.bound | {"seq": seq},
                 source.tables,
+                self.stop,
             )
         )
 
@@ -167,6 +172,7 @@ class Reader:
             f" ORDER BY rows DESC, value" + ("" if limit is None else f" LIMIT {limit:d}"),
             bound | source.bound,
             source.tables,
+            self.stop,
         )
         return [(line["value"], line["rows"]) for line in counted.to_pylist()]
 
@@ -186,6 +192,7 @@ class Reader:
             f" FROM ({source.sql}) WHERE {condition}) GROUP BY ALL",
             bound | source.bound | {"step": step // _MICROSECOND},
             source.tables,
+            self.stop,
         )
         return [
             (_EPOCH + line["begins"] * _MICROSECOND, line["decision"], line["rows"])

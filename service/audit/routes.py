@@ -27,6 +27,7 @@ from service.errors import (
     Invalid,
     InvalidCursor,
     OrgNotFound,
+    QueryTooSlow,
     UnknownParameter,
 )
 from service.services import services
@@ -44,7 +45,7 @@ _CONTENT_TYPES = {ExportFormat.CSV: "text/csv; charset=utf-8", ExportFormat.JSON
 @documented(
     answers={200: AuditPage},
     querystring=PageQuery,
-    refusals=[Invalid, UnknownParameter, InvalidCursor, Forbidden, OrgNotFound],
+    refusals=[Invalid, UnknownParameter, InvalidCursor, Forbidden, OrgNotFound, QueryTooSlow],
 )
 async def page(slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
@@ -67,7 +68,7 @@ async def page(slug: str) -> ResponseReturnValue:
 @documented(
     answers={200: AuditSummary},
     querystring=SummaryQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound],
+    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
 )
 async def summary(slug: str) -> ResponseReturnValue:
     """Count the organisation's audit rows over time, and name the most frequent values."""
@@ -80,7 +81,7 @@ async def summary(slug: str) -> ResponseReturnValue:
 @blueprint.get(f"{_AUDIT}/<audit_id>")
 @documented(
     answers={200: AuditEntry},
-    refusals=[UnknownParameter, Forbidden, OrgNotFound, AuditRowNotFound],
+    refusals=[UnknownParameter, Forbidden, OrgNotFound, AuditRowNotFound, QueryTooSlow],
 )
 async def entry(slug: str, audit_id: str) -> ResponseReturnValue:
     """One audit row by its id."""
