@@ -60,8 +60,8 @@ class NewestRows:
         found = [journal.take(_newest_of(journal, self._matches(journal), self.missing))]
         for segment, group in self._row_groups([s for s in segments if s.day == day]):
             # All that is still unread is at most as new as this row group's newest row.
-            is_full = sum(_count_after(rows, group.max_created_at) for rows in found)
-            if is_full >= self.missing:
+            newer = sum(_count_after(rows, group.max_created_at) for rows in found)
+            if newer >= self.missing:
                 break
             if not self._may_look_at(segment, group):
                 self.is_complete = False

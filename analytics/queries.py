@@ -26,6 +26,9 @@ from analytics.segments import Segment
 WINDOW_GROWTH: Final = 4
 """Each window spans this many times the days of the one before: 1, 4, 16 …"""
 
+RARE_WINDOW: Final = 64
+"""The first window where the short path found too little: a rare value lies in many days."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _COLUMNS: Final = ", ".join(AUDIT_SCHEMA.names)
@@ -77,18 +80,23 @@ class Reader:
         if newest.rows.num_rows:
             last = newest.rows.slice(newest.rows.num_rows - 1).to_pylist()[0]
             after = Position(mark, last["created_at"], last["seq"])
-        rest = self._page(snapshot, query, newest.missing, after)
+        rest = self._page(snapshot, query, newest.missing, after, RARE_WINDOW)
         return pa.concat_tables([newest.rows, rest])
 
     def _page(
-        self, snapshot: Snapshot, query: Query, limit: int, after: Position | None
+        self,
+        snapshot: Snapshot,
+        query: Query,
+        limit: int,
+        after: Position | None,
+        window: int = 1,
     ) -> pa.Table:
-        """See `page`; DuckDB's answer."""
+        """See `page`; DuckDB's answer, `window` days at first."""
         condition, bound = _condition(snapshot, query, after)
         pieces = [AUDIT_SCHEMA.empty_table()]
         missing = limit
         planned = plan(snapshot, query, after)
-        for days in windows(_days(planned, query.order)):
+        for days in windows(_days(planned, query.order), window):
             source = self._source(planned, days)
             rows = self.engine.select(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
@@ -235,9 +243,9 @@ class _Source:
     tables: dict[str, pa.Table]
 
 
-def windows(days: Sequence[date]) -> Iterator[Sequence[date]]:
-    """`days` cut into runs of 1, 4, 16 … days."""
-    start, length = 0, 1
+def windows(days: Sequence[date], length: int = 1) -> Iterator[Sequence[date]]:
+    """`days` cut into runs of 1, 4, 16 … days, or of `length` and so on."""
+    start = 0
     while start < len(days):
         yield days[start : start + length]
         start += length

@@ -90,7 +90,7 @@ def summarise(
     if first is not None and last is not None:
         _starts(first, last, bucket)  # refused before anything is read
     planned = plan(snapshot, query)
-    counts = _over_time(reader, planned, query, bucket)
+    counts = over_time(reader, planned, query, bucket)
     decisions: Counter[str] = Counter()
     for (_, decision), rows in counts.items():
         decisions[decision] += rows
@@ -106,7 +106,7 @@ def summarise(
     )
 
 
-def _over_time(
+def over_time(
     reader: Reader, planned: Snapshot, query: Query, bucket: Bucket
 ) -> Counter[tuple[datetime, str]]:
     """How many rows fall into each bucket with each decision ("" for none)."""
