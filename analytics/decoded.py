@@ -84,7 +84,8 @@ class Decoded:
         """The segment's row groups, in the file's order: newest first."""
 
         def read() -> tuple[tuple[RowGroup, ...], int]:
-            with _faults(), pq.ParquetFile(segment.path(self._root)) as file:
+            path = segment.path(self._root)
+            with _faults(path), pq.ParquetFile(path) as file:
                 groups = tuple(
                     _row_group(file.metadata, index, segment)
                     for index in range(file.metadata.num_row_groups)
@@ -98,7 +99,8 @@ class Decoded:
         """The rows of one row group, AUDIT_SCHEMA, newest first."""
 
         def read() -> tuple[pa.Table, int]:
-            with _faults(), pq.ParquetFile(segment.path(self._root)) as file:
+            path = segment.path(self._root)
+            with _faults(path), pq.ParquetFile(path) as file:
                 rows = file.read_row_group(index, columns=AUDIT_SCHEMA.names).cast(AUDIT_SCHEMA)
                 rows.validate(full=True)
             return rows, rows.nbytes + _ENTRY_BYTES
@@ -133,9 +135,9 @@ def _row_group(metadata: pq.FileMetaData, index: int, segment: Segment) -> RowGr
 
 
 @contextmanager
-def _faults() -> Iterator[None]:
-    """What pyarrow says of a damaged or missing file, as StoreFault."""
+def _faults(path: Path) -> Iterator[None]:
+    """What pyarrow says of a damaged or missing file, as a StoreFault that names it."""
     try:
         yield
     except _FAULTS as error:
-        raise StoreFault(str(error)) from error
+        raise StoreFault(f"{path}: {error}") from error
