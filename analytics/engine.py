@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 import duckdb
@@ -17,6 +18,42 @@ STREAM_BATCH_ROWS: Final = 16_384
 
 # A damaged file can hold column names that are no text: the binding then fails to decode them.
 _FAULTS: Final = (duckdb.Error, pa.ArrowException, UnicodeDecodeError)
+
+
+class QueryStopped(StoreFault):
+    """The query was ended from outside; see `Stop`."""
+
+
+class Stop:
+    """Ends one caller's queries from another thread: the one that runs, and any that follows."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._cursor: duckdb.DuckDBPyConnection | None = None
+        self._is_set = False
+
+    def set(self) -> None:
+        """End the query. One that is just about to begin may miss it: set it until it ends."""
+        with self._lock:
+            self._is_set = True
+            if self._cursor is not None:
+                with contextlib.suppress(duckdb.Error):
+                    self._cursor.interrupt()
+
+    @contextmanager
+    def over(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Let `set` reach what `cursor` runs meanwhile. Raises QueryStopped."""
+        with self._lock:
+            if self._is_set:
+                raise QueryStopped("the query was stopped before it began")
+            self._cursor = cursor
+        try:
+            yield
+        except duckdb.InterruptException as error:
+            raise QueryStopped(str(error)) from error
+        finally:
+            with self._lock:
+                self._cursor = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +76,18 @@ class Engine:
             self._connection.execute(statement)
 
     def select(
-        self, sql: str, bound: Mapping[str, Any], tables: Mapping[str, pa.Table]
+        self,
+        sql: str,
+        bound: Mapping[str, Any],
+        tables: Mapping[str, pa.Table],
+        stop: Stop | None = None,
     ) -> pa.Table:
         """The whole result of `sql`. `tables` are visible to it by name. Raises StoreFault."""
-        with self._cursor(tables) as cursor:
+        with self._cursor(tables) as cursor, (stop or Stop()).over(cursor):
             try:
                 return cursor.sql(sql, params=dict(bound)).to_arrow_table()
+            except duckdb.InterruptException:
+                raise
             except _FAULTS as error:
                 raise StoreFault(str(error)) from error
 
@@ -86,6 +129,8 @@ def _lockdown(root: Path, temp: Path, limits: EngineLimits) -> Iterator[str]:
     # What is a session's own setting needs GLOBAL: cursors are sessions and would not inherit it.
     yield "SET GLOBAL TimeZone = 'UTC'"
     yield "SET GLOBAL python_enable_replacements = false"
+    # Segments never change: a footer that was read once need not be read again.
+    yield "SET GLOBAL parquet_metadata_cache = true"
     yield f"SET threads = {limits.threads:d}"
     yield f"SET memory_limit = '{limits.memory_mb:d}MB'"
     yield f"SET temp_directory = {_literal(temp)}"

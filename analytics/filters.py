@@ -1,10 +1,14 @@
-"""What a filter means: read from query parameters, applied as SQL with bound values."""
+"""What a filter means: read from query parameters, applied as SQL or as an Arrow mask."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analytics.instants import parse_since, parse_until
 
@@ -50,6 +54,13 @@ class Term:
     is_prefix: bool
     is_negated: bool
 
+    def is_met(self, value: str | None) -> bool:
+        """Whether a row whose column holds `value` satisfies this term. Null meets a negation."""
+        if value is None:
+            return self.is_negated
+        is_alike = value.startswith(self.text) if self.is_prefix else value == self.text
+        return is_alike is not self.is_negated
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -57,6 +68,22 @@ class Condition:
 
     column: str
     terms: tuple[Term, ...]
+
+    @property
+    def wanted(self) -> tuple[Term, ...]:
+        """The positive terms, of which one must be met if there are any."""
+        return tuple(term for term in self.terms if not term.is_negated)
+
+    @property
+    def unwanted(self) -> tuple[Term, ...]:
+        """The negated terms, each of which must be met."""
+        return tuple(term for term in self.terms if term.is_negated)
+
+    def is_met(self, value: str | None) -> bool:
+        """Whether a row whose column holds `value` satisfies the condition."""
+        return (not self.wanted or any(term.is_met(value) for term in self.wanted)) and all(
+            term.is_met(value) for term in self.unwanted
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +203,12 @@ def where(query: Query) -> tuple[str, dict[str, Any]]:
         clauses.append(f"created_at < {bind(query.until)}::TIMESTAMPTZ")
     for condition in query.conditions:
         column = condition.column
-        wanted = [_matches(column, term, bind) for term in condition.terms if not term.is_negated]
+        wanted = [_matches(column, term, bind) for term in condition.wanted]
         if wanted:
             clauses.append(f"({' OR '.join(wanted)})")
         clauses += [
             f"({column} IS NULL OR NOT {_matches(column, term, bind)})"
-            for term in condition.terms
-            if term.is_negated
+            for term in condition.unwanted
         ]
     return " AND ".join(clauses), bound
 
@@ -190,3 +216,27 @@ def where(query: Query) -> tuple[str, dict[str, Any]]:
 def _matches(column: str, term: Term, bind: Any) -> str:  # noqa: ANN401 - a local closure
     value = bind(term.text)
     return f"starts_with({column}, {value})" if term.is_prefix else f"{column} = {value}"
+
+
+def mask(query: Query, rows: pa.Table) -> pa.ChunkedArray:
+    """Which of `rows` (AUDIT_SCHEMA) are in `query`: what `where` says, without an engine."""
+    at = rows["created_at"]
+    wanted = pc.is_valid(at)
+    if query.since is not None:
+        wanted = pc.and_(wanted, pc.greater_equal(at, pa.scalar(query.since, at.type)))
+    if query.until is not None:
+        wanted = pc.and_(wanted, pc.less(at, pa.scalar(query.until, at.type)))
+    for condition in query.conditions:
+        column = rows[condition.column]
+        if condition.wanted:
+            alike = [_is_alike(column, term) for term in condition.wanted]
+            wanted = pc.and_(wanted, functools.reduce(pc.or_, alike))
+        for term in condition.unwanted:
+            wanted = pc.and_not(wanted, _is_alike(column, term))
+    return wanted
+
+
+def _is_alike(column: pa.ChunkedArray, term: Term) -> pa.ChunkedArray:
+    """Null is like nothing: it meets no positive term, and every negated one."""
+    is_alike = pc.starts_with(column, term.text) if term.is_prefix else pc.equal(column, term.text)
+    return pc.fill_null(is_alike, fill_value=False)

@@ -7,7 +7,7 @@ is full: what is asked for most often lies in the newest day.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,15 +15,22 @@ import pyarrow as pa
 
 from analytics.batches import JournalBatch, decode_batches
 from analytics.cursors import Position
-from analytics.engine import Engine
+from analytics.decoded import Decoded
+from analytics.engine import Engine, Stop
 from analytics.filters import Order, Query, where
-from analytics.instants import midnight, utc_day
+from analytics.newest import NewestRows
+from analytics.planning import batch_may_hold, may_hold
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
 
 WINDOW_GROWTH: Final = 4
 """Each window spans this many times the days of the one before: 1, 4, 16 …"""
 
+RARE_WINDOW: Final = 64
+"""The first window where the short path found too little: a rare value lies in many days."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _COLUMNS: Final = ", ".join(AUDIT_SCHEMA.names)
 
 
@@ -39,28 +46,64 @@ class Snapshot:
     segments: tuple[Segment, ...]
     batches: tuple[JournalBatch, ...]
 
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to read."""
+        return not self.segments and not self.batches
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Answers queries over snapshots whose segments lie below `root`. All raise StoreFault."""
+    """Answers queries over snapshots whose segments lie below `root`. All raise StoreFault.
+
+    With `decoded`, pages of newest rows take the short path and DuckDB is asked for the rest.
+    Setting `stop` ends what DuckDB runs for this reader; it then raises QueryStopped.
+    """
 
     engine: Engine
     root: Path
+    decoded: Decoded | None = None
+    stop: Stop | None = None
 
     def page(
         self, snapshot: Snapshot, query: Query, limit: int, after: Position | None = None
     ) -> pa.Table:
         """At most `limit` rows of `query` in its order, those behind `after`; AUDIT_SCHEMA."""
+        if self.decoded is None or query.order is not Order.NEWEST_FIRST:
+            return self._page(snapshot, query, limit, after)
+        mark = snapshot.watermark if after is None else min(snapshot.watermark, after.watermark)
+        newest = NewestRows(self.decoded, query, mark, after, limit)
+        planned = plan(snapshot, query, after)
+        newest.walk(planned.segments, planned.batches)
+        if newest.is_complete:
+            return newest.rows
+        if newest.rows.num_rows:
+            last = newest.rows.slice(newest.rows.num_rows - 1).to_pylist()[0]
+            after = Position(mark, last["created_at"], last["seq"])
+        rest = self._page(snapshot, query, newest.missing, after, RARE_WINDOW)
+        return pa.concat_tables([newest.rows, rest])
+
+    def _page(
+        self,
+        snapshot: Snapshot,
+        query: Query,
+        limit: int,
+        after: Position | None,
+        window: int = 1,
+    ) -> pa.Table:
+        """See `page`; DuckDB's answer, `window` days at first."""
         condition, bound = _condition(snapshot, query, after)
         pieces = [AUDIT_SCHEMA.empty_table()]
         missing = limit
-        for days in windows(_days(snapshot, query, after)):
-            source = self._source(snapshot, days)
+        planned = plan(snapshot, query, after)
+        for days in windows(_days(planned, query.order), window):
+            source = self._source(planned, days)
             rows = self.engine.select(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
                 f"ORDER BY {_ordering(query)} LIMIT {missing:d}",
                 bound | source.bound,
                 source.tables,
+                self.stop,
             )
             pieces.append(_conform(rows))
             missing -= rows.num_rows
@@ -70,23 +113,25 @@ class Reader:
 
     def count(self, snapshot: Snapshot, query: Query) -> int:
         """How many rows `query` matches."""
-        days = _days(snapshot, query, None)
-        if not days:
+        planned = plan(snapshot, query)
+        if planned.is_empty:
             return 0
         condition, bound = _condition(snapshot, query, None)
-        source = self._source(snapshot, days)
+        source = self._source(planned)
         counted = self.engine.select(
             f"SELECT count(*) AS rows FROM ({source.sql}) WHERE {condition}",
             bound | source.bound,
             source.tables,
+            self.stop,
         )
         return int(counted.column("rows")[0].as_py())
 
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[pa.Table]:
         """Every row of `query` in its order, a bounded AUDIT_SCHEMA table at a time."""
         condition, bound = _condition(snapshot, query, None)
-        for day in _days(snapshot, query, None):
-            source = self._source(snapshot, [day])
+        planned = plan(snapshot, query)
+        for day in _days(planned, query.order):
+            source = self._source(planned, [day])
             for rows in self.engine.stream(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
                 f"ORDER BY {_ordering(query)}",
@@ -102,24 +147,73 @@ class Reader:
             segments=tuple(s for s in snapshot.segments if s.min_seq <= seq <= s.max_seq),
             batches=tuple(b for b in snapshot.batches if b.first_seq <= seq < b.first_seq + b.rows),
         )
-        condition, bound = _condition(holders, query, None)
-        days = _days(holders, query, None)
-        if not days:
+        planned = plan(holders, query)
+        if planned.is_empty:
             return AUDIT_SCHEMA.empty_table()
-        source = self._source(holders, days)
+        condition, bound = _condition(holders, query, None)
+        source = self._source(planned)
         return _conform(
             self.engine.select(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} AND seq = $seq",
                 bound | source.bound | {"seq": seq},
                 source.tables,
+                self.stop,
             )
         )
 
-    def _source(self, snapshot: Snapshot, days: Iterable[date]) -> "_Source":
-        """The rows of `days` as an SQL table: their files and their journal batches."""
-        wanted = frozenset(days)
-        files = [str(s.path(self.root)) for s in snapshot.segments if s.day in wanted]
-        batches = [b for b in snapshot.batches if b.day in wanted]
+    def count_values(
+        self, snapshot: Snapshot, query: Query, column: str, limit: int | None = None
+    ) -> list[tuple[str, int]]:
+        """The values of `column` among the rows of `query`, each with its number of rows.
+
+        The most frequent first, `limit` of them; of equals the one that sorts first by code
+        points. Null and the empty string are no values.
+        """
+        planned = plan(snapshot, query)
+        if planned.is_empty:
+            return []
+        condition, bound = _condition(snapshot, query, None)
+        source = self._source(planned)
+        counted = self.engine.select(
+            f"SELECT {column} AS value, count(*) AS rows FROM ({source.sql})"
+            f" WHERE {condition} AND {column} <> '' GROUP BY {column}"
+            f" ORDER BY rows DESC, value" + ("" if limit is None else f" LIMIT {limit:d}"),
+            bound | source.bound,
+            source.tables,
+            self.stop,
+        )
+        return [(line["value"], line["rows"]) for line in counted.to_pylist()]
+
+    def count_over_time(
+        self, snapshot: Snapshot, query: Query, step: timedelta
+    ) -> list[tuple[datetime, str, int]]:
+        """The rows of `query` by step of time (counted from 1970) and decision ("" for none)."""
+        planned = plan(snapshot, query)
+        if planned.is_empty:
+            return []
+        condition, bound = _condition(snapshot, query, None)
+        source = self._source(planned)
+        counted = self.engine.select(
+            # The remainder of an instant before 1970 is negative.
+            "SELECT us - (us % $step + $step) % $step AS begins, decision, count(*) AS rows FROM"
+            " (SELECT epoch_us(created_at) AS us, coalesce(decision, '') AS decision"
+            f" FROM ({source.sql}) WHERE {condition}) GROUP BY ALL",
+            bound | source.bound | {"step": step // _MICROSECOND},
+            source.tables,
+            self.stop,
+        )
+        return [
+            (_EPOCH + line["begins"] * _MICROSECOND, line["decision"], line["rows"])
+            for line in counted.to_pylist()
+        ]
+
+    def _source(self, snapshot: Snapshot, days: Iterable[date] | None = None) -> "_Source":
+        """The rows of `days` (None: of all) as an SQL table: files and journal batches."""
+        wanted = None if days is None else frozenset(days)
+        files = [
+            str(s.path(self.root)) for s in snapshot.segments if wanted is None or s.day in wanted
+        ]
+        batches = [b for b in snapshot.batches if wanted is None or b.day in wanted]
         parts: list[str] = []
         bound: dict[str, Any] = {}
         tables: dict[str, pa.Table] = {}
@@ -127,9 +221,12 @@ class Reader:
             parts.append(f"SELECT {_COLUMNS} FROM read_parquet($files, hive_partitioning = false)")
             bound["files"] = files
         if batches:
-            tables["journal"] = decode_batches(batches)
+            tables["journal"] = self._journal(batches)
             parts.append(f"SELECT {_COLUMNS} FROM journal")
         return _Source(" UNION ALL ".join(parts), bound, tables)
+
+    def _journal(self, batches: Sequence[JournalBatch]) -> pa.Table:
+        return decode_batches(batches) if self.decoded is None else self.decoded.journal(batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,29 +238,29 @@ class _Source:
     tables: dict[str, pa.Table]
 
 
-def windows(days: Sequence[date]) -> Iterator[Sequence[date]]:
-    """`days` cut into runs of 1, 4, 16 … days."""
-    start, length = 0, 1
+def windows(days: Sequence[date], length: int = 1) -> Iterator[Sequence[date]]:
+    """`days` cut into runs of 1, 4, 16 … days, or of `length` and so on."""
+    start = 0
     while start < len(days):
         yield days[start : start + length]
         start += length
         length *= WINDOW_GROWTH
 
 
-def _days(snapshot: Snapshot, query: Query, after: Position | None) -> list[date]:
-    """The days that may hold rows of `query` behind `after`, in the query's order."""
-    is_newest_first = query.order is Order.NEWEST_FIRST
+def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
+    """`snapshot` without what cannot hold a row of `query` behind `after`."""
+    mark = snapshot.watermark
+    return replace(
+        snapshot,
+        segments=tuple(s for s in snapshot.segments if may_hold(s, query, mark, after)),
+        batches=tuple(b for b in snapshot.batches if batch_may_hold(b, query, mark, after)),
+    )
+
+
+def _days(snapshot: Snapshot, order: Order) -> list[date]:
+    """The days of the snapshot, in the order of its rows."""
     held = {s.day for s in snapshot.segments} | {b.day for b in snapshot.batches}
-    if query.since is not None:
-        first = utc_day(query.since)
-        held = {day for day in held if day >= first}
-    if query.until is not None:
-        until = query.until
-        held = {day for day in held if midnight(day) < until}
-    if after is not None:
-        reached = utc_day(after.created_at)
-        held = {day for day in held if (day <= reached if is_newest_first else day >= reached)}
-    return sorted(held, reverse=is_newest_first)
+    return sorted(held, reverse=order is Order.NEWEST_FIRST)
 
 
 def _condition(

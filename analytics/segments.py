@@ -85,7 +85,7 @@ def write_segment(
         raise
     pending.rename(target)  # within one folder, so readers meet all of it or none
     fsync(target.parent)  # a synced file under an unsynced name is lost all the same
-    return _describe(segment_id, tenant_id, day, rows, target.stat().st_size)
+    return describe(segment_id, tenant_id, day, rows, target.stat().st_size)
 
 
 def check_rows(rows: pa.Table, day: date) -> None:
@@ -104,7 +104,8 @@ def newest_first(rows: pa.Table) -> pa.Table:
     return rows.sort_by([("created_at", "descending"), ("seq", "descending")])
 
 
-def _describe(segment_id: str, tenant_id: str, day: date, rows: pa.Table, size: int) -> Segment:
+def describe(segment_id: str, tenant_id: str, day: date, rows: pa.Table, size: int) -> Segment:
+    """The catalog's line for a file of `rows`."""
     min_created_at, max_created_at = _bounds(rows, "created_at")
     min_seq, max_seq = _bounds(rows, "seq")
     return Segment(

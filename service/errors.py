@@ -355,6 +355,13 @@ class StoreUnavailable(Refusal):
         return str(getattr(self.__cause__, "orig", self.__cause__))
 
 
+class QueryTooSlow(Refusal):
+    """A query over more than can be read in time. It was stopped; nothing of it goes on."""
+
+    status = 503
+    text = "the query took too long and was stopped: ask for a shorter window"
+
+
 CREATE_REFUSALS: tuple[type[Invalid], ...] = (
     NotAnObject,
     IssuerMissing,

@@ -2,30 +2,41 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import date
+from dataclasses import replace
+from datetime import date, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from analytics.batches import JournalBatch, decode_batches
 from analytics.cursors import Position
-from analytics.engine import Engine, EngineLimits
+from analytics.decoded import Decoded
+from analytics.engine import Engine, EngineLimits, Stop
 from analytics.filters import Query
 from analytics.formats import ExportFormat, export_chunks
 from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader, Snapshot
 from analytics.segments import Segment, write_segment
+from analytics.summaries import Bucket, Summary, summarise
+from service.errors import QueryTooSlow
 from service.settings import Settings
 
 _Result = TypeVar("_Result")
+_STOP_AGAIN_S: Final = 0.05
 
 
 class Lake:
-    """The audit lake of one data dir. Every method may raise `analytics.engine.StoreFault`."""
+    """The audit lake of one data dir. Every method may raise `analytics.engine.StoreFault`.
+
+    Questions raise QueryTooSlow after `query_max_s`, and are stopped when their asker goes away.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._root = settings.audit_dir
+        self._query_max_s = settings.query_max_s
+        self._export_max_s = settings.export_max_s
+        self._stopping: set[asyncio.Task[None]] = set()
         self._data_dir = settings.data_dir
         self._engine = Engine(
             settings.audit_dir,
@@ -36,21 +47,28 @@ class Lake:
                 threads=settings.engine_threads,
             ),
         )
-        self._reader = Reader(self._engine, settings.audit_dir)
+        decoded = Decoded(settings.audit_dir, settings.decoded_memory_mb * 2**20)
+        self._reader = Reader(self._engine, settings.audit_dir, decoded)
 
     async def page(
         self, snapshot: Snapshot, query: Query, limit: int, after: Position | None
     ) -> pa.Table:
         """See `Reader.page`."""
-        return await _in_thread(self._reader.page, snapshot, query, limit, after)
+        return await self._ask(lambda reader: reader.page(snapshot, query, limit, after))
 
     async def count(self, snapshot: Snapshot, query: Query) -> int:
-        """See `Reader.count`."""
-        return await _in_thread(self._reader.count, snapshot, query)
+        """See `Reader.count`. May take as long as the export that it is for."""
+        return await self._ask(lambda reader: reader.count(snapshot, query), self._export_max_s)
 
     async def row(self, snapshot: Snapshot, seq: int, query: Query) -> pa.Table:
         """See `Reader.row`."""
-        return await _in_thread(self._reader.row, snapshot, seq, query)
+        return await self._ask(lambda reader: reader.row(snapshot, seq, query))
+
+    async def summary(
+        self, snapshot: Snapshot, asked: Query, floor: datetime | None, bucket: Bucket
+    ) -> Summary:
+        """See `analytics.summaries.summarise`."""
+        return await self._ask(lambda reader: summarise(reader, snapshot, asked, floor, bucket))
 
     async def export(
         self, snapshot: Snapshot, query: Query, export_format: ExportFormat, *, is_raw: bool
@@ -99,6 +117,24 @@ class Lake:
         """Release what the engine holds."""
         self._engine.close()
 
+    async def _ask(
+        self, question: Callable[[Reader], _Result], time_max_s: float | None = None
+    ) -> _Result:
+        """What `question` answers. It ends when its asker goes away, or with QueryTooSlow."""
+        stop = Stop()
+        answer = asyncio.create_task(_in_thread(question, replace(self._reader, stop=stop)))
+        try:
+            async with asyncio.timeout(time_max_s or self._query_max_s):
+                return await asyncio.shield(answer)
+        except TimeoutError as error:
+            raise QueryTooSlow from error
+        finally:
+            if not answer.done():
+                # In a task of its own: this one may be cancelled, and the answer is not waited for.
+                stopping = asyncio.create_task(_end(answer, stop))
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
+
 
 class _RowCount:
     """Counts the rows of the tables that pass through it."""
@@ -111,6 +147,14 @@ class _RowCount:
         for table in self._tables:
             self.rows += table.num_rows
             yield table
+
+
+async def _end(answer: asyncio.Task[Any], stop: Stop) -> None:
+    """Stop a query until its thread is free again."""
+    while not answer.done():
+        stop.set()
+        await asyncio.wait([answer], timeout=_STOP_AGAIN_S)
+    answer.exception()  # nobody else will look at it
 
 
 async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _Result:

@@ -57,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine_memory_mb: PositiveInt = 2048
     engine_temp_mb: PositiveInt = 8192
     engine_threads: PositiveInt = 2
+    decoded_memory_mb: PositiveInt = 256
+    query_max_s: Seconds = 30.0
     shutdown_grace_s: Seconds = 20.0
 
     @property

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analytics.filters import VALUES_MAX
+from analytics.summaries import BUCKETS_MAX, TOP_MAX
 from service.audit.pages import LIMIT_DEFAULT, LIMIT_MAX
 from service.web.openapi import DATE_PATTERN, INSTANT_PATTERN
 
@@ -19,7 +20,7 @@ Timestamp = Annotated[
 Bound = Annotated[str, Meta(pattern=f"^({DATE_PATTERN}|{INSTANT_PATTERN})$")]
 
 
-class AuditFilters(Struct, kw_only=True):
+class RowFilters(Struct, kw_only=True):
     """Which rows. A repeated parameter means OR, different ones AND."""
 
     since: (
@@ -163,6 +164,11 @@ class AuditFilters(Struct, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+
+
+class AuditFilters(RowFilters, kw_only=True):
+    """Which rows, and in which order."""
+
     order: (
         Annotated[
             Literal["asc", "desc"], Meta(description="Oldest or newest first; default `desc`.")
@@ -192,6 +198,15 @@ class PageQuery(AuditFilters, kw_only=True):
                 description="`next_cursor` of the page before; filters and order must be the same."
             ),
         ]
+        | UnsetType
+    ) = UNSET
+
+
+class SummaryQuery(RowFilters, kw_only=True):
+    """Which rows to sum up, and by how much time."""
+
+    bucket: (
+        Annotated[Literal["hour", "day"], Meta(description="One bucket's length; default `day`.")]
         | UnsetType
     ) = UNSET
 
@@ -239,3 +254,45 @@ class AuditPage(Struct, kw_only=True):
     entries: list[AuditEntry]
     next_cursor: str | None
     retention_floor: Timestamp | None
+
+
+Count = Annotated[int, Meta(ge=0)]
+
+
+class SummaryBucket(Struct, kw_only=True):
+    """The rows from `start` to the next bucket's start, by install decision."""
+
+    start: Timestamp
+    ALLOWED: Count
+    BLOCKED: Count
+    other: Count
+
+
+class FrequentValue(Struct, kw_only=True):
+    """A value, and how many rows have it."""
+
+    value: str
+    count: Annotated[int, Meta(ge=1)]
+
+
+TopValues = Annotated[list[FrequentValue], Meta(max_length=TOP_MAX)]
+
+
+class SummaryTop(Struct, kw_only=True):
+    """The most frequent values; equals in the order of their code points."""
+
+    event: TopValues
+    package: TopValues
+    actor: TopValues
+    decision: TopValues
+
+
+class AuditSummary(Struct, kw_only=True):
+    """Rows summed up, oldest bucket first; nothing before the floor is counted."""
+
+    org: str
+    bucket: Literal["hour", "day"]
+    retention_floor: Timestamp | None
+    total: Count
+    buckets: Annotated[list[SummaryBucket], Meta(max_length=BUCKETS_MAX)]
+    top: SummaryTop

@@ -1,4 +1,4 @@
-"""The audit API: pages, single rows and exports."""
+"""The audit API: pages, summaries, single rows and exports."""
 
 from msgspec import Raw
 from quart import Blueprint, Response, request
@@ -11,14 +11,23 @@ from analytics.instants import format_us
 from analytics.rows import VerdictSource
 from service.access.admission import admit
 from service.access.capabilities import Capability
-from service.audit.forms import AuditEntry, AuditPage, ExportQuery, PageQuery
+from service.audit.forms import (
+    AuditEntry,
+    AuditPage,
+    AuditSummary,
+    ExportQuery,
+    PageQuery,
+    SummaryQuery,
+)
 from service.audit.pages import parse_filters, parse_page_request
+from service.audit.summaries import parse_summary_request, summarise_audit
 from service.errors import (
     AuditRowNotFound,
     Forbidden,
     Invalid,
     InvalidCursor,
     OrgNotFound,
+    QueryTooSlow,
     UnknownParameter,
 )
 from service.services import services
@@ -36,7 +45,7 @@ _CONTENT_TYPES = {ExportFormat.CSV: "text/csv; charset=utf-8", ExportFormat.JSON
 @documented(
     answers={200: AuditPage},
     querystring=PageQuery,
-    refusals=[Invalid, UnknownParameter, InvalidCursor, Forbidden, OrgNotFound],
+    refusals=[Invalid, UnknownParameter, InvalidCursor, Forbidden, OrgNotFound, QueryTooSlow],
 )
 async def page(slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
@@ -55,10 +64,24 @@ async def page(slug: str) -> ResponseReturnValue:
     )
 
 
+@blueprint.get(f"{_AUDIT}/summary")
+@documented(
+    answers={200: AuditSummary},
+    querystring=SummaryQuery,
+    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+)
+async def summary(slug: str) -> ResponseReturnValue:
+    """Count the organisation's audit rows over time, and name the most frequent values."""
+    here = services()
+    _, org = await admit(slug, Capability.AUDIT_READ)
+    wanted = parse_summary_request(all_parameters(request))
+    return json_answer(await summarise_audit(here.store, here.lake, org, wanted, here.clock()))
+
+
 @blueprint.get(f"{_AUDIT}/<row:audit_id>")
 @documented(
     answers={200: AuditEntry},
-    refusals=[UnknownParameter, Forbidden, OrgNotFound, AuditRowNotFound],
+    refusals=[UnknownParameter, Forbidden, OrgNotFound, AuditRowNotFound, QueryTooSlow],
 )
 async def entry(slug: str, audit_id: str) -> ResponseReturnValue:
     """One audit row by its id."""

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from analytics.batches import JournalBatch, decode_batch, encode_batch, split_by_day
+from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits
 from analytics.queries import Reader, Snapshot
 from analytics.rows import AuditRow, VerdictSource
@@ -17,6 +18,7 @@ from analytics.segments import Segment, write_segment
 DAY = date(2026, 3, 4)
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 TENANT = "org_acme"
+DECODED_BYTES = 64 * 2**20
 LIMITS = EngineLimits(memory_mb=256, temp_mb=64, threads=2)
 
 
@@ -96,4 +98,4 @@ def open_lake(folder: Path) -> SampleLake:
     temp = folder / "tmp"
     root.mkdir()
     temp.mkdir()
-    return SampleLake(root, Reader(Engine(root, temp, LIMITS), root))
+    return SampleLake(root, Reader(Engine(root, temp, LIMITS), root, Decoded(root, DECODED_BYTES)))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analytics.engine import STREAM_BATCH_ROWS, Engine
+from analytics.engine import STREAM_BATCH_ROWS, Engine, QueryStopped, Stop
 from analytics.faults import StoreFault
 from tests.analytics.samples import LIMITS
 
@@ -126,6 +126,7 @@ def test_a_data_dir_of_any_name_is_locked_alike(tmp_path, name):
         ("autoload_known_extensions", False),
         ("allow_community_extensions", False),
         ("lock_configuration", True),
+        ("parquet_metadata_cache", True),
     ],
 )
 def test_every_query_runs_under_these_settings(engine, setting, value):
@@ -173,6 +174,31 @@ def test_more_memory_than_allowed_is_a_fault_and_not_the_end_of_the_process(engi
 
     with pytest.raises(StoreFault, match="Memory"):
         engine.select(heavy, {}, {})
+
+
+ENDLESS = "SELECT count(*) FROM range(1_000_000_000) a, range(1_000_000_000) b WHERE a < b"
+
+
+def test_a_stopped_query_ends_and_no_other_one_does(engine):
+    """Each runs on a cursor of its own; nobody's patience is another's interruption."""
+    stop, others = Stop(), Stop()
+    with ThreadPoolExecutor(1) as threads:
+        endless = threads.submit(engine.select, ENDLESS, {}, {}, stop)
+        while not endless.done():
+            assert engine.select("SELECT 1 AS n", {}, {}, others).num_rows == 1
+            stop.set()
+        with pytest.raises(QueryStopped):
+            endless.result()
+    assert engine.select("SELECT 1 AS n", {}, {}, others).num_rows == 1
+
+
+def test_a_query_that_was_stopped_before_it_began_does_not_begin(engine):
+    """A summary asks several; the rest of them must not run for nobody."""
+    stop = Stop()
+    stop.set()
+
+    with pytest.raises(QueryStopped):
+        engine.select(ENDLESS, {}, {}, stop)
 
 
 def test_instants_are_read_in_utc_whatever_the_machines_zone(data_dir, monkeypatch):

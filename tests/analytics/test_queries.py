@@ -234,3 +234,24 @@ def test_a_tenant_without_rows_has_empty_answers(lake):
     assert lake.reader.count(snapshot, Query()) == 0
     assert list(lake.reader.stream(snapshot, Query())) == []
     assert lake.reader.row(snapshot, 1, Query()).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"event": ["blocklist_hit"]},
+        {"decision": ["BLOCKED"]},
+        {"since": ["2026-03-04T00:00:02Z"]},
+    ],
+)
+def test_a_file_that_the_catalog_rules_out_is_not_opened(lake, parameters):
+    """Its bytes could be gone and nobody would notice."""
+    allowed = sample_row(MIDNIGHT, event="install_allowed", decision="ALLOWED")
+    lake.add([allowed], is_sealed=True)
+    accepted = lake.add([sample_row(MIDNIGHT + timedelta(seconds=2))], is_sealed=True)
+    lake.segments[0].path(lake.root).unlink()
+    query = parse_query(parameters)
+
+    assert paged(lake, query, 10) == list(accepted)
+    assert lake.reader.count(lake.snapshot(), query) == 1
+    assert sum(table.num_rows for table in lake.reader.stream(lake.snapshot(), query)) == 1

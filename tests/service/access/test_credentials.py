@@ -44,6 +44,7 @@ REQUESTS: Final = {
     "bindings.create": Request("oidc:w", good=201, has_body=True),
     "bindings.revoke": Request("oidc:w"),
     "audit.page": Request("audit:r"),
+    "audit.summary": Request("audit:r"),
     "audit.entry": Request("audit:r"),
     "ingest.events": Request(
         SENDING, items=[{"event": "install_allowed", "packageName": "left-pad"}]

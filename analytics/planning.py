@@ -1,0 +1,101 @@
+"""What the catalog already answers: which segments cannot hold a row, and which counts are exact.
+
+All of it is decided from statistics, with no file opened.
+"""
+
+from collections.abc import Iterable
+
+from analytics.batches import JournalBatch
+from analytics.cursors import Position
+from analytics.filters import Condition, Order, Query
+from analytics.instants import midnight, utc_day
+from analytics.segments import Segment
+
+
+def may_hold(segment: Segment, query: Query, watermark: int, after: Position | None = None) -> bool:
+    """False only if no row of `segment` up to `watermark` is in `query` behind `after`."""
+    if segment.min_seq > watermark or (after is not None and segment.min_seq > after.watermark):
+        return False
+    if query.since is not None and segment.max_created_at < query.since:
+        return False
+    if query.until is not None and segment.min_created_at >= query.until:
+        return False
+    if after is not None and not _reaches_behind(segment, query.order, after):
+        return False
+    return all(
+        any(_meanings_met(condition, value) for value in counts)
+        for condition in query.conditions
+        if (counts := _counts(segment, condition.column)) is not None
+    )
+
+
+def batch_may_hold(
+    batch: JournalBatch, query: Query, watermark: int, after: Position | None = None
+) -> bool:
+    """False only if no row of `batch` up to `watermark` is in `query` behind `after`."""
+    if batch.first_seq > (watermark if after is None else min(watermark, after.watermark)):
+        return False
+    if query.since is not None and batch.day < utc_day(query.since):
+        return False
+    if query.until is not None and midnight(batch.day) >= query.until:
+        return False
+    if after is None:
+        return True
+    reached = utc_day(after.created_at)
+    return batch.day <= reached if query.order is Order.NEWEST_FIRST else batch.day >= reached
+
+
+def known_counts(
+    segment: Segment, query: Query, watermark: int, column: str
+) -> dict[str, int] | None:
+    """How many rows of `segment` in `query` have each value of `column`, or None: not known.
+
+    Known if the catalog counts `column`, every row lies within the query's bounds and the
+    watermark, and nothing but `column` itself still decides which rows are in.
+    """
+    counts = _counts(segment, column)
+    if counts is None or not _is_within(segment, query, watermark):
+        return None
+    deciding = [one for one in query.conditions if not _is_met_by_all(one, segment)]
+    if any(one.column != column for one in deciding):
+        return None
+    if any(len(_meanings(one, value)) > 1 for one in deciding for value in counts):
+        return None
+    return {
+        value: rows
+        for value, rows in counts.items()
+        if all(_meanings_met(one, value) for one in deciding)
+    }
+
+
+def _is_within(segment: Segment, query: Query, watermark: int) -> bool:
+    return (
+        segment.max_seq <= watermark
+        and (query.since is None or segment.min_created_at >= query.since)
+        and (query.until is None or segment.max_created_at < query.until)
+    )
+
+
+def _is_met_by_all(condition: Condition, segment: Segment) -> bool:
+    counts = _counts(segment, condition.column)
+    return counts is not None and all(_meanings(condition, value) == {True} for value in counts)
+
+
+def _reaches_behind(segment: Segment, order: Order, after: Position) -> bool:
+    if order is Order.NEWEST_FIRST:
+        return (segment.min_created_at, segment.min_seq) < (after.created_at, after.seq)
+    return (segment.max_created_at, segment.max_seq) > (after.created_at, after.seq)
+
+
+def _counts(segment: Segment, column: str) -> dict[str, int] | None:
+    return {"event": segment.event_counts, "decision": segment.decision_counts}.get(column)
+
+
+def _meanings_met(condition: Condition, value: str) -> bool:
+    return True in _meanings(condition, value)
+
+
+def _meanings(condition: Condition, value: str) -> set[bool]:
+    """What the condition says of a counted value; of "" it may say two things: it is null, too."""
+    meant: Iterable[str | None] = (value,) if value else ("", None)
+    return {condition.is_met(one) for one in meant}

@@ -1,0 +1,181 @@
+"""Rows summed up: how many over time by decision, and which values occur most.
+
+What the catalog counts is taken from there; only segments it cannot answer for are read.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from analytics.filters import FILTER_COLUMNS, InvalidQuery, Query
+from analytics.planning import known_counts
+from analytics.queries import Reader, Snapshot, plan
+
+BUCKETS_MAX: Final = 10_000
+"""How many buckets one summary may have: a year of hours fits."""
+
+TOP_MAX: Final = 10
+TOP_PARAMETERS: Final = ("event", "package", "actor", "decision")
+"""The filters whose most frequent values a summary names."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_INSTANT: Final = timedelta(microseconds=1)
+
+
+class TooManyBuckets(InvalidQuery):
+    """A window too long for its buckets."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"more than {BUCKETS_MAX} buckets: narrow since and until, or ask for bucket=day"
+        )
+
+
+class Bucket(StrEnum):
+    """How long one bucket is; buckets begin at full hours or days, UTC."""
+
+    HOUR = "hour"
+    DAY = "day"
+
+    @property
+    def length(self) -> timedelta:
+        """From one bucket's start to the next."""
+        return timedelta(hours=1) if self is Bucket.HOUR else timedelta(days=1)
+
+    def start(self, instant: datetime) -> datetime:
+        """The start of the bucket that `instant` falls into."""
+        return _EPOCH + (instant - _EPOCH) // self.length * self.length
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCounts:
+    """One bucket's rows by decision; `other` are rows without an install decision."""
+
+    start: datetime
+    allowed: int
+    blocked: int
+    other: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCount:
+    """How many rows have this value."""
+
+    value: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """`buckets` without gaps, oldest first; `top` by parameter, most frequent first."""
+
+    total: int
+    buckets: list[BucketCounts]
+    top: dict[str, list[ValueCount]]
+
+
+def summarise(
+    reader: Reader, snapshot: Snapshot, asked: Query, floor: datetime | None, bucket: Bucket
+) -> Summary:
+    """The summary of the rows of `asked` from `floor` on.
+
+    The buckets fill the window that was asked for, as far as the floor allows; an end that was
+    left open is where the rows end. Raises TooManyBuckets, StoreFault.
+    """
+    query = asked.not_before(floor)
+    first = None if asked.since is None or query.since is None else bucket.start(query.since)
+    last = None if query.until is None else bucket.start(query.until - _INSTANT)
+    if first is not None and last is not None:
+        _starts(first, last, bucket)  # refused before anything is read
+    planned = plan(snapshot, query)
+    counts = over_time(reader, planned, query, bucket)
+    decisions: Counter[str] = Counter()
+    for (_, decision), rows in counts.items():
+        decisions[decision] += rows
+    return Summary(
+        total=decisions.total(),
+        buckets=_fill(counts, first, last, bucket),
+        top={
+            name: _top(decisions)
+            if name == "decision"
+            else _top(_values(reader, planned, query, FILTER_COLUMNS[name]))
+            for name in TOP_PARAMETERS
+        },
+    )
+
+
+def over_time(
+    reader: Reader, planned: Snapshot, query: Query, bucket: Bucket
+) -> Counter[tuple[datetime, str]]:
+    """How many rows fall into each bucket with each decision ("" for none)."""
+    counts: Counter[tuple[datetime, str]] = Counter()
+    unknown = []
+    for segment in planned.segments:
+        known = known_counts(segment, query, planned.watermark, "decision")
+        start = bucket.start(segment.min_created_at)
+        if known is None or start != bucket.start(segment.max_created_at):
+            unknown.append(segment)
+        else:
+            counts.update({(start, decision): rows for decision, rows in known.items()})
+    rest = replace(planned, segments=tuple(unknown))
+    for start, decision, rows in reader.count_over_time(rest, query, bucket.length):
+        counts[start, decision] += rows
+    return counts
+
+
+def _values(reader: Reader, planned: Snapshot, query: Query, column: str) -> Counter[str]:
+    """How many rows have each value of `column`; at least the TOP_MAX most frequent of them."""
+    counts: Counter[str] = Counter()
+    unknown = []
+    for segment in planned.segments:
+        known = known_counts(segment, query, planned.watermark, column)
+        if known is None:
+            unknown.append(segment)
+        else:
+            counts.update(known)
+    # A value that is rare in the files may be frequent in the catalog: added up, then cut off.
+    limit = None if counts else TOP_MAX
+    rest = replace(planned, segments=tuple(unknown))
+    counts.update(dict(reader.count_values(rest, query, column, limit)))
+    return counts
+
+
+def _top(counts: Counter[str]) -> list[ValueCount]:
+    """The most frequent values; of equals the one that sorts first. No value is no value."""
+    ranked = sorted((-rows, value) for value, rows in counts.items() if value and rows)
+    return [ValueCount(value, -rows) for rows, value in ranked[:TOP_MAX]]
+
+
+def _fill(
+    counts: Counter[tuple[datetime, str]],
+    first: datetime | None,
+    last: datetime | None,
+    bucket: Bucket,
+) -> list[BucketCounts]:
+    """One entry for each bucket from `first` to `last`, or to where the counts end."""
+    starts = [start for start, _ in counts]
+    if not starts and (first is None or last is None):
+        return []
+    others = _others(counts)
+    return [
+        BucketCounts(start, counts[start, "ALLOWED"], counts[start, "BLOCKED"], others[start])
+        for start in _starts(first or min(starts), last or max(starts), bucket)
+    ]
+
+
+def _others(counts: Counter[tuple[datetime, str]]) -> Counter[datetime]:
+    others: Counter[datetime] = Counter()
+    for (start, decision), rows in counts.items():
+        if decision not in {"ALLOWED", "BLOCKED"}:
+            others[start] += rows
+    return others
+
+
+def _starts(first: datetime, last: datetime, bucket: Bucket) -> list[datetime]:
+    """The starts of the buckets from `first` to `last`. Raises TooManyBuckets."""
+    buckets = (last - first) // bucket.length + 1
+    if buckets > BUCKETS_MAX:
+        raise TooManyBuckets
+    return [first + number * bucket.length for number in range(buckets)]

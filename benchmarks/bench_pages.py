@@ -1,0 +1,137 @@
+"""Claim: pages and summaries of a large tenant are found sooner than DuckDB alone finds them.
+
+The peer of each line is plain DuckDB, handed the same files in the same run. Our caches are warm,
+as they are in a service that runs; so are DuckDB's and the operating system's.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from analytics.cursors import Position
+from analytics.decoded import Decoded
+from analytics.engine import Engine, EngineLimits
+from analytics.filters import parse_query
+from analytics.queries import Reader, Snapshot
+from analytics.summaries import Bucket, over_time, summarise
+from benchmarks.lake import RARE, largest_tenant
+
+ROUNDS = 15
+PAGE = 51
+LIMITS = EngineLimits(memory_mb=2048, temp_mb=8192, threads=2)
+NEWEST = f"ORDER BY created_at DESC, seq DESC LIMIT {PAGE}"
+HISTOGRAM = "SELECT created_at::DATE AS day, decision, count(*) AS n FROM rows GROUP BY ALL"
+TOPS = [
+    f"SELECT {column}, count(*) AS n FROM rows GROUP BY ALL ORDER BY n DESC, {column} LIMIT 10"
+    for column in ("event", "package_name", "actor", "decision")
+]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure: our question, the same one in SQL over `rows`, and the ratio we expected."""
+
+    name: str
+    ask: Callable[[], object]
+    sql: Sequence[str]
+    estimate: float
+
+
+def lines(reader: Reader, snapshot: Snapshot) -> list[Line]:
+    """What people ask of an audit log, from the common to the rare."""
+    middle = sorted(snapshot.segments, key=lambda one: one.day)[len(snapshot.segments) // 2]
+    after = Position(snapshot.watermark, middle.max_created_at, middle.max_seq)
+    everything = parse_query({})
+
+    def page(position: Position | None = None, **filters: str) -> Callable[[], pa.Table]:
+        query = parse_query({name: [value] for name, value in filters.items()})
+        return lambda: reader.page(snapshot, query, PAGE, position)
+
+    at = f"'{middle.max_created_at.isoformat()}'::TIMESTAMPTZ"
+    behind = f"created_at <= {at} AND (created_at < {at} OR seq < {middle.max_seq})"
+    return [
+        Line("newest page", page(), [f"SELECT * FROM rows {NEWEST}"], 0.05),
+        Line("common value", page(decision="BLOCKED"), [_where("decision = 'BLOCKED'")], 0.05),
+        Line("rare package", page(package=RARE), [_where(f"package_name = '{RARE}'")], 0.8),
+        Line("value nowhere", page(package="nowhere"), [_where("package_name = 'nowhere'")], 1.0),
+        Line("middle by cursor", page(after), [_where(behind)], 0.05),
+        Line(
+            "90-day histogram",
+            lambda: over_time(reader, snapshot, everything, Bucket.DAY),
+            [HISTOGRAM],
+            0.02,
+        ),
+        Line(
+            "summary with tops",
+            lambda: summarise(reader, snapshot, everything, None, Bucket.DAY),
+            [HISTOGRAM, *TOPS],
+            0.5,
+        ),
+    ]
+
+
+def _where(condition: str) -> str:
+    return f"SELECT * FROM rows WHERE {condition} {NEWEST}"
+
+
+def median_ms(action: Callable[[], Any]) -> float:
+    """The median duration of `action`, in milliseconds, after one that warms up."""
+    action()
+    durations = []
+    for _ in range(ROUNDS):
+        began_at = time.perf_counter()
+        action()
+        durations.append((time.perf_counter() - began_at) * 1000)
+    return statistics.median(durations)
+
+
+def measure(folder: Path, rows: int) -> None:
+    """Print each line's figure beside its peer's."""
+    snapshot = largest_tenant(folder, rows)
+    root, temp = folder / "audit", folder / "tmp"
+    temp.mkdir(exist_ok=True)
+    reader = Reader(Engine(root, temp, LIMITS), root, Decoded(root, 256 * 2**20))
+    peer = duckdb.connect(":memory:", config={"threads": LIMITS.threads})
+    peer.execute("SET TimeZone = 'UTC'")
+    files = [str(segment.path(root)) for segment in snapshot.segments]
+    peer.read_parquet(files, hive_partitioning=False).create_view("rows")
+    held = sum(segment.rows for segment in snapshot.segments)
+    print(f"{held:,} rows of the largest tenant in {len(files)} files; {rows:,} rows in all")
+    for line in lines(reader, snapshot):
+        ours = median_ms(line.ask)
+        theirs = median_ms(lambda sql=line.sql: [peer.sql(one).to_arrow_table() for one in sql])
+        print(
+            f"{line.name:<18} {ours:8.2f} ms   DuckDB alone {theirs:8.2f} ms"
+            f"   ratio {ours / theirs:5.2f}   (estimated {line.estimate:.2f})"
+        )
+    reader.engine.close()
+    peer.close()
+
+
+def main() -> None:
+    """Measure, and print figures beside estimates."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000, help="up to 20,000,000")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=os.environ.get("COUNTERSIGN_BENCH_DIR") or Path(tempfile.gettempdir()) / "bench",
+        help="where generated rows are kept (COUNTERSIGN_BENCH_DIR)",
+    )
+    given = parser.parse_args()
+    if not 1 <= given.rows <= 20_000_000:
+        parser.error("--rows must be from 1 to 20000000")
+    measure(Path(given.folder) / f"rows-{given.rows}", given.rows)
+
+
+if __name__ == "__main__":
+    main()

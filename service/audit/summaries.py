@@ -1,0 +1,66 @@
+"""Summing the audit log up, within the organisation's retention."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from analytics.filters import InvalidQuery, Query, only
+from analytics.instants import format_us
+from analytics.retention import Tier, retention_floor
+from analytics.summaries import Bucket, BucketCounts
+from service.audit.pages import parse_filters
+from service.errors import Invalid, UnknownParameter
+from service.lake import Lake
+from service.store.journal import snapshot
+from service.store.store import Store
+from service.store.tables import Organisation
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """Which rows, by how much time."""
+
+    query: Query
+    bucket: Bucket
+
+
+def parse_summary_request(parameters: Mapping[str, list[str]]) -> SummaryRequest:
+    """The summary that query parameters ask for. Raises Invalid naming the parameter."""
+    if "order" in parameters:
+        raise UnknownParameter(value="order")  # counts have none
+    query = parse_filters({name: values for name, values in parameters.items() if name != "bucket"})
+    try:
+        text = only(parameters, "bucket")
+    except InvalidQuery as error:
+        raise Invalid(str(error)) from error
+    if text not in {None, *Bucket}:
+        raise Invalid(f"bucket must be one of {', '.join(Bucket)}")
+    return SummaryRequest(query, Bucket(text or Bucket.DAY))
+
+
+async def summarise_audit(
+    store: Store, lake: Lake, org: Organisation, wanted: SummaryRequest, now: datetime
+) -> dict[str, Any]:
+    """The summary as the API answers it. Raises TooManyBuckets, StoreFault."""
+    floor = retention_floor(Tier(org.tier), now)
+    async with store.read() as session:
+        rows_now = await snapshot(session, org.id)
+    found = await lake.summary(rows_now, wanted.query, floor, wanted.bucket)
+    return {
+        "org": org.slug,
+        "bucket": wanted.bucket,
+        "retention_floor": None if floor is None else format_us(floor),
+        "total": found.total,
+        "buckets": [_bucket_form(bucket) for bucket in found.buckets],
+        "top": found.top,
+    }
+
+
+def _bucket_form(bucket: BucketCounts) -> dict[str, Any]:
+    return {
+        "start": format_us(bucket.start),
+        "ALLOWED": bucket.allowed,
+        "BLOCKED": bucket.blocked,
+        "other": bucket.other,
+    }

@@ -1,0 +1,155 @@
+"""The short path: the same rows as DuckDB finds, from what is kept decoded."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analytics.cursors import Position
+from analytics.decoded import ByteCache, Decoded
+from analytics.engine import Engine
+from analytics.filters import Condition, Query, Term, mask, parse_query
+from analytics.segments import PARQUET_OPTIONS
+from tests.analytics.samples import SampleLake, open_lake, sample_row, table_of
+
+MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
+TEXTS = ["a", "ab", "b", "", "é", "a\x00b", "%", "_"]
+TERMS = st.builds(Term, st.sampled_from(TEXTS), st.booleans(), st.booleans())
+CONDITIONS = st.builds(
+    Condition,
+    st.sampled_from(["package_name", "subject", "event"]),
+    st.lists(TERMS, min_size=1, max_size=3).map(tuple),
+)
+INSTANTS = st.integers(0, 99).map(lambda hours: MIDNIGHT - timedelta(hours=hours))
+ROW = st.builds(
+    sample_row,
+    INSTANTS,
+    package_name=st.sampled_from([*TEXTS, None]),
+    subject=st.sampled_from([*TEXTS, None]),
+)
+RUNS = st.lists(
+    st.tuples(st.lists(ROW, min_size=1, max_size=12), st.booleans()), min_size=1, max_size=6
+)
+BOUNDS = st.none() | INSTANTS
+
+
+def seqs(lake: SampleLake, query: Query, limit: int, after: Position | None = None) -> list[int]:
+    return lake.reader.page(lake.snapshot(), query, limit, after)["seq"].to_pylist()
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+@given(
+    runs=RUNS,
+    since=BOUNDS,
+    until=BOUNDS,
+    conditions=st.lists(CONDITIONS, max_size=2).map(tuple),
+    limit=st.integers(1, 30),
+    after=st.none() | st.builds(Position, st.integers(1, 40), INSTANTS, st.integers(1, 40)),
+    group_rows=st.integers(1, 6),
+)
+def test_the_short_path_finds_what_duckdb_finds(
+    tmp_path_factory, runs, since, until, conditions, limit, after, group_rows
+):
+    """Cold and warm, whatever of the page it leaves to DuckDB: every column of every row."""
+    lake = open_lake(tmp_path_factory.mktemp("lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PARQUET_OPTIONS, "row_group_size", group_rows)
+        for rows, is_sealed in runs:
+            lake.add(rows, is_sealed=is_sealed)
+    query = Query(since, until, conditions)
+    snapshot = lake.snapshot()
+
+    try:
+        expected = replace(lake.reader, decoded=None).page(snapshot, query, limit, after)
+        cold = lake.reader.page(snapshot, query, limit, after)
+        warm = lake.reader.page(snapshot, query, limit, after)
+    finally:
+        lake.reader.engine.close()
+
+    assert cold.to_pylist() == expected.to_pylist()
+    assert warm.to_pylist() == expected.to_pylist()
+
+
+@settings(max_examples=200)
+@given(
+    rows=st.lists(ROW, min_size=1, max_size=8),
+    conditions=st.lists(CONDITIONS, max_size=3).map(tuple),
+)
+def test_a_mask_says_what_a_condition_says_of_each_value(rows, conditions):
+    """The Arrow form of a filter and its plain form are one rule."""
+    query = Query(conditions=conditions)
+
+    expected = [all(one.is_met(getattr(row, one.column)) for one in conditions) for row in rows]
+
+    assert mask(query, table_of(rows)).to_pylist() == expected
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on DuckDB answers nothing."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("DuckDB was asked")
+
+    monkeypatch.setattr(Engine, "select", refuse)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"package": ["left-*"]}, {"subject": ["!x"], "decision": ["BLOCKED"]}]
+)
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_page_of_newest_rows_needs_no_engine(lake, no_engine, is_sealed, parameters):
+    """That is what the short path is for."""
+    lake.add([sample_row(MIDNIGHT)] * 20, is_sealed=is_sealed)
+
+    assert seqs(lake, parse_query(parameters), 5) == [20, 19, 18, 17, 16]
+    after = Position(20, MIDNIGHT, 16)
+    assert seqs(lake, parse_query(parameters), 5, after) == [15, 14, 13, 12, 11]
+
+
+def test_decoded_rows_answer_without_their_file(lake, no_engine):
+    """A segment never changes, so what was read once need not be read again."""
+    lake.add([sample_row(MIDNIGHT)] * 3, is_sealed=True)
+    first = seqs(lake, Query(), 2)
+    lake.segments[0].path(lake.root).unlink()
+
+    assert seqs(lake, Query(), 2) == first == [3, 2]
+
+
+def test_a_rare_value_is_left_to_duckdb(lake, monkeypatch):
+    """Looking on through row group after row group would cost more than its answer."""
+    monkeypatch.setitem(PARQUET_OPTIONS, "row_group_size", 2)
+    lake.add([sample_row(MIDNIGHT - timedelta(seconds=n)) for n in range(40)], is_sealed=True)
+    lake.add([sample_row(MIDNIGHT - timedelta(minutes=1), package_name="rare")], is_sealed=True)
+
+    assert seqs(lake, parse_query({"package": ["rare"]}), 5) == [41]
+    groups = lake.reader.decoded.row_groups(lake.segments[0])
+    assert sum(lake.reader.decoded.holds(lake.segments[0], one.index) for one in groups) <= 2
+
+
+def test_a_cache_keeps_to_its_bytes_and_lets_go_what_was_used_longest_ago():
+    """Memory has a stated bound."""
+    cache = ByteCache(10)
+    for key in "abc":
+        cache.get(key, lambda: ("value", 4))
+
+    assert ("a" in cache, "b" in cache, "c" in cache) == (False, True, True)
+    cache.get("b", lambda: ("other", 4))
+    cache.get("d", lambda: ("value", 4))
+    assert ("b" in cache, "c" in cache) == (True, False)
+    assert cache.size == 8
+    assert cache.get("huge", lambda: ("value", 11)) == "value"
+    assert ("huge" in cache, "b" in cache) == (False, True)
+
+
+def test_rows_that_do_not_fit_are_read_each_time(lake):
+    """A bound that is too small costs time, and nothing else."""
+    lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
+    lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=False)
+    lake.reader = replace(lake.reader, decoded=Decoded(lake.root, 1))
+
+    assert seqs(lake, Query(), 10) == list(range(10, 0, -1))
+    assert lake.reader.decoded.cache.size == 0

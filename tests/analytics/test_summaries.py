@@ -1,0 +1,279 @@
+"""Summaries: whatever is counted from the catalog equals what is counted row by row."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analytics.engine import Engine
+from analytics.faults import StoreFault
+from analytics.filters import FILTER_COLUMNS, Query, parse_query
+from analytics.queries import Snapshot
+from analytics.rows import AuditRow
+from analytics.summaries import (
+    BUCKETS_MAX,
+    TOP_MAX,
+    TOP_PARAMETERS,
+    Bucket,
+    Summary,
+    TooManyBuckets,
+    ValueCount,
+    summarise,
+)
+from tests.analytics.samples import SampleLake, open_lake, sample_row
+
+MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def summary(lake: SampleLake, bucket: str = "day", **parameters: str) -> Summary:
+    """The summary of all that is in `lake`, without a floor."""
+    query = parse_query({name: [value] for name, value in parameters.items()})
+    return summarise(lake.reader, lake.snapshot(), query, None, Bucket(bucket))
+
+
+def starts(found: Summary) -> list[datetime]:
+    return [bucket.start for bucket in found.buckets]
+
+
+def counted(rows: list[AuditRow], bucket: Bucket) -> dict[datetime, Counter[str]]:
+    """Rows by bucket and decision, in plain Python."""
+    counts: dict[datetime, Counter[str]] = {}
+    for row in rows:
+        hour = 0 if bucket is Bucket.DAY else row.created_at.hour
+        start = row.created_at.replace(hour=hour, minute=0, second=0, microsecond=0)
+        named = row.decision if row.decision in {"ALLOWED", "BLOCKED"} else "other"
+        counts.setdefault(start, Counter())[named] += 1
+    return counts
+
+
+def most_frequent(rows: list[AuditRow], parameter: str) -> list[ValueCount]:
+    """The ten values that a person counting rows would name."""
+    counts = Counter(getattr(row, FILTER_COLUMNS[parameter]) for row in rows)
+    ranked = sorted((-n, value) for value, n in counts.items() if value)
+    return [ValueCount(value, -n) for n, value in ranked[:TOP_MAX]]
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.builds(
+            sample_row,
+            st.integers(0, 60).map(lambda hours: MIDNIGHT + hours * HOUR),
+            event=st.sampled_from(["blocklist_hit", "install_allowed", "org_created"]),
+            decision=st.sampled_from(["ALLOWED", "BLOCKED", None]),
+            package_name=st.sampled_from([*"abcdefghijklm", None]),
+            actor=st.sampled_from(["key_1", "key_2"]),
+        ),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=25,
+)
+FILTERS = st.sampled_from(
+    [
+        {},
+        {"event": ["blocklist_hit"]},
+        {"event": ["!blocklist_hit", "!org_created"]},
+        {"decision": ["BLOCKED"]},
+        {"decision": ["!BLOCKED"]},
+        {"event": ["blocklist_hit", "org_created"], "decision": ["!ALLOWED"]},
+        {"package": ["a", "b"]},
+        {"event": ["never"]},
+    ]
+)
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+@given(
+    rows=ROWS,
+    filters=FILTERS,
+    bucket=st.sampled_from(Bucket),
+    since=st.none() | st.integers(0, 60),
+    length=st.none() | st.integers(1, 60),
+    held_back=st.integers(0, 3),
+)
+def test_any_summary_equals_the_model_however_its_rows_are_stored(
+    tmp_path_factory, rows, filters, bucket, since, length, held_back
+):
+    """From the catalog, from files or from the journal: one answer. Watermarks hold, too."""
+    lake = open_lake(tmp_path_factory.mktemp("lake"))
+    accepted: dict[int, AuditRow] = {}
+    for is_sealed in (True, False):
+        accepted |= lake.add(
+            [row for row, sealed in rows if sealed is is_sealed], is_sealed=is_sealed
+        )
+    query = parse_query(filters)
+    first = None if since is None else MIDNIGHT + since * HOUR
+    last = None if length is None else (first or MIDNIGHT) + length * HOUR
+    query = replace(query, since=first, until=last)
+    snapshot = replace(lake.snapshot(), watermark=lake.last_seq - held_back)
+    matching = [
+        row
+        for seq, row in accepted.items()
+        if seq <= snapshot.watermark
+        and (first is None or row.created_at >= first)
+        and (last is None or row.created_at < last)
+        and all(one.is_met(getattr(row, one.column)) for one in query.conditions)
+    ]
+
+    try:
+        found = summarise(lake.reader, snapshot, query, None, bucket)
+    finally:
+        lake.reader.engine.close()
+
+    assert found.total == len(matching)
+    assert {
+        one.start: Counter(
+            {
+                name: n
+                for name, n in (
+                    ("ALLOWED", one.allowed),
+                    ("BLOCKED", one.blocked),
+                    ("other", one.other),
+                )
+                if n
+            }
+        )
+        for one in found.buckets
+        if one.allowed or one.blocked or one.other
+    } == counted(matching, bucket)
+    assert found.top == {name: most_frequent(matching, name) for name in TOP_PARAMETERS}
+
+
+def test_buckets_have_no_gaps_and_end_with_the_rows(lake):
+    """A chart needs no arithmetic, and shows no empty year before the first row."""
+    lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + 3 * DAY)], is_sealed=True)
+
+    found = summary(lake)
+
+    assert starts(found) == [MIDNIGHT + n * DAY for n in range(4)]
+    assert [one.blocked for one in found.buckets] == [1, 0, 0, 1]
+
+
+def test_buckets_fill_the_window_that_was_asked_for(lake):
+    """Zeros at the ends, too: no rows is an answer. The bucket of a bound is there whole."""
+    lake.add([sample_row(MIDNIGHT)], is_sealed=True)
+
+    found = summary(lake, since="2026-03-02T13:00:00Z", until="2026-03-05")
+    in_hours = summary(lake, "hour", since="2026-03-04T22:30:00Z", until="2026-03-05T01:00:00Z")
+
+    assert starts(found) == [MIDNIGHT + n * DAY for n in (-2, -1, 0, 1)]
+    assert starts(in_hours) == [MIDNIGHT + n * HOUR for n in (22, 23, 24)]
+    assert in_hours.total == 0
+
+
+def test_no_rows_and_no_window_is_no_bucket(lake):
+    """There is nothing to begin with."""
+    assert summary(lake) == Summary(0, [], {name: [] for name in TOP_PARAMETERS})
+
+
+def test_nothing_before_the_floor_is_counted_or_shown(lake):
+    """Asked for the year 2000 or not, history begins at the floor."""
+    lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + HOUR)], is_sealed=True)
+    floor = MIDNIGHT + HOUR
+    asked = parse_query({"since": ["2000-01-01"], "until": ["2026-03-05"]})
+
+    found = summarise(lake.reader, lake.snapshot(), asked, floor, Bucket.DAY)
+    over = parse_query({"since": ["2000-01-01"], "until": ["2000-01-02"]})
+    before = summarise(lake.reader, lake.snapshot(), over, floor, Bucket.DAY)
+
+    assert found.total == 1
+    assert starts(found) == [MIDNIGHT, MIDNIGHT + DAY]
+    assert before.total == 0
+    assert before.buckets == []
+
+
+@pytest.mark.parametrize("hours", [BUCKETS_MAX, BUCKETS_MAX + 1])
+def test_there_are_at_most_so_many_buckets(lake, hours):
+    """A year of hours fits; a century of them would be an answer nobody can draw."""
+    bounds = {
+        "since": MIDNIGHT.isoformat(),
+        "until": (MIDNIGHT + hours * HOUR).isoformat(),
+    }
+
+    if hours <= BUCKETS_MAX:
+        assert len(summary(lake, "hour", **bounds).buckets) == hours
+    else:
+        with pytest.raises(TooManyBuckets):
+            summary(lake, "hour", **bounds)
+
+
+def test_rows_far_apart_are_too_many_buckets_as_well(lake):
+    """Also where the window's ends were left to the rows."""
+    lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + 500 * DAY)], is_sealed=True)
+
+    with pytest.raises(TooManyBuckets):
+        summary(lake, "hour")
+    assert len(summary(lake, "day").buckets) == 501
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_instants_before_1970_and_at_the_ends_of_time_have_their_bucket(lake, is_sealed):
+    """Division rounds down, not towards the epoch."""
+    lake.add([sample_row(datetime(1969, 12, 31, 23, 30, tzinfo=UTC))], is_sealed=is_sealed)
+
+    assert starts(summary(lake, "hour")) == [datetime(1969, 12, 31, 23, tzinfo=UTC)]
+    assert starts(summary(lake, until="9999-12-30", since="9999-12-30"))
+    assert starts(summary(lake, "hour", package="!x")) == starts(summary(lake, "hour"))
+
+
+def test_equal_counts_are_in_the_order_of_their_values(lake):
+    """By code points, so that two runs never differ."""
+    for name in ("é", "b", "a", "😀", "Z"):
+        lake.add([sample_row(MIDNIGHT, package_name=name)], is_sealed=True)
+
+    assert [one.value for one in summary(lake).top["package"]] == ["Z", "a", "b", "é", "😀"]
+
+
+def test_ten_values_at_most_and_those_without_one_left_out(lake):
+    """Null is no package."""
+    names = [f"p{n:02}" for n in range(12)]
+    lake.add([sample_row(MIDNIGHT, package_name=name) for name in names], is_sealed=True)
+    lake.add([sample_row(MIDNIGHT, package_name=None)] * 5, is_sealed=False)
+
+    assert [one.value for one in summary(lake).top["package"]] == names[:10]
+
+
+def test_whole_days_are_counted_without_a_look_at_decision_or_event(lake, monkeypatch):
+    """The catalog knows them; only what it does not count is read."""
+    lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + HOUR)], is_sealed=True)
+    asked: list[str] = []
+    select = Engine.select
+
+    def recorded(self: Engine, sql: str, *rest: object) -> object:
+        asked.append(sql)
+        return select(self, sql, *rest)
+
+    monkeypatch.setattr(Engine, "select", recorded)
+
+    for parameters in ({}, {"decision": "BLOCKED"}, {"since": "2026-03-04", "until": "2026-03-04"}):
+        asked.clear()
+        assert summary(lake, **parameters).total == 2
+        assert ["package_name AS value" in sql or "actor AS value" in sql for sql in asked] == [
+            True,
+            True,
+        ]
+    asked.clear()
+    assert summary(lake, since="2026-03-04T00:30:00Z").total == 1
+    assert len(asked) == 4
+
+
+def test_a_file_that_cannot_be_read_is_a_fault(lake):
+    """Never a chart with a hole in it."""
+    lake.add([sample_row(MIDNIGHT)], is_sealed=True)
+    lake.segments[0].path(lake.root).unlink()
+
+    with pytest.raises(StoreFault):
+        summary(lake)
+
+
+def test_the_snapshot_is_summed_up_and_not_what_came_after(lake):
+    """Counts agree with the page that was read in the same transaction."""
+    lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
+    earlier = Snapshot("org_acme", 3, tuple(lake.segments), ())
+
+    assert summarise(lake.reader, earlier, Query(), None, Bucket.DAY).total == 3

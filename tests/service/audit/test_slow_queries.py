@@ -1,0 +1,78 @@
+"""A query nobody waits for any more ends, and its thread is free for the next."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec import structs
+
+from analytics.queries import Reader
+from service.errors import QueryTooSlow
+from service.settings import Settings
+from tests.conftest import SettableClock, refused, running_world
+from tests.service.audit.conftest import AuditWorld
+
+ENDLESS = "SELECT count(*) FROM range(1_000_000_000) a, range(1_000_000_000) b WHERE a < b"
+PATHS = pytest.mark.parametrize("path", ["", "/summary", "/aud_0000000000000000001"])
+
+
+@pytest.fixture(autouse=True)
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question keeps DuckDB busy for ever, as one over too many rows would."""
+
+    def ask(self: Reader, *_: object) -> object:
+        return self.engine.select(ENDLESS, {}, {}, self.stop)
+
+    for question in ("page", "row", "count_over_time"):
+        monkeypatch.setattr(Reader, question, ask)
+
+
+@pytest.fixture
+async def impatient(settings: Settings, clock: SettableClock) -> AsyncIterator[AuditWorld]:
+    """A service that gives up soon."""
+    changed = structs.replace(settings, query_max_s=0.3)
+    async with running_world(changed, clock, has_sealer=False) as world:
+        yield AuditWorld(world)
+
+
+def running(audit: AuditWorld) -> int:
+    """How many queries DuckDB runs."""
+    return len(audit.services.lake._engine._cursors)
+
+
+async def until_running(audit: AuditWorld, count: int) -> None:
+    ends_at = time.monotonic() + 20
+    while running(audit) != count:
+        assert time.monotonic() < ends_at, f"{running(audit)} queries run, not {count}"
+        await asyncio.sleep(0.01)
+
+
+@PATHS
+async def test_a_query_over_its_time_is_a_503_that_says_so(impatient, path):
+    """And not one that blames the storage: a shorter window would work."""
+    assert await refused(await impatient.get(path)) == (503, QueryTooSlow.text)
+    await until_running(impatient, 0)
+
+
+@PATHS
+async def test_a_query_ends_when_its_client_goes_away(audit, path):
+    """Otherwise a few impatient reloads would keep every thread busy."""
+    connection = audit.world.client.request(
+        f"/api/v1/admin/orgs/acme/audit{path}", headers=audit.world.admin
+    )
+    async with connection:
+        await connection.send_complete()
+        await until_running(audit, 1)
+        await connection.disconnect()
+        await until_running(audit, 0)
+
+
+async def test_more_slow_queries_than_threads_leave_the_service_usable(impatient):
+    """Those that wait for a thread are over their time as well, and never begin."""
+    slow = [asyncio.create_task(impatient.get()) for _ in range(40)]
+    answers = [(await answer).status_code for answer in slow]
+    await until_running(impatient, 0)
+
+    assert answers == [503] * 40
+    assert (await impatient.world.client.get("/readyz")).status_code == 200

@@ -1,0 +1,117 @@
+"""GET …/audit/summary: the audit log in counts."""
+
+from datetime import timedelta
+
+import pytest
+
+from service.orgs.changes import set_tier
+from tests.analytics.samples import sample_row
+from tests.conftest import BY_OPERATOR, START, refused
+
+INSTALLS = {"event": "blocklist_hit"}
+
+
+async def summary(audit, **query):
+    """The body of a summary."""
+    response = await audit.get("/summary", **query)
+    assert response.status_code == 200, await response.get_data(as_text=True)
+    return await response.get_json()
+
+
+async def test_a_summary_says_what_was_counted_and_how(audit):
+    """These six keys, always; `bucket` is a day unless asked otherwise."""
+    found = await summary(audit)
+
+    assert list(found) == ["org", "bucket", "retention_floor", "total", "buckets", "top"]
+    assert found["org"] == "acme"
+    assert found["bucket"] == "day"
+    assert list(found["top"]) == ["event", "package", "actor", "decision"]
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+async def test_rows_are_counted_by_bucket_and_decision(audit, is_sealed):
+    """Wherever they lie."""
+    hour = timedelta(hours=1)
+    await audit.accept(
+        [
+            sample_row(START - 2 * hour),
+            sample_row(START - 2 * hour, decision="ALLOWED"),
+            sample_row(START, decision=None, package_name="@acme/x"),
+        ]
+    )
+    if is_sealed:
+        await audit.seal()
+
+    found = await summary(audit, bucket="hour", **INSTALLS)
+
+    assert found["total"] == 3
+    assert found["buckets"] == [
+        {"start": "2026-03-04T10:00:00.000000Z", "ALLOWED": 1, "BLOCKED": 1, "other": 0},
+        {"start": "2026-03-04T11:00:00.000000Z", "ALLOWED": 0, "BLOCKED": 0, "other": 0},
+        {"start": "2026-03-04T12:00:00.000000Z", "ALLOWED": 0, "BLOCKED": 0, "other": 1},
+    ]
+    assert found["top"] == {
+        "event": [{"value": "blocklist_hit", "count": 3}],
+        "package": [{"value": "left-pad", "count": 2}, {"value": "@acme/x", "count": 1}],
+        "actor": [{"value": "key_1", "count": 3}],
+        "decision": [{"value": "ALLOWED", "count": 1}, {"value": "BLOCKED", "count": 1}],
+    }
+
+
+async def test_a_summary_counts_what_a_page_of_the_same_filters_shows(audit):
+    """Admin history and installs, sealed and not."""
+    await audit.accept([sample_row(START)] * 3)
+    await audit.seal()
+    await audit.accept([sample_row(START - timedelta(days=1))] * 2)
+
+    for query in ({}, INSTALLS, {"event": "!blocklist_hit"}, {"actor": "key_*"}):
+        shown = await audit.page(limit=1000, **query)
+        assert (await summary(audit, **query))["total"] == len(shown["entries"]) > 0
+
+
+async def test_another_organisation_is_not_counted(audit):
+    """A tenant's numbers are a secret, too."""
+    await audit.accept([sample_row(START)], org=audit.world.other)
+
+    assert (await summary(audit, **INSTALLS))["total"] == 0
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+async def test_retention_is_applied_to_the_instant(audit, is_sealed):
+    """A row leaves the count when it leaves the page (decision 28)."""
+    async with audit.services.store.write() as work:
+        acme = await work.session.merge(audit.world.acme)
+        await set_tier(work, acme, "free", BY_OPERATOR)
+    await audit.accept([sample_row(START), sample_row(START + timedelta(microseconds=1))])
+    if is_sealed:
+        await audit.seal()
+
+    audit.clock.now = START + timedelta(days=7)
+    assert (await summary(audit, **INSTALLS))["total"] == 2
+    audit.clock.now += timedelta(microseconds=1)
+    found = await summary(audit, **INSTALLS)
+
+    assert found["total"] == 1
+    assert found["retention_floor"] == "2026-03-04T12:00:00.123457Z"
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ({"bucket": "week"}, "bucket must be one of hour, day"),
+        ({"bucket": ""}, "bucket must be one of hour, day"),
+        ({"bucket": ["day", "day"]}, "bucket may be given only once"),
+        ({"order": "asc"}, "unknown query parameter: order"),
+        ({"limit": "5"}, "unknown query parameter: limit"),
+        ({"cursor": "x"}, "unknown query parameter: cursor"),
+        ({"pakage": "x"}, "unknown query parameter: pakage"),
+        ({"since": "2026-03-04", "until": "2026-03-03"}, "since must be before until"),
+        (
+            {"since": "2026-01-01", "until": "2028-01-01", "bucket": "hour"},
+            "more than 10000 buckets: narrow since and until, or ask for bucket=day",
+        ),
+    ],
+)
+async def test_a_faulty_request_is_a_400_that_names_it(audit, query, text):
+    """Counts have no order and no pages."""
+    assert await refused(await audit.get("/summary", **query)) == (400, text)
