@@ -91,7 +91,10 @@ def _answer_errors(app: Quart) -> None:
     async def refused(refusal: Refusal) -> Response:
         if isinstance(refusal, StoreUnavailable):
             _log.error("store_unavailable", reason=refusal.reason)
-        return error_answer(refusal.text, refusal.status)
+        answer = error_answer(refusal.text, refusal.status)
+        if refusal.retry_after_s is not None:
+            answer.headers["retry-after"] = str(refusal.retry_after_s)
+        return answer
 
     @app.errorhandler(InvalidQuery)
     async def invalid_query(error: InvalidQuery) -> Response:

@@ -12,6 +12,8 @@ class Refusal(Exception):
 
     status: ClassVar[int]
     text: str
+    retry_after_s: ClassVar[int | None] = None
+    """When it may be worth trying again, where the service has an idea of it."""
 
     def __init__(self, text: str | None = None, **values: str) -> None:
         """`text` stands in for the class's own; `values` fill the places it leaves open."""
@@ -263,6 +265,14 @@ class NotJson(Refusal):
 
     status = 415
     text = "content-type must be application/json"
+
+
+class TooManyExports(Refusal):
+    """The organisation takes away as much at once as it may."""
+
+    status = 429
+    text = "too many exports of this organisation at once: wait until one of them ends"
+    retry_after_s = 30
 
 
 class Internal(Refusal):

@@ -12,6 +12,7 @@ STATE_DEPENDENT = (
     "cursor is not valid for this query",
     "since must be before until",
     "at most 100 filter values in one query",
+    "compress does not go with parquet, which is compressed already",
     "issuer is not on the allowlist: ",
     "project_id not found for this org",
     "team_id not found for this org",

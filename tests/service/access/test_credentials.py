@@ -37,6 +37,7 @@ REQUESTS: Final = {
     "audit.page": Request("audit:r"),
     "audit.entry": Request("audit:r"),
     "audit.export": Request("audit:export", query={"format": "json"}),
+    "audit.dashboard_export": Request("audit:export", query={"format": "json"}),
     "dashboard.audit_page": Request("audit:r"),
 }
 """A new endpoint is refused by the tests below until it stands here."""
