@@ -1,6 +1,8 @@
 """`countersign audit export`: the same file as over HTTP, whole under its name or not there."""
 
 import hashlib
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -114,6 +116,29 @@ def test_a_dash_is_standard_output(home):
     assert ran.code == 0
     assert [row["event"] for row in read_file(ran.out.encode(), "ndjson")] == ["org_created"]
     assert f'"sha256": "{hashlib.sha256(ran.out.encode()).hexdigest()}"' in ran.err
+
+
+def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
+    """And in a script's log there is no bar."""
+    words = [*EXPORT, "--format", "csv", "--event", "org_created"]
+    quiet = home.run(*words, str(home.folder / "quiet.csv"))
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs) as terminal:
+        subprocess.run(
+            [sys.executable, "-m", "service.cli.main", *words, str(home.folder / "shown.csv")],
+            cwd=REPOSITORY,
+            env=home.environment() | {"TERM": "xterm"},
+            stderr=terminal,
+            stdout=subprocess.DEVNULL,
+            timeout=DEADLINE_S,
+            check=True,
+        )
+        shown = os.read(ours, 65_536)
+    os.close(ours)
+
+    assert quiet.err == ""
+    assert b"Exporting acme" in shown
+    assert b"1/1" in shown
 
 
 def stopped_midway(home: Home) -> subprocess.Popen[bytes]:
