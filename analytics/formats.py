@@ -1,39 +1,49 @@
-"""Rows on their way out: one wire form, as JSON objects or as CSV lines."""
+"""Rows on their way out: one wire form, as JSON objects, as CSV lines or as an Arrow table."""
 
-from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from typing import Final
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from analytics.schema import WIRE_COLUMNS
+from analytics.schema import AUDIT_SCHEMA, ID_DIGITS, ID_PREFIX, WIRE_COLUMNS
 
 _FORMULA_START: Final = r"^[=+\-@'\t\r\n]"
 _INSTANT: Final = "%Y-%m-%dT%H:%M:%S%.6fZ"
 
 
-class ExportFormat(StrEnum):
-    """What a file of rows looks like."""
-
-    CSV = "csv"
-    JSON = "json"
+WIRE_SCHEMA: Final = pa.schema(
+    pa.field(name, pa.string(), nullable=False)
+    if column in {"seq", ""}
+    else AUDIT_SCHEMA.field(column).with_name(name)
+    for name, column in WIRE_COLUMNS.items()
+)
+"""One row in its wire form, for formats that have types: ids are text, instants instants."""
 
 
 def json_objects(rows: pa.Table, tenant_id: str) -> list[str]:
-    """Each row as one JSON object, keys as in WIRE_COLUMNS, every key there."""
-    if rows.num_rows == 0:
-        return []
+    """Each row as one JSON object on one line, keys as in WIRE_COLUMNS, every key there."""
+    return _json_objects(rows, tenant_id).to_list() if rows.num_rows else []
+
+
+def json_text(rows: pa.Table, tenant_id: str, separator: str) -> bytes:
+    """The objects of `rows`, at least one, with `separator` between them."""
+    joined: str = _json_objects(rows, tenant_id).str.join(separator).item()
+    return joined.encode()
+
+
+def _json_objects(rows: pa.Table, tenant_id: str) -> pl.Series:
     frame = _wire_frame(rows, tenant_id)
     columns = frame.drop("payload").columns
     objects = frame.select(
-        # `payload` is JSON already: it goes in as it is, behind the columns polars encodes.
+        # `payload` is JSON already: it goes in as it is, behind the columns polars encodes. A
+        # line break in it can only stand between tokens, where a space means the same.
         pl.struct(columns).struct.json_encode().str.strip_suffix("}")
         + pl.lit(',"payload":')
-        + pl.col("payload").fill_null("null")
+        + pl.col("payload").fill_null("null").str.replace_many(["\n", "\r"], [" ", " "])
         + pl.lit("}")
     )
-    return objects.to_series().to_list()
+    return objects.to_series()
 
 
 def csv_lines(rows: pa.Table, tenant_id: str, *, is_raw: bool) -> bytes:
@@ -53,28 +63,27 @@ def csv_lines(rows: pa.Table, tenant_id: str, *, is_raw: bool) -> bytes:
     return frame.write_csv(include_header=False, quote_style="necessary").encode()
 
 
-def export_chunks(
-    tables: Iterable[pa.Table], tenant_id: str, export_format: ExportFormat, *, is_raw: bool
-) -> Iterator[bytes]:
-    """A whole file of `tables`, piece by piece."""
-    if export_format is ExportFormat.CSV:
-        yield (",".join(WIRE_COLUMNS) + "\n").encode()
-        for rows in tables:
-            yield csv_lines(rows, tenant_id, is_raw=is_raw)
-        return
-    opening = "[\n"
-    for rows in tables:
-        if rows.num_rows:
-            yield (opening + ",\n".join(json_objects(rows, tenant_id))).encode()
-            opening = ",\n"
-    yield b"[]\n" if opening == "[\n" else b"\n]\n"
+def wire_table(rows: pa.Table, tenant_id: str) -> pa.Table:
+    """`rows` as a WIRE_SCHEMA table."""
+    digits = pc.utf8_lpad(pc.cast(rows.column("seq"), pa.string()), ID_DIGITS, "0")
+    special = {
+        "id": pc.binary_join_element_wise(ID_PREFIX, digits, ""),
+        "tenant_id": pa.repeat(pa.scalar(tenant_id), rows.num_rows),
+    }
+    return pa.table(
+        [
+            special[name] if name in special else rows.column(column)
+            for name, column in WIRE_COLUMNS.items()
+        ],
+        schema=WIRE_SCHEMA,
+    )
 
 
 def _wire_frame(rows: pa.Table, tenant_id: str) -> pl.DataFrame:
     """`rows` with wire names and wire spellings, all columns text."""
     frame = pl.DataFrame(pl.from_arrow(rows))
     special = {
-        "id": pl.lit("aud_") + pl.col("seq").cast(pl.String).str.zfill(19),
+        "id": pl.lit(ID_PREFIX) + pl.col("seq").cast(pl.String).str.zfill(ID_DIGITS),
         "tenant_id": pl.lit(tenant_id),
         "created_at": pl.col("created_at").dt.strftime(_INSTANT),
         "received_at": pl.col("received_at").dt.strftime(_INSTANT),

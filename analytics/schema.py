@@ -57,19 +57,19 @@ WIRE_COLUMNS: Final[dict[str, str]] = {
 `tenant_id` is stored nowhere: whoever reads adds the tenant they asked for.
 """
 
-_ID_PREFIX: Final = "aud_"
-_ID_DIGITS: Final = 19  # what the largest int64 takes, so that ids sort like seq
+ID_PREFIX: Final = "aud_"
+ID_DIGITS: Final = 19  # what the largest int64 takes, so that ids sort like seq
 
 
 def audit_id(seq: int) -> str:
     """The public id of the row with this `seq`; ids sort as rows were accepted."""
-    return f"{_ID_PREFIX}{seq:0{_ID_DIGITS}d}"
+    return f"{ID_PREFIX}{seq:0{ID_DIGITS}d}"
 
 
 def parse_audit_id(text: str) -> int | None:
     """The `seq` a public id names, or None when it is no such id."""
-    digits = text.removeprefix(_ID_PREFIX)
-    if digits == text or len(digits) != _ID_DIGITS or not (digits.isascii() and digits.isdecimal()):
+    digits = text.removeprefix(ID_PREFIX)
+    if digits == text or len(digits) != ID_DIGITS or not (digits.isascii() and digits.isdecimal()):
         return None
     seq = int(digits)
     return seq if seq < 2**63 else None

@@ -112,16 +112,21 @@ def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
     return app
 
 
+def _refusal_answer(refusal: Refusal) -> Response:
+    if isinstance(refusal, StoreUnavailable):
+        _log.error("store_unavailable", reason=refusal.reason)
+    answer = error_answer(refusal.text, refusal.status)
+    if refusal.retry_after_s is not None:
+        answer.headers["retry-after"] = str(refusal.retry_after_s)
+    return answer
+
+
 def _answer_errors(app: Quart) -> None:
     """Every error, whatever raised it, is `{"error": text}`."""
 
     @app.errorhandler(Refusal)
     async def refused(refusal: Refusal) -> Response:
-        if isinstance(refusal, StoreUnavailable):
-            _log.error("store_unavailable", reason=refusal.reason)
-        answer = error_answer(refusal.text, refusal.status)
-        answer.headers.update(refusal.headers)
-        return answer
+        return _refusal_answer(refusal)
 
     @app.errorhandler(InvalidQuery)
     async def invalid_query(error: InvalidQuery) -> Response:

@@ -4,7 +4,6 @@ The app's one error handler turns a `Refusal` into `{"error": text}`. What the c
 constant or names their own input; what went wrong inside is for the log.
 """
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -12,8 +11,9 @@ class Refusal(Exception):
     """An answer other than the one hoped for, with all that the caller is told of it."""
 
     status: ClassVar[int]
-    headers: ClassVar[Mapping[str, str]] = {}
     text: str
+    retry_after_s: ClassVar[int | None] = None
+    """When it may be worth trying again, where the service has an idea of it."""
 
     def __init__(self, text: str | None = None, **values: str) -> None:
         """`text` stands in for the class's own; `values` fill the places it leaves open."""
@@ -326,14 +326,22 @@ class Busy(Refusal):
 
     status = 429
     text = "too many requests of this organisation at once"
-    headers: ClassVar[Mapping[str, str]] = {"retry-after": "1"}
+    retry_after_s = 1
 
 
 class JournalFull(Busy):
     """So many rows of the organisation wait to be sealed that no more are taken just now."""
 
     text = "the journal of this organisation is full"
-    headers: ClassVar[Mapping[str, str]] = {"retry-after": "5"}
+    retry_after_s = 5
+
+
+class TooManyExports(Refusal):
+    """The organisation takes away as much at once as it may."""
+
+    status = 429
+    text = "too many exports of this organisation at once: wait until one of them ends"
+    retry_after_s = 30
 
 
 class Internal(Refusal):

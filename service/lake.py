@@ -1,7 +1,7 @@
 """The way from the event loop to the audit lake: the only module that sends work to threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -13,8 +13,8 @@ from analytics.batches import JournalBatch, decode_batches
 from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits, Stop
+from analytics.exports import FileForm, Piece, export_pieces
 from analytics.filters import Query
-from analytics.formats import ExportFormat, export_chunks
 from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader, Snapshot
 from analytics.segments import Segment, write_segment
@@ -71,18 +71,17 @@ class Lake:
         return await self._ask(lambda reader: summarise(reader, snapshot, asked, floor, bucket))
 
     async def export(
-        self, snapshot: Snapshot, query: Query, export_format: ExportFormat, *, is_raw: bool
-    ) -> AsyncIterator[tuple[bytes, int]]:
-        """The file of all rows of `query`: pieces, each with the number of rows it holds.
+        self, snapshot: Snapshot, query: Query, form: FileForm
+    ) -> AsyncIterator[Piece]:
+        """The file of all rows of `query`, see `export_pieces`.
 
-        A piece is made when it is asked for, so a slow reader slows the making.
+        A piece is made (read, encoded, hashed, compressed) when it is asked for, so a slow reader
+        slows the making.
         """
-        counted = _RowCount(self._reader.stream(snapshot, query))
-        chunks = export_chunks(counted, snapshot.tenant_id, export_format, is_raw=is_raw)
-        done = 0
-        while (chunk := await _in_thread(next, chunks, None)) is not None:
-            yield chunk, counted.rows - done
-            done = counted.rows
+        tables = self._reader.stream(snapshot, query)
+        pieces = export_pieces(tables, snapshot.tenant_id, form)
+        while (piece := await _in_thread(next, pieces, None)) is not None:
+            yield piece
 
     async def seal(
         self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
@@ -134,19 +133,6 @@ class Lake:
                 stopping = asyncio.create_task(_end(answer, stop))
                 self._stopping.add(stopping)
                 stopping.add_done_callback(self._stopping.discard)
-
-
-class _RowCount:
-    """Counts the rows of the tables that pass through it."""
-
-    def __init__(self, tables: Iterator[pa.Table]) -> None:
-        self._tables = tables
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[pa.Table]:
-        for table in self._tables:
-            self.rows += table.num_rows
-            yield table
 
 
 async def _end(answer: asyncio.Task[Any], stop: Stop) -> None:

@@ -61,7 +61,7 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         issuers=load_issuers(settings.issuers_file),
         authenticator=Authenticator(settings, store, clock),
         audit_log=AuditLog(store, lake, derive_key(settings.secret_key, "audit cursor")),
-        exporter=Exporter(store, lake, settings.export_max_s),
+        exporter=Exporter(store, lake, settings.export_max_s, settings.exports_per_org_max),
         ingest=Ingest(group_commit, lake, clock, settings.ingest_journal_rows_max),
         group_commit=group_commit,
         sealer=Sealer(settings, store, lake, clock),

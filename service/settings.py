@@ -54,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0
+    exports_per_org_max: PositiveInt = 2
     engine_memory_mb: PositiveInt = 2048
     engine_temp_mb: PositiveInt = 8192
     engine_threads: PositiveInt = 2

@@ -214,7 +214,16 @@ class SummaryQuery(RowFilters, kw_only=True):
 class ExportQuery(AuditFilters, kw_only=True):
     """Which rows, and as what file."""
 
-    format: Annotated[Literal["csv", "json"], Meta(description="The file's format.")]
+    format: Annotated[
+        Literal["csv", "json", "ndjson", "parquet"], Meta(description="The file's format.")
+    ]
+    compress: (
+        Annotated[
+            Literal["gzip", "zstd"],
+            Meta(description="Compress the file itself; Parquet is compressed already."),
+        ]
+        | UnsetType
+    ) = UNSET
     raw: (
         Annotated[
             Literal["0", "1"],

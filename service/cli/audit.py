@@ -1,18 +1,24 @@
-"""`countersign audit`: reading the log, sealing it, seeing how it is stored."""
+"""`countersign audit`: reading the log, taking it away, sealing it, seeing how it is stored."""
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from analytics.compression import Compression
+from analytics.exports import ExportFormat, FileForm
 from analytics.filters import FILTER_COLUMNS, Order
 from analytics.instants import format_us
 from service.audit.forms import PageQuery
 from service.audit.lease import LeaseLost, LeaseTaken
-from service.audit.pages import LIMIT_MAX, parse_page_request
+from service.audit.pages import LIMIT_MAX, parse_filters, parse_page_request
 from service.audit.stats import list_stats
 from service.cli.desk import Answer, Desk, command, org_option, table
+from service.cli.files import STANDARD_OUTPUT, new_file
+from service.cli.progress import row_progress
 from service.orgs.repository import get_org
 
 _SHOWN = ["created_at", "event", "decision", "packageName", "version", "actor", "subject"]
@@ -45,21 +51,41 @@ _HELP = _parameter_help()
 
 
 def _with_filters(function: Any) -> Any:  # noqa: ANN401 - click decorates what it decorates
-    """Give a command one option for each filter, as the API has them."""
-    for name in reversed(FILTER_COLUMNS):
-        option = click.option(
-            f"--{name.replace('_', '-')}", name, metavar="VALUE", multiple=True, help=_HELP[name]
-        )
+    """Give a command the options that say which rows and in what order, as the API has them."""
+    options = [
+        click.option("--since", metavar="INSTANT", help=_HELP["since"]),
+        click.option("--until", metavar="INSTANT", help=_HELP["until"]),
+        *(
+            click.option(
+                f"--{name.replace('_', '-')}",
+                name,
+                metavar="VALUE",
+                multiple=True,
+                help=_HELP[name],
+            )
+            for name in FILTER_COLUMNS
+        ),
+        click.option(
+            "--order", type=click.Choice([order.value for order in Order]), help=_HELP["order"]
+        ),
+    ]
+    for option in reversed(options):
         function = option(function)
     return function
 
 
+def _as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Options as the API's query parameters."""
+    return {
+        name: [str(one) for one in value] if isinstance(value, tuple) else [str(value)]
+        for name, value in given.items()
+        if value not in (None, ())
+    }
+
+
 @command(audit, "query")
 @org_option
-@click.option("--since", metavar="INSTANT", help=_HELP["since"])
-@click.option("--until", metavar="INSTANT", help=_HELP["until"])
 @_with_filters
-@click.option("--order", type=click.Choice([order.value for order in Order]), help=_HELP["order"])
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help=_HELP["limit"])
 @click.option("--cursor", help=_HELP["cursor"])
 async def audit_query(desk: Desk, slug: str, **given: Any) -> Answer:  # noqa: ANN401
@@ -68,15 +94,10 @@ async def audit_query(desk: Desk, slug: str, **given: Any) -> Answer:  # noqa: A
     Rows must match every filter that is given. Repeating one means OR, and ! before a value
     negates it.
     """
-    parameters = {
-        name: [str(one) for one in value] if isinstance(value, tuple) else [str(value)]
-        for name, value in given.items()
-        if value not in (None, ())
-    }
     here = desk.services
     async with here.store.read() as session:
         org = await get_org(session, slug)
-    page = await here.audit_log.page(org, parse_page_request(parameters), here.clock())
+    page = await here.audit_log.page(org, parse_page_request(_as_parameters(given)), here.clock())
     entries = [json.loads(entry) for entry in page.entries]
     floor = page.retention_floor
     return Answer(
@@ -92,6 +113,71 @@ async def audit_query(desk: Desk, slug: str, **given: Any) -> Answer:  # noqa: A
             _SHOWN,
             [[entry[column] for column in _SHOWN] for entry in entries],
         ),
+    )
+
+
+@command(audit, "export")
+@org_option
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice([one.value for one in ExportFormat]),
+    required=True,
+    help="What the file looks like.",
+)
+@click.option(
+    "--compress",
+    type=click.Choice([one.value for one in Compression]),
+    help="Compress the file; Parquet is compressed already.",
+)
+@_with_filters
+@click.option("--raw", "is_raw", is_flag=True, help="CSV without the guard against formulas.")
+@click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it is there.")
+@click.argument(
+    "path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True, dir_okay=False)
+)
+async def audit_export(
+    desk: Desk,
+    slug: str,
+    file_format: str,
+    compress: str | None,
+    path: Path,
+    *,
+    is_raw: bool,
+    is_forced: bool,
+    **given: Any,  # noqa: ANN401
+) -> Answer:
+    """Take rows away as FILE (- is standard output); it is there whole, or not at all."""
+    if file_format == ExportFormat.PARQUET and compress:
+        raise click.UsageError("--compress does not go with parquet, which is compressed already")
+    form = FileForm(
+        format=ExportFormat(file_format),
+        compression=Compression(compress) if compress else None,
+        is_raw=is_raw,
+    )
+    query = parse_filters(_as_parameters(given))
+    here = desk.services
+    async with here.store.read() as session:
+        org = await get_org(session, slug)
+    with new_file(path, is_forced=is_forced) as file:
+        export = await here.exporter.begin(org, query, form, desk.stamp, here.clock())
+        with row_progress(f"Exporting {slug}") as show:
+            async for content in await here.exporter.start(export):
+                file.write(content)
+                show(export.progress.left.rows, export.rows)
+            show(export.rows, export.rows)
+    left = export.progress.left
+    return Answer(
+        {
+            "path": str(path),
+            "export_id": export.export_id,
+            "format": file_format,
+            "rows": left.rows,
+            "bytes": left.size,
+            "sha256": left.sha256,
+        },
+        [f"Exported {left.rows} rows to {path}: {left.size} bytes, SHA-256 {left.sha256}."],
+        is_aside=path == STANDARD_OUTPUT,
     )
 
 

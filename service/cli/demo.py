@@ -6,12 +6,11 @@ from contextlib import nullcontext
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from service.access.callers import cli_caller
 from service.access.capabilities import Role
 from service.cli.desk import Answer, one_line_failures
+from service.cli.progress import row_progress
 from service.clock import utc_now
 from service.demo.seed import DEMO_ORG, seed_demo
 from service.orgs.changes import issue_sign_in
@@ -78,13 +77,8 @@ async def _prepare(settings: Settings) -> tuple[Settings, str]:
     ready = await prepare(settings)
     services = build_services(ready, utc_now)
     try:
-        with _progress() as progress:
-            task = progress.add_task("Making 90 days of history", total=None)
-            await seed_demo(
-                services,
-                utc_now(),
-                lambda done, total: progress.update(task, completed=done, total=total),
-            )
+        with row_progress("Making 90 days of history") as show:
+            await seed_demo(services, utc_now(), show)
         async with services.store.write() as work:
             org = await get_org(work.session, DEMO_ORG)
             members = await list_members(work.session, org)
@@ -93,14 +87,3 @@ async def _prepare(settings: Settings) -> tuple[Settings, str]:
             return ready, await issue_sign_in(work, org, owner, stamp)
     finally:
         await services.close()
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("rows"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    )

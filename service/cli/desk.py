@@ -47,22 +47,26 @@ class NotInitialised(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command says: `data` to scripts (--json), `lines` or `table` to people."""
+    """What a command says: `data` to scripts (--json), `lines` or `table` to people.
+
+    `is_aside` is for commands whose standard output is something else: a file.
+    """
 
     data: Any
     lines: Sequence[str] = ()
     table: Table | None = None
+    is_aside: bool = False
 
     def show(self, *, as_json: bool) -> None:
-        """Write it to standard output."""
+        """Write it to standard output, or aside to standard error."""
         if as_json:
-            click.echo(json.dumps(self.data, indent=2, default=str))
+            click.echo(json.dumps(self.data, indent=2, default=str), err=self.is_aside)
             return
         if self.table is not None:
             # In a pipe every row stays on its line, whatever a terminal's width would be.
             Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(self.table)
         for line in self.lines:
-            click.echo(line)
+            click.echo(line, err=self.is_aside)
 
 
 @dataclass(frozen=True, slots=True)

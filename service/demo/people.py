@@ -19,7 +19,7 @@ from analytics.events import (
     SignedOut,
     SignInFailed,
 )
-from analytics.formats import ExportFormat
+from analytics.exports import ExportFormat
 from analytics.instants import midnight
 from analytics.rows import AuditRow, Stamp, VerdictSource, audit_row
 from service.demo.calendar import Calendar, drawn_id, drawn_request_id, is_workday, seeded, to_us

@@ -185,10 +185,13 @@ def _complete(operation: dict[str, Any], said: _Documentation) -> None:
                 media: {"schema": _by_reference(model)[0]} for media, model in said.media.items()
             },
         }
+    headers = {200: dict(said.headers)}
     for status, texts in _by_status(said.refusals).items():
         responses[status] = _refusal_response(status, texts)
+        if all(refusal.retry_after_s is not None for refusal in texts):
+            headers[status] = {"retry-after": "Seconds after which to try again."}
     for status, response in responses.items():
-        named = said.headers if status == 200 else {}
+        named = headers.get(status, {})
         response["headers"] = {
             name: {"description": meaning, "required": True, "schema": {"type": "string"}}
             for name, meaning in {

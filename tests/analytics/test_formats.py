@@ -1,7 +1,5 @@
 """Rows on their way out, read back by Python's own csv and json."""
 
-import csv
-import io
 import json
 from typing import Any
 
@@ -9,10 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.formats import ExportFormat, csv_lines, export_chunks, json_objects
+from analytics.envelopes import compact
+from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.formats import csv_lines, json_objects
 from analytics.instants import format_us
 from analytics.rows import AuditRow
 from analytics.schema import WIRE_COLUMNS, audit_id
+from tests.analytics.readers import as_read, read_csv, read_file
 from tests.analytics.samples import NOON, sample_row, table_of
 
 NULLABLE = ("package_name", "version", "decision", "subject", "oidc_binding_id", "source_ip")
@@ -46,7 +47,7 @@ ROWS = st.lists(
         actor=TEXT | st.sampled_from(AWKWARD),
         subject=st.none() | TEXT,
         decision_reason=TEXT,
-        payload=st.none() | st.dictionaries(TEXT, TEXT, max_size=3).map(json.dumps),
+        payload=st.none() | st.dictionaries(TEXT, TEXT, max_size=3).map(compact),
     ),
     min_size=1,
     max_size=3,
@@ -76,12 +77,8 @@ def wire(rows: list[AuditRow], first_seq: int = 1) -> list[dict[str, Any]]:
 def exported(rows: list[AuditRow], export_format: ExportFormat, *, is_raw: bool = True) -> bytes:
     """The whole file of `rows`, one table for each."""
     tables = (table_of([row], seq) for seq, row in enumerate(rows, start=1))
-    return b"".join(export_chunks(tables, "org_acme", export_format, is_raw=is_raw))
-
-
-def read_csv(content: bytes) -> list[dict[str, str]]:
-    """What csv.DictReader makes of `content`."""
-    return list(csv.DictReader(io.StringIO(content.decode(), newline=""), strict=True))
+    form = FileForm(export_format, is_raw=is_raw)
+    return b"".join(piece.content for piece in export_pieces(tables, "org_acme", form))
 
 
 def unguarded(value: str) -> str:
@@ -99,24 +96,14 @@ def test_json_reads_back_as_what_was_stored(rows):
     assert [list(entry) for entry in objects] == [list(WIRE_COLUMNS)] * len(rows)
 
 
+@pytest.mark.parametrize("export_format", ExportFormat)
 @settings(max_examples=50)
-@given(ROWS)
-def test_a_json_export_is_one_array_of_those_objects(rows):
-    """Whatever the pieces it comes in."""
-    assert json.loads(exported(rows, ExportFormat.JSON)) == wire(rows)
+@given(rows=ROWS)
+def test_every_format_reads_back_as_what_was_stored(export_format, rows):
+    """Whatever the pieces it comes in; in CSV the payload is a JSON string, null an empty field."""
+    expected = [as_read(entry, export_format) for entry in wire(rows)]
 
-
-@settings(max_examples=50)
-@given(ROWS)
-def test_csv_reads_back_as_what_was_stored(rows):
-    """As text: the payload a JSON string, null an empty field."""
-    assert read_csv(exported(rows, ExportFormat.CSV)) == [
-        {
-            name: json.dumps(value) if isinstance(value, dict) else value or ""
-            for name, value in entry.items()
-        }
-        for entry in wire(rows)
-    ]
+    assert read_file(exported(rows, export_format), export_format) == expected
 
 
 @settings(max_examples=50)
@@ -136,9 +123,8 @@ def test_taking_the_guard_away_restores_every_value(rows):
 def test_an_awkward_value_survives(value, export_format):
     """Quotes, newlines, emoji and control characters."""
     content = exported([sample_row(package_name=value)], export_format)
-    rows = json.loads(content) if export_format is ExportFormat.JSON else read_csv(content)
 
-    assert [row["packageName"] for row in rows] == [value]
+    assert [row["packageName"] for row in read_file(content, export_format)] == [value]
 
 
 @pytest.mark.parametrize("value", FORMULAS)
@@ -181,20 +167,20 @@ def test_a_null_column_keeps_its_key(column):
 
 
 def test_without_rows_a_file_is_still_a_file():
-    """An empty array, or a header alone."""
+    """An empty array, a header alone, no line, or columns without rows."""
     assert exported([], ExportFormat.JSON) == b"[]\n"
     assert exported([], ExportFormat.CSV) == (",".join(WIRE_COLUMNS) + "\n").encode()
+    assert exported([], ExportFormat.NDJSON) == b""
+    assert read_file(exported([], ExportFormat.PARQUET), ExportFormat.PARQUET) == []
     assert json_objects(table_of([sample_row()]).slice(0, 0), "org_acme") == []
 
 
-def test_an_empty_table_in_the_middle_leaves_no_trace():
-    """Days without a matching row hand over nothing."""
-    table = table_of([sample_row()])
-    tables = [table.slice(0, 0), table, table.slice(0, 0), table, table.slice(0, 0)]
+@pytest.mark.parametrize("payload", ['{\n  "a": "b"\n}', '{"a":\r\n"b"}'])
+def test_a_payload_on_several_lines_is_one_line_of_ndjson(payload):
+    """Whoever reads line by line must find a row on each."""
+    content = exported([sample_row(payload=payload)], ExportFormat.NDJSON)
 
-    content = b"".join(export_chunks(tables, "org_acme", ExportFormat.JSON, is_raw=False))
-
-    assert len(json.loads(content)) == 2
+    assert [row["payload"] for row in read_file(content, ExportFormat.NDJSON)] == [{"a": "b"}]
 
 
 @pytest.mark.parametrize(

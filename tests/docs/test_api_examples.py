@@ -1,5 +1,7 @@
 """Every shell example of the API page works when pasted."""
 
+import gzip
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -45,6 +47,9 @@ def test_every_line_to_paste_works(home: Home, tmp_path: Path) -> None:
 
     assert len(blocks) >= 12
     assert (tmp_path / "audit.csv").read_text().startswith("id,created_at,event,")
+    assert (tmp_path / "audit.parquet").read_bytes().startswith(b"PAR1")
+    assert gzip.decompress((tmp_path / "audit.ndjson.gz").read_bytes()) == b""
+    assert json.loads((tmp_path / "audit.json").read_bytes())
     with server.client() as client:
         endpoints = client.get("/openapi.json").json()["paths"]
     page = (REPOSITORY / "docs" / "api.md").read_text()

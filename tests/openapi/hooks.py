@@ -13,6 +13,7 @@ STATE_DEPENDENT = (
     "since must be before until",
     "at most 100 filter values in one query",
     "more than 10000 buckets: ",
+    "compress does not go with parquet, which is compressed already",
     "issuer is not on the allowlist: ",
     "project_id not found for this org",
     "team_id not found for this org",

@@ -31,12 +31,17 @@ _COMMAND = [sys.executable, "-m", "service.cli.main"]
 _Result = TypeVar("_Result")
 
 
-def eventually(holds: Callable[[], _Result], what: str, deadline_s: float = DEADLINE_S) -> _Result:
+def eventually(
+    holds: Callable[[], _Result],
+    what: str,
+    deadline_s: float = DEADLINE_S,
+    every_s: float = 0.05,
+) -> _Result:
     """The first true answer of `holds`; fails, naming `what`, when there is none in time."""
     ends_at = time.monotonic() + deadline_s
     while not (answer := holds()):
         assert time.monotonic() < ends_at, f"not within {deadline_s} s: {what}"
-        time.sleep(0.05)
+        time.sleep(every_s)
     return answer
 
 
@@ -61,8 +66,12 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, **options: Any) -> httpx.Client:
-        """A client with the admin token, unless `options` say otherwise."""
-        options.setdefault("headers", {"x-service-admin-token": ADMIN_TOKEN})
+        """A client with the admin token, unless `options` say otherwise.
+
+        It wants bytes as they are: what compresses well would hide in socket buffers.
+        """
+        headers = options.pop("headers", {"x-service-admin-token": ADMIN_TOKEN})
+        options["headers"] = {"accept-encoding": "identity", **headers}
         return httpx.Client(base_url=self.url, trust_env=False, timeout=DEADLINE_S, **options)
 
     def wait_ready(self) -> "Server":

@@ -1,6 +1,7 @@
 """An export that breaks off must not look whole, and the log must say that it broke off."""
 
 import hashlib
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -55,13 +56,25 @@ def test_a_server_that_dies_midway_leaves_a_visibly_broken_file(long_home):
             list(pieces)
 
 
-@pytest.mark.parametrize("file_format", ["json", "csv"])
-def test_an_export_that_fails_inside_is_cut_and_recorded(long_home, file_format):
+@pytest.mark.parametrize(
+    ("form", "coding"),
+    [
+        ("json", "identity"),
+        ("csv", "identity"),
+        ("ndjson", "identity"),
+        ("parquet", "identity"),
+        ("csv&compress=gzip", "identity"),
+        ("ndjson", "gzip"),
+        ("json", "zstd"),
+    ],
+)
+def test_an_export_that_fails_inside_is_cut_and_recorded(long_home, form, coding):
     """A segment that cannot be read ends the connection, not just the file."""
     server = long_home.serve()
-    path = EXPORT_PATH.replace("json", file_format)
-    with server.client() as client, client.stream("GET", path) as response:
+    path, wanted = EXPORT_PATH.replace("json", form), {"accept-encoding": coding}
+    with server.client() as client, client.stream("GET", path, headers=wanted) as response:
         assert response.status_code == 200
+        assert response.headers.get("content-encoding", "identity") == coding
         pieces = response.iter_raw()
         next(pieces)
         segment = oldest_segment(long_home)
@@ -99,6 +112,25 @@ def test_a_client_who_leaves_early_is_recorded(long_home):
     end = finished(server)
     assert end["complete"] is False
     assert 0 < end["rows"] < int(response.headers["x-row-count"])
+
+
+def test_a_place_is_free_again_when_its_client_has_gone(long_home):
+    """Two at once; the third waits until one of them hangs up."""
+    server = long_home.serve()
+    with ExitStack() as stack:
+        client = stack.enter_context(server.client())
+        first, _ = (stack.enter_context(client.stream("GET", EXPORT_PATH)) for _ in range(2))
+        refused = client.get(EXPORT_PATH)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 0
+
+        first.close()
+
+        def is_let_in() -> bool:
+            with client.stream("GET", EXPORT_PATH) as response:
+                return response.status_code == 200
+
+        eventually(is_let_in, "a free place")
 
 
 def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):

@@ -47,6 +47,7 @@ STEPS = [
     "audit query --org {slug} --event binding* --event oidc_binding_created --limit 1",
     "audit seal",
     "audit query --org {slug} --since 2026-01-01 --order asc",
+    "audit export --org {slug} --format csv --force {file}.csv",
     "apply {file}",
 ]
 """Each command once, in an order in which each has something to say."""

@@ -50,6 +50,7 @@ REQUESTS: Final = {
         SENDING, items=[{"event": "install_allowed", "packageName": "left-pad"}]
     ),
     "audit.export": Request("audit:export", query={"format": "json"}),
+    "audit.dashboard_export": Request("audit:export", query={"format": "json"}),
     "dashboard.audit_page": Request("audit:r"),
 }
 """A new endpoint is refused by the tests below until it stands here."""

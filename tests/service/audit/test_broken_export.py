@@ -13,9 +13,9 @@ import pytest
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
+from analytics.exports import ExportFormat, FileForm
 from analytics.faults import StoreFault
 from analytics.filters import Query
-from analytics.formats import ExportFormat
 from analytics.schema import AUDIT_SCHEMA
 from service.audit.exports import ExportBroken, Exporter
 from tests.analytics.samples import sample_row
@@ -40,7 +40,7 @@ async def filled(audit):
 
 async def begin(audit):
     return await audit.services.exporter.begin(
-        audit.world.acme, Query(), ExportFormat.CSV, BY_OPERATOR, START, is_raw=False
+        audit.world.acme, Query(), FileForm(ExportFormat.CSV), BY_OPERATOR, START
     )
 
 
@@ -123,7 +123,7 @@ async def test_a_client_gone_before_the_first_byte_is_recorded(filled):
 
 async def test_an_export_that_takes_too_long_breaks_off(filled):
     """Files that were replaced meanwhile are kept only so long (EXPORT_MAX_S)."""
-    hasty = Exporter(filled.services.store, filled.services.lake, -1.0)
+    hasty = Exporter(filled.services.store, filled.services.lake, -1.0, at_once_max=1)
 
     with pytest.raises(ExportBroken):
         await _receive(await hasty.start(await begin(filled)), [])
@@ -153,7 +153,7 @@ async def test_what_cannot_be_recorded_is_not_exported(filled):
     assert await events(filled, "audit_exported") == []
 
 
-@pytest.mark.parametrize("export_format", ["csv", "json"])
+@pytest.mark.parametrize("export_format", ["csv", "json", "ndjson"])
 async def test_over_http_a_broken_export_is_cut_and_not_ended(filled, export_format):
     """A client must not be able to take what it has for the whole."""
     whole = await _download(filled, export_format)

@@ -1,0 +1,108 @@
+"""Compressing a stream of bytes piece by piece, in constant memory."""
+
+import zlib
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+_GZIP_LEVEL: Final = 4
+"""Measured on exported rows: 260 MB/s at a twelfth of the size; level 6 is a tenth smaller and
+takes twice as long."""
+
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+"""Zlib's way to ask for a gzip header and trailer (RFC 1952)."""
+
+
+class Compression(StrEnum):
+    """How bytes are made fewer; the values are the names of HTTP's content codings."""
+
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
+class Compressor(Protocol):
+    """One stream being compressed."""
+
+    def add(self, content: bytes) -> bytes:
+        """What stands for `content`: a reader who has all so far can decode all of it."""
+
+    def finish(self) -> bytes:
+        """What is missing to the whole stream; without it, a reader sees that it broke off."""
+
+
+def compressor(compression: Compression | None) -> Compressor:
+    """A fresh stream of this compression; None leaves bytes as they are."""
+    return _COMPRESSORS[compression]()
+
+
+class _Plain:
+    def add(self, content: bytes) -> bytes:
+        return content
+
+    def finish(self) -> bytes:
+        return b""
+
+
+class _Gzip:
+    """RFC 1952, without a time stamp: the same rows make the same bytes."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+
+    def add(self, content: bytes) -> bytes:
+        return self._stream.compress(content) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+
+    def finish(self) -> bytes:
+        return self._stream.flush()
+
+
+class _Zstd:
+    """RFC 8878, one frame."""
+
+    def __init__(self) -> None:
+        self._made = Outlet()
+        self._stream = pa.CompressedOutputStream(pa.PythonFile(self._made, mode="w"), "zstd")
+
+    def add(self, content: bytes) -> bytes:
+        self._stream.write(content)
+        self._stream.flush()
+        return self._made.drain()
+
+    def finish(self) -> bytes:
+        self._stream.close()
+        return self._made.drain()
+
+
+class Outlet:
+    """A file object to write to, from which what was written is taken away."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+
+    def write(self, content: bytes) -> int:
+        """Keep a copy: who wrote may use the buffer again."""
+        self._written.append(bytes(content))
+        return len(content)
+
+    def drain(self) -> bytes:
+        """All that was written since the last time."""
+        written = b"".join(self._written)
+        self._written.clear()
+        return written
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """What was written stays until it is drained."""
+
+
+_COMPRESSORS: Final[dict[Compression | None, Callable[[], Compressor]]] = {
+    None: _Plain,
+    Compression.GZIP: _Gzip,
+    Compression.ZSTD: _Zstd,
+}

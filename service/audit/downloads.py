@@ -1,0 +1,121 @@
+"""An export as an HTTP answer: what is asked for, and how the file travels."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Final, TypeVar
+
+from msgspec import Meta
+from quart import Request, Response, request
+from werkzeug.exceptions import MethodNotAllowed
+
+from analytics.compression import Compression
+from analytics.exports import ExportFormat, FileForm
+from analytics.filters import only
+from analytics.rows import VerdictSource
+from service.access.admission import admit
+from service.access.capabilities import Capability
+from service.audit.forms import AuditEntry
+from service.audit.pages import parse_filters
+from service.errors import Invalid
+from service.services import services
+from service.web.answers import JSON_TYPE
+from service.web.codings import content_coding
+from service.web.inputs import all_parameters
+
+_PARQUET_TYPE: Final = "application/vnd.apache.parquet"
+_NDJSON_TYPE: Final = "application/x-ndjson"
+_TYPES: Final = {
+    ExportFormat.CSV: "text/csv; charset=utf-8",
+    ExportFormat.JSON: JSON_TYPE,
+    ExportFormat.NDJSON: _NDJSON_TYPE,
+    ExportFormat.PARQUET: _PARQUET_TYPE,
+}
+_COMPRESSED_TYPES: Final = {
+    Compression.GZIP: "application/gzip",
+    Compression.ZSTD: "application/zstd",
+}
+_SUFFIXES: Final = {None: "", Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}
+_FORM_PARAMETERS: Final = frozenset({"format", "compress", "raw"})
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+Bytes = Annotated[str, Meta(extra_json_schema={"format": "binary"})]
+EXPORT_MEDIA: Final = {
+    "text/csv": str,
+    JSON_TYPE: list[AuditEntry],
+    _NDJSON_TYPE: Bytes,
+    _PARQUET_TYPE: Bytes,
+    **dict.fromkeys(_COMPRESSED_TYPES.values(), Bytes),
+}
+"""What an export may answer with, by content type, for the OpenAPI document."""
+
+EXPORT_HEADERS: Final = {
+    "content-disposition": "A name for the file.",
+    "x-row-count": "How many rows the file holds.",
+    "vary": "`accept-encoding`: the file may be compressed on its way.",
+}
+
+
+async def answer_export(slug: str, door: VerdictSource) -> Response:
+    """The file the current request asks for; its audit row is durable before this returns."""
+    if request.method == "HEAD":
+        # It would leave a row about an export that nobody received.
+        raise MethodNotAllowed(valid_methods=["GET"])
+    here = services()
+    caller, org = await admit(slug, Capability.AUDIT_EXPORT, door)
+    parameters = all_parameters(request)
+    form = _file_form(request, parameters)
+    query = parse_filters(
+        {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}
+    )
+    now = here.clock()
+    begun = await here.exporter.begin(org, query, form, caller.stamp, now)
+    response = Response(
+        await here.exporter.start(begun),
+        content_type=_TYPES[form.format]
+        if form.compression is None
+        else _COMPRESSED_TYPES[form.compression],
+        headers={
+            "content-disposition": f'attachment; filename="{file_name(slug, now, form)}"',
+            "x-row-count": str(begun.rows),
+            "vary": "accept-encoding",
+        },
+    )
+    if form.coding is not None:
+        response.headers["content-encoding"] = form.coding
+    # Quart's own limit is a minute. This one also cuts readers who stall, whom the exporter
+    # does not see.
+    response.timeout = here.settings.export_max_s
+    return response
+
+
+def file_name(slug: str, at: datetime, form: FileForm) -> str:
+    """What to save the file as: whose, when, and which tools open it."""
+    return f"{slug}-audit-{at:%Y%m%dT%H%M%SZ}.{form.format}{_SUFFIXES[form.compression]}"
+
+
+def _file_form(request: Request, parameters: Mapping[str, Sequence[str]]) -> FileForm:
+    export_format = _choice("format", only(parameters, "format"), ExportFormat)
+    compress = only(parameters, "compress")
+    compression = None if compress is None else _choice("compress", compress, Compression)
+    is_compressed = export_format is ExportFormat.PARQUET or compression is not None
+    if export_format is ExportFormat.PARQUET and compression is not None:
+        raise Invalid("compress does not go with parquet, which is compressed already")
+    return FileForm(
+        format=export_format,
+        compression=compression,
+        coding=None if is_compressed else content_coding(request),
+        is_raw=_flag("raw", only(parameters, "raw")),
+    )
+
+
+def _choice(name: str, text: str | None, choices: type[_Choice]) -> _Choice:
+    if text not in set(choices):
+        raise Invalid(f"{name} must be one of {', '.join(choices)}")
+    return choices(text)
+
+
+def _flag(name: str, text: str | None) -> bool:
+    if text not in {None, "0", "1"}:
+        raise Invalid(f"{name} must be 0 or 1")
+    return text == "1"

@@ -1,0 +1,76 @@
+"""Files a command writes for people: whole under their name, or not there."""
+
+import errno
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from analytics.durable import fsync
+from service.errors import Conflict
+
+STANDARD_OUTPUT: Final = Path("-")
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What file systems without hard links say."""
+
+
+class FileExists(Conflict):
+    """The file a command would write is there already."""
+
+    text = "{value} is there already: choose another name, or --force to replace it"
+
+
+class NotAFile(Conflict):
+    """The name a command would write to is that of something else."""
+
+    text = "{value} is not a file: choose another name, or - for standard output"
+
+
+@contextmanager
+def new_file(path: Path, *, is_forced: bool) -> Iterator[BinaryIO]:
+    """A file to write; leaving the block makes it durable and gives it its name, in one step.
+
+    Until then the name is what it was before. When the block fails nothing is left behind; a
+    process that is killed leaves `.<name>.<random>.part`. `-` is standard output.
+    Raises FileExists, before the block and after it, unless `is_forced`; NotAFile even then.
+    """
+    if path == STANDARD_OUTPUT:
+        with open(sys.stdout.fileno(), "wb", closefd=False) as output:
+            yield output
+        return
+    _check(path, is_forced=is_forced)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+        fsync(part)
+        _name(part, path, is_forced=is_forced)
+        fsync(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _name(part: Path, path: Path, *, is_forced: bool) -> None:
+    if is_forced:
+        part.replace(path)
+        return
+    try:
+        # Unlike a rename, a link does not replace what somebody put there meanwhile.
+        path.hardlink_to(part)
+    except FileExistsError as error:
+        raise FileExists(value=str(path)) from error
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _check(path, is_forced=False)
+        part.replace(path)
+
+
+def _check(path: Path, *, is_forced: bool) -> None:
+    if path.exists() and not path.is_file():
+        raise NotAFile(value=str(path))  # or a forced export would put a file over a device
+    if os.path.lexists(path) and not is_forced:
+        raise FileExists(value=str(path))

@@ -1,0 +1,189 @@
+"""Export files as they are made: pieces, digest, compression, and what a broken one looks like."""
+
+import hashlib
+import io
+import json
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analytics.compression import Compression
+from analytics.exports import ROW_GROUP_ROWS, ExportFormat, FileForm, Piece, export_pieces
+from analytics.schema import WIRE_COLUMNS
+from tests.analytics.readers import decompressed, read_file
+from tests.analytics.samples import TENANT, sample_row, table_of
+
+TEXT_FORMATS = [ExportFormat.CSV, ExportFormat.JSON, ExportFormat.NDJSON]
+EVERY_FORM = [
+    FileForm(export_format, compression, coding)
+    for export_format in TEXT_FORMATS
+    for compression in (None, *Compression)
+    for coding in (None, *Compression)
+] + [FileForm(ExportFormat.PARQUET)]
+
+forms = pytest.mark.parametrize("form", EVERY_FORM, ids=str)
+
+
+def three_tables() -> list[pa.Table]:
+    """Rows in three tables, with empty ones between them, as days without a match leave."""
+    rows = [table_of([sample_row(package_name=f"p{n}")] * 4, 4 * n + 1) for n in range(3)]
+    nothing = rows[0].slice(0, 0)
+    return [nothing, rows[0], nothing, nothing, rows[1], rows[2], nothing]
+
+
+def made(form: FileForm, tables: list[pa.Table] | None = None) -> list[Piece]:
+    """Every piece of the file."""
+    return list(export_pieces(iter(tables or three_tables()), TENANT, form))
+
+
+def sent(pieces: list[Piece]) -> bytes:
+    """The bytes of `pieces`."""
+    return b"".join(piece.content for piece in pieces)
+
+
+def file_of(pieces: list[Piece], form: FileForm) -> bytes:
+    """The file a receiver keeps."""
+    return decompressed(sent(pieces), form.coding) if form.coding else sent(pieces)
+
+
+@forms
+def test_rows_size_and_digest_are_those_of_the_file_that_is_kept(form):
+    """A coding is gone once the file has arrived; compression of its own is part of it."""
+    pieces = made(form)
+    file = file_of(pieces, form)
+
+    assert pieces[-1].rows == 12
+    assert pieces[-1].size == len(file)
+    assert pieces[-1].sha256 == hashlib.sha256(file).hexdigest()
+
+
+@forms
+def test_no_piece_is_empty_and_none_goes_back(form):
+    """An empty piece ends a chunked transfer in some clients' eyes."""
+    pieces = made(form)
+
+    assert all(piece.content for piece in pieces)
+    assert [piece.rows for piece in pieces] == sorted(piece.rows for piece in pieces)
+    assert [piece.size for piece in pieces] == sorted(piece.size for piece in pieces)
+
+
+@forms
+def test_the_same_rows_make_the_same_file(form):
+    """A digest can be compared with that of another export of the same rows."""
+    assert sent(made(form)) == sent(made(form))
+
+
+@pytest.mark.parametrize("compression", Compression)
+@pytest.mark.parametrize("export_format", TEXT_FORMATS)
+def test_compressed_either_way_it_is_the_plain_file(export_format, compression):
+    """For the keeper and for the transfer alike."""
+    plain = sent(made(FileForm(export_format)))
+
+    for form in (
+        FileForm(export_format, compression=compression),
+        FileForm(export_format, coding=compression),
+    ):
+        assert decompressed(sent(made(form)), compression) == plain
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_what_has_arrived_can_be_decoded_at_once(compression):
+    """A reader sees rows while the export goes on, and the row count of a broken one is true."""
+    pieces = made(FileForm(ExportFormat.NDJSON, coding=compression))
+    stream = pa.CompressedInputStream(pa.BufferReader(pieces[0].content), compression.value)
+
+    assert len(stream.read(pieces[0].size).splitlines()) == pieces[0].rows == 4
+
+
+def test_a_parquet_file_takes_no_second_compression():
+    """It would cost time and save nothing."""
+    for wrong in ({"compression": Compression.GZIP}, {"coding": Compression.ZSTD}):
+        with pytest.raises(ValueError, match="Parquet"):
+            FileForm(ExportFormat.PARQUET, **wrong)
+
+
+def test_a_parquet_file_has_typed_columns_in_the_wire_order():
+    """Instants stay instants; what JSON nests is JSON text."""
+    schema = pq.read_schema(io.BytesIO(sent(made(FileForm(ExportFormat.PARQUET)))))
+
+    assert schema.names == list(WIRE_COLUMNS)
+    assert {field.name: field.type for field in schema} == {
+        name: pa.timestamp("us", tz="UTC") if name.endswith("_at") else pa.string()
+        for name in WIRE_COLUMNS
+    }
+
+
+def test_a_parquet_file_is_read_by_duckdb(tmp_path):
+    """The tool it will most likely meet."""
+    path = tmp_path / "audit.parquet"
+    path.write_bytes(sent(made(FileForm(ExportFormat.PARQUET))))
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "SELECT id, packageName, epoch_us(created_at), payload->>'source'"
+            " FROM read_parquet($path) ORDER BY id LIMIT 1",
+            {"path": str(path)},
+        ).fetchall()
+
+    assert found == [("aud_0000000000000000001", "p0", 1_772_625_600_000_000, "osv")]
+
+
+def test_parquet_row_groups_are_neither_tiny_nor_unbounded():
+    """Days with few rows share one; a long export never holds more than one in memory."""
+    day = table_of([sample_row()] * 1_000)
+    few = made(FileForm(ExportFormat.PARQUET), [day] * 10)
+    many = made(FileForm(ExportFormat.PARQUET), [day] * 200)
+
+    assert pq.ParquetFile(io.BytesIO(sent(few))).metadata.num_row_groups == 1
+    metadata = pq.ParquetFile(io.BytesIO(sent(many))).metadata
+    sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    assert sum(sizes) == 200_000
+    assert max(sizes) < ROW_GROUP_ROWS + 1_000
+    assert [piece.rows for piece in many][:-1] == [66_000, 132_000, 198_000, 200_000]
+
+
+def test_wide_rows_end_a_row_group_early():
+    """What bounds memory is bytes, not rows."""
+    wide = table_of([sample_row(payload=json.dumps({"a": "x" * 5_000_000}))])
+    metadata = pq.ParquetFile(
+        io.BytesIO(sent(made(FileForm(ExportFormat.PARQUET), [wide] * 14)))
+    ).metadata
+
+    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [7, 7]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [form for form in EVERY_FORM if form.compression or form.coding]
+    + [FileForm(ExportFormat.JSON), FileForm(ExportFormat.PARQUET)],
+    ids=str,
+)
+def test_a_file_without_its_last_piece_cannot_be_read(form):
+    """Besides the broken transfer: no array end, no footer, no end of the compressed stream."""
+    pieces = made(form)
+    assert len(file_of(pieces, form)) == pieces[-1].size
+
+    with pytest.raises((OSError, EOFError, ValueError)):
+        _read(pieces[:-1], form)
+
+
+def _read(pieces: list[Piece], form: FileForm) -> None:
+    content = sent(pieces)
+    for compression in filter(None, (form.coding, form.compression)):
+        content = decompressed(content, compression)
+    read_file(content, form.format)
+
+
+def test_a_fault_midway_ends_the_pieces():
+    """What was read is not ended as if it were all."""
+
+    def tables():
+        yield table_of([sample_row()])
+        raise OSError("gone")
+
+    for form in EVERY_FORM:
+        pieces = export_pieces(tables(), TENANT, form)
+        with pytest.raises(OSError, match="gone"):
+            list(pieces)
+        assert next(pieces, None) is None

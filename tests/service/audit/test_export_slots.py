@@ -1,0 +1,141 @@
+"""How many exports an organisation may have under way at once, and when the next may begin."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from analytics.exports import ExportFormat, FileForm
+from analytics.faults import StoreFault
+from analytics.filters import Query
+from tests.analytics.samples import sample_row
+from tests.conftest import BY_OPERATOR, START, refused, settings_over
+
+AT_ONCE = 2
+FULL = (429, "too many exports of this organisation at once: wait until one of them ends")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=0.2)
+
+
+@pytest.fixture
+async def filled(audit):
+    await audit.accept([sample_row(START)])
+    await audit.seal()
+    return audit
+
+
+async def start(audit):
+    """An export that is under way."""
+    exporter = audit.services.exporter
+    form = FileForm(ExportFormat.CSV)
+    return await exporter.start(
+        await exporter.begin(audit.world.acme, Query(), form, BY_OPERATOR, START)
+    )
+
+
+async def is_free(audit) -> bool:
+    """Whether acme may begin another export now."""
+    response = await audit.export(format="csv")
+    await response.get_data()
+    return response.status_code == 200
+
+
+async def test_one_more_than_may_is_a_429_that_says_when_to_come_back(filled):
+    """It is not recorded either: nothing was taken away."""
+    under_way = [await start(filled) for _ in range(AT_ONCE)]
+
+    response = await filled.export(format="csv")
+
+    assert await refused(response) == FULL
+    assert int(response.headers["retry-after"]) > 0
+    assert len((await filled.page(event="audit_exported"))["entries"]) == AT_ONCE
+    for stream in under_way:
+        await stream.aclose()
+
+
+async def test_another_organisation_is_not_held_up(filled):
+    """Nobody's exports may block anybody else's."""
+    under_way = [await start(filled) for _ in range(AT_ONCE)]
+
+    response = await filled.world.client.get(
+        "/api/v1/admin/orgs/other/audit/export?format=csv", headers=filled.world.admin
+    )
+
+    assert response.status_code == 200
+    await response.get_data()
+    for stream in under_way:
+        await stream.aclose()
+
+
+async def test_a_third_that_waits_for_its_count_counts_already(filled):
+    """Three that come at the same moment are still one too many."""
+    begun = await asyncio.gather(
+        *(filled.export(format="csv") for _ in range(AT_ONCE + 1)), return_exceptions=True
+    )
+
+    assert sorted(response.status_code for response in begun) == [200, 200, 429]
+
+
+async def finish(stream, audit):
+    assert b"".join([piece async for piece in stream])
+
+
+async def leave_midway(stream, audit):
+    await anext(stream)
+    await stream.aclose()
+
+
+async def leave_before_the_first_byte(stream, audit):
+    del stream
+    for _ in range(10):  # the event loop closes what nobody holds any more, a few steps later
+        await asyncio.sleep(0)
+
+
+async def be_cancelled(stream, audit):
+    async def read():
+        async for _ in stream:
+            await asyncio.sleep(60)
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0.01)
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)
+    await stream.aclose()
+
+
+async def break_off(stream, audit):
+    files = list(audit.services.settings.audit_dir.glob("**/*.parquet"))
+    aside = [file.rename(file.with_suffix(".aside")) for file in files]
+    with pytest.raises(StoreFault):
+        await finish(stream, audit)
+    for file, moved in zip(files, aside, strict=True):
+        moved.rename(file)
+
+
+@pytest.mark.parametrize(
+    "end", [finish, leave_midway, leave_before_the_first_byte, be_cancelled, break_off]
+)
+async def test_however_an_export_ends_the_next_may_begin(filled, end):
+    """Otherwise an organisation could never export again."""
+    other = await start(filled)
+    streams = [await start(filled)]
+    assert not await is_free(filled)
+
+    await end(streams.pop(), filled)
+
+    assert await is_free(filled)
+    await other.aclose()
+
+
+async def test_what_never_began_takes_no_place(filled):
+    """Neither what could not be counted nor what could not be recorded."""
+    (file,) = filled.services.settings.audit_dir.glob(f"tenant={filled.world.acme.id}/*/*.parquet")
+    aside = file.rename(file.with_suffix(".aside"))
+    for _ in range(AT_ONCE + 1):
+        assert (await filled.export(format="csv")).status_code == 503
+    aside.rename(file)
+
+    assert await is_free(filled)
