@@ -171,11 +171,12 @@ def session() -> None:
 @command(session, "issue")
 @org_option
 @click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
-@click.option(
-    "--cookie", is_flag=True, help="Also start a session and print its cookie, for scripts."
-)
+@click.option("--cookie", is_flag=True, help="Also start a session and print its cookie.")
 async def session_issue(desk: Desk, slug: str, member_name: str, *, cookie: bool) -> Answer:
-    """Print a one-time sign-in link for a member, and with --cookie a cookie."""
+    """Print a one-time sign-in link for a member.
+
+    With --cookie also a cookie, for scripts.
+    """
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
         token = await issue_sign_in(work, org, person, desk.stamp)

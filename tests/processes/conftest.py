@@ -27,6 +27,15 @@ def home(empty_home: Home) -> Home:
     return empty_home
 
 
+@pytest.fixture(scope="module")
+def quiet_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """A data dir with acme for commands that are refused, and so change nothing in it."""
+    home = Home(tmp_path_factory.mktemp("quiet"))
+    home.change(add_acme)
+    yield home
+    home.end()
+
+
 @pytest.fixture(scope="session")
 def long_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data dir with an audit log larger than what sockets buffer, to be copied."""

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from tests.conftest import ISSUER, bindings_path
-from tests.processes.homes import PLATFORM, Home, Ran, add_acme, all_bindings, all_entries
+from tests.processes.homes import PLATFORM, Home, Ran, all_bindings, all_entries
 
 pytestmark = pytest.mark.slow
 
@@ -112,15 +112,6 @@ def test_rows_of_the_command_line_say_who_acted(home):
         assert row["source_ip"] is None
     assert (binding["origin"], binding["addedBy"]) == ("platform_admin", "system:cli")
     assert rows[0]["payload"]["revoked_reason"] == "rotated"
-
-
-@pytest.fixture(scope="module")
-def quiet_home(tmp_path_factory):
-    """A data dir with acme for commands that are refused, and so change nothing in it."""
-    home = Home(tmp_path_factory.mktemp("quiet"))
-    home.change(add_acme)
-    yield home
-    home.end()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.service.store.conftest import add_org, database
 
 PRAGMAS = pytest.mark.parametrize(
     ("pragma", "value"),
-    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", 200)],
+    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", 1000)],
 )
 
 
