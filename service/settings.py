@@ -99,13 +99,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return not (parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"})
 
 
-def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings `environment` gives, defaults for the rest. Raises InvalidSetting."""
+def load_settings(
+    environment: Mapping[str, str] = os.environ, **overrides: str | int | None
+) -> Settings:
+    """The settings `environment` gives, defaults for the rest. Raises InvalidSetting.
+
+    `overrides` by setting name, such as a command line's options, come before the environment.
+    """
     given = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environment.items()
         if name.startswith(PREFIX) and value != ""
-    }
+    } | {name: str(value) for name, value in overrides.items() if value is not None}
     unknown = sorted(given.keys() - set(Settings.__struct_fields__))
     if unknown:
         names = ", ".join(PREFIX + name.upper() for name in unknown)

@@ -147,7 +147,7 @@ async def audit_export(
     is_forced: bool,
     **given: Any,  # noqa: ANN401
 ) -> Answer:
-    """Take rows away as FILE (- is standard output); it is there whole, or not at all."""
+    """Take rows away as FILE, whole or not at all; - is standard output."""
     if file_format == ExportFormat.PARQUET and compress:
         raise click.UsageError("--compress does not go with parquet, which is compressed already")
     form = FileForm(

@@ -3,7 +3,6 @@
 import asyncio
 
 import click
-import msgspec
 
 from service.cli.apply import apply_file
 from service.cli.audit import audit
@@ -56,9 +55,8 @@ def serve_command(host: str | None, port: int | None, *, as_json: bool) -> None:
 
     Requests in flight are finished first.
     """
-    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     with one_line_failures(as_json=as_json):
-        serve(msgspec.structs.replace(load_settings(), **given))
+        serve(load_settings(host=host, port=port))
 
 
 main.add_command(apply_file)

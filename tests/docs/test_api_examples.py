@@ -48,7 +48,8 @@ def test_every_line_to_paste_works(home: Home, tmp_path: Path) -> None:
     assert len(blocks) >= 12
     assert (tmp_path / "audit.csv").read_text().startswith("id,created_at,event,")
     assert (tmp_path / "audit.parquet").read_bytes().startswith(b"PAR1")
-    assert gzip.decompress((tmp_path / "audit.ndjson.gz").read_bytes()) == b""
+    lines = gzip.decompress((tmp_path / "audit.ndjson.gz").read_bytes()).splitlines()
+    assert [json.loads(line)["decision"] for line in lines] == ["BLOCKED"]
     assert json.loads((tmp_path / "audit.json").read_bytes())
     with server.client() as client:
         endpoints = client.get("/openapi.json").json()["paths"]

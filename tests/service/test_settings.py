@@ -66,6 +66,13 @@ def test_listening_everywhere_needs_a_base_url(host: str) -> None:
     assert load(host=host, base_url="https://audit.example").host == host
 
 
+def test_a_command_lines_option_is_held_to_the_same_rules() -> None:
+    """It comes before the environment, and passes the same checks."""
+    assert load_settings({PREFIX + "PORT": "1"}, port=9000).port == 9000
+    with pytest.raises(InvalidSetting, match=PREFIX + "BASE_URL"):
+        load_settings({}, host="0.0.0.0")  # noqa: S104
+
+
 def test_an_empty_variable_counts_as_not_set() -> None:
     """Compose files and unit files often leave a variable empty."""
     assert load(port="", admin_token="") == Settings()
