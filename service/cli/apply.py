@@ -37,10 +37,10 @@ from service.store.tables import Organisation
 
 
 class DeclaredMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A member by email address."""
+    """A member by email address. Without a role, newcomers are members and others stay as is."""
 
     idp: str
-    role: str = Role.MEMBER.value
+    role: str | None = None
 
 
 class DeclaredTeam(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +52,7 @@ class DeclaredTeam(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DeclaredOrg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An organisation by slug. What it does not name stays as it is."""
 
-    tier: str = Tier.ORG.value
+    tier: str | None = None
     projects: list[str] = []
     members: dict[str, DeclaredMember] = {}
     teams: dict[str, DeclaredTeam] = {}
@@ -135,8 +135,9 @@ async def apply_org(work: Work, slug: str, declared: DeclaredOrg, by: Stamp) -> 
     """Make the organisation what `declared` says. Raises Invalid, NotFound."""
     org = await find_org(work.session, slug)
     if org is None:
-        org = await create_org(work, slug, declared.tier, by)
-    await set_tier(work, org, declared.tier, by)
+        org = await create_org(work, slug, declared.tier or Tier.ORG, by)
+    if declared.tier is not None:
+        await set_tier(work, org, declared.tier, by)
     for role, capabilities in declared.role_overrides.items():
         await set_role_override(work, org, role, capabilities, by)
     for name in declared.projects:
@@ -155,10 +156,10 @@ async def _apply_members(
         with _named(f"members.{email}"):
             member = await find_member(work.session, org, email)
             if member is None:
-                await add_member(work, org, email, wanted.role, wanted.idp, by)
+                await add_member(work, org, email, wanted.role or Role.MEMBER, wanted.idp, by)
             elif member.identity_provider != wanted.idp:
                 raise Invalid("a member's idp does not change; remove and add them")
-            else:
+            elif wanted.role is not None:
                 await set_role(work, org, member, wanted.role, by)
 
 

@@ -83,7 +83,7 @@ def test_applying_twice_changes_nothing_the_second_time(home):
         ("[orgs.acme]\nprojects = [1]", "orgs.toml: orgs.acme: Expected `str`, got `int`"),
         (
             '[orgs.acme.members."eve@acme.example"]\nrole = 3\nidp = "github"',
-            "orgs.toml: orgs.acme.members.eve@acme.example: Expected `str`, got `int`",
+            "orgs.toml: orgs.acme.members.eve@acme.example: Expected `str | null`, got `int`",
         ),
         (
             '[orgs.acme.members."eve@acme.example"]\nidp = "myspace"',
@@ -139,3 +139,15 @@ def test_an_organisation_can_change_hands_in_one_file(home):
         """,
     )
     assert (ran.code, ran.json) == (0, {"changes": ["member_role_changed", "member_role_changed"]})
+
+
+def test_what_the_file_leaves_out_stays_as_it_is(home):
+    """A tier that is not mentioned must not fall back, nor an owner become a member."""
+    assert applied(home, VALID).code == 0
+    home.ask("org", "set-tier", "acme", "enterprise")
+    before = everything(home)
+
+    ran = applied(home, '[orgs.acme]\nmembers."ada@acme.example" = { idp = "github" }\n')
+
+    assert ran.json["changes"] == []
+    assert everything(home) == before
