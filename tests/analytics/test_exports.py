@@ -187,3 +187,14 @@ def test_a_fault_midway_ends_the_pieces():
         with pytest.raises(OSError, match="gone"):
             list(pieces)
         assert next(pieces, None) is None
+
+
+@forms
+def test_an_empty_table_in_the_middle_leaves_no_trace(form):
+    """Days without a matching row hand over nothing, not so much as a comma."""
+    file = file_of(made(form), form)
+    plain = decompressed(file, form.compression) if form.compression else file
+
+    entries = read_file(plain, form.format)
+
+    assert [entry["packageName"] for entry in entries] == ["p0"] * 4 + ["p1"] * 4 + ["p2"] * 4
