@@ -14,7 +14,7 @@ PREFIX: Final = "COUNTERSIGN_"
 _OWN_PORTS: Final = {"http": ":80", "https": ":443"}
 _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise, not to bind
 
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
@@ -149,7 +149,10 @@ def _check_base_url(url: str) -> None:
 
 def _path(kind: type, value: object) -> object:
     if kind is Path and isinstance(value, str):
-        return Path(value).expanduser().resolve()
+        try:
+            return Path(value).expanduser().resolve()
+        except RuntimeError as error:  # `~somebody` who is not there
+            raise ValueError(str(error)) from error
     raise NotImplementedError(kind)
 
 

@@ -11,12 +11,11 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from analytics.compression import Compression
 from analytics.exports import ExportFormat, FileForm
-from analytics.filters import only
+from analytics.filters import only, parse_query
 from analytics.rows import VerdictSource
 from service.access.admission import admit
 from service.access.capabilities import Capability
 from service.audit.forms import AuditEntry
-from service.audit.pages import parse_filters
 from service.errors import Invalid
 from service.services import services
 from service.web.answers import JSON_TYPE
@@ -65,7 +64,7 @@ async def answer_export(slug: str, door: VerdictSource) -> Response:
     caller, org = await admit(slug, Capability.AUDIT_EXPORT, door)
     parameters = all_parameters(request)
     form = _file_form(request, parameters)
-    query = parse_filters(
+    query = parse_query(
         {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}
     )
     now = here.clock()

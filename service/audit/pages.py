@@ -8,7 +8,7 @@ from typing import Final
 
 from analytics.cursors import InvalidCursor as WrongCursor
 from analytics.cursors import Position, decode_cursor, encode_cursor
-from analytics.filters import InvalidQuery, Query, only, parse_query
+from analytics.filters import Query, only, parse_query
 from analytics.formats import json_objects
 from analytics.retention import Tier, retention_floor
 from analytics.schema import parse_audit_id
@@ -42,23 +42,11 @@ class Page:
 
 
 def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
-    """The page that query parameters ask for. Raises Invalid naming the parameter."""
-    query = parse_filters(
+    """The page that query parameters ask for. Raises InvalidQuery, Invalid."""
+    query = parse_query(
         {name: values for name, values in parameters.items() if name not in PAGE_PARAMETERS}
     )
-    try:
-        limit, cursor = only(parameters, "limit"), only(parameters, "cursor")
-    except InvalidQuery as error:
-        raise Invalid(str(error)) from error
-    return PageRequest(query, _limit(limit), cursor)
-
-
-def parse_filters(parameters: Mapping[str, list[str]]) -> Query:
-    """The query that query parameters ask for. Raises Invalid naming the parameter."""
-    try:
-        return parse_query(parameters)
-    except InvalidQuery as error:
-        raise Invalid(str(error)) from error
+    return PageRequest(query, _limit(only(parameters, "limit")), only(parameters, "cursor"))
 
 
 class AuditLog:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from analytics.filters import InvalidQuery, Query, only
+from analytics.filters import InvalidQuery, Query, only, parse_query
 from analytics.instants import format_us
 from analytics.retention import Tier, retention_floor
 from analytics.summaries import Bucket, BucketCounts
-from service.audit.pages import parse_filters
 from service.errors import Invalid, UnknownParameter
 from service.lake import Lake
 from service.store.journal import snapshot
@@ -29,7 +28,7 @@ def parse_summary_request(parameters: Mapping[str, list[str]]) -> SummaryRequest
     """The summary that query parameters ask for. Raises Invalid naming the parameter."""
     if "order" in parameters:
         raise UnknownParameter(value="order")  # counts have none
-    query = parse_filters({name: values for name, values in parameters.items() if name != "bucket"})
+    query = parse_query({name: values for name, values in parameters.items() if name != "bucket"})
     try:
         text = only(parameters, "bucket")
     except InvalidQuery as error:

@@ -127,7 +127,7 @@ def _named(place: str) -> Iterator[None]:
     """Put `place` before what is refused within."""
     try:
         yield
-    except (ValueError, msgspec.ValidationError, Invalid, Conflict, NotFound) as error:
+    except (ValueError, RecursionError, Invalid, Conflict, NotFound) as error:
         raise Invalid(f"{place}: {error}") from error
 
 

@@ -10,11 +10,11 @@ import msgspec
 
 from analytics.compression import Compression
 from analytics.exports import ExportFormat, FileForm
-from analytics.filters import FILTER_COLUMNS, Order
+from analytics.filters import FILTER_COLUMNS, Order, parse_query
 from analytics.instants import format_us
 from service.audit.forms import PageQuery
 from service.audit.lease import LeaseLost, LeaseTaken
-from service.audit.pages import LIMIT_MAX, parse_filters, parse_page_request
+from service.audit.pages import LIMIT_MAX, parse_page_request
 from service.audit.stats import list_stats
 from service.cli.desk import Answer, Desk, command, org_option, table
 from service.cli.files import STANDARD_OUTPUT, new_file
@@ -155,7 +155,7 @@ async def audit_export(
         compression=Compression(compress) if compress else None,
         is_raw=is_raw,
     )
-    query = parse_filters(_as_parameters(given))
+    query = parse_query(_as_parameters(given))
     here = desk.services
     async with here.store.read() as session:
         org = await get_org(session, slug)

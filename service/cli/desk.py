@@ -21,7 +21,7 @@ from analytics.rows import Stamp
 from service.access.callers import Operator, cli_caller
 from service.audit.lease import LeaseTaken
 from service.clock import utc_now
-from service.errors import Refusal, StoreUnavailable
+from service.errors import Invalid, Refusal, StoreUnavailable
 from service.logs import configure_logs
 from service.orgs.repository import get_org
 from service.secrets import with_secrets
@@ -127,9 +127,23 @@ def run_at_desk(
 ) -> None:
     """Run `function` over the data dir of the settings and show its answer."""
     with one_line_failures(as_json=as_json):
+        _refuse_what_is_no_text(options)
         settings = load_settings()
         configure_logs("warning")
         asyncio.run(_at_desk(settings, function, options)).show(as_json=as_json)
+
+
+def _refuse_what_is_no_text(options: dict[str, Any]) -> None:
+    """Raise Invalid for bytes that are not UTF-8: they arrive as lone surrogates.
+
+    Nothing behind a command could store them, or find anything by them.
+    """
+    for value in options.values():
+        for text in value if isinstance(value, tuple) else (value,):
+            try:
+                str(text).encode()
+            except UnicodeEncodeError as error:
+                raise Invalid("arguments must be text in UTF-8") from error
 
 
 async def _at_desk(

@@ -144,3 +144,31 @@ def test_ended_sessions_are_recorded_with_their_number(home):
     (row,) = home.ask("audit", "query", "--org", "acme", "--event", "session_revoked")["entries"]
     assert row["payload"]["sessions"] == 1
     assert row["subject"] == row["payload"]["member_id"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("member", "add", "--org", "acme", "\udcff@acme.example", "--idp", "github"),
+        ("member", "list", "--org", "\udcff"),
+        ("bindings", "revoke", "--repository-id", "\udcff"),
+        ("audit", "query", "--org", "acme", "--package", "\udcff"),
+    ],
+)
+def test_an_argument_that_is_no_text_is_one_line(home, arguments):
+    """A shell passes any bytes on; those that are not UTF-8 name nothing that could be stored."""
+    ran = home.run(*arguments)
+
+    assert ran.code == REFUSED
+    assert ran.refusal == "arguments must be text in UTF-8"
+
+
+def test_a_file_nested_beyond_reading_is_one_line(home):
+    """However deep it is, it is the file's fault and is told so by name."""
+    file = home.folder / "deep.toml"
+    file.write_text("x = " + "[" * 3000 + "]" * 3000)
+
+    ran = home.run("apply", str(file))
+
+    assert ran.code == REFUSED
+    assert ran.refusal.startswith("deep.toml: ")
