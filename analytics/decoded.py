@@ -4,37 +4,20 @@ Least recently used goes first once the bound is reached. Safe to use from sever
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from analytics.batches import JournalBatch, decode_batch
-from analytics.faults import StoreFault
 from analytics.schema import AUDIT_SCHEMA
+from analytics.segment_files import RowGroup, open_segment
 from analytics.segments import Segment
 
-_CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")
 _ENTRY_BYTES: Final = 512
 """What an entry takes besides its rows, roughly: small batches must not be free."""
-
-# What pyarrow raises on damaged bytes; its own exceptions derive from several built-in ones.
-_FAULTS: Final = (pa.ArrowException, OSError, ValueError, KeyError)
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """A row group's place in its file, and the instants its rows lie between, both inclusive."""
-
-    index: int
-    min_created_at: datetime
-    max_created_at: datetime
 
 
 class ByteCache:
@@ -84,12 +67,8 @@ class Decoded:
         """The segment's row groups, in the file's order: newest first."""
 
         def read() -> tuple[tuple[RowGroup, ...], int]:
-            path = segment.path(self._root)
-            with _faults(path), pq.ParquetFile(path) as file:
-                groups = tuple(
-                    _row_group(file.metadata, index, segment)
-                    for index in range(file.metadata.num_row_groups)
-                )
+            with open_segment(self._root, segment) as file:
+                groups = file.row_groups()
             return groups, _ENTRY_BYTES * (1 + len(groups))
 
         found: tuple[RowGroup, ...] = self.cache.get(("groups", segment.segment_id), read)
@@ -99,10 +78,8 @@ class Decoded:
         """The rows of one row group, AUDIT_SCHEMA, newest first."""
 
         def read() -> tuple[pa.Table, int]:
-            path = segment.path(self._root)
-            with _faults(path), pq.ParquetFile(path) as file:
-                rows = file.read_row_group(index, columns=AUDIT_SCHEMA.names).cast(AUDIT_SCHEMA)
-                rows.validate(full=True)
+            with open_segment(self._root, segment) as file:
+                rows = file.rows(index)
             return rows, rows.nbytes + _ENTRY_BYTES
 
         return self.cache.get(_rows_key(segment, index), read)
@@ -122,19 +99,3 @@ class Decoded:
 
 def _rows_key(segment: Segment, index: int) -> Hashable:
     return ("rows", segment.segment_id, index)
-
-
-def _row_group(metadata: pq.FileMetaData, index: int, segment: Segment) -> RowGroup:
-    statistics = metadata.row_group(index).column(_CREATED_AT).statistics
-    if statistics is None or not statistics.has_min_max:
-        return RowGroup(index, segment.min_created_at, segment.max_created_at)
-    return RowGroup(index, statistics.min, statistics.max)
-
-
-@contextmanager
-def _faults(path: Path) -> Iterator[None]:
-    """What pyarrow says of a damaged or missing file, as a StoreFault that names it."""
-    try:
-        yield
-    except _FAULTS as error:
-        raise StoreFault(f"{path}: {error}") from error

@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from analytics.batches import JournalBatch
 from analytics.cursors import Position
-from analytics.decoded import Decoded, RowGroup
+from analytics.decoded import Decoded
 from analytics.filters import Query, mask
 from analytics.schema import AUDIT_SCHEMA
+from analytics.segment_files import RowGroup
 from analytics.segments import Segment, newest_first
 
 GROUPS_MAX: Final = 8

@@ -20,7 +20,7 @@ from analytics.engine import Engine, Stop
 from analytics.filters import Order, Query, where
 from analytics.newest import NewestRows
 from analytics.planning import batch_may_hold, may_hold
-from analytics.schema import AUDIT_SCHEMA
+from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.segments import Segment
 
 WINDOW_GROWTH: Final = 4
@@ -32,6 +32,7 @@ RARE_WINDOW: Final = 64
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _COLUMNS: Final = ", ".join(AUDIT_SCHEMA.names)
+_ALL_BUT_SEQ: Final = ", ".join(JOURNAL_SCHEMA.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,16 +211,24 @@ class Reader:
     def _source(self, snapshot: Snapshot, days: Iterable[date] | None = None) -> "_Source":
         """The rows of `days` (None: of all) as an SQL table: files and journal batches."""
         wanted = None if days is None else frozenset(days)
-        files = [
-            str(s.path(self.root)) for s in snapshot.segments if wanted is None or s.day in wanted
-        ]
+        files: dict[int, list[str]] = {}
+        for segment in snapshot.segments:
+            if wanted is None or segment.day in wanted:
+                files.setdefault(segment.seq_base, []).append(str(segment.path(self.root)))
         batches = [b for b in snapshot.batches if wanted is None or b.day in wanted]
         parts: list[str] = []
         bound: dict[str, Any] = {}
         tables: dict[str, pa.Table] = {}
-        if files:
-            parts.append(f"SELECT {_COLUMNS} FROM read_parquet($files, hive_partitioning = false)")
-            bound["files"] = files
+        for number, (seq_base, paths) in enumerate(sorted(files.items())):
+            seq = "seq"
+            if seq_base:
+                seq = f"seq + $seq_base{number} AS seq"
+                bound[f"seq_base{number}"] = seq_base
+            parts.append(
+                f"SELECT {seq}, {_ALL_BUT_SEQ}"
+                f" FROM read_parquet($files{number}, hive_partitioning = false)"
+            )
+            bound[f"files{number}"] = paths
         if batches:
             tables["journal"] = self._journal(batches)
             parts.append(f"SELECT {_COLUMNS} FROM journal")

@@ -33,7 +33,8 @@ from service.orgs.changes import create_org
 from service.prepare import prepare
 from service.services import build_services
 from service.settings import Settings
-from service.store.journal import add_segment, take_seq
+from service.store.catalog import add_segment
+from service.store.journal import take_seq
 
 DAYS, ROWS_A_DAY = 20, 60_000
 ROUNDS = 3

@@ -106,7 +106,7 @@ def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
         app.register_blueprint(blueprint)
     _answer_errors(app)
     _frame_requests(app)
-    _run_sealer(app)
+    _run_maintenance(app)
     # Quart's own way to put something in front of an app.
     app.asgi_app = guarded(app.asgi_app)  # type: ignore[assignment, method-assign]
     return app
@@ -202,17 +202,17 @@ def _has_unread_body(request: Request) -> bool:
     return request.http_version == "1.1" and has_body and not request.body._complete.is_set()
 
 
-def _run_sealer(app: Quart) -> None:
-    """Seal in the background while the app serves; close everything after the last request."""
+def _run_maintenance(app: Quart) -> None:
+    """Maintain the lake while the app serves; close everything after the last request."""
     here: Services = app.extensions[EXTENSION]
     stop = asyncio.Event()
 
     @app.before_serving
     async def start() -> None:
-        app.extensions["sealer"] = asyncio.create_task(here.sealer.run(stop))
+        app.extensions["maintenance"] = asyncio.create_task(here.maintenance().run(stop))
 
     @app.after_serving
     async def finish() -> None:
         stop.set()
-        await app.extensions["sealer"]
+        await app.extensions["maintenance"]
         await here.close()

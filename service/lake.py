@@ -1,7 +1,7 @@
 """The way from the event loop to the audit lake: the only module that sends work to threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -15,9 +15,10 @@ from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits, Stop
 from analytics.exports import FileForm, Piece, export_pieces
 from analytics.filters import Query
+from analytics.merging import merge_segments
 from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader, Snapshot
-from analytics.segments import Segment, write_segment
+from analytics.segments import Segment, remove_segments, write_segment
 from analytics.summaries import Bucket, Summary, summarise
 from service.errors import QueryTooSlow
 from service.settings import Settings
@@ -95,6 +96,14 @@ class Lake:
     ) -> Segment:
         """See `write_segment`."""
         return await _in_thread(write_segment, self._root, tenant_id, day, segment_id, rows)
+
+    async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
+        """See `merge_segments`."""
+        return await _in_thread(merge_segments, self._root, segments, segment_id)
+
+    async def remove_segments(self, segments: Sequence[Segment]) -> None:
+        """See `analytics.segments.remove_segments`."""
+        await _in_thread(remove_segments, self._root, segments)
 
     async def aside(self, work: Callable[[], _Result]) -> _Result:
         """What `work`, a long computation on rows, comes to; the event loop goes on meanwhile."""

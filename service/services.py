@@ -1,15 +1,20 @@
 """What endpoints and commands work with, built once."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import cast
 
 from quart import current_app
 
 from service.access.authenticate import Authenticator
+from service.audit.compactor import Compactor
 from service.audit.exports import Exporter
 from service.audit.ingest import Ingest
+from service.audit.lease import LeaseKeeper
+from service.audit.maintenance import Maintenance, maintenance_jobs
 from service.audit.pages import AuditLog
 from service.audit.sealer import Sealer
+from service.audit.sweeper import Sweeper
 from service.bindings.issuers import Issuers, load_issuers
 from service.clock import Clock
 from service.lake import Lake
@@ -37,8 +42,16 @@ class Services:
     exporter: Exporter
     ingest: Ingest
     group_commit: GroupCommit
+    lease: LeaseKeeper
     sealer: Sealer
+    compactor: Compactor
+    sweeper: Sweeper
     metrics: Metrics
+
+    def maintenance(self) -> Maintenance:
+        """What one process of `serve` does in the background."""
+        jobs = maintenance_jobs(self.settings, self.sealer, self.compactor, self.sweeper)
+        return Maintenance(jobs, self.settings.seal_interval_s, self.clock)
 
     async def close(self) -> None:
         """Finish what is under way, then release the database and the query engine."""
@@ -53,6 +66,7 @@ def build_services(settings: Settings, clock: Clock) -> Services:
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     lake = Lake(settings)
     group_commit = GroupCommit(store)
+    lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
     return Services(
         settings=settings,
         clock=clock,
@@ -64,7 +78,10 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         exporter=Exporter(store, lake, settings.export_max_s, settings.exports_per_org_max),
         ingest=Ingest(group_commit, lake, clock, settings.ingest_journal_rows_max),
         group_commit=group_commit,
-        sealer=Sealer(settings, store, lake, clock),
+        lease=lease,
+        sealer=Sealer(settings, store, lake, lease, clock),
+        compactor=Compactor(settings, store, lake, lease, clock),
+        sweeper=Sweeper(settings, store, lake, lease, clock),
         metrics=Metrics(),
     )
 

@@ -51,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seal_rows: PositiveInt = 50_000
     seal_age_s: Seconds = 15 * 60.0
     seal_interval_s: Seconds = 5.0
+    compact_quiet_s: Seconds = 3600.0
+    sweep_interval_s: Seconds = 300.0
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0
@@ -71,6 +73,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def temp_dir(self) -> Path:
         """Where the query engine may spill."""
         return self.data_dir / "tmp"
+
+    @property
+    def retired_grace_s(self) -> float:
+        """How long a retired file stays: longer than any export or query that found it may run."""
+        return self.export_max_s + self.query_max_s
 
     @property
     def database(self) -> str:

@@ -19,7 +19,7 @@ from analytics.rows import Stamp
 from service.errors import TooManyExports
 from service.ids import new_id
 from service.lake import Lake
-from service.store.journal import snapshot
+from service.store.snapshots import snapshot
 from service.store.store import Store
 from service.store.tables import Organisation
 

@@ -29,7 +29,7 @@ class LeaseTaken(Refusal):
     """Another process is changing segments right now."""
 
     status = 503
-    text = "another process is sealing; try again"
+    text = "another process is changing segments; try again"
 
 
 class LeaseLost(Exception):
@@ -66,24 +66,22 @@ class LeaseKeeper:
         self._host = socket.gethostname()
 
     @asynccontextmanager
-    async def hold(self) -> AsyncIterator[HeldLease | None]:
-        """The lease for the length of the block, or None while another process has it."""
+    async def hold(self) -> AsyncIterator[HeldLease]:
+        """The lease for the length of the block. Raises LeaseTaken while another has it."""
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except BlockingIOError as error:
             os.close(descriptor)
-            yield None
-            return
+            raise LeaseTaken from error
         try:
             held = await self._take()
             yield held
-            if held is not None:
-                await self._give_back(held)
+            await self._give_back(held)
         finally:
             os.close(descriptor)  # releases the file lock
 
-    async def _take(self) -> HeldLease | None:
+    async def _take(self) -> HeldLease:
         holder = f"{self._host}/{os.getpid()}/{new_id('lease')}"
         async with self._store.write() as work:
             lease = await work.session.get(Lease, _NAME)
@@ -91,7 +89,7 @@ class LeaseKeeper:
                 lease = Lease(name=_NAME, holder="", epoch=0, expires_at=work.now)
                 work.session.add(lease)
             elif lease.expires_at > work.now and not self._is_ours(lease.holder):
-                return None
+                raise LeaseTaken
             lease.holder = holder
             lease.epoch += 1
             lease.expires_at = work.now + self._lifetime

@@ -14,7 +14,7 @@ from analytics.retention import Tier, retention_floor
 from analytics.schema import parse_audit_id
 from service.errors import AuditRowNotFound, Invalid, InvalidCursor
 from service.lake import Lake
-from service.store.journal import snapshot
+from service.store.snapshots import snapshot
 from service.store.store import Store
 from service.store.tables import Organisation
 

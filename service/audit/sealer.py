@@ -1,12 +1,9 @@
 """The sealer: moves journal rows into segments, without anybody noticing.
 
 Nobody waits for it: queries read the journal as well as segments. So it lets a tenant-day grow
-until sealing it is worth a file - it has many rows, its oldest row has waited long enough, or
-its day is over and few more can come.
+until sealing it is worth a file: it has many rows, or its oldest row has waited long enough.
 """
 
-import asyncio
-import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -16,21 +13,14 @@ import structlog
 
 from analytics.batches import JournalBatch
 from analytics.faults import StoreFault
-from analytics.instants import utc_day
 from analytics.segments import Segment
-from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost, LeaseTaken
+from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.clock import Clock
 from service.ids import new_id
 from service.lake import Lake
 from service.settings import Settings
-from service.store.idempotency import forget_old_answers
-from service.store.journal import (
-    add_segment,
-    list_batches,
-    list_pending_days,
-    list_segment_ids,
-    remove_batches,
-)
+from service.store.catalog import add_segment
+from service.store.journal import list_batches, list_pending_days, remove_batches
 from service.store.store import Store
 
 SEGMENT_ROWS_MAX: Final = 1_000_000
@@ -53,39 +43,25 @@ class PendingDay:
     since: datetime
 
     def is_due(self, settings: Settings, now: datetime) -> bool:
-        """True when the day is large, old or over."""
+        """True when the day is large or has waited long enough."""
         return (
             self.rows >= settings.seal_rows
             or self.batches >= BATCHES_MAX
             or now - self.since >= timedelta(seconds=settings.seal_age_s)
-            or self.day < utc_day(now)
         )
 
 
 class Sealer:
     """Seals under the lease, so that any number of processes may run one."""
 
-    def __init__(self, settings: Settings, store: Store, lake: Lake, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
+    ) -> None:
         self._settings = settings
         self._store = store
         self._lake = lake
+        self._lease = lease
         self._clock = clock
-        self._lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Seal what is due and clear orphans, every `seal_interval_s`, until `stop` is set."""
-        cleared_at: datetime | None = None
-        grace = timedelta(seconds=self._settings.orphan_grace_s)
-        while not stop.is_set():
-            with _logged("sealer_round_failed"):
-                await self.seal_due()
-            if cleared_at is None or self._clock() - cleared_at >= grace:
-                with _logged("orphans_not_cleared"):
-                    await self.clear_orphans()
-                    await self._forget_old_answers()
-                    cleared_at = self._clock()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), self._settings.seal_interval_s)
 
     async def seal_due(self, *, everything: bool = False) -> list[Segment]:
         """Seal each tenant-day that is due (or `everything`); the segments that came of it.
@@ -99,8 +75,6 @@ class Sealer:
         segments: list[Segment] = []
         faults: list[Exception] = []
         async with self._lease.hold() as lease:
-            if lease is None:
-                raise LeaseTaken
             for day in due:
                 try:
                     segments += await self._seal_day(lease, day)
@@ -110,21 +84,6 @@ class Sealer:
         if faults:
             raise faults[0]
         return segments
-
-    async def clear_orphans(self) -> int:
-        """Remove files that no catalog line names and that are past the grace; how many."""
-        async with self._lease.hold() as lease:
-            if lease is None:
-                return 0
-            files = await self._lake.segment_files()
-            async with self._store.read() as session:
-                known = await list_segment_ids(session)
-            before_s = self._clock().timestamp() - self._settings.orphan_grace_s
-            return await self._lake.remove_orphans(files, known, before_s)
-
-    async def _forget_old_answers(self) -> None:
-        async with self._store.write() as work:
-            await forget_old_answers(work.session, work.now)
 
     async def _list_due(self, *, everything: bool) -> list[PendingDay]:
         async with self._store.read() as session:
@@ -144,7 +103,7 @@ class Sealer:
 
         A crash before the commit leaves an orphan file and an untouched journal; after it, the
         catalog names a file that is durable already. A file whose commit failed is left to
-        `clear_orphans`: a commit that reports failure may still have happened.
+        the sweeper: a commit that reports failure may still have happened.
         """
         segment = await self._lake.seal(pending.tenant_id, pending.day, new_id("seg"), batches)
         async with self._store.write() as work:
@@ -154,20 +113,6 @@ class Sealer:
             await add_segment(work.session, segment, work.now)
         _log.info("segment_sealed", segment=segment.segment_id, rows=segment.rows)
         return segment
-
-
-@contextlib.contextmanager
-def _logged(event: str) -> Iterator[None]:
-    """Log what goes wrong in the block, and go on.
-
-    Nothing is lost by it: the rows are in the journal, and the next round tries again.
-    """
-    try:
-        yield
-    except LeaseTaken:
-        pass  # another process is at it
-    except Exception:
-        _log.exception(event)
 
 
 def _parts(batches: Iterable[JournalBatch]) -> Iterator[list[JournalBatch]]:

@@ -11,7 +11,7 @@ from analytics.retention import Tier, retention_floor
 from analytics.summaries import Bucket, BucketCounts
 from service.errors import Invalid, UnknownParameter
 from service.lake import Lake
-from service.store.journal import snapshot
+from service.store.snapshots import snapshot
 from service.store.store import Store
 from service.store.tables import Organisation
 

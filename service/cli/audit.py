@@ -1,7 +1,8 @@
 """`countersign audit`: reading the log, taking it away, sealing it, seeing how it is stored."""
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from analytics.compression import Compression
 from analytics.exports import ExportFormat, FileForm
 from analytics.filters import FILTER_COLUMNS, Order, parse_query
 from analytics.instants import format_us
+from analytics.segments import Segment
 from service.audit.forms import PageQuery
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.audit.pages import LIMIT_MAX, parse_page_request
@@ -187,14 +189,36 @@ async def audit_seal(desk: Desk) -> Answer:
 
     The service does so by itself when it is due.
     """
-    try:
+    with _one_at_a_time():
         segments = await desk.services.sealer.seal_due(everything=True)
+    return _made("Sealed", segments)
+
+
+@command(audit, "compact")
+async def audit_compact(desk: Desk) -> Answer:
+    """Merge the segments of every day that is over into one now.
+
+    The service does so by itself when a day has been quiet for a while.
+    """
+    with _one_at_a_time():
+        segments = await desk.services.compactor.compact_due(everything=True)
+    return _made("Merged", segments)
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Whoever loses the lease midway has changed nothing, as if it had been taken before."""
+    try:
+        yield
     except LeaseLost as error:
         raise LeaseTaken from error
+
+
+def _made(done: str, segments: Sequence[Segment]) -> Answer:
     rows = sum(segment.rows for segment in segments)
     return Answer(
         {"segments": [segment.segment_id for segment in segments], "rows": rows},
-        [f"Sealed {rows} rows into {len(segments)} segments."],
+        [f"{done} {rows} rows into {len(segments)} segments."],
     )
 
 

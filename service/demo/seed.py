@@ -16,7 +16,8 @@ from service.demo.profile import load_profile
 from service.ids import new_id
 from service.orgs.repository import find_org
 from service.services import Services
-from service.store.journal import add_segment, list_batches, remove_batches, take_seq
+from service.store.catalog import add_segment
+from service.store.journal import list_batches, remove_batches, take_seq
 from service.store.store import Work
 from service.store.tables import Binding
 

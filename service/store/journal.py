@@ -1,4 +1,4 @@
-"""The journal and the segment catalog: where rows are between their commit and their answer."""
+"""The journal: where rows are from their commit until they are sealed."""
 
 from collections.abc import Iterable
 from datetime import date, datetime
@@ -7,12 +7,10 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import EncodedBatch, JournalBatch, encode_days
-from analytics.queries import Snapshot
 from analytics.rows import AuditRow
-from analytics.segments import Segment
-from service.store.tables import Counter, JournalEntry, SegmentEntry
+from service.store.tables import Counter, JournalEntry
 
-_SEQ = "audit_seq"
+SEQ = "audit_seq"
 _DELETES_MAX = 500
 """Batches one statement deletes: databases bound how many values one may bind."""
 
@@ -25,7 +23,7 @@ async def take_seq(session: AsyncSession, count: int) -> int:
     """
     last: int | None = await session.scalar(
         update(Counter)
-        .where(Counter.name == _SEQ)
+        .where(Counter.name == SEQ)
         .values(value=Counter.value + count)
         .returning(Counter.value)
     )
@@ -73,28 +71,6 @@ async def count_journal_rows(session: AsyncSession, tenant_id: str) -> int:
     return int(rows or 0)
 
 
-async def snapshot(session: AsyncSession, tenant_id: str) -> Snapshot:
-    """All audit rows of the tenant as of this read transaction.
-
-    The one place where reading is limited to a tenant: whatever is queried, summed or exported
-    starts from here. All three reads must share one transaction, or a seal that commits between
-    them would show its rows twice or not at all.
-    """
-    segments = await session.scalars(
-        select(SegmentEntry).where(
-            SegmentEntry.tenant_id == tenant_id, SegmentEntry.retired_at.is_(None)
-        )
-    )
-    batches = await list_batches(session, tenant_id)
-    watermark = await session.scalar(select(Counter.value).where(Counter.name == _SEQ))
-    return Snapshot(
-        tenant_id=tenant_id,
-        watermark=watermark or 0,
-        segments=tuple(_segment(entry) for entry in segments),
-        batches=tuple(batches),
-    )
-
-
 async def list_batches(
     session: AsyncSession, tenant_id: str, day: date | None = None
 ) -> list[JournalBatch]:
@@ -124,27 +100,6 @@ async def list_pending_days(
     return [(tenant, day, rows, batches, since) for tenant, day, rows, batches, since in pending]
 
 
-async def add_segment(session: AsyncSession, segment: Segment, sealed_at: datetime) -> None:
-    """Name `segment` in the catalog: from the commit on, readers see it."""
-    session.add(
-        SegmentEntry(
-            id=segment.segment_id,
-            tenant_id=segment.tenant_id,
-            day=segment.day,
-            rows=segment.rows,
-            size=segment.size,
-            min_created_at=segment.min_created_at,
-            max_created_at=segment.max_created_at,
-            min_seq=segment.min_seq,
-            max_seq=segment.max_seq,
-            event_counts=segment.event_counts,
-            decision_counts=segment.decision_counts,
-            sealed_at=sealed_at,
-        )
-    )
-    await session.flush()
-
-
 async def remove_batches(session: AsyncSession, batches: Iterable[JournalBatch]) -> int:
     """Delete `batches` from the journal; how many of them were still there."""
     first_seqs = [batch.first_seq for batch in batches]
@@ -157,40 +112,3 @@ async def remove_batches(session: AsyncSession, batches: Iterable[JournalBatch])
         )
         removed += len(gone.all())
     return removed
-
-
-async def list_segment_ids(session: AsyncSession) -> set[str]:
-    """The ids of every segment the catalog names, retired ones included."""
-    return set(await session.scalars(select(SegmentEntry.id)))
-
-
-def _segment(entry: SegmentEntry) -> Segment:
-    return Segment(
-        segment_id=entry.id,
-        tenant_id=entry.tenant_id,
-        day=entry.day,
-        rows=entry.rows,
-        size=entry.size,
-        min_created_at=entry.min_created_at,
-        max_created_at=entry.max_created_at,
-        min_seq=entry.min_seq,
-        max_seq=entry.max_seq,
-        event_counts=entry.event_counts,
-        decision_counts=entry.decision_counts,
-    )
-
-
-async def stored_totals(session: AsyncSession) -> tuple[int, int, int, int]:
-    """Journal rows, and segments with their rows and bytes, over all tenants."""
-    journal = await session.scalar(select(func.coalesce(func.sum(JournalEntry.rows), 0)))
-    segments = (
-        await session.execute(
-            select(
-                func.count(),
-                func.coalesce(func.sum(SegmentEntry.rows), 0),
-                func.coalesce(func.sum(SegmentEntry.size), 0),
-            ).where(SegmentEntry.retired_at.is_(None))
-        )
-    ).one()
-    count, rows, size = (int(total) for total in segments)
-    return int(journal or 0), count, rows, size

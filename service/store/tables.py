@@ -59,7 +59,10 @@ class Base(DeclarativeBase):
 
 
 class Organisation(Base):
-    """A tenant. `role_overrides` maps a role to the capabilities granted beyond its defaults."""
+    """A tenant. `role_overrides` maps a role to the capabilities granted beyond its defaults.
+
+    From `held_since` on, for `held_reason`, a legal hold keeps every row of it from being pruned.
+    """
 
     __tablename__ = "organisations"
 
@@ -68,6 +71,18 @@ class Organisation(Base):
     tier: Mapped[str]
     role_overrides: Mapped[dict[str, list[str]]]
     created_at: Mapped[datetime]
+    held_since: Mapped[datetime | None]
+    held_reason: Mapped[str | None]
+
+
+class FormerTier(Base):
+    """A tier an organisation has left, and when it last did."""
+
+    __tablename__ = "former_tiers"
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), primary_key=True)
+    tier: Mapped[str] = mapped_column(primary_key=True)
+    left_at: Mapped[datetime]
 
 
 class Project(Base):
@@ -248,10 +263,15 @@ class IdempotencyKey(Base):
 
 
 class SegmentEntry(Base):
-    """The catalog's line for one Parquet file. Retired files stay listed until unlinked."""
+    """The catalog's line for one Parquet file. Retired files stay listed until unlinked.
+
+    Only `retired_at` ever changes. `sha256` is that of the file; lines from before it was kept
+    have none.
+    """
 
     __tablename__ = "segments"
-    __table_args__ = (Index("segments_by_day", "tenant_id", "day"),)
+    # A snapshot finds the ids of a tenant's live segments in the index alone.
+    __table_args__ = (Index("segments_by_day", "tenant_id", "retired_at", "day", "id"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
     tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
@@ -264,8 +284,23 @@ class SegmentEntry(Base):
     max_seq: Mapped[int]
     event_counts: Mapped[dict[str, int]]
     decision_counts: Mapped[dict[str, int]]
+    seq_base: Mapped[int] = mapped_column(default=0)
+    sha256: Mapped[str | None]
     sealed_at: Mapped[datetime]
     retired_at: Mapped[datetime | None]
+
+
+class ImportedFile(Base):
+    """A file whose rows an organisation has, by the digest of its bytes."""
+
+    __tablename__ = "imported_files"
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    rows: Mapped[int]
+    refused: Mapped[int]
+    imported_at: Mapped[datetime]
 
 
 class Lease(Base):

@@ -6,7 +6,7 @@ from quart.typing import ResponseReturnValue
 
 from service.errors import StoreUnavailable
 from service.services import services
-from service.store.journal import stored_totals
+from service.store.catalog import stored_totals
 from service.web.answers import json_answer
 from service.web.openapi import documented, openapi_document
 

@@ -11,7 +11,7 @@ from analytics.cursors import Position
 from analytics.filters import Condition, Order, Query, Term, parse_query
 from analytics.planning import batch_may_hold, known_counts, may_hold
 from analytics.rows import AuditRow
-from analytics.segments import Segment, describe
+from analytics.segments import Segment, describe, newest_first
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, table_of
 
 HOUR = timedelta(hours=1)
@@ -23,7 +23,7 @@ EVENTS = ("blocklist_hit", "install_allowed", "cooldown_active")
 
 def segment_of(rows: list[AuditRow], first_seq: int = 1) -> Segment:
     """The catalog's line for a file of `rows`."""
-    return describe("seg_1", TENANT, DAY, table_of(rows, first_seq), size=1)
+    return describe("seg_1", TENANT, DAY, [newest_first(table_of(rows, first_seq))])
 
 
 TERMS = st.builds(

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from service.orgs.repository import get_org
-from service.store.journal import snapshot
+from service.store.snapshots import snapshot
 from tests.conftest import ADMIN_TOKEN
 from tests.processes.exports import DAYS, EXPORT_PATH, ROWS_A_DAY
 from tests.processes.homes import Home, Server, all_entries, eventually

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from service.store.journal import list_segment_ids
+from service.store.catalog import list_segment_ids
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 

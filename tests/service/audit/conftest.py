@@ -7,13 +7,9 @@ from typing import Any
 import pytest
 
 from analytics.rows import AuditRow
-from service.audit.sealer import Sealer
-from service.lake import Lake
-from service.services import Services
+from service.services import Services, build_services
 from service.settings import Settings
-from service.store.engine import create_engines
 from service.store.journal import append
-from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import SettableClock, World, running_world
 
@@ -81,28 +77,13 @@ async def audit(settings: Settings, clock: SettableClock) -> AsyncIterator[Audit
         yield AuditWorld(world)
 
 
-@dataclass
-class Worker:
-    """Another process's store, lake and sealer over the same data dir."""
-
-    store: Store
-    lake: Lake
-    sealer: Sealer
-
-    async def close(self) -> None:
-        await self.store.close()
-        self.lake.close()
-
-
-def start_worker(settings: Settings, clock: SettableClock) -> Worker:
-    """What a second process would build; whoever starts it closes it."""
-    store = Store(create_engines(settings.database, settings.database_wait_s), clock)
-    lake = Lake(settings)
-    return Worker(store, lake, Sealer(settings, store, lake, clock))
+def start_worker(settings: Settings, clock: SettableClock) -> Services:
+    """What a second process would build over the same data dir; whoever starts it closes it."""
+    return build_services(settings, clock)
 
 
 @pytest.fixture
-async def worker(audit: AuditWorld, clock: SettableClock) -> AsyncIterator[Worker]:
+async def worker(audit: AuditWorld, clock: SettableClock) -> AsyncIterator[Services]:
     started = start_worker(audit.services.settings, clock)
     yield started
     await started.close()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from sqlalchemy import event
 
-from service.store.journal import list_segment_ids
+from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
 
@@ -117,9 +117,9 @@ async def assert_all_is_well(audit, before: list[dict]) -> None:
     # Files have the times of this machine, not those of the test's clock.
     clock, now = audit.clock, audit.clock.now
     clock.now = datetime.now(UTC) + timedelta(seconds=GRACE_S - 60)
-    assert await audit.services.sealer.clear_orphans() == 0
+    assert await audit.services.sweeper.clear_orphans() == 0
     clock.now += timedelta(seconds=120)
-    assert await audit.services.sealer.clear_orphans() == len(files - named)
+    assert await audit.services.sweeper.clear_orphans() == len(files - named)
     clock.now = now
 
     assert set(root.glob("tenant=*/day=*/*")) == named

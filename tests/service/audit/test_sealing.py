@@ -78,13 +78,6 @@ async def test_a_day_that_has_waited_long_is_sealed(audit):
     assert {day for _, day in await due(audit)} == {TODAY.isoformat()}
 
 
-async def test_a_day_that_is_over_is_sealed(audit):
-    """Whatever it holds: nothing more will join it."""
-    await audit.accept(rows(1, days_ago=3))
-
-    assert await due(audit) == [(audit.world.acme.id, (TODAY - timedelta(days=3)).isoformat())]
-
-
 async def test_sealing_twice_seals_once(audit):
     """What is sealed has left the journal."""
     await audit.accept(rows(5))
@@ -149,7 +142,7 @@ async def test_an_orphan_goes_once_the_grace_is_over(audit, name):
     await audit.seal()
     path = stray_file(audit, GRACE_S + 1, name)
 
-    assert await audit.services.sealer.clear_orphans() == 1
+    assert await audit.services.sweeper.clear_orphans() == 1
     assert not path.exists()
 
 
@@ -158,7 +151,7 @@ async def test_an_orphan_stays_within_the_grace(audit):
     await audit.seal()
     path = stray_file(audit, GRACE_S - 1)
 
-    assert await audit.services.sealer.clear_orphans() == 0
+    assert await audit.services.sweeper.clear_orphans() == 0
     assert path.exists()
 
 
@@ -171,7 +164,7 @@ async def test_a_retired_file_is_read_no_more_and_yet_no_orphan(audit):
     audit.clock.advance(days=300)
 
     assert await found(audit) == []
-    assert await audit.services.sealer.clear_orphans() == 0
+    assert await audit.services.sweeper.clear_orphans() == 0
     assert list(audit.services.settings.audit_dir.glob("tenant=*/day=*/*.parquet"))
 
 
@@ -181,5 +174,5 @@ async def test_a_file_the_catalog_names_is_no_orphan_however_old(audit):
     await audit.seal()
     audit.clock.advance(days=300)
 
-    assert await audit.services.sealer.clear_orphans() == 0
+    assert await audit.services.sweeper.clear_orphans() == 0
     assert len(await found(audit)) == 5

@@ -1,6 +1,7 @@
 """Two sealers, and readers in between: every row exactly once at every moment."""
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from datetime import timedelta
@@ -11,7 +12,7 @@ from sqlalchemy import event, select
 
 from analytics.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
-from service.store.journal import snapshot
+from service.store.snapshots import snapshot
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START
@@ -111,12 +112,13 @@ async def test_another_worker_that_starts_meanwhile_leaves_the_uncommitted_file_
 ):
     """Renamed and not yet committed, it looks like an orphan to everybody else."""
     before = await filled.pages()
-    cleared: list[int] = []
+    cleared: list[int] = []  # what a sweeper that was let in removed
     clock.now = START + timedelta(days=1)
 
     def start_another() -> None:
         def run() -> None:
-            cleared.append(asyncio.run(_clear_orphans(settings, clock)))
+            with contextlib.suppress(LeaseTaken):
+                cleared.append(asyncio.run(_clear_orphans(settings, clock)))
 
         thread = threading.Thread(target=run)
         thread.start()
@@ -125,14 +127,14 @@ async def test_another_worker_that_starts_meanwhile_leaves_the_uncommitted_file_
     at_the_first_rename(monkeypatch, start_another)
 
     assert await filled.seal() > 0
-    assert cleared == [0]
+    assert cleared == []
     assert await filled.pages() == before
 
 
 async def _clear_orphans(settings, clock) -> int:
     worker = start_worker(settings, clock)
     try:
-        return await worker.sealer.clear_orphans()
+        return await worker.sweeper.clear_orphans()
     finally:
         await worker.close()
 

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from analytics.filters import Query, parse_query
 from service.lake import Lake
 from service.prepare import prepare
+from service.store.catalog import add_segment
 from service.store.engine import create_engines
-from service.store.journal import add_segment, append, list_batches, remove_batches, snapshot
+from service.store.journal import append, list_batches, remove_batches
+from service.store.snapshots import snapshot
 from service.store.store import Store
 from tests.analytics.samples import sample_row
 from tests.conftest import START, SettableClock, settings_over

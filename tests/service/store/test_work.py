@@ -9,7 +9,8 @@ from analytics.batches import decode_batches
 from analytics.events import OrgCreated, SignedOut
 from service.orgs.changes import create_org
 from service.orgs.repository import find_org
-from service.store.journal import append, list_batches, snapshot, take_seq
+from service.store.journal import append, list_batches, take_seq
+from service.store.snapshots import snapshot
 from service.store.tables import Counter, JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START

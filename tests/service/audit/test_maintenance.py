@@ -24,7 +24,7 @@ PATIENCE_S = 30
 def settings(tmp_path):
     """Rounds that follow each other at once."""
     return msgspec.structs.replace(
-        settings_over(tmp_path), seal_interval_s=0.001, database_wait_s=0.05
+        settings_over(tmp_path), seal_interval_s=0.001, seal_rows=1, database_wait_s=0.05
     )
 
 
@@ -32,7 +32,7 @@ def settings(tmp_path):
 async def running(audit):
     """The sealer, running; it must end when it is told to."""
     stop = asyncio.Event()
-    rounds = asyncio.create_task(audit.services.sealer.run(stop))
+    rounds = asyncio.create_task(audit.services.maintenance().run(stop))
     try:
         async with asyncio.timeout(PATIENCE_S):
             yield
@@ -68,7 +68,7 @@ async def test_a_round_that_fails_is_logged_and_the_next_one_tries_again(audit):
     with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
         other.execute("BEGIN IMMEDIATE")
         async with running(audit):
-            while "sealer_round_failed" not in {line["event"] for line in logs}:
+            while "maintenance_failed" not in {line["event"] for line in logs}:
                 await audit.services.store.ping()
             other.execute("ROLLBACK")
             await a_segment(audit)

@@ -1,0 +1,57 @@
+"""Merging: many segments of one tenant-day become one, in bounded memory.
+
+Each segment is sorted, and its row groups say how far into the present they reach. So row groups
+are read in that order, and of what has been read the rows newer than all that is still unread
+have found their place.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analytics.schema import AUDIT_SCHEMA
+from analytics.segment_files import open_segment
+from analytics.segments import Segment, newest_first, write_sorted
+
+
+def merge_segments(root: Path, segments: Sequence[Segment], segment_id: str) -> Segment:
+    """One new segment with the rows of `segments`, all of one tenant and day; see `write_sorted`.
+
+    The files of `segments` stay as they are. Raises StoreFault if one cannot be read.
+    """
+    (tenant_id, day), *others = {(segment.tenant_id, segment.day) for segment in segments}
+    if others:
+        raise ValueError("only segments of one tenant and day can be merged")
+    return write_sorted(root, tenant_id, day, segment_id, merged_rows(root, segments))
+
+
+def merged_rows(root: Path, segments: Sequence[Segment]) -> Iterator[pa.Table]:
+    """All rows of `segments` as AUDIT_SCHEMA tables that follow each other newest first."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(open_segment(root, segment)) for segment in segments]
+        unread = sorted(
+            ((group, file) for file in files for group in file.row_groups()),
+            key=lambda pair: pair[0].max_created_at,
+        )
+        held = AUDIT_SCHEMA.empty_table()
+        while unread:
+            group, file = unread.pop()
+            held = pa.concat_tables([held, file.rows(group.index)])
+            # Of the same instant, an unread row may still have to come first.
+            reach = unread[-1][0].max_created_at if unread else None
+            settled, held = _split(newest_first(held), reach)
+            if settled.num_rows:
+                yield settled
+
+
+def _split(rows: pa.Table, reach: datetime | None) -> tuple[pa.Table, pa.Table]:
+    """The rows newer than `reach` (None: all), and the others; `rows` are newest first."""
+    if reach is None:
+        return rows, rows.slice(rows.num_rows)
+    at = rows.column("created_at")
+    count = int(pc.sum(pc.greater(at, pa.scalar(reach, at.type))).as_py() or 0)
+    return rows.slice(0, count), rows.slice(count)

@@ -1,0 +1,80 @@
+"""Reading segment files row group by row group, with their rows as the catalog means them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from analytics.faults import StoreFault
+from analytics.schema import AUDIT_SCHEMA
+from analytics.segments import Segment
+
+_CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")
+_SEQ: Final = AUDIT_SCHEMA.get_field_index("seq")
+
+# What pyarrow raises on damaged bytes; its own exceptions derive from several built-in ones.
+_FAULTS: Final = (pa.ArrowException, OSError, ValueError, KeyError)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group's place in its file, and the instants its rows lie between, both inclusive."""
+
+    index: int
+    min_created_at: datetime
+    max_created_at: datetime
+
+
+class SegmentFile:
+    """One open file. Its methods may raise StoreFault."""
+
+    def __init__(self, path: Path, file: pq.ParquetFile, segment: Segment) -> None:
+        self.path = path
+        self.file = file
+        self.segment = segment
+
+    def row_groups(self) -> tuple[RowGroup, ...]:
+        """Its row groups in the file's order: newest first."""
+        with _faults(self.path):
+            return tuple(map(self._row_group, range(self.file.metadata.num_row_groups)))
+
+    def rows(self, index: int) -> pa.Table:
+        """The rows of one row group, AUDIT_SCHEMA, newest first."""
+        with _faults(self.path):
+            rows = self.file.read_row_group(index, columns=AUDIT_SCHEMA.names).cast(AUDIT_SCHEMA)
+            rows.validate(full=True)
+        if self.segment.seq_base:
+            seq = pc.add(rows.column(_SEQ), self.segment.seq_base)
+            rows = rows.set_column(_SEQ, AUDIT_SCHEMA.field(_SEQ), seq)
+        return rows
+
+    def _row_group(self, index: int) -> RowGroup:
+        statistics = self.file.metadata.row_group(index).column(_CREATED_AT).statistics
+        if statistics is None or not statistics.has_min_max:
+            return RowGroup(index, self.segment.min_created_at, self.segment.max_created_at)
+        return RowGroup(index, statistics.min, statistics.max)
+
+
+@contextmanager
+def open_segment(root: Path, segment: Segment) -> Iterator[SegmentFile]:
+    """The file of `segment` below the audit folder `root`. Raises StoreFault."""
+    path = segment.path(root)
+    with _faults(path):
+        file = pq.ParquetFile(path)
+    with file:
+        yield SegmentFile(path, file, segment)
+
+
+@contextmanager
+def _faults(path: Path) -> Iterator[None]:
+    """What pyarrow says of a damaged or missing file, as a StoreFault that names it."""
+    try:
+        yield
+    except _FAULTS as error:
+        raise StoreFault(f"{path}: {error}") from error

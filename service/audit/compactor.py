@@ -1,0 +1,113 @@
+"""The compactor: the many segments of a closed tenant-day become one.
+
+A page of an old day then opens one file instead of dozens. The protocol is the sealer's: write
+the new file, then swap the catalog's lines in one commit. The old files stay until nobody can be
+reading them any more (see `service.audit.sweeper`).
+"""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from analytics.faults import StoreFault
+from analytics.instants import utc_day
+from analytics.segments import Segment
+from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
+from service.clock import Clock
+from service.ids import new_id
+from service.lake import Lake
+from service.settings import Settings
+from service.store.catalog import (
+    SegmentedDay,
+    add_segment,
+    list_segmented_days,
+    list_segments,
+    retire_segments,
+)
+from service.store.store import Store
+
+MERGED_MAX: Final = 64
+"""Segments one merge reads: it holds all their files open."""
+
+WAITING_MAX: Final = 16
+"""Segments that make a closed day due even while late rows keep coming."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Compactor:
+    """Merges under the lease, so that any number of processes may run one."""
+
+    def __init__(
+        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._lake = lake
+        self._lease = lease
+        self._clock = clock
+
+    async def compact_due(
+        self, *, everything: bool = False, merges_max: int | None = None
+    ) -> list[Segment]:
+        """Merge closed days that are due, at most `merges_max` times; the new segments.
+
+        With `everything` a closed day is due as soon as it has two segments. Raises LeaseTaken
+        while another process changes segments. A day that cannot be merged does not keep the
+        others waiting: the first such fault is raised once all have had their turn.
+        """
+        due = await self._list_due(everything=everything)
+        if not due:
+            return []
+        merged: list[Segment] = []
+        faults: list[Exception] = []
+        async with self._lease.hold() as lease:
+            for day in due:
+                try:
+                    async for segment in self._merge_day(lease, day):
+                        merged.append(segment)
+                        if len(merged) == merges_max:
+                            return merged
+                except (StoreFault, OSError) as fault:
+                    _log.error("day_not_merged", tenant=day.tenant_id, day=str(day.day))
+                    faults.append(fault)
+        if faults:
+            raise faults[0]
+        return merged
+
+    async def _list_due(self, *, everything: bool) -> list[SegmentedDay]:
+        now = self._clock()
+        quiet_since = now - timedelta(seconds=self._settings.compact_quiet_s)
+        async with self._store.read() as session:
+            days = await list_segmented_days(session, before=utc_day(now))
+        return [
+            day
+            for day in days
+            if everything or day.segments >= WAITING_MAX or day.last_sealed_at <= quiet_since
+        ]
+
+    async def _merge_day(self, lease: HeldLease, day: SegmentedDay) -> AsyncIterator[Segment]:
+        while (segment := await self._merge_some(lease, day)) is not None:
+            yield segment
+
+    async def _merge_some(self, lease: HeldLease, day: SegmentedDay) -> Segment | None:
+        """One segment instead of the day's smallest MERGED_MAX, or None if there is but one.
+
+        A crash before the commit leaves an orphan file, and the old segments as they were; after
+        it the new one is named and the old ones are hidden. Never both, never neither.
+        """
+        async with self._store.read() as session:
+            segments = await list_segments(session, day.tenant_id, day.day)
+        some = sorted(segments, key=lambda segment: segment.rows)[:MERGED_MAX]
+        if len(some) < 2:
+            return None
+        merged = await self._lake.merge(some, new_id("seg"))
+        async with self._store.write() as work:
+            await lease.confirm(work)
+            if await retire_segments(work.session, some, work.now) != len(some):
+                raise LeaseLost("segments were retired by somebody else")
+            await add_segment(work.session, merged, work.now)
+        _log.info("segments_merged", segment=merged.segment_id, of=len(some), rows=merged.rows)
+        return merged

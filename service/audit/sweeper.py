@@ -1,0 +1,62 @@
+"""The sweeper: removes what nobody needs any more, once nobody can be using it."""
+
+from datetime import timedelta
+
+import structlog
+
+from service.audit.lease import LeaseKeeper
+from service.clock import Clock
+from service.lake import Lake
+from service.settings import Settings
+from service.store.catalog import forget_segments, list_retired, list_segment_ids
+from service.store.idempotency import forget_old_answers
+from service.store.store import Store
+
+_log = structlog.get_logger(__name__)
+
+
+class Sweeper:
+    """Sweeps under the lease: another process's unfinished work looks like rubbish."""
+
+    def __init__(
+        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._lake = lake
+        self._lease = lease
+        self._clock = clock
+
+    async def clear_orphans(self) -> int:
+        """Remove files that no catalog line names and that are past the grace; how many."""
+        async with self._lease.hold():
+            files = await self._lake.segment_files()
+            async with self._store.read() as session:
+                known = await list_segment_ids(session)
+            before_s = self._clock().timestamp() - self._settings.orphan_grace_s
+            return await self._lake.remove_orphans(files, known, before_s)
+
+    async def unlink_retired(self) -> int:
+        """Remove the files of segments that were retired before the grace; how many.
+
+        First the file, then its line: a crash in between leaves a line without a file, which the
+        next sweep finds again. The other way round it would leave a file that nobody knows.
+        """
+        before = self._clock() - timedelta(seconds=self._settings.retired_grace_s)
+        async with self._store.read() as session:
+            if not await list_retired(session, before):
+                return 0
+        async with self._lease.hold() as lease:
+            async with self._store.read() as session:
+                retired = await list_retired(session, before)
+            await self._lake.remove_segments(retired)
+            async with self._store.write() as work:
+                await lease.confirm(work)
+                await forget_segments(work.session, retired)
+        _log.info("segments_unlinked", segments=len(retired))
+        return len(retired)
+
+    async def forget_old_answers(self) -> None:
+        """Delete answers to idempotency keys that nobody may ask for any more."""
+        async with self._store.write() as work:
+            await forget_old_answers(work.session, work.now)

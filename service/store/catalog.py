@@ -1,0 +1,154 @@
+"""The segment catalog: which files hold rows, and what is known of each without opening it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.segments import Segment
+from service.store.tables import JournalEntry, SegmentEntry
+
+_IDS_MAX: Final = 500
+"""Ids one statement names: databases bound how many values one may bind."""
+
+
+async def list_segments(
+    session: AsyncSession, tenant_id: str, day: date | None = None
+) -> list[Segment]:
+    """The tenant's segments (of one day, if given) that readers are to read."""
+    query = select(SegmentEntry).where(
+        SegmentEntry.tenant_id == tenant_id, SegmentEntry.retired_at.is_(None)
+    )
+    if day is not None:
+        query = query.where(SegmentEntry.day == day)
+    return [_segment(entry) for entry in await session.scalars(query)]
+
+
+async def add_segment(session: AsyncSession, segment: Segment, sealed_at: datetime) -> None:
+    """Name `segment` in the catalog: from the commit on, readers see it."""
+    session.add(
+        SegmentEntry(
+            id=segment.segment_id,
+            tenant_id=segment.tenant_id,
+            day=segment.day,
+            rows=segment.rows,
+            size=segment.size,
+            min_created_at=segment.min_created_at,
+            max_created_at=segment.max_created_at,
+            min_seq=segment.min_seq,
+            max_seq=segment.max_seq,
+            event_counts=segment.event_counts,
+            decision_counts=segment.decision_counts,
+            seq_base=segment.seq_base,
+            sha256=segment.sha256 or None,
+            sealed_at=sealed_at,
+        )
+    )
+    await session.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentedDay:
+    """A tenant-day with several segments; `last_sealed_at` is when the newest of them came."""
+
+    tenant_id: str
+    day: date
+    segments: int
+    last_sealed_at: datetime
+
+
+async def list_segmented_days(session: AsyncSession, before: date) -> list[SegmentedDay]:
+    """The tenant-days before the UTC day `before` that more than one segment holds."""
+    days = await session.execute(
+        select(
+            SegmentEntry.tenant_id,
+            SegmentEntry.day,
+            func.count(),
+            func.max(SegmentEntry.sealed_at),
+        )
+        .where(SegmentEntry.retired_at.is_(None), SegmentEntry.day < before)
+        .group_by(SegmentEntry.tenant_id, SegmentEntry.day)
+        .having(func.count() > 1)
+        .order_by(SegmentEntry.day.desc(), SegmentEntry.tenant_id)
+    )
+    return [SegmentedDay(*line) for line in days]
+
+
+async def retire_segments(
+    session: AsyncSession, segments: Iterable[Segment], retired_at: datetime
+) -> int:
+    """Hide `segments` from every reader to come; how many were not hidden yet.
+
+    Their files stay for those who have found them already, see `list_retired`.
+    """
+    ids = [segment.segment_id for segment in segments]
+    retired = 0
+    for start in range(0, len(ids), _IDS_MAX):
+        hidden = await session.scalars(
+            update(SegmentEntry)
+            .where(
+                SegmentEntry.id.in_(ids[start : start + _IDS_MAX]),
+                SegmentEntry.retired_at.is_(None),
+            )
+            .values(retired_at=retired_at)
+            .returning(SegmentEntry.id)
+        )
+        retired += len(hidden.all())
+    return retired
+
+
+async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]:
+    """Segments that were retired before `before`, and whose files nobody reads any more."""
+    entries = await session.scalars(select(SegmentEntry).where(SegmentEntry.retired_at < before))
+    return [_segment(entry) for entry in entries]
+
+
+async def forget_segments(session: AsyncSession, segments: Iterable[Segment]) -> None:
+    """Take `segments`, whose files are gone, out of the catalog."""
+    ids = [segment.segment_id for segment in segments]
+    for start in range(0, len(ids), _IDS_MAX):
+        await session.execute(
+            delete(SegmentEntry).where(SegmentEntry.id.in_(ids[start : start + _IDS_MAX]))
+        )
+
+
+async def list_segment_ids(session: AsyncSession) -> set[str]:
+    """The ids of every segment the catalog names, retired ones included."""
+    return set(await session.scalars(select(SegmentEntry.id)))
+
+
+def _segment(entry: SegmentEntry) -> Segment:
+    return Segment(
+        segment_id=entry.id,
+        tenant_id=entry.tenant_id,
+        day=entry.day,
+        rows=entry.rows,
+        size=entry.size,
+        min_created_at=entry.min_created_at,
+        max_created_at=entry.max_created_at,
+        min_seq=entry.min_seq,
+        max_seq=entry.max_seq,
+        event_counts=entry.event_counts,
+        decision_counts=entry.decision_counts,
+        seq_base=entry.seq_base,
+        sha256=entry.sha256 or "",
+    )
+
+
+async def stored_totals(session: AsyncSession) -> tuple[int, int, int, int]:
+    """Journal rows, and segments with their rows and bytes, over all tenants."""
+    journal = await session.scalar(select(func.coalesce(func.sum(JournalEntry.rows), 0)))
+    segments = (
+        await session.execute(
+            select(
+                func.count(),
+                func.coalesce(func.sum(SegmentEntry.rows), 0),
+                func.coalesce(func.sum(SegmentEntry.size), 0),
+            ).where(SegmentEntry.retired_at.is_(None))
+        )
+    ).one()
+    count, rows, size = (int(total) for total in segments)
+    return int(journal or 0), count, rows, size

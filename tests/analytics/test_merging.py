@@ -1,0 +1,120 @@
+"""Merging: the same rows in the same order, in one file instead of many."""
+
+import hashlib
+from datetime import timedelta
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics import segments
+from analytics.faults import StoreFault
+from analytics.merging import merge_segments, merged_rows
+from analytics.segment_files import open_segment
+from analytics.segments import WrongOrder, write_segment, write_sorted
+from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
+
+OFFSETS_S = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=7), min_size=1, max_size=5)
+
+
+def rows_of(root, segment) -> list[dict]:
+    with open_segment(root, segment) as file:
+        return [row for group in file.row_groups() for row in file.rows(group.index).to_pylist()]
+
+
+@given(offsets=OFFSETS_S, group_rows=st.integers(1, 4))
+def test_what_was_in_many_files_is_in_one(tmp_path_factory, offsets, group_rows):
+    """Whatever the overlap, ties included, and wherever row groups end."""
+    root = tmp_path_factory.mktemp("audit")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "ROW_GROUP_ROWS", group_rows)
+        parts = []
+        for seconds in offsets:
+            first = 1 + sum(part.rows for part in parts)
+            rows = [sample_row(NOON + timedelta(seconds=s), version=str(s)) for s in seconds]
+            parts.append(sealed(root, f"seg_{first}", rows, first))
+        expected = [row for part in parts for row in rows_of(root, part)]
+        expected.sort(key=lambda row: (row["created_at"], row["seq"]), reverse=True)
+
+        merged = merge_segments(root, parts, "seg_all")
+
+        assert rows_of(root, merged) == expected
+        assert merged.rows == len(expected)
+        assert (merged.min_seq, merged.max_seq) == (1, len(expected))
+        assert merged.decision_counts == {"BLOCKED": len(expected)}
+        assert merged.min_created_at == expected[-1]["created_at"]
+        assert merged.max_created_at == expected[0]["created_at"]
+
+
+def test_the_catalog_line_is_that_of_the_file(tmp_path):
+    """Size and digest are of the bytes on the disk: `audit check` compares them."""
+    parts = [sealed(tmp_path, f"seg_{n}", [sample_row()] * 3, 3 * n) for n in range(1, 4)]
+
+    merged = merge_segments(tmp_path, parts, "seg_all")
+
+    content = merged.path(tmp_path).read_bytes()
+    assert merged.size == len(content)
+    assert merged.sha256 == hashlib.sha256(content).hexdigest()
+    assert pq.read_metadata(merged.path(tmp_path)).num_row_groups == 1
+    assert all(part.path(tmp_path).exists() for part in parts)
+
+
+def test_rows_that_count_from_0_get_their_place(tmp_path):
+    """What was imported counts from 0 in its file; merged, its rows are like all others."""
+    journalled = sealed(tmp_path, "seg_1", [sample_row()] * 2, 1)
+    rows = table_of([sample_row()] * 3, 0)
+    imported = write_segment(tmp_path, TENANT, DAY, "seg_2", rows).placed(3)
+
+    merged = merge_segments(tmp_path, [journalled, imported], "seg_all")
+
+    assert (imported.min_seq, imported.max_seq) == (3, 5)
+    assert [row["seq"] for row in rows_of(tmp_path, imported)] == [5, 4, 3]
+    assert [row["seq"] for row in rows_of(tmp_path, merged)] == [5, 4, 3, 2, 1]
+    assert merged.seq_base == 0
+
+
+def test_memory_is_bounded_by_what_overlaps(tmp_path, monkeypatch):
+    """Files that lie one behind the other are held one row group at a time."""
+    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 2)
+    parts = [
+        sealed(tmp_path, f"seg_{n}", [sample_row(NOON + timedelta(seconds=n))] * 6, 6 * n)
+        for n in range(1, 5)
+    ]
+
+    tables = list(merged_rows(tmp_path, parts))
+
+    assert len(tables) == len(parts)
+    assert max(table.num_rows for table in tables) == 6
+
+
+def test_days_are_not_mixed(tmp_path):
+    """A segment is one tenant and one day."""
+    parts = [
+        sealed(tmp_path, "seg_1", [sample_row()]),
+        sealed(tmp_path, "seg_2", [sample_row(NOON + timedelta(days=1))]),
+    ]
+
+    with pytest.raises(ValueError, match="one tenant and day"):
+        merge_segments(tmp_path, parts, "seg_all")
+
+
+def test_a_file_that_is_gone_is_a_fault_and_leaves_nothing(tmp_path):
+    """What cannot be read whole must not become the new truth."""
+    parts = [sealed(tmp_path, f"seg_{n}", [sample_row()], n) for n in range(1, 3)]
+    parts[0].path(tmp_path).unlink()
+
+    with pytest.raises(StoreFault):
+        merge_segments(tmp_path, parts, "seg_all")
+
+    assert [path.stem for path in tmp_path.rglob("*.p*") if path.is_file()] == ["seg_2"]
+
+
+def test_tables_that_are_out_of_order_are_refused(tmp_path):
+    """Pages, merging and the short path rely on every file being newest first."""
+    older, newer = table_of([sample_row()], 1), table_of([sample_row()], 2)
+
+    with pytest.raises(WrongOrder):
+        write_sorted(tmp_path, TENANT, DAY, "seg_1", [older, newer])
+
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -1,0 +1,342 @@
+"""Compaction: one file instead of many, and nobody who reads notices."""
+
+import asyncio
+import sqlite3
+import threading
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import event, select
+
+from analytics.faults import StoreFault
+from analytics.filters import Query
+from analytics.instants import utc_day
+from service.audit.compactor import MERGED_MAX, WAITING_MAX
+from service.audit.lease import LeaseLost, LeaseTaken
+from service.store.snapshots import snapshot
+from service.store.tables import SegmentEntry
+from tests.analytics.samples import sample_row
+from tests.conftest import START, settings_over
+from tests.service.audit.conftest import start_worker
+
+QUIET_S = 600.0
+GRACE_S = 100.0
+YESTERDAY = START - timedelta(days=1)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return msgspec.structs.replace(
+        settings_over(tmp_path),
+        compact_quiet_s=QUIET_S,
+        export_max_s=GRACE_S - 1,
+        query_max_s=1.0,
+    )
+
+
+async def add_segments(audit, count: int, at: datetime = YESTERDAY, rows: int = 3) -> None:
+    """`count` segments of `rows` rows each, all on one day."""
+    for n in range(count):
+        instants = [at + timedelta(seconds=(7 * n + k) % 10) for k in range(rows)]
+        await audit.accept(
+            [sample_row(instant, version=f"{n}.{k}") for k, instant in enumerate(instants)]
+        )
+        await audit.seal()
+
+
+@pytest.fixture
+async def filled(audit):
+    """Three segments of yesterday."""
+    await add_segments(audit, 3)
+    return audit
+
+
+async def lines(audit, day: date | None = None) -> list[SegmentEntry]:
+    """The catalog's lines of acme's `day` (yesterday), retired ones included."""
+    async with audit.services.store.read() as session:
+        found = await session.scalars(
+            select(SegmentEntry).where(
+                SegmentEntry.tenant_id == audit.world.acme.id,
+                SegmentEntry.day == (day or utc_day(YESTERDAY)),
+            )
+        )
+        return list(found)
+
+
+def files(audit) -> set[str]:
+    """The ids of yesterday's files."""
+    pattern = f"tenant={audit.world.acme.id}/day={utc_day(YESTERDAY)}/*"
+    return {path.stem for path in audit.services.settings.audit_dir.glob(pattern)}
+
+
+async def compact(audit) -> int:
+    return len(await audit.services.compactor.compact_due(everything=True))
+
+
+async def test_a_days_segments_become_one_and_every_page_stays_as_it_was(filled):
+    """In both orders."""
+    before = await filled.pages(limit=4), await filled.pages(limit=4, order="asc")
+
+    assert await compact(filled) == 1
+
+    live = [line for line in await lines(filled) if line.retired_at is None]
+    assert [line.rows for line in live] == [9]
+    assert (await filled.pages(limit=4), await filled.pages(limit=4, order="asc")) == before
+    assert await compact(filled) == 0
+
+
+async def test_today_is_left_alone(audit):
+    """More is about to come."""
+    await add_segments(audit, 3, START)
+
+    assert await compact(audit) == 0
+
+    audit.clock.advance(hours=12)
+    assert await compact(audit) == 1
+
+
+async def test_a_day_is_due_once_it_has_been_quiet(filled):
+    """So that late rows, which come in groups, cost one merge."""
+    assert await filled.services.compactor.compact_due() == []
+    filled.clock.advance(seconds=QUIET_S, microseconds=-1)
+    assert await filled.services.compactor.compact_due() == []
+
+    filled.clock.advance(microseconds=1)
+
+    assert [segment.rows for segment in await filled.services.compactor.compact_due()] == [9]
+
+
+async def test_a_day_with_many_segments_is_due_at_once(audit):
+    """However steadily late rows trickle in."""
+    await add_segments(audit, WAITING_MAX - 1, rows=1)
+    assert await audit.services.compactor.compact_due() == []
+
+    await add_segments(audit, 1, rows=1)
+
+    assert [segment.rows for segment in await audit.services.compactor.compact_due()] == [
+        WAITING_MAX
+    ]
+
+
+async def test_more_segments_than_one_merge_takes_are_merged_in_turns(audit, monkeypatch):
+    """Each holds its files open; the smallest go first, so that a large one is rewritten once."""
+    monkeypatch.setattr("service.audit.compactor.MERGED_MAX", 2)
+    await add_segments(audit, 4, rows=2)
+    before = await audit.pages()
+
+    merged = await audit.services.compactor.compact_due(everything=True)
+
+    assert [segment.rows for segment in merged] == [4, 4, 8]
+    assert await audit.pages() == before
+    assert MERGED_MAX > 2
+
+
+async def test_a_round_merges_only_so_much(audit):
+    """Sealing waits for it."""
+    await add_segments(audit, 2)
+    await add_segments(audit, 2, YESTERDAY - timedelta(days=1))
+
+    merged = await audit.services.compactor.compact_due(everything=True, merges_max=1)
+
+    assert [segment.day for segment in merged] == [utc_day(YESTERDAY)]
+    assert await compact(audit) == 1
+
+
+async def test_a_late_row_joins_its_own_day(filled):
+    """Sealed into a segment of that day, merged like any other."""
+    await compact(filled)
+    await add_segments(filled, 1, YESTERDAY - timedelta(seconds=1), rows=1)
+    before = await filled.pages()
+
+    assert await compact(filled) == 1
+    assert await filled.pages() == before
+    assert sorted(line.rows for line in await lines(filled) if line.retired_at is None) == [10]
+
+
+async def test_retired_files_outlive_every_export_that_found_them(filled):
+    """The grace: EXPORT_MAX_S and QUERY_MAX_S together, counted from the merge."""
+    async with filled.services.store.read() as session:
+        seen = await snapshot(session, filled.world.acme.id)
+    count = await filled.services.lake.count(seen, Query())
+    await compact(filled)
+    filled.clock.advance(seconds=GRACE_S)
+
+    assert await filled.services.sweeper.unlink_retired() == 0
+    assert await filled.services.lake.count(seen, Query()) == count
+
+    filled.clock.advance(microseconds=1)
+    assert await filled.services.sweeper.unlink_retired() == 3
+    assert len(files(filled)) == 1
+    assert len(await lines(filled)) == 1
+    with pytest.raises(StoreFault):
+        await filled.services.lake.count(seen, Query())
+
+
+async def test_sweeping_orphans_spares_retired_files(filled):
+    """They have their line until they are gone."""
+    await compact(filled)
+    filled.clock.now = datetime.now(UTC) + timedelta(days=300)
+
+    assert await filled.services.sweeper.clear_orphans() == 0
+    assert len(files(filled)) == 4
+
+
+class PowerCut(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("on_call", [1, 2])
+async def test_a_crash_before_an_unlink_or_between_two_leaves_work_for_the_next_sweep(
+    filled, monkeypatch, on_call
+):
+    """A line without a file is found again; a file without a line would not be."""
+    await compact(filled)
+    before = await filled.pages()
+    filled.clock.advance(seconds=GRACE_S + 1)
+    unlink, calls = Path.unlink, iter(range(1, 100))
+
+    def cut(path, **options):
+        if next(calls) == on_call:
+            raise PowerCut
+        unlink(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", cut)
+        with pytest.raises(PowerCut):
+            await filled.services.sweeper.unlink_retired()
+
+    assert len(await lines(filled)) == 4
+    assert await filled.pages() == before
+    assert await filled.services.sweeper.unlink_retired() == 3
+    assert len(files(filled)) == len(await lines(filled)) == 1
+    assert await filled.pages() == before
+
+
+async def test_a_crash_between_unlink_and_commit_leaves_work_for_the_next_sweep(filled):
+    """The lines stay, and name files that are gone; nobody reads those."""
+    await compact(filled)
+    before = await filled.pages()
+    filled.clock.advance(seconds=GRACE_S + 1)
+    writer = filled.services.store._engines.writer.sync_engine
+
+    def cut(connection, cursor, statement, *rest):
+        if statement.startswith("DELETE FROM segments"):
+            raise PowerCut
+
+    event.listen(writer, "before_cursor_execute", cut)
+    with pytest.raises(PowerCut):
+        await filled.services.sweeper.unlink_retired()
+    event.remove(writer, "before_cursor_execute", cut)
+
+    assert (len(files(filled)), len(await lines(filled))) == (1, 4)
+    assert await filled.pages() == before
+    assert await filled.services.sweeper.unlink_retired() == 3
+
+
+@pytest.mark.parametrize(
+    "statement", ["UPDATE leases SET expires_at", "UPDATE segments", "INSERT INTO segments"]
+)
+async def test_a_crash_between_write_and_commit_changes_nothing(filled, statement):
+    """The new file is there and nobody names it."""
+    before = await filled.pages(limit=4)
+    writer = filled.services.store._engines.writer.sync_engine
+
+    def cut(connection, cursor, said, *rest):
+        if said.startswith(statement):
+            raise PowerCut
+
+    event.listen(writer, "before_cursor_execute", cut)
+    with pytest.raises(PowerCut):
+        await compact(filled)
+    event.remove(writer, "before_cursor_execute", cut)
+
+    assert len(files(filled)) == 4
+    assert await filled.pages(limit=4) == before
+    assert await compact(filled) == 1
+    assert await filled.pages(limit=4) == before
+
+
+def at_the_rename(monkeypatch, action) -> None:
+    """Run `action` once, when the merged file has its name and is not yet committed."""
+    rename, pending = Path.rename, [action]
+
+    def renamed(self, target):
+        result = rename(self, target)
+        if pending:
+            pending.pop()()
+        return result
+
+    monkeypatch.setattr(Path, "rename", renamed)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        "UPDATE leases SET holder = 'another-machine/1/x', epoch = epoch + 1",
+        "UPDATE segments SET retired_at = 1 WHERE id = (SELECT max(id) FROM segments)",
+    ],
+)
+async def test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing(
+    filled, monkeypatch, meanwhile
+):
+    """Else the rows of a segment that somebody else has merged would be there twice."""
+    database = filled.services.settings.data_dir / "countersign.db"
+
+    def interfere() -> None:
+        with sqlite3.connect(database) as other:
+            other.execute(meanwhile)
+        other.close()
+
+    at_the_rename(monkeypatch, interfere)
+
+    with pytest.raises(LeaseLost):
+        await compact(filled)
+
+    assert len(await lines(filled)) == 3
+
+
+async def test_a_seal_during_a_merge_waits_for_the_lease(filled, settings, clock, monkeypatch):
+    """One at a time; its rows are served from the journal until the next round."""
+    await filled.accept([sample_row(YESTERDAY)])
+    before = await filled.pages()
+    refused: list[LeaseTaken] = []
+
+    def seal() -> None:
+        async def run() -> None:
+            worker = start_worker(settings, clock)
+            try:
+                await worker.sealer.seal_due(everything=True)
+            except LeaseTaken as error:
+                refused.append(error)
+            finally:
+                await worker.close()
+
+        thread = threading.Thread(target=lambda: asyncio.run(run()))
+        thread.start()
+        thread.join()
+
+    at_the_rename(monkeypatch, seal)
+    await compact(filled)
+
+    assert len(refused) == 1
+    assert await filled.pages() == before
+
+
+async def test_a_damaged_segment_is_not_merged_away(filled):
+    """The others stay, too: what cannot be read whole does not become the new truth.
+
+    And other days have their turn all the same.
+    """
+    await add_segments(filled, 2, YESTERDAY - timedelta(days=1))
+    damaged = (await lines(filled))[0]
+    path = next(filled.services.settings.audit_dir.glob(f"*/*/{damaged.id}.parquet"))
+    path.write_bytes(b"PAR1" + b"\0" * 100 + b"PAR1")
+
+    with pytest.raises(StoreFault):
+        await compact(filled)
+
+    assert [line.retired_at for line in await lines(filled)] == [None] * 3
+    other_day = await lines(filled, utc_day(YESTERDAY - timedelta(days=1)))
+    assert sum(line.retired_at is None for line in other_day) == 1
