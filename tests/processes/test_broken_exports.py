@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from service.orgs.repository import get_org
-from service.store.snapshots import snapshot
 from tests.conftest import ADMIN_TOKEN
 from tests.processes.exports import DAYS, EXPORT_PATH, ROWS_A_DAY
 from tests.processes.homes import Home, Server, all_entries, eventually
@@ -24,7 +23,7 @@ def oldest_segment(home: Home):
     async def find(services):
         async with services.store.read() as session:
             acme = await get_org(session, "acme")
-            rows = await snapshot(session, acme.id)
+        rows = await services.store.snapshot(acme.id)
         return min(rows.segments, key=lambda segment: segment.day).path(home.data_dir / "audit")
 
     return home.change(find)

@@ -15,7 +15,6 @@ from analytics.filters import Query
 from analytics.instants import utc_day
 from service.audit.compactor import MERGED_MAX, WAITING_MAX
 from service.audit.lease import LeaseLost, LeaseTaken
-from service.store.snapshots import snapshot
 from service.store.tables import SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
@@ -157,8 +156,7 @@ async def test_a_late_row_joins_its_own_day(filled):
 
 async def test_retired_files_outlive_every_export_that_found_them(filled):
     """The grace: EXPORT_MAX_S and QUERY_MAX_S together, counted from the merge."""
-    async with filled.services.store.read() as session:
-        seen = await snapshot(session, filled.world.acme.id)
+    seen = await filled.services.store.snapshot(filled.world.acme.id)
     count = await filled.services.lake.count(seen, Query())
     await compact(filled)
     filled.clock.advance(seconds=GRACE_S)

@@ -13,7 +13,6 @@ from service.prepare import prepare
 from service.store.catalog import add_segment
 from service.store.engine import create_engines
 from service.store.journal import append, list_batches, remove_batches
-from service.store.snapshots import snapshot
 from service.store.store import Store
 from tests.analytics.samples import sample_row
 from tests.conftest import START, SettableClock, settings_over
@@ -31,8 +30,7 @@ async def seal(store, lake, tenant_id: str, segment_id: str) -> None:
 
 async def visible(store, lake, tenant_id: str, query: Query) -> list[str]:
     """The packages the tenant's query finds."""
-    async with store.read() as session:
-        seen = await snapshot(session, tenant_id)
+    seen = await store.snapshot(tenant_id)
     rows = await lake.page(seen, query, 1000, None)
     assert await lake.count(seen, query) == rows.num_rows
     return rows.column("package_name").to_pylist()
