@@ -29,6 +29,9 @@ from service.prepare import prepare
 from service.services import EXTENSION, Services
 from service.settings import Settings
 from service.store.tables import Member, Organisation, Project, Team
+from tests.file_steps import file_steps
+
+__all__ = ["file_steps"]  # a fixture for all tests
 
 ADMIN_TOKEN = "test-admin-token"
 ISSUER = "https://token.actions.githubusercontent.com"
