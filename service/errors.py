@@ -363,6 +363,31 @@ class StoreUnavailable(Refusal):
         return str(getattr(self.__cause__, "orig", self.__cause__))
 
 
+class StorageFull(StoreUnavailable):
+    """There is no room for the change on the disk. Reading still works."""
+
+    status = 507
+    text = "storage is full: nothing was changed"
+
+
+class StorageReadOnly(StoreUnavailable):
+    """The database file or its folder does not take the change. Reading still works."""
+
+    text = "storage is read-only: nothing was changed"
+
+
+class StorageBusy(StoreUnavailable):
+    """Somebody else held the database for longer than we wait."""
+
+    text = "storage is busy: nothing was changed, try again"
+
+
+class StorageDamaged(StoreUnavailable):
+    """Stored rows are missing or not what was stored; the log says which."""
+
+    text = "stored data is missing or damaged: the log says where"
+
+
 class QueryTooSlow(Refusal):
     """A query over more than can be read in time. It was stopped; nothing of it goes on."""
 

@@ -1,6 +1,7 @@
 """The way from the event loop to the audit lake: the only module that sends work to threads."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -20,11 +21,20 @@ from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader, Snapshot
 from analytics.segments import Segment, remove_segments, write_segment
 from analytics.summaries import Bucket, Summary, summarise
-from service.errors import QueryTooSlow
+from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
 from service.settings import Settings
 
 _Result = TypeVar("_Result")
 _STOP_AGAIN_S: Final = 0.05
+_PROBE: Final = b"\0" * 64 * 1024
+"""A full disk still takes an empty file. This is what one more change may need."""
+_FILE_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
+    errno.ENOSPC: StorageFull,
+    errno.EDQUOT: StorageFull,
+    errno.EROFS: StorageReadOnly,
+    errno.EACCES: StorageReadOnly,
+    errno.EPERM: StorageReadOnly,
+}
 
 
 class Lake:
@@ -156,6 +166,13 @@ async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _R
     return await asyncio.to_thread(function, *arguments)
 
 
+def file_fault(error: OSError) -> type[StoreUnavailable]:
+    """What a failure of the file system is to the caller."""
+    return _FILE_FAULTS.get(error.errno or 0, StoreUnavailable)
+
+
 def _probe(path: Path) -> None:
-    path.write_bytes(b"")
-    path.unlink()
+    try:
+        path.write_bytes(_PROBE)
+    finally:
+        path.unlink(missing_ok=True)

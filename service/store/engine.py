@@ -16,11 +16,27 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from service.errors import (
+    StorageBusy,
+    StorageDamaged,
+    StorageFull,
+    StorageReadOnly,
+    StoreUnavailable,
+)
 from service.settings import PREFIX, InvalidSetting
 
 _SETTING: Final = f"{PREFIX}DATABASE_URL"
 _READERS: Final = 8
 _WAL_ATTEMPTS: Final = 10
+_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
+    sqlite3.SQLITE_FULL: StorageFull,
+    sqlite3.SQLITE_READONLY: StorageReadOnly,
+    sqlite3.SQLITE_BUSY: StorageBusy,
+    sqlite3.SQLITE_LOCKED: StorageBusy,
+    sqlite3.SQLITE_CORRUPT: StorageDamaged,
+    sqlite3.SQLITE_NOTADB: StorageDamaged,
+}
+"""What SQLite's result codes mean for the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,13 @@ def create_engines(url: str, wait_s: float) -> Engines:
             writer=create_async_engine(url, **pool),
             reader=create_async_engine(url, isolation_level="REPEATABLE READ", **pool),
         )
+
+
+def fault_of(error: exc.DBAPIError) -> type[StoreUnavailable]:
+    """What a failure of the database is to the caller."""
+    code = getattr(error.orig, "sqlite_errorcode", 0)
+    # The low byte is the result; the others say more of it (https://sqlite.org/rescode.html).
+    return _FAULTS.get(code & 0xFF, StoreUnavailable)
 
 
 @contextmanager
