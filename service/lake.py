@@ -38,7 +38,7 @@ _FILE_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
 
 
 class Lake:
-    """The audit lake of one data dir. Every method may raise `analytics.engine.StoreFault`.
+    """The audit lake of one data dir. Every method may raise StoreFault, or StoreUnavailable.
 
     Questions raise QueryTooSlow after `query_max_s`, and are stopped when their asker goes away.
     """
@@ -105,11 +105,11 @@ class Lake:
         self, tenant_id: str, day: date, segment_id: str, rows: pa.Table
     ) -> Segment:
         """See `write_segment`."""
-        return await _in_thread(write_segment, self._root, tenant_id, day, segment_id, rows)
+        return await _write(write_segment, self._root, tenant_id, day, segment_id, rows)
 
     async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
         """See `merge_segments`."""
-        return await _in_thread(merge_segments, self._root, segments, segment_id)
+        return await _write(merge_segments, self._root, segments, segment_id)
 
     async def remove_segments(self, segments: Sequence[Segment]) -> None:
         """See `analytics.segments.remove_segments`."""
@@ -164,6 +164,14 @@ async def _end(answer: asyncio.Task[Any], stop: Stop) -> None:
 
 async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _Result:
     return await asyncio.to_thread(function, *arguments)
+
+
+async def _write(function: Callable[..., _Result], *arguments: object) -> _Result:
+    """As `_in_thread`, for what writes files: a disk that takes none is StoreUnavailable."""
+    try:
+        return await _in_thread(function, *arguments)
+    except OSError as error:
+        raise file_fault(error) from error
 
 
 def file_fault(error: OSError) -> type[StoreUnavailable]:

@@ -1,8 +1,12 @@
 """Making a data dir ready to serve: folders, secrets, schema."""
 
+import os
+from pathlib import Path
+
 from analytics.durable import mkdir_synced
 from service.bindings.slots import keep_slot_rule
 from service.clock import utc_now
+from service.errors import StorageReadOnly
 from service.secrets import with_secrets
 from service.settings import Settings
 from service.store.engine import create_engines
@@ -15,9 +19,10 @@ async def prepare(settings: Settings) -> Settings:
 
     Safe to repeat and to run in several processes at once. Raises InvalidSetting if the database
     URL cannot be used, Conflict if a newer version wrote the database or if the stored bindings
-    do not allow the slot rule of `settings`.
+    do not allow the slot rule of `settings`; StorageReadOnly.
     """
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    check_writable(settings.data_dir)
     for folder in (settings.audit_dir, settings.temp_dir):
         mkdir_synced(folder, within=settings.data_dir)
     complete = with_secrets(settings)
@@ -28,3 +33,9 @@ async def prepare(settings: Settings) -> Settings:
     finally:
         await engines.dispose()
     return complete
+
+
+def check_writable(data_dir: Path) -> None:
+    """Raise StorageReadOnly unless `data_dir` takes files: SQLite says less of it than that."""
+    if not os.access(data_dir, os.W_OK):
+        raise StorageReadOnly from PermissionError(f"{data_dir} cannot be written to")
