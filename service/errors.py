@@ -173,9 +173,15 @@ class UnknownParameter(Invalid):
 
 
 class ReasonInvalid(Invalid):
-    """A revocation's reason is too long or has control characters."""
+    """A reason is too long or has control characters."""
 
     text = "reason must be at most 1024 chars with no control characters"
+
+
+class HoldReasonMissing(Invalid):
+    """A legal hold for no reason that anybody could read."""
+
+    text = "a legal hold needs a reason that can be read"
 
 
 class OutsideEnvelope(Invalid):

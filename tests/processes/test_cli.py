@@ -21,6 +21,8 @@ STEPS = [
     "org add {slug} --tier team",
     "org list",
     "org set-tier {slug} org",
+    "org hold {slug} --reason case-4711",
+    "org release {slug}",
     "org grant {slug} admin oidc:r oidc:w",
     "project add --org {slug} payments",
     "project list --org {slug}",
