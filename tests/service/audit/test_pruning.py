@@ -165,12 +165,14 @@ async def test_rows_that_were_merged_are_counted_once(past):
 async def test_other_organisations_keep_theirs(past):
     """Same days, another tier; and --org looks at nobody else."""
     await past.accept([sample_row(LONG_AGO)], past.world.other)
+    await past.seal()
+    await past.accept([sample_row(LONG_AGO)], past.world.other)
 
     assert await prune(past, slug="other") == []
     assert len(await left(past)) == 13
     assert [found.slug for found in await prune(past)] == ["acme"]
     entries = (await (await past.get(slug="other", event="blocklist_hit")).get_json())["entries"]
-    assert len(entries) == 1
+    assert len(entries) == 2
 
 
 async def test_after_a_lower_tier_nothing_more_goes_for_seven_days(audit):
@@ -316,6 +318,17 @@ async def test_a_reader_that_found_the_days_reads_them_to_the_end(past):
     past.clock.advance(microseconds=1)
     assert await past.services.sweeper.unlink_retired() == 2
     assert not any(file.exists() for file in files)
+
+
+async def test_the_grace_of_files_begins_with_the_commit(past):
+    """A run may be long; a reader may have begun just before its last organisation."""
+    before_transaction(past, ORGS_TRANSACTION, lambda: past.clock.advance(seconds=60))
+    await prune(past)
+
+    past.clock.now = START + timedelta(seconds=GRACE_S + 60)
+    assert await past.services.sweeper.unlink_retired() == 0
+    past.clock.advance(microseconds=1)
+    assert await past.services.sweeper.unlink_retired() == 2
 
 
 async def test_late_rows_of_a_day_that_is_gone_go_with_the_next_run(past):
