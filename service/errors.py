@@ -4,7 +4,10 @@ The app's one error handler turns a `Refusal` into `{"error": text}`. What the c
 constant or names their own input; what went wrong inside is for the log.
 """
 
+from datetime import datetime
 from typing import ClassVar
+
+from analytics.instants import format_ms
 
 
 class Refusal(Exception):
@@ -173,9 +176,15 @@ class UnknownParameter(Invalid):
 
 
 class ReasonInvalid(Invalid):
-    """A revocation's reason is too long or has control characters."""
+    """A reason is too long or has control characters."""
 
     text = "reason must be at most 1024 chars with no control characters"
+
+
+class HoldReasonMissing(Invalid):
+    """A legal hold for no reason that anybody could read."""
+
+    text = "a legal hold needs a reason that can be read"
 
 
 class OutsideEnvelope(Invalid):
@@ -281,6 +290,27 @@ class BindingExists(Conflict):
     """The slot is taken."""
 
     text = "An active binding already exists for this (issuer, sub, repository_id)"
+
+
+class ClockNotTrusted(Conflict):
+    """The clock may have stepped ahead; going by it could drop what is not old at all."""
+
+    text = (
+        "the clock says {now}, over 48 hours past the last pruning run ({last_run_at});"
+        " if it is right, run `countersign audit prune --accept-clock`"
+        " (with --dry-run first to see what would go)"
+    )
+
+    def __init__(self, now: datetime, last_run_at: datetime) -> None:
+        super().__init__(now=format_ms(now), last_run_at=format_ms(last_run_at))
+        self.now = now
+        self.last_run_at = last_run_at
+
+
+class NoClockRecord(Conflict):
+    """Nothing to measure the clock against: no `init` of this version has run."""
+
+    text = "no instant is on record to check the clock against: run `countersign init`"
 
 
 class KeyReused(Conflict):

@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 from analytics.durable import mkdir_synced
+from service.audit.clock_guard import begin_clock_record
 from service.bindings.slots import keep_slot_rule
-from service.clock import utc_now
+from service.clock import Clock, utc_now
 from service.errors import StorageReadOnly
 from service.secrets import with_secrets
 from service.settings import Settings
@@ -14,7 +15,7 @@ from service.store.migrate import migrate
 from service.store.store import Store
 
 
-async def prepare(settings: Settings) -> Settings:
+async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
     """`settings` with their secrets, over a data dir and database that are up to date.
 
     Safe to repeat and to run in several processes at once. Raises InvalidSetting if the database
@@ -29,7 +30,9 @@ async def prepare(settings: Settings) -> Settings:
     engines = create_engines(settings.database, settings.database_wait_s)
     try:
         await migrate(engines)
-        await keep_slot_rule(Store(engines, utc_now), settings.binding_slot)
+        store = Store(engines, clock)
+        await keep_slot_rule(store, settings.binding_slot)
+        await begin_clock_record(store)
     finally:
         await engines.dispose()
     return complete

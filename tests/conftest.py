@@ -163,7 +163,7 @@ async def running_world(
 
     Without `has_sealer` nothing runs in the background: for tests that seal step by step.
     """
-    ready = await prepare(settings)
+    ready = await prepare(settings, clock)
     app = create_app(ready, clock)
     services: Services = app.extensions[EXTENSION]
     async with services.store.write() as work:

@@ -273,7 +273,8 @@ def at_the_rename(monkeypatch, action) -> None:
     "meanwhile",
     [
         "UPDATE leases SET holder = 'another-machine/1/x', epoch = epoch + 1",
-        "UPDATE segments SET retired_at = 1 WHERE id = (SELECT max(id) FROM segments)",
+        "UPDATE segments SET retired_at = 1"
+        " WHERE id = (SELECT max(id) FROM segments WHERE day = (SELECT min(day) FROM segments))",
     ],
 )
 async def test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing(
