@@ -1,7 +1,7 @@
 """Exactly once, always visible: any history of the lake against a plain list of rows.
 
-Rows come in and are sealed, merged and swept, the power goes at any step, the service starts
-again, and whatever is asked in between is answered as the list answers it.
+Rows come in and are sealed, merged, pruned and swept, the power goes at any step, the service
+starts again, and whatever is asked in between is answered as the list answers it.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ from hypothesis.stateful import (
 )
 
 from analytics.instants import format_us
-from analytics.retention import Tier, retention_floor
+from analytics.retention import RETENTION_DAYS, Tier, retention_floor
 from service.app import create_app
 from service.orgs.changes import create_org, set_tier
+from service.orgs.holds import hold, release
 from service.orgs.repository import get_org
 from service.prepare import prepare
 from service.services import EXTENSION, Services
@@ -100,6 +101,8 @@ class Lake(RuleBasedStateMachine):
         self.accepted: list[Row] = []
         self.labels = 0
         self.tier = Tier.FREE
+        self.left_at: dict[Tier, datetime] = {}
+        self.is_held = False
         self.sent: tuple[str, bytes] | None = None
         self.settings = self.run(prepare(self.settings))
         self.open()
@@ -185,7 +188,7 @@ class Lake(RuleBasedStateMachine):
         assert response.status_code == 200, self.run(response.get_data(as_text=True))
         return self.run(response.get_json())
 
-    @rule(hours=st.sampled_from([0.1, 1, 5, 24]))
+    @rule(hours=st.sampled_from([0.1, 1, 5, 24, 80]))
     def time_passes(self, hours: float) -> None:
         self.clock.advance(hours=hours)
 
@@ -197,7 +200,46 @@ class Lake(RuleBasedStateMachine):
                 await set_tier(work, org, tier, BY_OPERATOR)
 
         self.run(change())
+        if tier is not self.tier:
+            self.left_at[self.tier] = self.clock()
         self.tier = tier
+
+    @rule()
+    def change_hold(self) -> None:
+        async def change() -> None:
+            async with self.services.store.write() as work:
+                org = await get_org(work.session, "acme")
+                if self.is_held:
+                    await release(work, org, "over", BY_OPERATOR)
+                else:
+                    await hold(work, org, "a case", BY_OPERATOR)
+
+        self.run(change())
+        self.is_held = not self.is_held
+
+    def past(self) -> set[date]:
+        """The days of accepted rows that no tier of the last week shows any more."""
+        now = self.clock()
+        tiers = {self.tier} | {
+            tier for tier, at in self.left_at.items() if now - at <= timedelta(days=7)
+        }
+        kept = max(RETENTION_DAYS[tier] or 0 for tier in tiers)
+        days = {row.created_at.date() for row in self.accepted}
+        midnight = {day: datetime.combine(day, time(), UTC) + timedelta(days=1) for day in days}
+        return {day for day in days if midnight[day] <= now - timedelta(days=kept)}
+
+    @rule()
+    def prune(self) -> None:
+        """What is past retention is gone for good, unless it is held."""
+        self.run(self.services.pruner.prune(BY_OPERATOR, is_clock_accepted=True))
+        self.accept_what_was_dropped(set() if self.is_held else self.past())
+
+    def accept_what_was_dropped(self, *may_be: set[date]) -> None:
+        seen = self.run(self.services.store.snapshot(self.acme.id))
+        stored = {segment.day for segment in seen.segments} | {batch.day for batch in seen.batches}
+        dropped = {row.created_at.date() for row in self.accepted} - stored
+        assert dropped in may_be, (dropped, may_be)
+        self.accepted = [row for row in self.accepted if row.created_at.date() not in dropped]
 
     def protocols(self) -> dict[str, Callable[[], Awaitable[Any]]]:
         """What goes on in the background; none of it changes what is seen."""
@@ -227,6 +269,13 @@ class Lake(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["seal", "compact", "unlink", "orphans"]), steps=st.integers(0, 14))
     def power_goes_in_the_background(self, name: str, steps: int) -> None:
         self.cut(self.protocols()[name](), steps)
+
+    @rule(steps=st.integers(0, 14))
+    def power_goes_while_pruning(self, steps: int) -> None:
+        """All days or none."""
+        past = set() if self.is_held else self.past()
+        self.cut(self.services.pruner.prune(BY_OPERATOR, is_clock_accepted=True), steps)
+        self.accept_what_was_dropped(set(), past)
 
     @rule(run=RUNS, steps=st.integers(0, 6))
     def power_goes_during_a_write(self, run: list[Any], steps: int) -> None:
@@ -274,7 +323,7 @@ class Lake(RuleBasedStateMachine):
 
     @rule(target=cursors, cursor=consumes(cursors))
     def next_page(self, cursor: Cursor) -> Any:
-        rest = tuple(self.visible(cursor.rest))
+        rest = tuple(row for row in self.visible(cursor.rest) if row in self.accepted)
         asked = dict(cursor.asked)
         filters = asked.pop("filters")
         return self.check_page(filters, asked | {"cursor": cursor.text}, rest, int(asked["limit"]))
