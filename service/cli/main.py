@@ -4,6 +4,7 @@ import asyncio
 
 import click
 
+import service.cli.imports  # noqa: F401 - adds a command to audit
 from service.cli.apply import apply_file
 from service.cli.audit import audit
 from service.cli.bindings import bindings
