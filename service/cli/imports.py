@@ -184,8 +184,8 @@ async def audit_import(
     columns: created_at, event and the event's payload. A file with a row that is refused is not
     imported at all, and one that was imported before is skipped.
     """
+    _check_usage(files, list_path, file_format)
     names = [*files, *(listed_names(list_path) if list_path else ())]
-    _check_usage(names, list_path, file_format)
     async with desk.services.store.read() as session:
         org = await get_org(session, slug)
     given = ImportFormat(file_format) if file_format else None
@@ -204,12 +204,12 @@ async def audit_import(
     )
 
 
-def _check_usage(names: Sequence[str], list_path: str | None, file_format: str | None) -> None:
-    if not names and not list_path:
+def _check_usage(files: Sequence[str], list_path: str | None, file_format: str | None) -> None:
+    if not files and not list_path:
         raise click.UsageError("name at least one FILE, or a list with --files-from")
-    if [*names, list_path].count(STANDARD_INPUT) > 1:
+    if [*files, list_path].count(STANDARD_INPUT) > 1:
         raise click.UsageError("standard input can be read only once")
-    if STANDARD_INPUT in names and file_format is None:
+    if STANDARD_INPUT in files and file_format is None:
         raise click.UsageError("standard input has no name that shows its format: say --format")
 
 

@@ -21,10 +21,10 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 
 def listed_names(path: str) -> Sequence[str]:
-    """The file names that stand in `path`, one a line. Raises ListInvalid."""
+    """The names of files that stand in `path`, one a line; `-` is not one. Raises ListInvalid."""
     with _list(path) as lines:
         names = [line.rstrip(b"\r\n") for line in islice(lines, NAMES_MAX + 1)]
-    if len(names) > NAMES_MAX or any(b"\0" in name for name in names):
+    if len(names) > NAMES_MAX or any(b"\0" in name or name == b"-" for name in names):
         raise ListInvalid(value=path)
     try:
         return [name.decode() for name in names if name]
