@@ -4,18 +4,38 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 
 @contextmanager
 def row_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, if that is a terminal; call with the rows done and all rows."""
+    with _bar(what, MofNCompleteColumn(), TextColumn("rows")) as show:
+        yield show
+
+
+@contextmanager
+def byte_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """As `row_progress`, in bytes."""
+    with _bar(what, DownloadColumn()) as show:
+        yield show
+
+
+@contextmanager
+def _bar(what: str, *amounts: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
     console = Console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("rows"),
+        *amounts,
         TimeElapsedColumn(),
         console=console,
         disable=not console.is_terminal,
