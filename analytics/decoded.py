@@ -41,7 +41,7 @@ class ByteCache:
     """Values by key, together at most `bytes_max` bytes."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
         self.size = 0
@@ -50,6 +50,14 @@ class ByteCache:
         with self._lock:
             return key in self._entries
 
+    def find(self, key: Hashable) -> tuple[bool, Any]:
+        """Whether `key` is there, and its value (else None)."""
+        with self._lock:
+            if key not in self._entries:
+                return False, None
+            self._entries.move_to_end(key)
+            return True, self._entries[key][0]
+
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401 - of any type
         """The value of `key`; if it is not there `make` gives it, with its size in bytes."""
         with self._lock:
@@ -57,13 +65,13 @@ class ByteCache:
                 self._entries.move_to_end(key)
                 return self._entries[key][0]
         value, size = make()  # unlocked: two threads may make the same, and none waits
-        if size > self._bytes_max:
+        if size > self.bytes_max:
             return value
         with self._lock:
             if key not in self._entries:
                 self._entries[key] = (value, size)
                 self.size += size
-            while self.size > self._bytes_max:
+            while self.size > self.bytes_max:
                 _, (_, freed) = self._entries.popitem(last=False)
                 self.size -= freed
         return value
@@ -110,6 +118,15 @@ class Decoded:
     def holds(self, segment: Segment, index: int) -> bool:
         """True if this row group's rows are there without reading the file."""
         return _rows_key(segment, index) in self.cache
+
+    def column(self, segment: Segment, name: str) -> Iterator[pa.Array]:
+        """The values of one column, a row group at a time; they are not kept."""
+        path = segment.path(self._root)
+        with _faults(path), pq.ParquetFile(path) as file:
+            for index in range(file.metadata.num_row_groups):
+                values = file.read_row_group(index, columns=[name]).column(name)
+                values.validate(full=True)
+                yield values.combine_chunks()
 
     def _batch(self, batch: JournalBatch) -> pa.Table:
         def decode() -> tuple[pa.Table, int]:

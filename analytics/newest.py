@@ -16,6 +16,7 @@ from analytics.batches import JournalBatch
 from analytics.cursors import Position
 from analytics.decoded import Decoded, RowGroup
 from analytics.filters import Query, mask
+from analytics.hopes import Hopes
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment, newest_first
 
@@ -26,6 +27,7 @@ READS_MAX: Final = 2
 """How many of them may be read from their file: that costs as much as the engine's answer."""
 
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
+_SEQ: Final = AUDIT_SCHEMA.field("seq").type
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class NewestRows:
     watermark: int
     after: Position | None
     missing: int
+    hopes: Hopes
     rows: pa.Table = field(default_factory=AUDIT_SCHEMA.empty_table)
     is_complete: bool = True
     _groups: int = GROUPS_MAX
@@ -56,9 +59,13 @@ class NewestRows:
     def _walk_day(
         self, day: date, segments: Sequence[Segment], batches: Sequence[JournalBatch]
     ) -> None:
-        journal = self.decoded.journal(b for b in batches if b.day == day)
+        own = self.hopes.promising(s for s in segments if s.day == day)
+        journalled = [b for b in batches if b.day == day]
+        if not own and not journalled:
+            return
+        journal = self.decoded.journal(journalled)
         found = [journal.take(_newest_of(journal, self._matches(journal), self.missing))]
-        for segment, group in self._row_groups([s for s in segments if s.day == day]):
+        for segment, group in self._row_groups(own):
             # All that is still unread is at most as new as this row group's newest row.
             newer = sum(_count_after(rows, group.max_created_at) for rows in found)
             if newer >= self.missing:
@@ -94,12 +101,12 @@ class NewestRows:
 
     def _matches(self, rows: pa.Table) -> pa.Array:
         """Where in `rows` the rows of the page are."""
-        wanted = pc.and_(mask(self.query, rows), pc.less_equal(rows["seq"], self.watermark))
+        watermark = pa.scalar(self.watermark, _SEQ)
+        wanted = pc.and_(mask(self.query, rows), pc.less_equal(rows["seq"], watermark))
         if self.after is not None:
             at = pa.scalar(self.after.created_at, _INSTANT)
-            is_same = pc.and_(
-                pc.equal(rows["created_at"], at), pc.less(rows["seq"], self.after.seq)
-            )
+            seq = pa.scalar(self.after.seq, _SEQ)
+            is_same = pc.and_(pc.equal(rows["created_at"], at), pc.less(rows["seq"], seq))
             wanted = pc.and_(wanted, pc.or_(pc.less(rows["created_at"], at), is_same))
         return pc.indices_nonzero(wanted)
 

@@ -18,13 +18,13 @@ from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, Stop
 from analytics.filters import Order, Query, where
-from analytics.newest import NewestRows
+from analytics.hopes import Hopes
+from analytics.newest import GROUPS_MAX, NewestRows
 from analytics.planning import batch_may_hold, may_hold
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
-
-WINDOW_GROWTH: Final = 4
-"""Each window spans this many times the days of the one before: 1, 4, 16 …"""
+from analytics.values import ValueIndex
+from analytics.windows import hopeful_windows, windows
 
 RARE_WINDOW: Final = 64
 """The first window where the short path found too little: a rare value lies in many days."""
@@ -57,6 +57,7 @@ class Reader:
     """Answers queries over snapshots whose segments lie below `root`. All raise StoreFault.
 
     With `decoded`, pages of newest rows take the short path and DuckDB is asked for the rest.
+    With `values`, segments are not opened for what they are known not to hold.
     Setting `stop` ends what DuckDB runs for this reader; it then raises QueryStopped.
     """
 
@@ -64,40 +65,53 @@ class Reader:
     root: Path
     decoded: Decoded | None = None
     stop: Stop | None = None
+    values: ValueIndex | None = None
 
     def page(
         self, snapshot: Snapshot, query: Query, limit: int, after: Position | None = None
     ) -> pa.Table:
         """At most `limit` rows of `query` in its order, those behind `after`; AUDIT_SCHEMA."""
-        if self.decoded is None or query.order is not Order.NEWEST_FIRST:
-            return self._page(snapshot, query, limit, after)
-        mark = snapshot.watermark if after is None else min(snapshot.watermark, after.watermark)
-        newest = NewestRows(self.decoded, query, mark, after, limit)
         planned = plan(snapshot, query, after)
+        hopes = Hopes(self.values, query)
+        if (
+            self.decoded is None
+            or query.order is not Order.NEWEST_FIRST
+            or hopes.are_rare(planned.segments, limit, GROUPS_MAX)
+        ):
+            return self._page(planned, query, limit, after, hopes)
+        mark = snapshot.watermark if after is None else min(snapshot.watermark, after.watermark)
+        newest = NewestRows(self.decoded, query, mark, after, limit, hopes)
         newest.walk(planned.segments, planned.batches)
         if newest.is_complete:
             return newest.rows
+        hopes.learn_more(planned.segments)
         if newest.rows.num_rows:
             last = newest.rows.slice(newest.rows.num_rows - 1).to_pylist()[0]
             after = Position(mark, last["created_at"], last["seq"])
-        rest = self._page(snapshot, query, newest.missing, after, RARE_WINDOW)
+            planned = plan(planned, query, after)
+        rest = self._page(planned, query, newest.missing, after, hopes, RARE_WINDOW)
         return pa.concat_tables([newest.rows, rest])
 
     def _page(
         self,
-        snapshot: Snapshot,
+        planned: Snapshot,
         query: Query,
         limit: int,
         after: Position | None,
+        hopes: Hopes,
         window: int = 1,
     ) -> pa.Table:
-        """See `page`; DuckDB's answer, `window` days at first."""
-        condition, bound = _condition(snapshot, query, after)
+        """See `page`; DuckDB's answer, `window` days at first where nothing better is known."""
+        condition, bound = _condition(planned, query, after)
         pieces = [AUDIT_SCHEMA.empty_table()]
         missing = limit
-        planned = plan(snapshot, query, after)
-        for days in windows(_days(planned, query.order), window):
-            source = self._source(planned, days)
+        hopes.learn_more(planned.segments)
+        planned = replace(planned, segments=hopes.promising(planned.segments))
+        days = _days(planned, query.order)
+        hoped = hopes.by_day(planned.segments)
+        runs = windows(days, window) if hoped is None else hopeful_windows(days, hoped, limit)
+        for run in runs:
+            source = self._source(planned, run)
             rows = self.engine.select(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
                 f"ORDER BY {_ordering(query)} LIMIT {missing:d}",
@@ -113,7 +127,7 @@ class Reader:
 
     def count(self, snapshot: Snapshot, query: Query) -> int:
         """How many rows `query` matches."""
-        planned = plan(snapshot, query)
+        planned = self._plan(snapshot, query)
         if planned.is_empty:
             return 0
         condition, bound = _condition(snapshot, query, None)
@@ -129,7 +143,7 @@ class Reader:
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[pa.Table]:
         """Every row of `query` in its order, a bounded AUDIT_SCHEMA table at a time."""
         condition, bound = _condition(snapshot, query, None)
-        planned = plan(snapshot, query)
+        planned = self._plan(snapshot, query)
         for day in _days(planned, query.order):
             source = self._source(planned, [day])
             for rows in self.engine.stream(
@@ -147,7 +161,7 @@ class Reader:
             segments=tuple(s for s in snapshot.segments if s.min_seq <= seq <= s.max_seq),
             batches=tuple(b for b in snapshot.batches if b.first_seq <= seq < b.first_seq + b.rows),
         )
-        planned = plan(holders, query)
+        planned = self._plan(holders, query)
         if planned.is_empty:
             return AUDIT_SCHEMA.empty_table()
         condition, bound = _condition(holders, query, None)
@@ -169,7 +183,7 @@ class Reader:
         The most frequent first, `limit` of them; of equals the one that sorts first by code
         points. Null and the empty string are no values.
         """
-        planned = plan(snapshot, query)
+        planned = self._plan(snapshot, query)
         if planned.is_empty:
             return []
         condition, bound = _condition(snapshot, query, None)
@@ -188,7 +202,7 @@ class Reader:
         self, snapshot: Snapshot, query: Query, step: timedelta
     ) -> list[tuple[datetime, str, int]]:
         """The rows of `query` by step of time (counted from 1970) and decision ("" for none)."""
-        planned = plan(snapshot, query)
+        planned = self._plan(snapshot, query)
         if planned.is_empty:
             return []
         condition, bound = _condition(snapshot, query, None)
@@ -206,6 +220,13 @@ class Reader:
             (_EPOCH + line["begins"] * _MICROSECOND, line["decision"], line["rows"])
             for line in counted.to_pylist()
         ]
+
+    def _plan(self, snapshot: Snapshot, query: Query) -> Snapshot:
+        """See `plan`; what values are known of rules out more."""
+        planned = plan(snapshot, query)
+        hopes = Hopes(self.values, query)
+        hopes.learn_more(planned.segments)
+        return replace(planned, segments=hopes.promising(planned.segments))
 
     def _source(self, snapshot: Snapshot, days: Iterable[date] | None = None) -> "_Source":
         """The rows of `days` (None: of all) as an SQL table: files and journal batches."""
@@ -236,15 +257,6 @@ class _Source:
     sql: str
     bound: dict[str, Any]
     tables: dict[str, pa.Table]
-
-
-def windows(days: Sequence[date], length: int = 1) -> Iterator[Sequence[date]]:
-    """`days` cut into runs of 1, 4, 16 … days, or of `length` and so on."""
-    start = 0
-    while start < len(days):
-        yield days[start : start + length]
-        start += length
-        length *= WINDOW_GROWTH
 
 
 def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:

@@ -1,0 +1,65 @@
+"""How many rows of one query each segment may hold, and what follows from that for a page."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+from analytics.filters import Query
+from analytics.segments import PARQUET_OPTIONS, Segment
+from analytics.values import ValueIndex, learnable
+
+
+class Hopes:
+    """What `index` (None: nothing) knows of `query`; looked up once for each segment."""
+
+    def __init__(self, index: ValueIndex | None, query: Query) -> None:
+        self._index = index if learnable(query) else None
+        self._query = query
+        self._rows: dict[str, int | None] = {}
+
+    def rows(self, segment: Segment) -> int | None:
+        """See `ValueIndex.at_most`."""
+        if self._index is None:
+            return None
+        if segment.segment_id not in self._rows:
+            self._rows[segment.segment_id] = self._index.at_most(segment, self._query)
+        return self._rows[segment.segment_id]
+
+    def promising(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+        """Those of `segments` that are not known to hold no row of the query."""
+        return tuple(segment for segment in segments if self.rows(segment) != 0)
+
+    def learn_more(self, segments: Iterable[Segment]) -> None:
+        """Have the index learn what it does not know of `segments`, for the next query."""
+        if self._index is not None:
+            self._index.want((s for s in segments if self.rows(s) is None), self._query)
+
+    def are_rare(self, segments: Sequence[Segment], wanted: int, groups: int) -> bool:
+        """True if the newest `groups` row groups are known to hold fewer than `wanted` rows.
+
+        Not if there are no more row groups than these: a look at them is a look at all.
+        """
+        hoped = 0.0
+        for segment in sorted(segments, key=lambda one: one.day, reverse=True):
+            rows = self.rows(segment)
+            if rows is None:
+                return False
+            if rows == 0:
+                continue
+            here = math.ceil(segment.rows / int(PARQUET_OPTIONS["row_group_size"]))
+            hoped += rows * min(here, groups) / here
+            groups -= here
+            if hoped >= wanted or groups < 0:
+                return hoped < wanted
+        return False
+
+    def by_day(self, segments: Iterable[Segment]) -> Counter[date] | None:
+        """How many rows each day of `segments` has at most, or None: not known of all."""
+        hoped: Counter[date] = Counter()
+        for segment in segments:
+            rows = self.rows(segment)
+            if rows is None:
+                return None
+            hoped[segment.day] += rows
+        return hoped
