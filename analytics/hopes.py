@@ -1,13 +1,15 @@
 """How many rows of one query each segment may hold, and what follows from that for a page."""
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import date
 
 from analytics.filters import Query
 from analytics.segments import PARQUET_OPTIONS, Segment
 from analytics.values import ValueIndex, learnable
+
+Hoped = defaultdict[date, float]
 
 
 class Hopes:
@@ -54,12 +56,17 @@ class Hopes:
                 return hoped < wanted
         return False
 
-    def by_day(self, segments: Iterable[Segment]) -> Counter[date] | None:
-        """How many rows each day of `segments` has at most, or None: not known of all."""
-        hoped: Counter[date] = Counter()
+    def by_day(self, segments: Iterable[Segment], density: float | None) -> Hoped | None:
+        """How many rows to hope for from each day of `segments`, or None: no telling.
+
+        What is known says how many at most; for the rest `density` guesses: the part of the rows
+        looked at so far that were in the query. Of that, half: a window too many costs more than
+        a few days too many.
+        """
+        hoped: Hoped = defaultdict(float)
         for segment in segments:
             rows = self.rows(segment)
-            if rows is None:
+            if rows is None and density is None:
                 return None
-            hoped[segment.day] += rows
+            hoped[segment.day] += segment.rows * (density or 0) / 2 if rows is None else rows
         return hoped

@@ -46,6 +46,7 @@ class NewestRows:
     hopes: Hopes
     rows: pa.Table = field(default_factory=AUDIT_SCHEMA.empty_table)
     is_complete: bool = True
+    looked_at: int = 0
     _groups: int = GROUPS_MAX
     _reads: int = READS_MAX
 
@@ -56,6 +57,11 @@ class NewestRows:
             if self.missing == 0 or not self.is_complete:
                 return
 
+    @property
+    def density(self) -> float:
+        """The part of the rows looked at that were found."""
+        return self.rows.num_rows / self.looked_at if self.looked_at else 0.0
+
     def _walk_day(
         self, day: date, segments: Sequence[Segment], batches: Sequence[JournalBatch]
     ) -> None:
@@ -64,6 +70,7 @@ class NewestRows:
         if not own and not journalled:
             return
         journal = self.decoded.journal(journalled)
+        self.looked_at += journal.num_rows
         found = [journal.take(_newest_of(journal, self._matches(journal), self.missing))]
         for segment, group in self._row_groups(own):
             # All that is still unread is at most as new as this row group's newest row.
@@ -75,6 +82,7 @@ class NewestRows:
                 found = [_newer_than(rows, group.max_created_at) for rows in found]
                 break
             read = self.decoded.rows(segment, group.index)  # newest first, as all segments are
+            self.looked_at += read.num_rows
             found.append(read.take(self._matches(read).slice(0, self.missing)))
         rows = newest_first(pa.concat_tables(found)).slice(0, self.missing)
         self.missing -= rows.num_rows

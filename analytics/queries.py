@@ -18,16 +18,14 @@ from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, Stop
 from analytics.filters import Order, Query, where
-from analytics.hopes import Hopes
+from analytics.hopes import Hoped, Hopes
+from analytics.instants import utc_day
 from analytics.newest import GROUPS_MAX, NewestRows
 from analytics.planning import batch_may_hold, may_hold
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
 from analytics.values import ValueIndex
 from analytics.windows import hopeful_windows, windows
-
-RARE_WINDOW: Final = 64
-"""The first window where the short path found too little: a rare value lies in many days."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -89,7 +87,7 @@ class Reader:
             last = newest.rows.slice(newest.rows.num_rows - 1).to_pylist()[0]
             after = Position(mark, last["created_at"], last["seq"])
             planned = plan(planned, query, after)
-        rest = self._page(planned, query, newest.missing, after, hopes, RARE_WINDOW)
+        rest = self._page(planned, query, newest.missing, after, hopes, newest.density)
         return pa.concat_tables([newest.rows, rest])
 
     def _page(
@@ -99,19 +97,17 @@ class Reader:
         limit: int,
         after: Position | None,
         hopes: Hopes,
-        window: int = 1,
+        density: float | None = None,
     ) -> pa.Table:
-        """See `page`; DuckDB's answer, `window` days at first where nothing better is known."""
-        condition, bound = _condition(planned, query, after)
+        """See `page`; DuckDB's answer, about as many days at a time as fill it."""
+        hopes.learn_more(planned.segments)
+        promising = hopes.promising(planned.segments)
+        planned = replace(planned, segments=_in_order(promising, query.order))
         pieces = [AUDIT_SCHEMA.empty_table()]
         missing = limit
-        hopes.learn_more(planned.segments)
-        planned = replace(planned, segments=hopes.promising(planned.segments))
-        days = _days(planned, query.order)
-        hoped = hopes.by_day(planned.segments)
-        runs = windows(days, window) if hoped is None else hopeful_windows(days, hoped, limit)
-        for run in runs:
+        for run in _runs(planned, query, limit, after, hopes.by_day(promising, density)):
             source = self._source(planned, run)
+            condition, bound = _condition(planned, query, after, run)
             rows = self.engine.select(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
                 f"ORDER BY {_ordering(query)} LIMIT {missing:d}",
@@ -269,6 +265,27 @@ def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Sna
     )
 
 
+def _in_order(segments: Iterable[Segment], order: Order) -> tuple[Segment, ...]:
+    """`segments` as DuckDB should read them: what comes first in the page lets it skip the rest."""
+    if order is Order.NEWEST_FIRST:
+        return tuple(sorted(segments, key=lambda one: one.max_created_at, reverse=True))
+    return tuple(sorted(segments, key=lambda one: one.min_created_at))
+
+
+def _runs(
+    planned: Snapshot, query: Query, wanted: int, after: Position | None, hoped: Hoped | None
+) -> Iterator[Sequence[date]]:
+    """The days of `planned`, as many at a time as DuckDB should look through for `wanted` rows.
+
+    The day of the position comes alone: it needs a condition under which DuckDB cannot skip.
+    """
+    days = _days(planned, query.order)
+    if after is not None and days[:1] == [utc_day(after.created_at)]:
+        yield days[:1]
+        days = days[1:]
+    yield from windows(days) if hoped is None else hopeful_windows(days, hoped, wanted)
+
+
 def _days(snapshot: Snapshot, order: Order) -> list[date]:
     """The days of the snapshot, in the order of its rows."""
     held = {s.day for s in snapshot.segments} | {b.day for b in snapshot.batches}
@@ -276,14 +293,15 @@ def _days(snapshot: Snapshot, order: Order) -> list[date]:
 
 
 def _condition(
-    snapshot: Snapshot, query: Query, after: Position | None
+    snapshot: Snapshot, query: Query, after: Position | None, days: Sequence[date] | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Which rows of the snapshot's files belong into the answer."""
+    """Which rows of the snapshot's files belong into the answer; `days` (None: any) are theirs."""
     condition, bound = where(query)
     condition += " AND seq <= $watermark"
     bound["watermark"] = snapshot.watermark
     if after is not None:
         bound["watermark"] = min(after.watermark, snapshot.watermark)
+    if after is not None and (days is None or utc_day(after.created_at) in days):
         bound["at"], bound["after_seq"] = after.created_at, after.seq
         comes = "<" if query.order is Order.NEWEST_FIRST else ">"
         # The first half repeats what the second implies, in the form that skips row groups.

@@ -18,15 +18,15 @@ def windows(days: Sequence[date], length: int = 1) -> Iterator[Sequence[date]]:
 
 
 def hopeful_windows(
-    days: Sequence[date], hoped: Mapping[date, int], wanted: int
+    days: Sequence[date], hoped: Mapping[date, float], wanted: int
 ) -> Iterator[Sequence[date]]:
     """`days` cut into runs that may hold `wanted` rows, then 4, 16 … times as many.
 
-    `hoped` are the rows each day has at most. Where they do not come, the next run hopes for more.
+    `hoped` are the rows expected of each day. Where they do not come, the next run hopes for more.
     """
     start = 0
     while start < len(days):
-        end, rows = start, 0
+        end, rows = start, 0.0
         while end < len(days) and rows < wanted:
             rows += hoped.get(days[end], 0)
             end += 1
