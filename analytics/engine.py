@@ -92,10 +92,14 @@ class Engine:
                 raise StoreFault(str(error)) from error
 
     def stream(
-        self, sql: str, bound: Mapping[str, Any], tables: Mapping[str, pa.Table]
+        self,
+        sql: str,
+        bound: Mapping[str, Any],
+        tables: Mapping[str, pa.Table],
+        stop: Stop | None = None,
     ) -> Iterator[pa.Table]:
         """The result of `sql` in tables of at most STREAM_BATCH_ROWS rows. Raises StoreFault."""
-        with self._cursor(tables) as cursor:
+        with self._cursor(tables) as cursor, (stop or Stop()).over(cursor):
             try:
                 reader = cursor.sql(sql, params=dict(bound)).to_arrow_reader(STREAM_BATCH_ROWS)
                 for batch in reader:

@@ -147,6 +147,7 @@ class Reader:
                 f"ORDER BY {_ordering(query)}",
                 bound | source.bound,
                 source.tables,
+                self.stop,
             ):
                 yield _conform(rows)
 

@@ -1,7 +1,8 @@
 """The way from the event loop to the audit lake: the only module that sends work to threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -74,17 +75,24 @@ class Lake:
         return await self._ask(lambda reader: summarise(reader, snapshot, asked, floor, bucket))
 
     async def export(
-        self, snapshot: Snapshot, query: Query, form: FileForm
-    ) -> AsyncIterator[Piece]:
+        self, snapshot: Snapshot, query: Query, form: FileForm, ends_at: float
+    ) -> AsyncGenerator[Piece, None]:
         """The file of all rows of `query`, see `export_pieces`.
 
-        A piece is made (read, encoded, hashed, compressed) when it is asked for, so a slow reader
-        slows the making.
+        While a piece is being sent the next one is made (read, encoded, hashed, compressed), and
+        no more than that one: a slow reader slows the making. Raises QueryTooSlow when a piece
+        would be begun after `ends_at`, a reading of the monotonic clock.
         """
-        tables = self._reader.stream(snapshot, query)
+        stop = Stop()
+        tables = replace(self._reader, stop=stop).stream(snapshot, query)
         pieces = export_pieces(tables, snapshot.tenant_id, form)
-        while (piece := await _in_thread(next, pieces, None)) is not None:
-            yield piece
+        coming = _begin_piece(pieces, ends_at)
+        try:
+            while (piece := await asyncio.shield(coming)) is not None:
+                coming = _begin_piece(pieces, ends_at)
+                yield piece
+        finally:
+            self._leave(coming, stop)
 
     async def seal(
         self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
@@ -134,11 +142,17 @@ class Lake:
         except TimeoutError as error:
             raise QueryTooSlow from error
         finally:
-            if not answer.done():
-                # In a task of its own: this one may be cancelled, and the answer is not waited for.
-                stopping = asyncio.create_task(_end(answer, stop))
-                self._stopping.add(stopping)
-                stopping.add_done_callback(self._stopping.discard)
+            self._leave(answer, stop)
+
+    def _leave(self, answer: asyncio.Task[Any], stop: Stop) -> None:
+        """See that `answer`, for which nobody waits any more, ends soon."""
+        if answer.done():
+            _look_at(answer)
+            return
+        # In a task of its own: this one may be cancelled, and the answer is not waited for.
+        stopping = asyncio.create_task(_end(answer, stop))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
 
     def _learn_aside(self) -> None:
         """Learn what a query would have been quicker with; one run at a time, nobody waits."""
@@ -152,7 +166,20 @@ async def _end(answer: asyncio.Task[Any], stop: Stop) -> None:
     while not answer.done():
         stop.set()
         await asyncio.wait([answer], timeout=_STOP_AGAIN_S)
-    answer.exception()  # nobody else will look at it
+    _look_at(answer)
+
+
+def _look_at(answer: asyncio.Task[Any]) -> None:
+    """Keep asyncio from reporting a failure that nobody is left to hear of."""
+    if not answer.cancelled():
+        answer.exception()
+
+
+def _begin_piece(pieces: Iterator[Piece], ends_at: float) -> asyncio.Task[Piece | None]:
+    """The next of `pieces` (None: there are no more), already in the making."""
+    if time.monotonic() > ends_at:
+        raise QueryTooSlow
+    return asyncio.create_task(_in_thread(next, pieces, None))
 
 
 async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _Result:
