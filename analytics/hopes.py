@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 
 from analytics.filters import Query
-from analytics.segments import PARQUET_OPTIONS, Segment
+from analytics.segments import ROW_GROUP_ROWS, Segment
 from analytics.values import ValueIndex, learnable
 
 Hoped = defaultdict[date, float]
@@ -49,7 +49,7 @@ class Hopes:
                 return False
             if rows == 0:
                 continue
-            here = math.ceil(segment.rows / int(PARQUET_OPTIONS["row_group_size"]))
+            here = math.ceil(segment.rows / ROW_GROUP_ROWS)
             hoped += rows * min(here, groups) / here
             groups -= here
             if hoped >= wanted or groups < 0:
