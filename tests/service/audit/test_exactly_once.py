@@ -1,11 +1,12 @@
 """Exactly once, always visible: any history of the lake against a plain list of rows.
 
-Rows come in and are sealed, merged, pruned and swept, the power goes at any step, the service
-starts again, and whatever is asked in between is answered as the list answers it.
+Rows come in or are imported, and are sealed, merged, pruned and swept, the power goes at any
+step, the service starts again, and whatever is asked in between is answered as the list would.
 """
 
 import asyncio
 import contextlib
+import io
 import json
 import shutil
 import tempfile
@@ -29,9 +30,12 @@ from hypothesis.stateful import (
     rule,
 )
 
+from analytics.filters import Query
+from analytics.import_files import FileKind, ImportFormat
 from analytics.instants import format_us
 from analytics.retention import RETENTION_DAYS, Tier, retention_floor
 from service.app import create_app
+from service.audit.importer import Job, Source, Watch
 from service.orgs.changes import create_org, set_tier
 from service.orgs.holds import hold, release
 from service.orgs.repository import get_org
@@ -81,6 +85,22 @@ INSTANTS = st.tuples(st.integers(0, 8), st.integers(0, 2))
 RUNS = st.lists(st.tuples(INSTANTS, st.sampled_from(["p1", "p2"])), min_size=1, max_size=6)
 
 
+def item(row: Row) -> dict[str, Any]:
+    """The row as whoever sends it writes it."""
+    return {
+        "event": EVENT,
+        "created_at": format_us(row.created_at),
+        "packageName": row.package,
+        "version": row.label,
+        "envelope": {"rule_id": "r1", "source": "osv"},
+    }
+
+
+def lines(rows: list[Row]) -> bytes:
+    """`rows` as NDJSON."""
+    return b"".join(json.dumps(item(row)).encode() + b"\n" for row in rows)
+
+
 class Lake(RuleBasedStateMachine):
     """One organisation's audit log, and the list that it must equal."""
 
@@ -103,6 +123,7 @@ class Lake(RuleBasedStateMachine):
         self.tier = Tier.FREE
         self.left_at: dict[Tier, datetime] = {}
         self.is_held = False
+        self.is_file_taken = False
         self.sent: tuple[str, bytes] | None = None
         self.settings = self.run(prepare(self.settings))
         self.open()
@@ -157,22 +178,8 @@ class Lake(RuleBasedStateMachine):
     @rule(run=RUNS)
     def ingest(self, run: list[Any]) -> None:
         rows = self.new_rows(run)
-        floor = retention_floor(self.tier, self.clock())
-        assert floor is not None
-        body = json.dumps(
-            [
-                {
-                    "event": EVENT,
-                    "created_at": format_us(row.created_at),
-                    "packageName": row.package,
-                    "version": row.label,
-                    "envelope": {"rule_id": "r1", "source": "osv"},
-                }
-                for row in rows
-            ]
-        ).encode()
-        self.sent = (f"key-{self.labels}", body)
-        kept = [row for row in rows if row.created_at >= floor]
+        self.sent = (f"key-{self.labels}", json.dumps([item(row) for row in rows]).encode())
+        kept = self.visible(rows)
         assert self.post(*self.sent)["accepted"] == len(kept)
         self.accepted += kept
         self.sent_at = self.clock()
@@ -187,6 +194,30 @@ class Lake(RuleBasedStateMachine):
         response = self.run(self.client.post(f"{AUDIT}/events", headers=headers, data=body))
         assert response.status_code == 200, self.run(response.get_data(as_text=True))
         return self.run(response.get_json())
+
+    async def take_file(self, content: bytes) -> int:
+        """The rows that came of a file."""
+        async with self.services.store.read() as session:
+            acme = await get_org(session, "acme")
+        source = Source("rows", io.BytesIO(content), len(content), FileKind(ImportFormat.NDJSON))
+        job = Job(acme, source, BY_OPERATOR, is_partial=False)
+        watch = Watch(on_progress=lambda _: None, on_refused=lambda refused: None)
+        return (await self.services.importer.take(job, watch, wait_s=0)).rows
+
+    @rule(run=RUNS)
+    def import_file(self, run: list[Any]) -> None:
+        """A file whole or not at all; the same file again brings nothing."""
+        rows = self.new_rows(run)
+        self.file = lines(rows)
+        taken = rows if len(self.visible(rows)) == len(rows) else []
+        assert self.run(self.take_file(self.file)) == len(taken)
+        self.accepted += taken
+        self.is_file_taken = bool(taken)
+
+    @precondition(lambda self: self.is_file_taken)
+    @rule()
+    def import_file_again(self) -> None:
+        assert self.run(self.take_file(self.file)) == 0
 
     @rule(hours=st.sampled_from([0.1, 1, 5, 24, 80]))
     def time_passes(self, hours: float) -> None:
@@ -282,10 +313,20 @@ class Lake(RuleBasedStateMachine):
         """All of it or none of it; which one, only the lake can say."""
         rows = self.new_rows(run)
         self.cut(self.journal(rows), steps)
+        self.accept_all_or_none(rows)
 
+    @rule(run=RUNS, steps=st.integers(0, 30))
+    def power_goes_during_an_import(self, run: list[Any], steps: int) -> None:
+        """As if the file had not been there, or all of it."""
+        rows = self.visible(self.new_rows(run))
+        if rows:
+            self.cut(self.take_file(lines(rows)), steps)
+            self.accept_all_or_none(rows)
+
+    def accept_all_or_none(self, rows: list[Row]) -> None:
         async def stored() -> set[str]:
             seen = await self.services.store.snapshot(self.acme.id)
-            table = self.services.lake._reader._journal(seen.batches)
+            table = await self.services.lake.page(seen, Query(), 100_000, None)
             return set(table.column("version").to_pylist())
 
         labels = self.run(stored())
