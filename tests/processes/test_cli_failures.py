@@ -114,7 +114,10 @@ def test_sealing_while_another_process_seals_is_exit_code_3(home):
         fcntl.flock(lock, fcntl.LOCK_EX)
         ran = home.order("audit", "seal")
 
-    assert (ran.code, ran.refusal) == (UNAVAILABLE, "another process is changing segments; try again")
+    assert (ran.code, ran.refusal) == (
+        UNAVAILABLE,
+        "another process is changing segments; try again",
+    )
     assert home.ask("audit", "seal")["rows"] == 1
 
 
