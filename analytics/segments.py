@@ -35,6 +35,10 @@ class SchemaMismatch(ValueError):
     """Rows that are not AUDIT_SCHEMA."""
 
 
+class MissingValue(SchemaMismatch):
+    """A null where every row has a value."""
+
+
 class WrongDay(ValueError):
     """Rows outside the day of their segment."""
 
@@ -148,7 +152,7 @@ def check_rows(rows: pa.Table, day: date) -> None:
     if not rows.schema.equals(AUDIT_SCHEMA) or rows.num_rows == 0:
         raise SchemaMismatch("a segment holds at least one row of AUDIT_SCHEMA")
     if any(rows.column(field.name).null_count for field in AUDIT_SCHEMA if not field.nullable):
-        raise SchemaMismatch("a required column holds a null")
+        raise MissingValue("a required column holds a null")
     first, last = _bounds(rows, "created_at")
     if first < midnight(day) or utc_day(last) != day:
         raise WrongDay(f"rows from {first} to {last} in the segment of {day}")

@@ -1,7 +1,7 @@
 """The way from the event loop to the audit lake: the only module that sends work to threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -10,6 +10,15 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from analytics.batches import JournalBatch, decode_batches
+from analytics.checking import (
+    Finding,
+    FoundFile,
+    SeqSet,
+    audit_files,
+    check_batches,
+    check_files,
+    check_segment,
+)
 from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits, Stop
@@ -116,6 +125,28 @@ class Lake:
     async def remove_orphans(self, files: list[Path], known: set[str], before_s: float) -> int:
         """See `analytics.orphans.remove_orphans`."""
         return await _in_thread(remove_orphans, files, known, before_s)
+
+    async def audit_files(self, tenant_id: str | None) -> list[FoundFile]:
+        """See `analytics.checking.audit_files`."""
+        return await _in_thread(audit_files, self._root, tenant_id)
+
+    async def check_files(
+        self, files: list[FoundFile], named: Mapping[str, tuple[str, date]], before_s: float
+    ) -> tuple[list[Finding], list[Finding]]:
+        """See `analytics.checking.check_files`."""
+        return await _in_thread(check_files, self._root, files, named, before_s)
+
+    async def check_batches(
+        self, tenant_id: str, batches: Sequence[JournalBatch], seen: SeqSet
+    ) -> list[Finding]:
+        """See `analytics.checking.check_batches`."""
+        return await _in_thread(check_batches, tenant_id, batches, seen)
+
+    async def check_segment(
+        self, segment: Segment, seen: SeqSet, on_rows: Callable[[int], None]
+    ) -> list[Finding]:
+        """See `analytics.checking.check_segment`; `on_rows` is called from a thread."""
+        return await _in_thread(check_segment, self._root, segment, seen, on_rows)
 
     async def ping(self) -> None:
         """Raise OSError unless the data dir takes a file."""

@@ -31,7 +31,10 @@ from service.store.migrate import check_schema
 from service.store.store import Work
 from service.store.tables import Organisation
 
+EXIT_DONE: Final = 0
 EXIT_REFUSED: Final = 1
+EXIT_FOUND: Final = 1
+"""A check that ran and found something."""
 EXIT_UNAVAILABLE: Final = 3
 _PIPE_WIDTH: Final = 10_000
 
@@ -49,13 +52,15 @@ class NotInitialised(Refusal):
 class Answer:
     """What a command says: `data` to scripts (--json), `lines` or `table` to people.
 
-    `is_aside` is for commands whose standard output is something else: a file.
+    `is_aside` is for commands whose standard output is something else: a file. `code` is what the
+    process ends with.
     """
 
     data: Any
     lines: Sequence[str] = ()
     table: Table | None = None
     is_aside: bool = False
+    code: int = EXIT_DONE
 
     def show(self, *, as_json: bool) -> None:
         """Write it to standard output, or aside to standard error."""
@@ -130,7 +135,9 @@ def run_at_desk(
         _refuse_what_is_no_text(options)
         settings = load_settings()
         configure_logs("warning")
-        asyncio.run(_at_desk(settings, function, options)).show(as_json=as_json)
+        answer = asyncio.run(_at_desk(settings, function, options))
+        answer.show(as_json=as_json)
+    sys.exit(answer.code)
 
 
 def _refuse_what_is_no_text(options: dict[str, Any]) -> None:

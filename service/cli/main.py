@@ -4,6 +4,7 @@ import asyncio
 
 import click
 
+import service.cli.operations  # noqa: F401 - it adds commands to `audit`
 from service.cli.apply import apply_file
 from service.cli.audit import audit
 from service.cli.bindings import bindings
@@ -26,7 +27,8 @@ def main() -> None:
     JSON then, too, on standard error), and --help.
 
     \b
-    Exit codes: 0 done, 1 refused, 2 wrong usage, 3 storage busy or silent (try again).
+    Exit codes: 0 done, 1 refused (or a check found something), 2 wrong usage, 3 storage busy or
+    silent (try again).
     """  # noqa: D301 - click reads the backspace
 
 

@@ -15,6 +15,29 @@ _IDS_MAX: Final = 500
 """Ids one statement names: databases bound how many values one may bind."""
 
 
+async def list_live_segments(session: AsyncSession, tenant_id: str | None = None) -> list[Segment]:
+    """Every segment that readers are to read, of all tenants unless one is given."""
+    query = select(SegmentEntry).where(SegmentEntry.retired_at.is_(None))
+    if tenant_id is not None:
+        query = query.where(SegmentEntry.tenant_id == tenant_id)
+    query = query.order_by(SegmentEntry.tenant_id, SegmentEntry.day, SegmentEntry.id)
+    return [_segment(entry) for entry in await session.scalars(query)]
+
+
+async def list_places(session: AsyncSession) -> dict[str, tuple[str, date]]:
+    """Tenant and day of every segment the catalog names, by id; retired ones included."""
+    lines = await session.execute(select(SegmentEntry.id, SegmentEntry.tenant_id, SegmentEntry.day))
+    return {segment_id: (tenant_id, day) for segment_id, tenant_id, day in lines}
+
+
+async def is_live(session: AsyncSession, segment_id: str) -> bool:
+    """True while readers are to read this segment."""
+    query = select(SegmentEntry.id).where(
+        SegmentEntry.id == segment_id, SegmentEntry.retired_at.is_(None)
+    )
+    return await session.scalar(query) is not None
+
+
 async def list_segments(
     session: AsyncSession, tenant_id: str, day: date | None = None
 ) -> list[Segment]:

@@ -1,12 +1,10 @@
 """Snapshots: all audit rows of one tenant at one instant."""
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.queries import Snapshot
 from service.store.catalog import list_segments
-from service.store.journal import SEQ, list_batches
-from service.store.tables import Counter
+from service.store.journal import last_seq, list_batches
 
 
 async def snapshot(session: AsyncSession, tenant_id: str) -> Snapshot:
@@ -18,10 +16,10 @@ async def snapshot(session: AsyncSession, tenant_id: str) -> Snapshot:
     """
     segments = await list_segments(session, tenant_id)
     batches = await list_batches(session, tenant_id)
-    watermark = await session.scalar(select(Counter.value).where(Counter.name == SEQ))
+    watermark = await last_seq(session)
     return Snapshot(
         tenant_id=tenant_id,
-        watermark=watermark or 0,
+        watermark=watermark,
         segments=tuple(segments),
         batches=tuple(batches),
     )

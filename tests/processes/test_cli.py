@@ -46,6 +46,8 @@ STEPS = [
     "audit stats",
     "audit query --org {slug} --event binding* --event oidc_binding_created --limit 1",
     "audit seal",
+    "audit check",
+    "audit check --org {slug}",
     "audit query --org {slug} --since 2026-01-01 --order asc",
     "audit export --org {slug} --format csv --force {file}.csv",
     "apply {file}",
