@@ -51,7 +51,7 @@ class Services:
     def maintenance(self) -> Maintenance:
         """What one process of `serve` does in the background."""
         jobs = maintenance_jobs(self.settings, self.sealer, self.compactor, self.sweeper)
-        return Maintenance(jobs, self.settings.seal_interval_s, self.clock)
+        return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
 
     async def close(self) -> None:
         """Finish what is under way, then release the database and the query engine."""

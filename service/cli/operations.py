@@ -1,10 +1,11 @@
-"""`countersign audit check`: whether what is stored is what it should be."""
+"""`countersign audit check` and `stats`: whether what is stored is whole, and how much it is."""
 
 import click
 
 from service.audit.checks import Check
+from service.audit.stats import list_stats
 from service.cli.audit import audit
-from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command
+from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command, table
 from service.cli.progress import row_progress
 from service.orgs.repository import get_org
 
@@ -44,3 +45,17 @@ async def audit_check(desk: Desk, slug: str | None) -> Answer:
 def _sentence(what: str, line: dict[str, str | None]) -> str:
     place = " ".join(line[name] or "–" for name in ("org", "day", "segment"))
     return f"{what}: {line['kind']}: {place}: {line['detail']}"
+
+
+@command(audit, "stats")
+async def audit_stats(desk: Desk) -> Answer:
+    """Show what is stored for each organisation, and in all."""
+    here = desk.services
+    async with here.store.read() as session:
+        stats = await list_stats(session, here.lake)
+    total = stats["total"]
+    cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
+    shown = table("Audit log", ["org", *total], cells)
+    shown.add_section()
+    shown.add_row("total", *("–" if value is None else str(value) for value in total.values()))
+    return Answer(stats, table=shown)

@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.segments import Segment
-from service.store.tables import JournalEntry, SegmentEntry
+from service.store.tables import SegmentEntry
 
 _IDS_MAX: Final = 500
 """Ids one statement names: databases bound how many values one may bind."""
@@ -159,19 +159,3 @@ def _segment(entry: SegmentEntry) -> Segment:
         seq_base=entry.seq_base,
         sha256=entry.sha256 or "",
     )
-
-
-async def stored_totals(session: AsyncSession) -> tuple[int, int, int, int]:
-    """Journal rows, and segments with their rows and bytes, over all tenants."""
-    journal = await session.scalar(select(func.coalesce(func.sum(JournalEntry.rows), 0)))
-    segments = (
-        await session.execute(
-            select(
-                func.count(),
-                func.coalesce(func.sum(SegmentEntry.rows), 0),
-                func.coalesce(func.sum(SegmentEntry.size), 0),
-            ).where(SegmentEntry.retired_at.is_(None))
-        )
-    ).one()
-    count, rows, size = (int(total) for total in segments)
-    return int(journal or 0), count, rows, size
