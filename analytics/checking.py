@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
-from hashlib import file_digest
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.batches import JournalBatch, decode_batch
+from analytics.copying import sha256_of
 from analytics.faults import StoreFault
 from analytics.layout import segment_path
 from analytics.schema import AUDIT_SCHEMA
@@ -152,14 +152,13 @@ def check_segment(
 
 
 def _check_bytes(path: Path, segment: Segment) -> Iterator[tuple[Kind, str]]:
-    with path.open("rb") as file:
-        size = path.stat().st_size
-        if size != segment.size:
-            yield Kind.WRONG_SIZE, f"{size} bytes instead of {segment.size}"
-        elif segment.sha256:
-            sha256 = file_digest(file, "sha256").hexdigest()
-            if sha256 != segment.sha256:
-                yield Kind.WRONG_SHA256, f"{sha256} instead of {segment.sha256}"
+    size = path.stat().st_size
+    if size != segment.size:
+        yield Kind.WRONG_SIZE, f"{size} bytes instead of {segment.size}"
+    elif segment.sha256:
+        sha256 = sha256_of(path)
+        if sha256 != segment.sha256:
+            yield Kind.WRONG_SHA256, f"{sha256} instead of {segment.sha256}"
 
 
 def _check_contents(

@@ -1,6 +1,5 @@
 """Segments: immutable Parquet files, each one tenant and one UTC day, rows newest first."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analytics.copying import sha256_of
 from analytics.durable import fsync, mkdir_synced
 from analytics.instants import midnight, utc_day
 from analytics.layout import segment_path
@@ -114,7 +114,7 @@ def write_sorted(
                 writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         segment = tally.segment(segment_id, tenant_id)
         fsync(pending)
-        segment = replace(segment, size=pending.stat().st_size, sha256=_sha256(pending))
+        segment = replace(segment, size=pending.stat().st_size, sha256=sha256_of(pending))
     except BaseException:
         # Left on a full disk, it would keep the room that everybody else needs.
         pending.unlink(missing_ok=True)
@@ -240,8 +240,3 @@ def _counts(rows: pa.Table, column: str) -> Counter[str]:
     for entry in pc.value_counts(rows.column(column)).to_pylist():
         counts[entry["values"] or ""] += entry["counts"]
     return counts
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

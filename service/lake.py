@@ -1,7 +1,7 @@
 """The way from the event loop to the audit lake: the only module that sends work to threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ from service.errors import QueryTooSlow
 from service.settings import Settings
 
 _Result = TypeVar("_Result")
+_Step = TypeVar("_Step")
 _STOP_AGAIN_S: Final = 0.05
 
 
@@ -118,6 +119,16 @@ class Lake:
         """What `work`, a long computation on rows, comes to; the event loop goes on meanwhile."""
         return await _in_thread(work)
 
+    async def to_the_end(self, work: Callable[[], _Result]) -> _Result:
+        """As `aside`; but whoever leaves waits for the end, and can clear away what it made."""
+        return await _to_the_end(work)
+
+    async def steps(self, work: Iterable[_Step]) -> AsyncIterator[_Step]:
+        """What `work` yields, each step as `to_the_end`."""
+        remaining = iter(work)
+        while (step := await _to_the_end(next, remaining, None)) is not None:
+            yield step
+
     async def segment_files(self) -> list[Path]:
         """Every file in the audit folder."""
         return await _in_thread(segment_files, self._root)
@@ -185,6 +196,16 @@ async def _end(answer: asyncio.Task[Any], stop: Stop) -> None:
 
 async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _Result:
     return await asyncio.to_thread(function, *arguments)
+
+
+async def _to_the_end(function: Callable[..., _Result], *arguments: object) -> _Result:
+    working = asyncio.create_task(_in_thread(function, *arguments))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        working.exception()  # nobody else will look at it
+        raise
 
 
 def _probe(path: Path) -> None:

@@ -21,7 +21,7 @@ from analytics.rows import Stamp
 from service.access.callers import Operator, cli_caller
 from service.audit.lease import LeaseTaken
 from service.clock import utc_now
-from service.errors import Invalid, Refusal, StoreUnavailable
+from service.errors import BackupOvertaken, Invalid, Refusal, StoreUnavailable
 from service.logs import configure_logs
 from service.orgs.repository import get_org
 from service.secrets import with_secrets
@@ -182,7 +182,7 @@ def _fail(error: Exception, *, as_json: bool) -> NoReturn:
     said = f"{error} ({error.reason})" if isinstance(error, StoreUnavailable) else str(error)
     line = " ".join(said.split())
     click.echo(json.dumps({"error": line}) if as_json else f"countersign: {line}", err=True)
-    is_temporary = isinstance(error, StoreUnavailable | StoreFault | LeaseTaken)
+    is_temporary = isinstance(error, StoreUnavailable | StoreFault | LeaseTaken | BackupOvertaken)
     sys.exit(EXIT_UNAVAILABLE if is_temporary else EXIT_REFUSED)
 
 

@@ -7,6 +7,7 @@ import click
 import service.cli.operations  # noqa: F401 - it adds commands to `audit`
 from service.cli.apply import apply_file
 from service.cli.audit import audit
+from service.cli.backup import backup, restore
 from service.cli.bindings import bindings
 from service.cli.demo import demo
 from service.cli.desk import Answer, one_line_failures
@@ -63,6 +64,8 @@ def serve_command(host: str | None, port: int | None, *, as_json: bool) -> None:
 
 main.add_command(apply_file)
 main.add_command(demo)
+main.add_command(backup)
+main.add_command(restore)
 for group in (org, project, team, member, apikey, session, bindings, audit):
     main.add_command(group)
 

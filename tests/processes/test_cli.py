@@ -51,6 +51,8 @@ STEPS = [
     "audit query --org {slug} --since 2026-01-01 --order asc",
     "audit export --org {slug} --format csv --force {file}.csv",
     "apply {file}",
+    "backup --with-secrets {file}.backup",
+    "restore --force {file}.backup",
 ]
 """Each command once, in an order in which each has something to say."""
 
