@@ -405,7 +405,7 @@ class BackupOvertaken(Refusal):
 
     status = 503
     text = (
-        "segment {value} was merged and removed before it was copied: take the backup again, with"
+        "segment {value} was retired and removed before it was copied: take the backup again, with"
         " --link, or with a longer COUNTERSIGN_EXPORT_MAX_S"
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from service.errors import BackupInside
+from service.errors import BackupInside, NoRoom
 
 
 @contextmanager
@@ -29,3 +29,10 @@ def check_apart(backup: Path, data_dir: Path) -> None:
     backup, data_dir = backup.resolve(), data_dir.resolve()
     if backup.is_relative_to(data_dir) or data_dir.is_relative_to(backup):
         raise BackupInside(value=str(backup))
+
+
+def check_room(part: Path, size: int) -> None:
+    """Raise NoRoom now, and not when hours have been spent, unless `part` can take `size` bytes."""
+    free = shutil.disk_usage(part).free
+    if free < size:
+        raise NoRoom(value=str(part.parent), needed=str(size), free=str(free))

@@ -13,7 +13,7 @@ from pathlib import Path
 from analytics.copying import FileCopy
 from analytics.durable import fsync, sync_folders
 from service.audit.lease import end_leases
-from service.backup.folders import check_apart, part_of
+from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import AUDIT, DATABASE, Manifest, read_manifest
 from service.clock import utc_now
 from service.errors import (
@@ -43,7 +43,7 @@ def restore_backup(
 
     The data dir is absent or empty; with `is_forced` what is there is moved aside, and nothing is
     ever deleted. No migration is run. Raises NotABackup, BackupDamaged, BackupInside, NewerBackup,
-    NewerDatabase, DatabaseElsewhere, DataDirInTheWay, DataDirInUse, DataDirIsMount.
+    NewerDatabase, DatabaseElsewhere, DataDirInTheWay, DataDirInUse, DataDirIsMount, NoRoom.
     """
     data_dir = settings.data_dir
     manifest = read_manifest(source)
@@ -52,6 +52,7 @@ def restore_backup(
     is_in_the_way = _check_data_dir(settings, is_forced=is_forced)
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     with part_of(data_dir) as part:
+        check_room(part, manifest.size)
         _copy(manifest, source, part, show)
         (part / DATABASE).rename(part / database)
         asyncio.run(_end_leases(part / database, settings.database_wait_s))
@@ -124,8 +125,9 @@ def _put_in_place(part: Path, data_dir: Path, moved_at: datetime | None) -> Path
     data_dir.rename(aside)
     try:
         part.rename(data_dir)
-    except OSError:
-        aside.rename(data_dir)
+    except BaseException:  # Ctrl-C, too, must not leave the service without any data dir
+        if not data_dir.exists():
+            aside.rename(data_dir)
         raise
     fsync(data_dir.parent)
     return aside

@@ -7,7 +7,6 @@ Segments never change, and a retired one stays long enough for a copy that does 
 
 import errno
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Final
 from analytics.copying import FileCopy, sha256_of
 from analytics.durable import fsync, sync_folders
 from analytics.segments import Segment
-from service.backup.folders import check_apart, part_of
+from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import (
     AUDIT,
     DATABASE,
@@ -30,7 +29,6 @@ from service.errors import (
     BackupExists,
     BackupOvertaken,
     LinksImpossible,
-    NoRoom,
     SegmentDamaged,
 )
 from service.secrets import secret_files
@@ -69,8 +67,8 @@ async def take_backup(
         schema, rows, segments = await _contents(here, part / DATABASE)
         secrets = secret_files(data_dir) if has_secrets else []
         copier = _Copier(here, part, show, is_linked=is_linked)
-        copier.make_room(segments)
-        await copier.hash_database()
+        copier.expect(segments)
+        await copier.keep_database()
         for segment in segments:
             await copier.copy_segment(segment)
         for secret in secrets:
@@ -115,17 +113,17 @@ class _Copier:
         self._done = 0
         self.kept: list[KeptFile] = []
 
-    def make_room(self, segments: list[Segment]) -> None:
-        """Raise NoRoom now rather than when hours have been spent."""
-        needed = sum(segment.size for segment in segments)
-        self._total = needed + (self._part / DATABASE).stat().st_size
-        free = shutil.disk_usage(self._part).free
-        if not self._is_linked and free < needed:
-            raise NoRoom(value=str(self._part.parent), needed=str(needed), free=str(free))
+    def expect(self, segments: list[Segment]) -> None:
+        """Tell what is to come besides the database. Raises NoRoom."""
+        size = sum(segment.size for segment in segments)
+        self._total = size + (self._part / DATABASE).stat().st_size
+        if not self._is_linked:
+            check_room(self._part, size)
 
-    async def hash_database(self) -> None:
-        """Note the database, which is here already."""
+    async def keep_database(self) -> None:
+        """Add the database, which is here already."""
         database = self._part / DATABASE
+        fsync(database)  # SQLite may have tidied up when what was read of it was closed
         size = database.stat().st_size
         self._keep(database, size, await self._here.lake.aside(partial(sha256_of, database)))
         self._advance(size)

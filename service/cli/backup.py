@@ -7,7 +7,13 @@ import click
 from service.backup.manifest import Manifest
 from service.backup.restoring import restore_backup
 from service.backup.taking import take_backup
-from service.cli.desk import Answer, Desk, one_line_failures, run_at_desk
+from service.cli.desk import (
+    Answer,
+    Desk,
+    one_line_failures,
+    refuse_what_is_no_text,
+    run_at_desk,
+)
 from service.cli.progress import byte_progress
 from service.secrets import secret_files
 from service.settings import load_settings
@@ -64,6 +70,7 @@ def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
     appears in one step, or stays as it was. SRC is left as it is.
     """
     with one_line_failures(as_json=as_json):
+        refuse_what_is_no_text({"source": source})
         settings = load_settings()
         with byte_progress("Restoring") as show:
             restored = restore_backup(settings, source, show, is_forced=is_forced)

@@ -132,7 +132,7 @@ def run_at_desk(
 ) -> None:
     """Run `function` over the data dir of the settings and show its answer."""
     with one_line_failures(as_json=as_json):
-        _refuse_what_is_no_text(options)
+        refuse_what_is_no_text(options)
         settings = load_settings()
         configure_logs("warning")
         answer = asyncio.run(_at_desk(settings, function, options))
@@ -140,7 +140,7 @@ def run_at_desk(
     sys.exit(answer.code)
 
 
-def _refuse_what_is_no_text(options: dict[str, Any]) -> None:
+def refuse_what_is_no_text(options: dict[str, Any]) -> None:
     """Raise Invalid for bytes that are not UTF-8: they arrive as lone surrogates.
 
     Nothing behind a command could store them, or find anything by them.

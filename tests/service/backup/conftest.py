@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ from tests.conftest import START, settings_over
 from tests.service.audit.conftest import AuditWorld, audit  # noqa: F401 - found by name
 
 GRACE_S = 100.0
+NO_ROOM = SimpleNamespace(total=10**9, used=10**9, free=0)
+"""What a full disk says of itself."""
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from service.backup.manifest import (
     read_manifest,
     write_manifest,
 )
+from service.backup.restoring import _put_in_place
 from service.clock import utc_now
 from service.errors import (
     BackupDamaged,
@@ -29,15 +30,18 @@ from service.errors import (
     DataDirInUse,
     DataDirIsMount,
     NewerBackup,
+    NoRoom,
     NotABackup,
 )
 from service.services import EXTENSION
 from service.store.journal import append
 from service.store.migrate import NewerDatabase
 from service.store.tables import Lease
+from tests.analytics.conftest import file_steps  # noqa: F401 - found by name
 from tests.analytics.samples import sample_row
 from tests.service.audit.conftest import start_worker
 from tests.service.backup.conftest import (
+    NO_ROOM,
     entries,
     left_over,
     restore,
@@ -218,21 +222,38 @@ async def test_backup_and_data_dir_must_lie_apart(filled, backup):
     await refused(BackupInside, filled, backup, backup.parent, is_forced=True)
 
 
-async def test_a_rename_that_fails_leaves_what_was_there(filled, backup, place, monkeypatch):
-    """The data dir was aside for a moment, and comes back."""
+@pytest.mark.parametrize("error", [OSError("as expected"), KeyboardInterrupt()])
+def test_whatever_ends_it_between_two_renames_what_was_there_comes_back(
+    tmp_path, monkeypatch, error
+):
+    """The data dir was aside for a moment."""
+    part, place = tmp_path / "part", tmp_path / "place"
+    part.mkdir()
     place.mkdir()
     (place / "precious").write_text("as it was")
     rename = Path.rename
 
     def fail(self, target):
-        if self.name.endswith(".part"):
-            raise OSError("as expected")
+        if self == part:
+            raise error
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail)
 
-    await refused(OSError, filled, backup, place, is_forced=True)
+    with pytest.raises(type(error)):
+        _put_in_place(part, place, utc_now())
+
     assert tree(place) == {"precious": b"as it was"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["part", "place"]
+
+
+async def test_a_place_without_room_is_refused_before_anything_is_copied(
+    filled, backup, place, monkeypatch
+):
+    """With what it would take."""
+    monkeypatch.setattr("service.backup.folders.shutil.disk_usage", lambda _: NO_ROOM)
+
+    assert "0 are free" in await refused(NoRoom, filled, backup, place)
 
 
 @pytest.mark.parametrize("on_call", range(1, 12))
@@ -250,6 +271,24 @@ async def test_a_disk_that_is_full_at_any_step_leaves_nothing(
     monkeypatch.setattr(os, "fsync", full)
 
     assert "No space" in await refused(OSError, filled, backup, place)
+
+
+async def test_every_byte_and_name_is_durable_before_the_data_dir_has_its_own(
+    filled,
+    backup,
+    place,
+    file_steps,  # noqa: F811 - the fixture
+):
+    """The database, too, after its leases were ended."""
+    await asyncio.to_thread(restore, filled, backup, place)
+
+    named = file_steps.index("rename", place)
+    synced = {path: index for index, (what, path) in enumerate(file_steps.steps) if what == "fsync"}
+    (part,) = {path.parent for path in synced if path.name == DATABASE}
+    for path in place.rglob("*"):
+        assert synced[part / path.relative_to(place)] < named
+    assert file_steps.synced_bytes[part / DATABASE] == (place / DATABASE).stat().st_size
+    assert synced[part] < named < synced[place.parent]
 
 
 async def test_a_lease_that_was_held_does_not_come_back(filled, target, place, settings, clock):

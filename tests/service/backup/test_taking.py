@@ -4,11 +4,9 @@ import asyncio
 import errno
 import hashlib
 import os
-import shutil
 import sqlite3
 import stat
 import time
-from collections import namedtuple
 from datetime import timedelta
 from pathlib import Path
 
@@ -34,6 +32,7 @@ from tests.conftest import START
 from tests.service.audit.conftest import start_worker
 from tests.service.backup.conftest import (
     GRACE_S,
+    NO_ROOM,
     entries,
     left_over,
     restored_entries,
@@ -258,8 +257,7 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
     filled, target, monkeypatch
 ):
     """Links need none."""
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 0))
+    monkeypatch.setattr("service.backup.folders.shutil.disk_usage", lambda _: NO_ROOM)
 
     with pytest.raises(NoRoom, match="0 are free"):
         await take(filled.services, target)
