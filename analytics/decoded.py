@@ -35,13 +35,24 @@ class ByteCache:
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401 - of any type
         """The value of `key`; if it is not there `make` gives it, with its size in bytes."""
+        value = self.find(key)
+        if value is None:
+            value, size = make()  # unlocked: two threads may make the same, and none waits
+            self.keep(key, value, size)
+        return value
+
+    def find(self, key: Hashable) -> Any:  # noqa: ANN401 - of any type
+        """The value of `key`, or None; none of the values is None."""
         with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-                return self._entries[key][0]
-        value, size = make()  # unlocked: two threads may make the same, and none waits
+            if key not in self._entries:
+                return None
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
+
+    def keep(self, key: Hashable, value: object, size: int) -> None:
+        """Hold `value`, of `size` bytes, until there is no more room for it."""
         if size > self._bytes_max:
-            return value
+            return
         with self._lock:
             if key not in self._entries:
                 self._entries[key] = (value, size)
@@ -49,7 +60,6 @@ class ByteCache:
             while self.size > self._bytes_max:
                 _, (_, freed) = self._entries.popitem(last=False)
                 self.size -= freed
-        return value
 
 
 class Decoded:

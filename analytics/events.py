@@ -349,6 +349,8 @@ class AuditPruned(Envelope, frozen=True, kw_only=True):
     """Days past retention were dropped."""
 
     event = Event.AUDIT_PRUNED
+    first_day: str
+    last_day: str
     days: list[str]
     rows: Count
 

@@ -27,6 +27,7 @@ from service.errors import (
     MethodNotAllowed,
     NotFound,
     Refusal,
+    StorageDamaged,
     StoreUnavailable,
 )
 from service.ids import new_request_id
@@ -135,7 +136,7 @@ def _answer_errors(app: Quart) -> None:
     @app.errorhandler(StoreFault)
     async def store_fault(error: StoreFault) -> Response:
         _log.error("store_fault", reason=str(error))
-        return error_answer(StoreUnavailable.text, StoreUnavailable.status)
+        return error_answer(StorageDamaged.text, StorageDamaged.status)
 
     @app.errorhandler(HTTPException)
     async def http_error(error: HTTPException) -> Response:

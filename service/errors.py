@@ -4,7 +4,10 @@ The app's one error handler turns a `Refusal` into `{"error": text}`. What the c
 constant or names their own input; what went wrong inside is for the log.
 """
 
+from datetime import datetime
 from typing import ClassVar
+
+from analytics.instants import format_ms
 
 
 class Refusal(Exception):
@@ -173,9 +176,15 @@ class UnknownParameter(Invalid):
 
 
 class ReasonInvalid(Invalid):
-    """A revocation's reason is too long or has control characters."""
+    """A reason is too long or has control characters."""
 
     text = "reason must be at most 1024 chars with no control characters"
+
+
+class HoldReasonMissing(Invalid):
+    """A legal hold for no reason that anybody could read."""
+
+    text = "a legal hold needs a reason that can be read"
 
 
 class OutsideEnvelope(Invalid):
@@ -283,6 +292,27 @@ class BindingExists(Conflict):
     text = "An active binding already exists for this (issuer, sub, repository_id)"
 
 
+class ClockNotTrusted(Conflict):
+    """The clock may have stepped ahead; going by it could drop what is not old at all."""
+
+    text = (
+        "the clock says {now}, over 48 hours past the last pruning run ({last_run_at});"
+        " if it is right, run `countersign audit prune --accept-clock`"
+        " (with --dry-run first to see what would go)"
+    )
+
+    def __init__(self, now: datetime, last_run_at: datetime) -> None:
+        super().__init__(now=format_ms(now), last_run_at=format_ms(last_run_at))
+        self.now = now
+        self.last_run_at = last_run_at
+
+
+class NoClockRecord(Conflict):
+    """Nothing to measure the clock against: no `init` of this version has run."""
+
+    text = "no instant is on record to check the clock against: run `countersign init`"
+
+
 class KeyReused(Conflict):
     """The idempotency key stands for another body."""
 
@@ -361,6 +391,31 @@ class StoreUnavailable(Refusal):
     def reason(self) -> str:
         """What the database or the file system said: for logs and the operator, no bound values."""
         return str(getattr(self.__cause__, "orig", self.__cause__))
+
+
+class StorageFull(StoreUnavailable):
+    """There is no room for the change on the disk. Reading still works."""
+
+    status = 507
+    text = "storage is full: nothing was changed"
+
+
+class StorageReadOnly(StoreUnavailable):
+    """The database file or its folder does not take the change. Reading still works."""
+
+    text = "storage is read-only: nothing was changed"
+
+
+class StorageBusy(StoreUnavailable):
+    """Somebody else held the database for longer than we wait."""
+
+    text = "storage is busy: nothing was changed, try again"
+
+
+class StorageDamaged(StoreUnavailable):
+    """Stored rows are missing or not what was stored; the log says which."""
+
+    text = "stored data is missing or damaged: the log says where"
 
 
 class QueryTooSlow(Refusal):

@@ -1,6 +1,7 @@
 """The way from the event loop to the audit lake: the only module that sends work to threads."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -29,16 +30,25 @@ from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader, Snapshot
 from analytics.segments import Segment, remove_segments, write_segment
 from analytics.summaries import Bucket, Summary, summarise
-from service.errors import QueryTooSlow
+from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
 from service.settings import Settings
 
 _Result = TypeVar("_Result")
 _Step = TypeVar("_Step")
 _STOP_AGAIN_S: Final = 0.05
+_PROBE: Final = b"\0" * 64 * 1024
+"""A full disk still takes an empty file. This is what one more change may need."""
+_FILE_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
+    errno.ENOSPC: StorageFull,
+    errno.EDQUOT: StorageFull,
+    errno.EROFS: StorageReadOnly,
+    errno.EACCES: StorageReadOnly,
+    errno.EPERM: StorageReadOnly,
+}
 
 
 class Lake:
-    """The audit lake of one data dir. Every method may raise `analytics.engine.StoreFault`.
+    """The audit lake of one data dir. Every method may raise StoreFault, or StoreUnavailable.
 
     Questions raise QueryTooSlow after `query_max_s`, and are stopped when their asker goes away.
     """
@@ -105,11 +115,11 @@ class Lake:
         self, tenant_id: str, day: date, segment_id: str, rows: pa.Table
     ) -> Segment:
         """See `write_segment`."""
-        return await _in_thread(write_segment, self._root, tenant_id, day, segment_id, rows)
+        return await _write(write_segment, self._root, tenant_id, day, segment_id, rows)
 
     async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
         """See `merge_segments`."""
-        return await _in_thread(merge_segments, self._root, segments, segment_id)
+        return await _write(merge_segments, self._root, segments, segment_id)
 
     async def remove_segments(self, segments: Sequence[Segment]) -> None:
         """See `analytics.segments.remove_segments`."""
@@ -208,6 +218,21 @@ async def _to_the_end(function: Callable[..., _Result], *arguments: object) -> _
         raise
 
 
+async def _write(function: Callable[..., _Result], *arguments: object) -> _Result:
+    """As `_in_thread`, for what writes files: a disk that takes none is StoreUnavailable."""
+    try:
+        return await _in_thread(function, *arguments)
+    except OSError as error:
+        raise file_fault(error) from error
+
+
+def file_fault(error: OSError) -> type[StoreUnavailable]:
+    """What a failure of the file system is to the caller."""
+    return _FILE_FAULTS.get(error.errno or 0, StoreUnavailable)
+
+
 def _probe(path: Path) -> None:
-    path.write_bytes(b"")
-    path.unlink()
+    try:
+        path.write_bytes(_PROBE)
+    finally:
+        path.unlink(missing_ok=True)

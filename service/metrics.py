@@ -18,8 +18,8 @@ _STORED: Final = {
     "segments": "Segments in the catalog.",
     "segment_rows": "Audit rows in segments.",
     "segment_bytes": "Bytes of all segments.",
-    "retired_segments": "Merged segments whose files wait to be unlinked.",
-    "retired_bytes": "Bytes of merged segments whose files wait to be unlinked.",
+    "retired_segments": "Merged or pruned segments whose files wait to be unlinked.",
+    "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
 }
 """Fields of Stored, each a gauge of all organisations together and one of each."""
 

@@ -1,8 +1,13 @@
 """Making a data dir ready to serve: folders, secrets, schema."""
 
+import os
+from pathlib import Path
+
 from analytics.durable import mkdir_synced
+from service.audit.clock_guard import begin_clock_record
 from service.bindings.slots import keep_slot_rule
-from service.clock import utc_now
+from service.clock import Clock, utc_now
+from service.errors import StorageReadOnly
 from service.secrets import with_secrets
 from service.settings import Settings
 from service.store.engine import create_engines
@@ -10,21 +15,30 @@ from service.store.migrate import migrate
 from service.store.store import Store
 
 
-async def prepare(settings: Settings) -> Settings:
+async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
     """`settings` with their secrets, over a data dir and database that are up to date.
 
     Safe to repeat and to run in several processes at once. Raises InvalidSetting if the database
     URL cannot be used, Conflict if a newer version wrote the database or if the stored bindings
-    do not allow the slot rule of `settings`.
+    do not allow the slot rule of `settings`; StorageReadOnly.
     """
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    check_writable(settings.data_dir)
     for folder in (settings.audit_dir, settings.temp_dir):
         mkdir_synced(folder, within=settings.data_dir)
     complete = with_secrets(settings)
     engines = create_engines(settings.database, settings.database_wait_s)
     try:
         await migrate(engines)
-        await keep_slot_rule(Store(engines, utc_now), settings.binding_slot)
+        store = Store(engines, clock)
+        await keep_slot_rule(store, settings.binding_slot)
+        await begin_clock_record(store)
     finally:
         await engines.dispose()
     return complete
+
+
+def check_writable(data_dir: Path) -> None:
+    """Raise StorageReadOnly unless `data_dir` takes files: SQLite says less of it than that."""
+    if not os.access(data_dir, os.W_OK):
+        raise StorageReadOnly from PermissionError(f"{data_dir} cannot be written to")

@@ -13,6 +13,7 @@ from service.audit.ingest import Ingest
 from service.audit.lease import LeaseKeeper
 from service.audit.maintenance import Maintenance, maintenance_jobs
 from service.audit.pages import AuditLog
+from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
 from service.audit.sweeper import Sweeper
 from service.bindings.issuers import Issuers, load_issuers
@@ -45,12 +46,15 @@ class Services:
     lease: LeaseKeeper
     sealer: Sealer
     compactor: Compactor
+    pruner: Pruner
     sweeper: Sweeper
     metrics: Metrics
 
     def maintenance(self) -> Maintenance:
         """What one process of `serve` does in the background."""
-        jobs = maintenance_jobs(self.settings, self.sealer, self.compactor, self.sweeper)
+        jobs = maintenance_jobs(
+            self.settings, self.sealer, self.compactor, self.pruner, self.sweeper
+        )
         return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
 
     async def close(self) -> None:
@@ -81,6 +85,7 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         lease=lease,
         sealer=Sealer(settings, store, lake, lease, clock),
         compactor=Compactor(settings, store, lake, lease, clock),
+        pruner=Pruner(settings, store, lease, clock),
         sweeper=Sweeper(settings, store, lake, lease, clock),
         metrics=Metrics(),
     )

@@ -15,6 +15,8 @@ _OWN_PORTS: Final = {"http": ":80", "https": ":443"}
 _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise, not to bind
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+# Runs further apart than the clock guard's 48 hours would each be refused.
+UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
@@ -53,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seal_interval_s: Seconds = 5.0
     compact_quiet_s: Seconds = 3600.0
     sweep_interval_s: Seconds = 300.0
+    prune_interval_s: UpToADay = 3600.0
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0

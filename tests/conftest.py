@@ -29,6 +29,9 @@ from service.prepare import prepare
 from service.services import EXTENSION, Services
 from service.settings import Settings
 from service.store.tables import Member, Organisation, Project, Team
+from tests.file_steps import file_steps
+
+__all__ = ["file_steps"]  # a fixture for all tests
 
 ADMIN_TOKEN = "test-admin-token"
 ISSUER = "https://token.actions.githubusercontent.com"
@@ -160,7 +163,7 @@ async def running_world(
 
     Without `has_sealer` nothing runs in the background: for tests that seal step by step.
     """
-    ready = await prepare(settings)
+    ready = await prepare(settings, clock)
     app = create_app(ready, clock)
     services: Services = app.extensions[EXTENSION]
     async with services.store.write() as work:

@@ -18,6 +18,7 @@ from service.store.tables import Organisation
 
 ADMIN_TOKEN_ACTOR = "system:admin-token"  # noqa: S105 - an actor's name, not a secret
 CLI_ACTOR = "system:cli"
+MAINTENANCE_ACTOR = "system:maintenance"
 
 
 def member_actor(identity_provider: str, member_id: str) -> str:
@@ -131,6 +132,16 @@ def cli_caller(platform_tenant_id: str) -> Operator:
             verdict_source=VerdictSource.CLI,
             actor_tenant_id=platform_tenant_id,
         )
+    )
+
+
+def service_stamp(platform_tenant_id: str) -> Stamp:
+    """What rows say of what the service does in an organisation by itself, asked by nobody."""
+    return Stamp(
+        actor=MAINTENANCE_ACTOR,
+        actor_source="system",
+        verdict_source=VerdictSource.SYSTEM,
+        actor_tenant_id=platform_tenant_id,
     )
 
 

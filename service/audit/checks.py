@@ -120,7 +120,7 @@ class Check:
         self._on_progress(self._sealed_rows, total)
 
     async def _is_gone(self, segment: Segment, found: list[Finding]) -> bool:
-        """True for a file that is missing because it was merged and unlinked meanwhile."""
+        """True for a file that is missing because it was retired and unlinked meanwhile."""
         if all(finding.kind is not Kind.MISSING_FILE for finding in found):
             return False
         async with self._store.read() as session:

@@ -11,9 +11,9 @@ from typing import Final
 
 import structlog
 
-from analytics.faults import StoreFault
 from analytics.instants import utc_day
 from analytics.segments import Segment
+from service.audit.day_faults import DayFaults
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.clock import Clock
 from service.ids import new_id
@@ -62,19 +62,15 @@ class Compactor:
         if not due:
             return []
         merged: list[Segment] = []
-        faults: list[Exception] = []
+        faults = DayFaults("day_not_merged")
         async with self._lease.hold() as lease:
             for day in due:
-                try:
+                with faults.of(day.tenant_id, day.day):
                     async for segment in self._merge_day(lease, day):
                         merged.append(segment)
                         if len(merged) == merges_max:
                             return merged
-                except (StoreFault, OSError) as fault:
-                    _log.error("day_not_merged", tenant=day.tenant_id, day=str(day.day))
-                    faults.append(fault)
-        if faults:
-            raise faults[0]
+        faults.raise_first()
         return merged
 
     async def _list_due(self, *, everything: bool) -> list[SegmentedDay]:

@@ -19,7 +19,6 @@ from analytics.rows import Stamp
 from service.errors import TooManyExports
 from service.ids import new_id
 from service.lake import Lake
-from service.store.snapshots import snapshot
 from service.store.store import Store
 from service.store.tables import Organisation
 
@@ -80,8 +79,7 @@ class Exporter:
         self._under_way[org.id] += 1
         try:
             within = query.not_before(retention_floor(Tier(org.tier), now))
-            async with self._store.read() as session:
-                rows_now = await snapshot(session, org.id)
+            rows_now = await self._store.snapshot(org.id)
             export = Export(
                 export_id=new_id("exp"),
                 org=org,

@@ -1,4 +1,4 @@
-"""What goes on in the background: sealing, compacting, sweeping, one after the other."""
+"""What goes on in the background: sealing, compacting, pruning, sweeping, one after the other."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ import structlog
 
 from service.audit.compactor import Compactor
 from service.audit.lease import LeaseTaken
+from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
 from service.audit.sweeper import Sweeper
 from service.clock import Clock
@@ -36,7 +37,7 @@ class Job:
 
 
 def maintenance_jobs(
-    settings: Settings, sealer: Sealer, compactor: Compactor, sweeper: Sweeper
+    settings: Settings, sealer: Sealer, compactor: Compactor, pruner: Pruner, sweeper: Sweeper
 ) -> list[Job]:
     """The jobs of one process, in the order in which a round does them."""
     return [
@@ -46,6 +47,7 @@ def maintenance_jobs(
             settings.sweep_interval_s,
             lambda: compactor.compact_due(merges_max=MERGES_MAX),
         ),
+        Job("prune", settings.prune_interval_s, pruner.prune_in_background),
         Job("unlink_retired", settings.sweep_interval_s, sweeper.unlink_retired),
         Job("clear_orphans", settings.sweep_interval_s, sweeper.clear_orphans),
         Job("forget_old_answers", settings.sweep_interval_s, sweeper.forget_old_answers),

@@ -14,7 +14,6 @@ from analytics.retention import Tier, retention_floor
 from analytics.schema import parse_audit_id
 from service.errors import AuditRowNotFound, Invalid, InvalidCursor
 from service.lake import Lake
-from service.store.snapshots import snapshot
 from service.store.store import Store
 from service.store.tables import Organisation
 
@@ -61,8 +60,7 @@ class AuditLog:
         """One page of rows. Raises InvalidCursor, StoreFault."""
         after = self._position(org, wanted)
         floor = retention_floor(Tier(org.tier), now)
-        async with self._store.read() as session:
-            rows_now = await snapshot(session, org.id)
+        rows_now = await self._store.snapshot(org.id)
         # One row more than wanted tells whether there is a next page.
         rows = await self._lake.page(
             rows_now, wanted.query.not_before(floor), wanted.limit + 1, after
@@ -86,8 +84,7 @@ class AuditLog:
         if seq is None:
             raise AuditRowNotFound
         within = Query().not_before(retention_floor(Tier(org.tier), now))
-        async with self._store.read() as session:
-            rows_now = await snapshot(session, org.id)
+        rows_now = await self._store.snapshot(org.id)
         rows = await self._lake.row(rows_now, seq, within)
         if rows.num_rows == 0:
             raise AuditRowNotFound

@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 
 from analytics.batches import JournalBatch
-from analytics.faults import StoreFault
 from analytics.segments import Segment
+from service.audit.day_faults import DayFaults
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.clock import Clock
 from service.ids import new_id
@@ -73,16 +73,12 @@ class Sealer:
         if not due:
             return []
         segments: list[Segment] = []
-        faults: list[Exception] = []
+        faults = DayFaults("day_not_sealed")
         async with self._lease.hold() as lease:
             for day in due:
-                try:
+                with faults.of(day.tenant_id, day.day):
                     segments += await self._seal_day(lease, day)
-                except (StoreFault, OSError) as fault:
-                    _log.error("day_not_sealed", tenant=day.tenant_id, day=str(day.day))
-                    faults.append(fault)
-        if faults:
-            raise faults[0]
+        faults.raise_first()
         return segments
 
     async def _list_due(self, *, everything: bool) -> list[PendingDay]:

@@ -11,7 +11,6 @@ from analytics.retention import Tier, retention_floor
 from analytics.summaries import Bucket, BucketCounts
 from service.errors import Invalid, UnknownParameter
 from service.lake import Lake
-from service.store.snapshots import snapshot
 from service.store.store import Store
 from service.store.tables import Organisation
 
@@ -43,8 +42,7 @@ async def summarise_audit(
 ) -> dict[str, Any]:
     """The summary as the API answers it. Raises TooManyBuckets, StoreFault."""
     floor = retention_floor(Tier(org.tier), now)
-    async with store.read() as session:
-        rows_now = await snapshot(session, org.id)
+    rows_now = await store.snapshot(org.id)
     found = await lake.summary(rows_now, wanted.query, floor, wanted.bucket)
     return {
         "org": org.slug,

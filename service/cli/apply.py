@@ -24,6 +24,7 @@ from service.orgs.changes import (
     set_team_admin,
     set_tier,
 )
+from service.orgs.holds import hold
 from service.orgs.repository import (
     find_member,
     find_org,
@@ -50,9 +51,14 @@ class DeclaredTeam(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeclaredOrg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An organisation by slug. What it does not name stays as it is."""
+    """An organisation by slug. What it does not name stays as it is.
+
+    `legal_hold` is the reason of a hold. A file sets holds and lifts none: a line that was lost
+    must not be what lets history go.
+    """
 
     tier: str | None = None
+    legal_hold: str | None = None
     projects: list[str] = []
     members: dict[str, DeclaredMember] = {}
     teams: dict[str, DeclaredTeam] = {}
@@ -76,10 +82,12 @@ def apply_file(file: Path, *, as_json: bool) -> None:
 
     Applying the same file again changes nothing. Members and projects that the file does not
     name stay; the admins of a team and the overrides of a role become exactly what it lists.
+    A legal hold that it names is set; only `countersign org release` lifts one.
 
     \b
     [orgs.acme]
     tier = "org"
+    legal_hold = "case 4711"
     projects = ["payments"]
     role_overrides.admin = ["oidc:r", "oidc:w"]
     members."ada@acme.example" = { role = "owner", idp = "github" }
@@ -138,6 +146,8 @@ async def apply_org(work: Work, slug: str, declared: DeclaredOrg, by: Stamp) -> 
         org = await create_org(work, slug, declared.tier or Tier.ORG, by)
     if declared.tier is not None:
         await set_tier(work, org, declared.tier, by)
+    if declared.legal_hold is not None:
+        await hold(work, org, declared.legal_hold, by)
     for role, capabilities in declared.role_overrides.items():
         await set_role_override(work, org, role, capabilities, by)
     for name in declared.projects:

@@ -188,7 +188,7 @@ async def audit_seal(desk: Desk) -> Answer:
 
     The service does so by itself when it is due.
     """
-    with _one_at_a_time():
+    with one_at_a_time():
         segments = await desk.services.sealer.seal_due(everything=True)
     return _made("Sealed", segments)
 
@@ -199,14 +199,14 @@ async def audit_compact(desk: Desk) -> Answer:
 
     The service does so by itself when a day has been quiet for a while.
     """
-    with _one_at_a_time():
+    with one_at_a_time():
         segments = await desk.services.compactor.compact_due(everything=True)
     return _made("Merged", segments)
 
 
 @contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Whoever loses the lease midway has changed nothing, as if it had been taken before."""
+def one_at_a_time() -> Iterator[None]:
+    """Whoever loses the lease midway has changed no more, as if it had been taken before."""
     try:
         yield
     except LeaseLost as error:

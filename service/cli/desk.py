@@ -24,6 +24,7 @@ from service.clock import utc_now
 from service.errors import BackupOvertaken, Invalid, Refusal, StoreUnavailable
 from service.logs import configure_logs
 from service.orgs.repository import get_org
+from service.prepare import check_writable
 from service.secrets import with_secrets
 from service.services import Services, build_services
 from service.settings import InvalidSetting, Settings, load_settings
@@ -158,6 +159,7 @@ async def _at_desk(
 ) -> Answer:
     if not settings.audit_dir.is_dir():
         raise NotInitialised(value=str(settings.data_dir))
+    check_writable(settings.data_dir)
     services = build_services(with_secrets(settings), utc_now)
     try:
         await check_schema(services.store)

@@ -4,7 +4,8 @@ import asyncio
 
 import click
 
-import service.cli.operations  # noqa: F401 - it adds commands to `audit`
+import service.cli.operations
+import service.cli.retention  # noqa: F401 - adds its command to `audit`
 from service.cli.apply import apply_file
 from service.cli.audit import audit
 from service.cli.backup import backup, restore

@@ -1,5 +1,7 @@
 """`countersign org`, `project` and `team`."""
 
+from datetime import datetime
+
 import click
 
 from analytics.instants import format_ms
@@ -14,6 +16,7 @@ from service.orgs.changes import (
     set_team_admin,
     set_tier,
 )
+from service.orgs.holds import hold, release
 from service.orgs.repository import (
     get_member,
     get_org,
@@ -61,18 +64,31 @@ async def org_list(desk: Desk) -> Answer:
                 "tier": found.tier,
                 "role_overrides": found.role_overrides,
                 "created_at": format_ms(found.created_at),
+                "held_since": _instant(found.held_since),
+                "held_reason": found.held_reason,
             }
             for found in orgs
         ],
         table=table(
             "Organisations",
-            ["slug", "tier", "retention (days)", "id"],
+            ["slug", "tier", "retention (days)", "held since", "held for", "id"],
             [
-                [found.slug, found.tier, RETENTION_DAYS[Tier(found.tier)], found.id]
+                [
+                    found.slug,
+                    found.tier,
+                    RETENTION_DAYS[Tier(found.tier)],
+                    _instant(found.held_since),
+                    found.held_reason,
+                    found.id,
+                ]
                 for found in orgs
             ],
         ),
     )
+
+
+def _instant(at: datetime | None) -> str | None:
+    return None if at is None else format_ms(at)
 
 
 @command(org, "set-tier")
@@ -86,6 +102,41 @@ async def org_set_tier(desk: Desk, slug: str, tier: str) -> Answer:
     async with desk.change(slug) as (work, found):
         await set_tier(work, found, tier, desk.stamp)
     return Answer({"slug": slug, "tier": tier}, [f"{slug} is in tier {tier}."])
+
+
+@command(org, "hold")
+@click.argument("slug")
+@click.option("--reason", required=True, help="Why: the case, the request; stored and audited.")
+async def org_hold(desk: Desk, slug: str, reason: str) -> Answer:
+    """Put SLUG under a legal hold.
+
+    No row of it is dropped until the hold is released. Rows past retention stay hidden all the
+    same; a higher tier shows them. Holding again replaces the reason; the hold goes on from when
+    it began.
+    """
+    async with desk.change(slug) as (work, found):
+        await hold(work, found, reason, desk.stamp)
+    return Answer(
+        {
+            "slug": slug,
+            "held_since": _instant(found.held_since),
+            "held_reason": found.held_reason,
+        },
+        [f"{slug} is held since {_instant(found.held_since)}: {found.held_reason}"],
+    )
+
+
+@command(org, "release")
+@click.argument("slug")
+@click.option("--reason", help="Why; audited.")
+async def org_release(desk: Desk, slug: str, reason: str | None) -> Answer:
+    """Release SLUG from its legal hold.
+
+    What is past retention by then is dropped by the next pruning run.
+    """
+    async with desk.change(slug) as (work, found):
+        await release(work, found, reason, desk.stamp)
+    return Answer({"slug": slug, "held_since": None, "held_reason": None}, [f"{slug} is not held."])
 
 
 @command(org, "grant")

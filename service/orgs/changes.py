@@ -32,7 +32,15 @@ from service.ids import new_id
 from service.orgs.repository import find_member, find_org, find_project, find_team
 from service.secrets import new_token, token_hash
 from service.store.store import Work
-from service.store.tables import ApiKey, Member, Organisation, Project, Team, TeamAdmin
+from service.store.tables import (
+    ApiKey,
+    FormerTier,
+    Member,
+    Organisation,
+    Project,
+    Team,
+    TeamAdmin,
+)
 
 API_KEY_PREFIX: Final = "cs_"
 NAME_MAX: Final = 100
@@ -62,10 +70,11 @@ async def create_org(work: Work, slug: str, tier: str, by: Stamp) -> Organisatio
 
 
 async def set_tier(work: Work, org: Organisation, tier: str, by: Stamp) -> None:
-    """Move the organisation to another tier. Raises Invalid."""
+    """Move the organisation to another tier, and remember the one it leaves. Raises Invalid."""
     before = org.tier
     org.tier = _choice("tier", tier, Tier)
     if before != org.tier:
+        await work.session.merge(FormerTier(tenant_id=org.id, tier=before, left_at=work.now))
         work.record(org.id, OrgTierChanged(tier_before=before, tier_after=org.tier), by)
 
 

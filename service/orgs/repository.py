@@ -1,13 +1,23 @@
 """Finding organisations and what belongs to them. `get_` raises, `find_` may return None."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.retention import Tier
 from service.errors import NotFound, OrgNotFound
 from service.secrets import token_hash
-from service.store.tables import ApiKey, Member, Organisation, Project, Team, TeamAdmin
+from service.store.tables import (
+    ApiKey,
+    FormerTier,
+    Member,
+    Organisation,
+    Project,
+    Team,
+    TeamAdmin,
+)
 
 
 async def find_org(session: AsyncSession, slug: str) -> Organisation | None:
@@ -34,6 +44,12 @@ async def get_org_by_id(session: AsyncSession, tenant_id: str) -> Organisation:
 async def list_orgs(session: AsyncSession) -> Sequence[Organisation]:
     """All organisations, by slug."""
     return (await session.scalars(select(Organisation).order_by(Organisation.slug))).all()
+
+
+async def list_former_tiers(session: AsyncSession, org: Organisation) -> dict[Tier, datetime]:
+    """Each tier the organisation has ever left, and when it last did."""
+    former = await session.scalars(select(FormerTier).where(FormerTier.tenant_id == org.id))
+    return {Tier(entry.tier): entry.left_at for entry in former}
 
 
 async def find_member(session: AsyncSession, org: Organisation, name: str) -> Member | None:

@@ -1,18 +1,15 @@
 """The segment catalog: which files hold rows, and what is known of each without opening it."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Final
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.segments import Segment
+from service.store.chunks import in_chunks
 from service.store.tables import SegmentEntry
-
-_IDS_MAX: Final = 500
-"""Ids one statement names: databases bound how many values one may bind."""
 
 
 async def list_live_segments(session: AsyncSession, tenant_id: str | None = None) -> list[Segment]:
@@ -38,16 +35,35 @@ async def is_live(session: AsyncSession, segment_id: str) -> bool:
     return await session.scalar(query) is not None
 
 
-async def list_segments(
+async def list_live_ids(
     session: AsyncSession, tenant_id: str, day: date | None = None
-) -> list[Segment]:
-    """The tenant's segments (of one day, if given) that readers are to read."""
-    query = select(SegmentEntry).where(
+) -> list[str]:
+    """The ids of the tenant's segments (of one day, if given) that readers are to read."""
+    query = select(SegmentEntry.id).where(
         SegmentEntry.tenant_id == tenant_id, SegmentEntry.retired_at.is_(None)
     )
     if day is not None:
         query = query.where(SegmentEntry.day == day)
-    return [_segment(entry) for entry in await session.scalars(query)]
+    return list(await session.scalars(query))
+
+
+async def load_segments(
+    session: AsyncSession, tenant_id: str, ids: Sequence[str]
+) -> AsyncIterator[tuple[str, Segment]]:
+    """Those of `ids` that are the tenant's, each with its segment; in no order."""
+    for some in in_chunks(ids):
+        for entry in await session.scalars(
+            select(SegmentEntry).where(
+                SegmentEntry.tenant_id == tenant_id, SegmentEntry.id.in_(some)
+            )
+        ):
+            yield entry.id, _segment(entry)
+
+
+async def list_segments(session: AsyncSession, tenant_id: str, day: date) -> list[Segment]:
+    """The tenant's segments of one day that readers are to read."""
+    ids = await list_live_ids(session, tenant_id, day)
+    return [segment async for _, segment in load_segments(session, tenant_id, ids)]
 
 
 async def add_segment(session: AsyncSession, segment: Segment, sealed_at: datetime) -> None:
@@ -107,15 +123,11 @@ async def retire_segments(
 
     Their files stay for those who have found them already, see `list_retired`.
     """
-    ids = [segment.segment_id for segment in segments]
     retired = 0
-    for start in range(0, len(ids), _IDS_MAX):
+    for ids in in_chunks([segment.segment_id for segment in segments]):
         hidden = await session.scalars(
             update(SegmentEntry)
-            .where(
-                SegmentEntry.id.in_(ids[start : start + _IDS_MAX]),
-                SegmentEntry.retired_at.is_(None),
-            )
+            .where(SegmentEntry.id.in_(ids), SegmentEntry.retired_at.is_(None))
             .values(retired_at=retired_at)
             .returning(SegmentEntry.id)
         )
@@ -131,11 +143,8 @@ async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]
 
 async def forget_segments(session: AsyncSession, segments: Iterable[Segment]) -> None:
     """Take `segments`, whose files are gone, out of the catalog."""
-    ids = [segment.segment_id for segment in segments]
-    for start in range(0, len(ids), _IDS_MAX):
-        await session.execute(
-            delete(SegmentEntry).where(SegmentEntry.id.in_(ids[start : start + _IDS_MAX]))
-        )
+    for ids in in_chunks([segment.segment_id for segment in segments]):
+        await session.execute(delete(SegmentEntry).where(SegmentEntry.id.in_(ids)))
 
 
 async def list_segment_ids(session: AsyncSession) -> set[str]:

@@ -18,12 +18,27 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from analytics.durable import fsync
-from service.errors import StoreUnavailable
+from service.errors import (
+    StorageBusy,
+    StorageDamaged,
+    StorageFull,
+    StorageReadOnly,
+    StoreUnavailable,
+)
 from service.settings import PREFIX, InvalidSetting
 
 _SETTING: Final = f"{PREFIX}DATABASE_URL"
 _READERS: Final = 8
 _WAL_ATTEMPTS: Final = 10
+_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
+    sqlite3.SQLITE_FULL: StorageFull,
+    sqlite3.SQLITE_READONLY: StorageReadOnly,
+    sqlite3.SQLITE_BUSY: StorageBusy,
+    sqlite3.SQLITE_LOCKED: StorageBusy,
+    sqlite3.SQLITE_CORRUPT: StorageDamaged,
+    sqlite3.SQLITE_NOTADB: StorageDamaged,
+}
+"""What SQLite's result codes mean for the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +97,9 @@ def copy_database(file: Path, target: Path) -> None:
             source.backup(copy)
             (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
-                raise sqlite3.DatabaseError(f"{file} is damaged: {found}")
+                raise StorageDamaged from sqlite3.DatabaseError(f"{file}: {found}")
     except sqlite3.Error as error:
-        raise StoreUnavailable from error
+        raise _fault(error) from error
     fsync(target)
 
 
@@ -96,8 +111,18 @@ def is_in_use(file: Path) -> bool:
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("ROLLBACK")
         except sqlite3.DatabaseError as error:  # or it is damaged, which is why it is replaced
-            return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # of all its kinds
+            return _fault(error) is StorageBusy
     return False
+
+
+def fault_of(error: exc.DBAPIError) -> type[StoreUnavailable]:
+    """What a failure of the database is to the caller."""
+    return _fault(error.orig)
+
+
+def _fault(error: BaseException | None) -> type[StoreUnavailable]:
+    # The low byte is the result; the others say more of it (https://sqlite.org/rescode.html).
+    return _FAULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, StoreUnavailable)
 
 
 @contextmanager

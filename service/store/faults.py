@@ -5,18 +5,21 @@ from contextlib import contextmanager
 
 from sqlalchemy import exc
 
-from service.errors import StoreUnavailable
+from service.errors import StorageBusy
+from service.store.engine import fault_of
 
 
 @contextmanager
 def store_faults() -> Iterator[None]:
-    """Raise StoreUnavailable where the block finds the database locked, gone or damaged."""
+    """Raise a StoreUnavailable where the block finds the database locked, full, gone or damaged."""
     try:
         yield
-    except (exc.OperationalError, exc.TimeoutError, exc.InterfaceError) as error:
-        raise StoreUnavailable from error
+    except exc.TimeoutError as error:
+        raise StorageBusy from error
+    except (exc.OperationalError, exc.InterfaceError) as error:
+        raise fault_of(error) from error
     except exc.DatabaseError as error:
         # What SQLite says of a damaged file has no class of its own, only this common one.
         if type(error) is not exc.DatabaseError:
             raise
-        raise StoreUnavailable from error
+        raise fault_of(error) from error

@@ -1,6 +1,6 @@
 """The journal: where rows are from their commit until they are sealed."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import date, datetime
 
 from sqlalchemy import delete, func, select, update
@@ -8,11 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import EncodedBatch, JournalBatch, encode_days
 from analytics.rows import AuditRow
+from service.store.chunks import in_chunks
 from service.store.tables import Counter, JournalEntry
 
 SEQ = "audit_seq"
-_DELETES_MAX = 500
-"""Batches one statement deletes: databases bound how many values one may bind."""
 
 
 async def take_seq(session: AsyncSession, count: int) -> int:
@@ -76,17 +75,39 @@ async def count_journal_rows(session: AsyncSession, tenant_id: str) -> int:
     return int(rows or 0)
 
 
+async def list_first_seqs(
+    session: AsyncSession, tenant_id: str, day: date | None = None
+) -> list[int]:
+    """What names each of the tenant's batches (of one day, if given), in order of acceptance."""
+    query = select(JournalEntry.first_seq).where(JournalEntry.tenant_id == tenant_id)
+    if day is not None:
+        query = query.where(JournalEntry.day == day)
+    return sorted(await session.scalars(query))
+
+
+async def load_batches(
+    session: AsyncSession, tenant_id: str, first_seqs: Sequence[int]
+) -> AsyncIterator[tuple[int, JournalBatch]]:
+    """Those of `first_seqs` that are the tenant's, each with its batch; in no order."""
+    for some in in_chunks(first_seqs):
+        for entry in await session.scalars(
+            select(JournalEntry).where(
+                JournalEntry.tenant_id == tenant_id, JournalEntry.first_seq.in_(some)
+            )
+        ):
+            yield (
+                entry.first_seq,
+                JournalBatch(entry.day, entry.first_seq, entry.rows, entry.data),
+            )
+
+
 async def list_batches(
     session: AsyncSession, tenant_id: str, day: date | None = None
 ) -> list[JournalBatch]:
-    """The tenant's journal batches (of one day, if given) in the order they were accepted."""
-    query = select(JournalEntry).where(JournalEntry.tenant_id == tenant_id)
-    if day is not None:
-        query = query.where(JournalEntry.day == day)
-    return [
-        JournalBatch(entry.day, entry.first_seq, entry.rows, entry.data)
-        for entry in await session.scalars(query.order_by(JournalEntry.first_seq))
-    ]
+    """The tenant's batches (of one day, if given) in the order they were accepted."""
+    seqs = await list_first_seqs(session, tenant_id, day)
+    found = {seq: batch async for seq, batch in load_batches(session, tenant_id, seqs)}
+    return [found[seq] for seq in seqs]
 
 
 async def list_pending_days(
@@ -107,12 +128,11 @@ async def list_pending_days(
 
 async def remove_batches(session: AsyncSession, batches: Iterable[JournalBatch]) -> int:
     """Delete `batches` from the journal; how many of them were still there."""
-    first_seqs = [batch.first_seq for batch in batches]
     removed = 0
-    for start in range(0, len(first_seqs), _DELETES_MAX):
+    for first_seqs in in_chunks([batch.first_seq for batch in batches]):
         gone = await session.scalars(
             delete(JournalEntry)
-            .where(JournalEntry.first_seq.in_(first_seqs[start : start + _DELETES_MAX]))
+            .where(JournalEntry.first_seq.in_(first_seqs))
             .returning(JournalEntry.first_seq)
         )
         removed += len(gone.all())

@@ -1,25 +1,58 @@
 """Snapshots: all audit rows of one tenant at one instant."""
 
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.batches import JournalBatch
+from analytics.decoded import ByteCache
 from analytics.queries import Snapshot
-from service.store.catalog import list_segments
-from service.store.journal import last_seq, list_batches
+from analytics.segments import Segment
+from service.store.catalog import list_live_ids, load_segments
+from service.store.journal import last_seq, list_first_seqs, load_batches
+
+_LINE_BYTES: Final = 2_048
+"""What a line takes in memory besides a batch's bytes, roughly."""
+
+_Key = TypeVar("_Key", str, int)
+_Line = TypeVar("_Line", Segment, JournalBatch)
 
 
-async def snapshot(session: AsyncSession, tenant_id: str) -> Snapshot:
+async def snapshot(session: AsyncSession, tenant_id: str, kept: ByteCache) -> Snapshot:
     """All audit rows of the tenant as of this read transaction.
 
     The one place where reading is limited to a tenant: whatever is queried, summed or exported
-    starts from here. All three reads must share one transaction, or a seal that commits between
-    them would show its rows twice or not at all.
+    starts from here. All reads must share one transaction, or a seal that commits between them
+    would show its rows twice or not at all. Lines and batches never change, so which of them
+    there are is read each time, and what they are only once, as far as `kept` has room.
     """
-    segments = await list_segments(session, tenant_id)
-    batches = await list_batches(session, tenant_id)
+    ids = await list_live_ids(session, tenant_id)
+    segments = await _known(kept, ids, partial(load_segments, session, tenant_id), _segment_size)
+    seqs = await list_first_seqs(session, tenant_id)
+    batches = await _known(kept, seqs, partial(load_batches, session, tenant_id), _batch_size)
     watermark = await last_seq(session)
-    return Snapshot(
-        tenant_id=tenant_id,
-        watermark=watermark,
-        segments=tuple(segments),
-        batches=tuple(batches),
-    )
+    return Snapshot(tenant_id=tenant_id, watermark=watermark, segments=segments, batches=batches)
+
+
+async def _known(
+    kept: ByteCache,
+    keys: Sequence[_Key],
+    load: Callable[[Sequence[_Key]], AsyncIterator[tuple[_Key, _Line]]],
+    size_of: Callable[[_Line], int],
+) -> tuple[_Line, ...]:
+    """What `keys` name, in their order. Ids are text and seqs are numbers, so none is mistaken."""
+    found: dict[_Key, Any] = {key: kept.find(key) for key in keys}
+    async for key, line in load([key for key, line in found.items() if line is None]):
+        found[key] = line
+        kept.keep(key, line, size_of(line))
+    return tuple(found.values())
+
+
+def _segment_size(segment: Segment) -> int:
+    return _LINE_BYTES
+
+
+def _batch_size(batch: JournalBatch) -> int:
+    return _LINE_BYTES + len(batch.data)

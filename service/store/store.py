@@ -4,17 +4,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
+from analytics.decoded import ByteCache
 from analytics.events import Envelope
+from analytics.queries import Snapshot
 from analytics.rows import AuditRow, Stamp, audit_row
 from service.clock import Clock
 from service.store.engine import Engines
 from service.store.faults import store_faults
 from service.store.journal import append
+from service.store.snapshots import snapshot
 from service.store.tables import Counter
+
+KEPT_BYTES_MAX: Final = 64 * 2**20
+"""What snapshots may keep of catalog lines and journal batches that they have read."""
 
 
 @dataclass(slots=True)
@@ -49,12 +56,18 @@ class Store:
     def __init__(self, engines: Engines, clock: Clock) -> None:
         self._engines = engines
         self._clock = clock
+        self._kept = ByteCache(KEPT_BYTES_MAX)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
         """One read transaction: every query in it sees the same instant of the database."""
         async with _session(self._engines.reader) as session, session.begin():
             yield session
+
+    async def snapshot(self, tenant_id: str) -> Snapshot:
+        """All audit rows of the tenant as of now."""
+        async with self.read() as session:
+            return await snapshot(session, tenant_id, self._kept)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[Work]:

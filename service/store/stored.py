@@ -16,7 +16,7 @@ class Stored:
     """How much there is of one organisation, or of all together.
 
     `days` are those with rows, sealed or not; of several organisations, each one's days. Retired
-    segments have been merged into others, and wait until nobody can be reading them.
+    segments have been merged or pruned, and wait until nobody can be reading them.
     """
 
     days: int = 0

@@ -27,10 +27,10 @@ from werkzeug.routing.rules import Rule
 
 from service.access.authenticate import ADMIN_TOKEN_HEADER, API_KEY_HEADER
 from service.access.sessions import SESSION_COOKIE
-from service.errors import Internal, Refusal, StoreUnavailable, Unauthenticated
+from service.errors import Internal, Refusal, StorageFull, StoreUnavailable, Unauthenticated
 
 _ATTRIBUTE: Final = "_countersign_documentation"
-_EVERYWHERE: Final = (Internal, StoreUnavailable)
+_EVERYWHERE: Final = (Internal, StoreUnavailable, StorageFull)
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 # What the service reads as an instant, a little narrower than what it accepts: a pattern cannot say

@@ -4,7 +4,7 @@ from msgspec import Struct
 from quart import Blueprint, Response, current_app, render_template
 from quart.typing import ResponseReturnValue
 
-from service.errors import StoreUnavailable
+from service.lake import file_fault
 from service.services import services
 from service.store.stored import stored_by_tenant
 from service.web.answers import json_answer
@@ -35,7 +35,7 @@ async def readyz() -> ResponseReturnValue:
     try:
         await here.lake.ping()
     except OSError as error:
-        raise StoreUnavailable("the data dir takes no files") from error
+        raise file_fault(error) from error
     return json_answer(Health(status="ready"))
 
 

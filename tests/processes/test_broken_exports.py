@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
+from service.errors import StorageDamaged
 from service.orgs.repository import get_org
-from service.store.snapshots import snapshot
 from tests.conftest import ADMIN_TOKEN
 from tests.processes.exports import DAYS, EXPORT_PATH, ROWS_A_DAY
 from tests.processes.homes import Home, Server, all_entries, eventually
@@ -24,7 +24,7 @@ def oldest_segment(home: Home):
     async def find(services):
         async with services.store.read() as session:
             acme = await get_org(session, "acme")
-            rows = await snapshot(session, acme.id)
+        rows = await services.store.snapshot(acme.id)
         return min(rows.segments, key=lambda segment: segment.day).path(home.data_dir / "audit")
 
     return home.change(find)
@@ -97,7 +97,7 @@ def test_a_segment_that_is_missing_from_the_start_is_a_503(long_home):
     oldest_segment(long_home).unlink()
     with server.client() as client:
         answer = client.get(EXPORT_PATH)
-        assert (answer.status_code, answer.json()) == (503, {"error": "storage is unavailable"})
+        assert (answer.status_code, answer.json()) == (503, {"error": StorageDamaged.text})
         newest = {"limit": 5, "event": "audit_exported"}
         answer = client.get("/api/v1/admin/orgs/acme/audit", params=newest)
         # The catalog knows that the missing file holds no such row, so this can be answered.

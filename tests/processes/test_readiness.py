@@ -8,12 +8,14 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from service.errors import StorageBusy, StorageDamaged
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, all_bindings, all_entries, eventually
 
 pytestmark = pytest.mark.slow
 
-UNAVAILABLE = (503, {"error": "storage is unavailable"})
+BUSY = (503, {"error": StorageBusy.text})
+DAMAGED = (503, {"error": StorageDamaged.text})
 
 
 @contextmanager
@@ -63,7 +65,7 @@ def test_a_held_write_lock_refuses_changes_and_nothing_else(home):
     with server.client() as client, closing(sqlite3.connect(home.database)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         answer = client.post(bindings_path(), json=binding_body())
-        assert (answer.status_code, answer.json()) == UNAVAILABLE
+        assert (answer.status_code, answer.json()) == BUSY
         assert all_bindings(client) == []
         assert client.get("/readyz").status_code == 200
         holder.rollback()
@@ -84,7 +86,7 @@ def test_a_data_dir_that_is_gone_is_not_ready_until_it_is_back(home):
         assert list(answer.json()) == ["error"]
         assert client.get("/healthz").status_code == 200
         page = client.get("/api/v1/admin/orgs/acme/audit")
-        assert (page.status_code, page.json()) == UNAVAILABLE
+        assert (page.status_code, page.json()) == DAMAGED
 
         away.rename(home.data_dir)
         assert client.get("/readyz").status_code == 200
@@ -105,7 +107,7 @@ def test_a_server_does_not_start_on_a_database_it_cannot_have(home):
             ran = home.run(*command, database_wait_s="0.2")
             assert (ran.code, ran.refusal) == (
                 3,
-                "storage is unavailable (database is locked)",
+                f"{StorageBusy.text} (database is locked)",
             ), command
 
 
@@ -116,5 +118,5 @@ def test_a_damaged_database_is_a_fault_and_not_an_empty_one(home):
         ran = home.run(*command)
         assert (ran.code, ran.refusal) == (
             3,
-            "storage is unavailable (file is not a database)",
+            f"{StorageDamaged.text} (file is not a database)",
         ), command

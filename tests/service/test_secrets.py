@@ -28,6 +28,14 @@ def test_missing_secrets_are_made_once_and_kept_to_the_owner(tmp_path):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_secret_survives_a_power_loss(tmp_path, file_steps):
+    """What was signed with it must stay so: its name is synced before anybody uses it."""
+    with_secrets(Settings(data_dir=tmp_path, admin_token="t"))
+
+    named = file_steps.index("link", tmp_path / "secret_key")
+    assert ("fsync", tmp_path) in file_steps.steps[named:]
+
+
 def test_secrets_of_the_environment_are_used_as_they_are(tmp_path):
     """And nothing is written beside them."""
     given = Settings(data_dir=tmp_path, secret_key="k" * 32, admin_token="t")

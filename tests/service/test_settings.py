@@ -41,6 +41,7 @@ def test_values_are_read_as_what_they_are(tmp_path: Path) -> None:
         ("port", "70000"),
         ("seal_rows", "0"),
         ("seal_age_s", "-1"),
+        ("prune_interval_s", "86401"),
         ("session_idle_s", "inf"),
         ("session_idle_s", "nan"),
         ("data_dir", "~nobody-of-that-name/data"),

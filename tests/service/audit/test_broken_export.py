@@ -18,6 +18,7 @@ from analytics.faults import StoreFault
 from analytics.filters import Query
 from analytics.schema import AUDIT_SCHEMA
 from service.audit.exports import ExportBroken, Exporter
+from service.errors import StorageBusy, StorageDamaged
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
 
@@ -138,7 +139,7 @@ async def test_what_cannot_be_counted_is_neither_exported_nor_recorded(filled):
 
     response = await filled.export(format="csv")
 
-    assert await refused(response) == (503, "storage is unavailable")
+    assert await refused(response) == (503, StorageDamaged.text)
     assert await events(filled, "audit_exported") == []
 
 
@@ -149,7 +150,7 @@ async def test_what_cannot_be_recorded_is_not_exported(filled):
         other.execute("BEGIN IMMEDIATE")
         response = await filled.export(format="csv")
 
-    assert await refused(response) == (503, "storage is unavailable")
+    assert await refused(response) == (503, StorageBusy.text)
     assert await events(filled, "audit_exported") == []
 
 

@@ -15,7 +15,6 @@ from analytics.filters import Query
 from analytics.instants import utc_day
 from service.audit.compactor import MERGED_MAX, WAITING_MAX
 from service.audit.lease import LeaseLost, LeaseTaken
-from service.store.snapshots import snapshot
 from service.store.tables import SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
@@ -157,8 +156,7 @@ async def test_a_late_row_joins_its_own_day(filled):
 
 async def test_retired_files_outlive_every_export_that_found_them(filled):
     """The grace: EXPORT_MAX_S and QUERY_MAX_S together, counted from the merge."""
-    async with filled.services.store.read() as session:
-        seen = await snapshot(session, filled.world.acme.id)
+    seen = await filled.services.store.snapshot(filled.world.acme.id)
     count = await filled.services.lake.count(seen, Query())
     await compact(filled)
     filled.clock.advance(seconds=GRACE_S)
@@ -275,7 +273,8 @@ def at_the_rename(monkeypatch, action) -> None:
     "meanwhile",
     [
         "UPDATE leases SET holder = 'another-machine/1/x', epoch = epoch + 1",
-        "UPDATE segments SET retired_at = 1 WHERE id = (SELECT max(id) FROM segments)",
+        "UPDATE segments SET retired_at = 1"
+        " WHERE id = (SELECT max(id) FROM segments WHERE day = (SELECT min(day) FROM segments))",
     ],
 )
 async def test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing(

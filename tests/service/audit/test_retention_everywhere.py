@@ -4,6 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from service.access.callers import cli_caller
+from service.cli.audit import audit_query
+from service.cli.desk import Desk
 from service.orgs.changes import set_tier
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
@@ -39,7 +42,7 @@ async def test_enterprise_has_no_floor(audit):
     page = await audit.page(event=EVENT)
 
     assert page["retention_floor"] is None
-    assert len(page["entries"]) == 1
+    await assert_is_there(audit, page["entries"][0]["id"], is_there=True)
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
@@ -50,7 +53,10 @@ async def test_enterprise_has_no_floor(audit):
 async def test_a_row_is_there_until_the_floor_has_passed_it(
     audit, tier, is_sealed, past_the_floor, is_there
 ):
-    """Page, row and export agree to the microsecond; an older row is not there."""
+    """Page, row, summary, export and command agree to the microsecond; what is older is not there.
+
+    A pruning run changes nothing about it: it takes no row that anybody may still see.
+    """
     await put_on_tier(audit, tier)
     await audit.accept([sample_row(START)])
     if is_sealed:
@@ -58,11 +64,23 @@ async def test_a_row_is_there_until_the_floor_has_passed_it(
     audit_id = (await audit.page(event=EVENT))["entries"][0]["id"]
     audit.clock.now = START + timedelta(days=DAYS[tier]) + past_the_floor
 
+    await assert_is_there(audit, audit_id, is_there=is_there)
+    await audit.services.pruner.prune(BY_OPERATOR, is_clock_accepted=True)
+    await assert_is_there(audit, audit_id, is_there=is_there)
+
+
+async def assert_is_there(audit, audit_id: str, *, is_there: bool) -> None:
+    """The one install is found at every way out, or at none."""
     page = await audit.page(event=EVENT)
     entry = await audit.get(f"/{audit_id}")
+    summary = await (await audit.get("/summary", event=EVENT)).get_json()
     export = await audit.export(format="json", event=EVENT)
+    desk = Desk(audit.services, cli_caller("org_platform"))
+    said = await audit_query(desk, slug="acme", event=(EVENT,), limit=None, cursor=None)
 
     assert len(page["entries"]) == is_there
+    assert summary["total"] == is_there
+    assert len(said.data["entries"]) == is_there
     assert export.headers["x-row-count"] == str(int(is_there))
     assert len(await export.get_json()) == is_there
     if is_there:

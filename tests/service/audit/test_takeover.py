@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, select
 
+from analytics.decoded import ByteCache
 from analytics.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.store.snapshots import snapshot
@@ -163,8 +164,7 @@ async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(
             thread.join()
 
     event.listen(reader, "before_cursor_execute", seal_between)
-    async with filled.services.store.read() as session:
-        seen = await snapshot(session, filled.world.acme.id)
+    seen = await filled.services.store.snapshot(filled.world.acme.id)
     event.remove(reader, "before_cursor_execute", seal_between)
 
     assert sealed.is_set()
@@ -177,10 +177,10 @@ async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(
 async def test_a_read_transaction_stays_at_its_instant(filled, worker):
     """Whatever is sealed or accepted while it is open."""
     async with filled.services.store.read() as session:
-        first = await snapshot(session, filled.world.acme.id)
+        first = await snapshot(session, filled.world.acme.id, ByteCache(0))
         await worker.sealer.seal_due(everything=True)
         await filled.accept([sample_row(START)])
-        again = await snapshot(session, filled.world.acme.id)
+        again = await snapshot(session, filled.world.acme.id, ByteCache(0))
 
     assert again == first
 
@@ -188,8 +188,7 @@ async def test_a_read_transaction_stays_at_its_instant(filled, worker):
 async def test_a_snapshot_taken_before_a_seal_can_be_read_after_it(filled):
     """It carries its journal rows; what was copied cannot be deleted under a reader."""
     before = await filled.pages()
-    async with filled.services.store.read() as session:
-        seen = await snapshot(session, filled.world.acme.id)
+    seen = await filled.services.store.snapshot(filled.world.acme.id)
     await filled.seal()
 
     assert await filled.services.lake.count(seen, Query()) == len(before)

@@ -37,7 +37,6 @@ from service.services import EXTENSION
 from service.store.journal import append
 from service.store.migrate import NewerDatabase
 from service.store.tables import Lease
-from tests.analytics.conftest import file_steps  # noqa: F401 - found by name
 from tests.analytics.samples import sample_row
 from tests.service.audit.conftest import start_worker
 from tests.service.backup.conftest import (
@@ -277,7 +276,7 @@ async def test_every_byte_and_name_is_durable_before_the_data_dir_has_its_own(
     filled,
     backup,
     place,
-    file_steps,  # noqa: F811 - the fixture
+    file_steps,
 ):
     """The database, too, after its leases were ended."""
     await asyncio.to_thread(restore, filled, backup, place)

@@ -22,11 +22,10 @@ from service.errors import (
     LinksImpossible,
     NoRoom,
     SegmentDamaged,
-    StoreUnavailable,
+    StorageDamaged,
 )
 from service.store.catalog import list_live_segments
 from service.store.journal import append
-from tests.analytics.conftest import file_steps  # noqa: F401 - found by name
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.conftest import start_worker
@@ -226,7 +225,7 @@ async def test_a_damaged_database_is_not_taken_for_a_backup(filled, target, monk
     copy.write_bytes(content)
     monkeypatch.setattr("service.backup.taking.file_of", lambda url: copy)
 
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StorageDamaged):
         await take(filled.services, target.with_name("second"))
 
     assert database.exists()
@@ -288,7 +287,7 @@ async def test_a_disk_that_is_full_at_any_step_leaves_nothing(filled, target, mo
 async def test_every_byte_and_name_is_durable_before_the_backup_has_its_own(
     filled,
     target,
-    file_steps,  # noqa: F811 - the fixture
+    file_steps,
 ):
     """Power lost a moment later must find it whole."""
     manifest = await take(filled.services, target)

@@ -162,5 +162,7 @@ async def test_over_http_a_locked_database_is_a_503(settings, clock, method, pat
                 json=body if method == "POST" else None,
             )
         assert response.status_code == 503
-        assert await response.get_json() == {"error": "storage is unavailable"}
+        assert await response.get_json() == {
+            "error": "storage is busy: nothing was changed, try again"
+        }
         assert await world.bindings() == []

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.exc import OperationalError
 
-from service.errors import KeyReused, StoreUnavailable
+from service.errors import KeyReused, StorageBusy, StoreUnavailable
 from service.store.group_commit import GROUP_MAX, GroupCommit
 from service.store.tables import Organisation
 from tests.conftest import START
@@ -171,7 +171,7 @@ async def test_a_database_that_others_hold_fails_the_group(store, settings, grou
         )
         connection.execute("ROLLBACK")
 
-    assert [type(result) for result in results] == [StoreUnavailable] * 2
+    assert [type(result) for result in results] == [StorageBusy] * 2
     assert await group.commit(adding("later")) == "later"
     assert await stored(store) == ["later"]
 

@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 from analytics.filters import Query, parse_query
 from service.lake import Lake
 from service.prepare import prepare
-from service.store.catalog import add_segment
+from service.store.catalog import add_segment, list_live_ids, load_segments
 from service.store.engine import create_engines
-from service.store.journal import append, list_batches, remove_batches
-from service.store.snapshots import snapshot
+from service.store.journal import (
+    append,
+    list_batches,
+    list_first_seqs,
+    load_batches,
+    remove_batches,
+)
 from service.store.store import Store
 from tests.analytics.samples import sample_row
 from tests.conftest import START, SettableClock, settings_over
@@ -31,8 +36,7 @@ async def seal(store, lake, tenant_id: str, segment_id: str) -> None:
 
 async def visible(store, lake, tenant_id: str, query: Query) -> list[str]:
     """The packages the tenant's query finds."""
-    async with store.read() as session:
-        seen = await snapshot(session, tenant_id)
+    seen = await store.snapshot(tenant_id)
     rows = await lake.page(seen, query, 1000, None)
     assert await lake.count(seen, query) == rows.num_rows
     return rows.column("package_name").to_pylist()
@@ -108,3 +112,23 @@ async def _ask_everything(folder: Path, texts: list[str]) -> None:
     finally:
         lake.close()
         await engines.dispose()
+
+
+async def test_what_another_tenant_is_named_is_not_loaded(store, lake):
+    """Ids of segments and batches are no keys: each load asks for the tenant, too."""
+    mine, theirs = [(await add_org(store, slug)).id for slug in ("mine", "theirs")]
+    async with store.write() as work:
+        await append(work.session, theirs, [sample_row(START)], received_at=work.now)
+    await seal(store, lake, theirs, "seg_1")
+    async with store.write() as work:
+        await append(work.session, theirs, [sample_row(START)], received_at=work.now)
+
+    async with store.read() as session:
+        ids = await list_live_ids(session, theirs)
+        seqs = await list_first_seqs(session, theirs)
+        assert ids
+        assert seqs
+        assert [one async for one in load_segments(session, mine, ids)] == []
+        assert [one async for one in load_batches(session, mine, seqs)] == []
+        assert not set(await list_live_ids(session, mine)) & set(ids)
+        assert not set(await list_first_seqs(session, mine)) & set(seqs)

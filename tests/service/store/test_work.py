@@ -10,7 +10,6 @@ from analytics.events import OrgCreated, SignedOut
 from service.orgs.changes import create_org
 from service.orgs.repository import find_org
 from service.store.journal import append, list_batches, take_seq
-from service.store.snapshots import snapshot
 from service.store.tables import Counter, JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
@@ -128,8 +127,7 @@ async def test_seq_is_given_out_in_commit_order_without_gaps_or_repeats(store):
     async def accept(rows: int) -> None:
         async with store.write() as work:
             await append(work.session, acme.id, [sample_row()] * rows, received_at=work.now)
-            async with store.read() as session:
-                committed.append((await snapshot(session, acme.id)).watermark)
+            committed.append((await store.snapshot(acme.id)).watermark)
 
     await asyncio.gather(*(accept(1 + n % 3) for n in range(30)))
 

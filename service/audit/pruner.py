@@ -1,0 +1,144 @@
+"""The pruner: drops the days that are past every retention their organisation held this week.
+
+Queries have hidden such rows for long; here their room is given back. A day goes whole, its
+journal batches with its segments, in one transaction for each organisation. Segments are only
+retired: readers who found them go on, and the sweeper unlinks the files after its grace.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import date, datetime
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.events import AuditPruned
+from analytics.instants import format_ms
+from analytics.retention import Tier, prunable_before, tiers_held
+from analytics.rows import Stamp
+from service.access.callers import service_stamp
+from service.audit.clock_guard import check_clock, record_clock
+from service.audit.lease import HeldLease, LeaseKeeper
+from service.clock import Clock
+from service.errors import ClockNotTrusted
+from service.orgs.repository import get_org, get_org_by_id, list_former_tiers, list_orgs
+from service.settings import Settings
+from service.store.days import count_days, drop_days
+from service.store.store import Store, Work
+from service.store.tables import Organisation
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Days of one organisation that are past retention, and their rows: dropped, unless held."""
+
+    tenant_id: str
+    slug: str
+    days: tuple[date, ...]
+    rows: int
+    is_held: bool
+
+
+class Pruner:
+    """Prunes under the lease, so that any number of processes may run one."""
+
+    def __init__(self, settings: Settings, store: Store, lease: LeaseKeeper, clock: Clock) -> None:
+        self._settings = settings
+        self._store = store
+        self._lease = lease
+        self._clock = clock
+
+    async def prune_in_background(self) -> None:
+        """`prune` for everybody, in the service's own name; a clock it refuses is for the log."""
+        try:
+            await self.prune(service_stamp(self._settings.platform_tenant_id))
+        except ClockNotTrusted as refusal:
+            _log.error(
+                "prune_refused",
+                clock=format_ms(refusal.now),
+                last_run_at=format_ms(refusal.last_run_at),
+            )
+
+    async def prune(
+        self, by: Stamp, *, slug: str | None = None, is_clock_accepted: bool = False
+    ) -> list[Pruned]:
+        """Drop what is past retention, of all organisations or the one called `slug`.
+
+        Answers with what was dropped, and with what only a hold kept. Raises OrgNotFound,
+        ClockNotTrusted (unless `is_clock_accepted`), LeaseTaken, LeaseLost.
+        """
+        # The instant that passed the guard is the one every commit goes by: the clock could step
+        # after it, too.
+        now = self._clock()
+        found = await self._look(now, slug=slug, is_clock_accepted=is_clock_accepted)
+        async with self._lease.hold() as lease:
+            async with self._store.write() as work:
+                await lease.confirm(work)
+                await record_clock(work.session, now)
+            pruned = [await self._drop(lease, past.tenant_id, now, by) for past in found]
+        return [past for past in pruned if past.days]
+
+    async def forecast(
+        self, *, slug: str | None = None, is_clock_accepted: bool = False
+    ) -> list[Pruned]:
+        """What `prune` would answer now, changing nothing. Raises OrgNotFound, ClockNotTrusted."""
+        return await self._look(self._clock(), slug=slug, is_clock_accepted=is_clock_accepted)
+
+    async def _look(
+        self, now: datetime, *, slug: str | None, is_clock_accepted: bool
+    ) -> list[Pruned]:
+        """The organisations with days past retention by `now`, once that is trusted."""
+        async with self._store.read() as session:
+            orgs = await list_orgs(session) if slug is None else [await get_org(session, slug)]
+            if not is_clock_accepted:
+                await check_clock(session, now)
+            past = [await _past_days(session, org, now) for org in orgs]
+        return [found for found in past if found.days]
+
+    async def _drop(self, lease: HeldLease, tenant_id: str, now: datetime, by: Stamp) -> Pruned:
+        """Drop the past days of one organisation in one commit, unless it is held.
+
+        What we saw before is read again within the transaction, so that a tier raised or a hold
+        set since then wins. Before the commit everything is there, after it nobody finds the days.
+        """
+        async with self._store.write() as work:
+            await lease.confirm(work)
+            org = await get_org_by_id(work.session, tenant_id)
+            past = await _past_days(work.session, org, now)
+            if past.is_held or not past.days:
+                return past
+            rows = await drop_days(work.session, org.id, past.days[-1], work.now)
+            dropped = _pruned(org, rows)
+            _record(work, dropped, by)
+        _log.info("days_pruned", org=org.slug, days=len(dropped.days), rows=dropped.rows)
+        return dropped
+
+
+async def _past_days(session: AsyncSession, org: Organisation, now: datetime) -> Pruned:
+    """The days of `org` that are past retention by `now`, held or not."""
+    left_at = await list_former_tiers(session, org)
+    before = prunable_before(tiers_held(Tier(org.tier), left_at, now), now)
+    if before is None:
+        return _pruned(org, Counter())
+    return _pruned(org, await count_days(session, org.id, before))
+
+
+def _pruned(org: Organisation, rows: Counter[date]) -> Pruned:
+    return Pruned(
+        tenant_id=org.id,
+        slug=org.slug,
+        days=tuple(sorted(rows)),
+        rows=rows.total(),
+        is_held=org.held_since is not None,
+    )
+
+
+def _record(work: Work, dropped: Pruned, by: Stamp) -> None:
+    days = [str(day) for day in dropped.days]
+    work.record(
+        dropped.tenant_id,
+        AuditPruned(first_day=days[0], last_day=days[-1], days=days, rows=dropped.rows),
+        by,
+    )

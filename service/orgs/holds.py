@@ -1,0 +1,33 @@
+"""Legal holds: while an organisation is held, no row of it is dropped, however old."""
+
+from analytics.events import LegalHoldChanged
+from analytics.rows import Stamp
+from service.bindings.rules import is_plain, parse_reason
+from service.errors import HoldReasonMissing
+from service.store.store import Work
+from service.store.tables import Organisation
+
+
+async def hold(work: Work, org: Organisation, reason: str, by: Stamp) -> None:
+    """Keep every row from now on, for `reason`. Raises Invalid.
+
+    Holding again replaces the reason and not `held_since`: there was no gap. The same reason
+    again changes nothing and leaves no row.
+    """
+    why = parse_reason(reason)
+    if why is None or not any(map(is_plain, why)):
+        raise HoldReasonMissing
+    if org.held_since is not None and org.held_reason == why:
+        return
+    org.held_since = org.held_since or work.now
+    org.held_reason = why
+    work.record(org.id, LegalHoldChanged(held=True, reason=why), by)
+
+
+async def release(work: Work, org: Organisation, reason: str | None, by: Stamp) -> None:
+    """End the hold; without one nothing changes and no row is left. Raises Invalid."""
+    why = parse_reason(reason)
+    if org.held_since is None:
+        return
+    org.held_since = org.held_reason = None
+    work.record(org.id, LegalHoldChanged(held=False, reason=why), by)

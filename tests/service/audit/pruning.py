@@ -1,0 +1,106 @@
+"""What tests of pruning share: organisations with a past, and ways to look at what is left."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import event
+
+from analytics.instants import midnight, utc_day
+from service.audit.pruner import Pruned
+from service.orgs.repository import get_org
+from service.services import Services
+from service.store.store import Work
+from tests.analytics.samples import sample_row
+from tests.conftest import BY_OPERATOR, START
+from tests.service.audit.conftest import AuditWorld, start_worker
+
+EVENT = "blocklist_hit"
+STEP = timedelta(microseconds=1)
+DAY = timedelta(days=1)
+LONG_AGO = START - 20 * DAY
+"""Past the retention of tier free, within that of every other."""
+
+
+async def change(services: Services, what: Callable[[Work, Any], Awaitable[None]]) -> None:
+    """`what` with acme, in one transaction."""
+    async with services.store.write() as work:
+        await what(work, await get_org(work.session, "acme"))
+
+
+async def always_on(audit: AuditWorld, tier: str) -> None:
+    """Put acme on `tier` as if it had never been on another."""
+
+    async def set_it(_: Work, acme: Any) -> None:
+        acme.tier = tier
+
+    await change(audit.services, set_it)
+
+
+async def prune(audit: AuditWorld, **options: Any) -> list[Pruned]:
+    """A run by the operator; its clock is accepted unless `options` say otherwise."""
+    return await audit.services.pruner.prune(BY_OPERATOR, **({"is_clock_accepted": True} | options))
+
+
+async def left(audit: AuditWorld) -> list[str]:
+    """The ids of acme's installs that are still stored, whatever its tier shows of them."""
+    async with audit.services.store.read() as session:
+        tier = (await get_org(session, "acme")).tier
+    await always_on(audit, "enterprise")
+    ids = [entry["id"] for entry in await audit.pages(event=EVENT)]
+    await always_on(audit, tier)
+    return ids
+
+
+async def pruned_rows(audit: AuditWorld) -> list[dict[str, Any]]:
+    """Acme's `audit_pruned` rows, newest first."""
+    return await audit.pages(event="audit_pruned")
+
+
+async def add_past(audit: AuditWorld, at: datetime = LONG_AGO, days: int = 3) -> None:
+    """Old days: the first sealed, the second half and half, the others in the journal."""
+    await audit.accept([sample_row(at, version=f"sealed {n}") for n in range(4)])
+    await audit.accept([sample_row(at + DAY, version=f"sealed {n}") for n in range(2)])
+    await audit.seal()
+    for day in range(1, days):
+        await audit.accept([sample_row(at + day * DAY, version=f"journal {n}") for n in range(3)])
+
+
+def last_instant(at: datetime) -> datetime:
+    """The last microsecond of the day before that of `at`."""
+    return midnight(utc_day(at)) - STEP
+
+
+def before_transaction(audit: AuditWorld, number: int, action: Callable[[], None]) -> None:
+    """Run `action` just before the `number`th write transaction from now begins."""
+    writer = audit.services.store._engines.writer.sync_engine
+    begun = iter(range(1, 1000))
+
+    def on_checkout(*_: Any) -> None:
+        if next(begun) == number:
+            action()
+
+    # Each transaction takes the connection, and only then the write lock.
+    event.listen(writer, "checkout", on_checkout)
+
+
+def elsewhere(
+    audit: AuditWorld, what: Callable[[Work, Any], Awaitable[None]]
+) -> Callable[[], None]:
+    """`change`, by another worker and to its end."""
+
+    async def run() -> None:
+        worker = start_worker(audit.services.settings, audit.clock)
+        try:
+            await change(worker, what)
+        finally:
+            await worker.close()
+
+    def run_to_its_end() -> None:
+        thread = threading.Thread(target=lambda: asyncio.run(run()))
+        thread.start()
+        thread.join()
+
+    return run_to_its_end

@@ -1,0 +1,190 @@
+"""A clock that has stepped ahead must not make history look old."""
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+import pytest
+from sqlalchemy import delete, select
+from structlog.testing import capture_logs
+
+from service.errors import ClockNotTrusted, NoClockRecord
+from service.prepare import prepare
+from service.store.tables import Fact
+from tests.analytics.samples import sample_row
+from tests.conftest import START, settings_over
+from tests.service.audit.pruning import (
+    STEP,
+    add_past,
+    always_on,
+    before_transaction,
+    left,
+    prune,
+    pruned_rows,
+)
+
+HOUR = timedelta(hours=1)
+SAFE = 48 * HOUR
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Rounds that follow each other at once."""
+    return msgspec.structs.replace(settings_over(tmp_path), seal_interval_s=0.001)
+
+
+@pytest.fixture
+async def past(audit):
+    """12 old rows, and a record that `prepare` has made at START."""
+    await always_on(audit, "free")
+    await add_past(audit)
+    return audit
+
+
+async def recorded(audit) -> str | None:
+    async with audit.services.store.read() as session:
+        return await session.scalar(select(Fact.value).where(Fact.name == "pruner_clock"))
+
+
+async def guarded(audit) -> list[int]:
+    """The rows that a run drops which goes by the guard."""
+    return [found.rows for found in await prune(audit, is_clock_accepted=False)]
+
+
+@pytest.mark.parametrize("ahead", [SAFE + STEP, 49 * HOUR, timedelta(days=4000)])
+async def test_a_clock_far_past_the_last_run_is_refused_and_nothing_changes(past, ahead):
+    """Also for the very first run: the record was there before it."""
+    before = await left(past), await recorded(past)
+    past.clock.now = START + ahead
+
+    with pytest.raises(ClockNotTrusted, match="--accept-clock") as refused:
+        await guarded(past)
+
+    assert (refused.value.now, refused.value.last_run_at) == (START + ahead, START)
+    assert "\n" not in refused.value.text
+    assert (await left(past), await recorded(past)) == before
+    assert await pruned_rows(past) == []
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), 47 * HOUR, SAFE])
+async def test_a_clock_within_48_hours_is_trusted(past, ahead):
+    """That instant included."""
+    past.clock.now = START + ahead
+
+    assert await guarded(past) == [12]
+
+
+async def test_every_run_moves_the_record_also_one_with_nothing_to_do(audit):
+    """A quiet service is not mistaken for one whose clock has stepped."""
+    for _ in range(3):
+        audit.clock.advance(hours=47)
+        assert await guarded(audit) == []
+        assert await recorded(audit) == f"{audit.clock.now:%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+async def test_an_accepted_clock_is_the_record_from_then_on(past):
+    """The operator has looked; the background goes on by itself."""
+    past.clock.now = START + 49 * HOUR
+    assert [found.rows for found in await prune(past, is_clock_accepted=True)] == [12]
+    past.clock.advance(hours=47)
+
+    assert await guarded(past) == []
+
+
+async def test_a_clock_behind_the_record_is_trusted_and_its_way_back_is_not(past):
+    """By an early clock less is old. Set right again it stands far past the record."""
+    past.clock.now = START - 49 * HOUR
+    assert await guarded(past) == [12]
+    past.clock.now = START
+
+    with pytest.raises(ClockNotTrusted):
+        await guarded(past)
+
+
+async def test_preparing_again_moves_no_record(past, settings):
+    """A service that starts on a stepped clock must not vouch for it."""
+    past.clock.now = START + 49 * HOUR
+    await prepare(settings, past.clock)
+
+    with pytest.raises(ClockNotTrusted):
+        await guarded(past)
+
+
+async def test_preparing_makes_the_record_that_is_missing(past, settings):
+    """Without one there is nothing to go by, and no run does."""
+    async with past.services.store.write() as work:
+        await work.session.execute(delete(Fact).where(Fact.name == "pruner_clock"))
+    with pytest.raises(NoClockRecord):
+        await guarded(past)
+
+    await prepare(settings, past.clock)
+
+    assert await guarded(past) == [12]
+
+
+async def test_a_forecast_is_refused_like_a_run_and_records_nothing(past):
+    """With the clock accepted it shows what would go."""
+    past.clock.now = START + 49 * HOUR
+    before = await recorded(past)
+    with pytest.raises(ClockNotTrusted):
+        await past.services.pruner.forecast()
+
+    (seen,) = await past.services.pruner.forecast(is_clock_accepted=True)
+
+    assert seen.rows == 12
+    assert await recorded(past) == before
+
+
+@pytest.mark.parametrize("transaction", [1, 2, 3])
+async def test_a_clock_that_steps_during_a_run_drops_nothing_more(past, transaction):
+    """All commits of a run go by the instant that passed the guard."""
+    await past.accept([sample_row(START)])
+    before_transaction(past, transaction, lambda: past.clock.advance(days=4000))
+
+    assert await guarded(past) == [12]
+    assert len(await left(past)) == 1
+    assert await recorded(past) == f"{START:%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
+    """One line with both instants and no traceback, until the job is due again."""
+    past.clock.now = START + 49 * HOUR
+    stop = asyncio.Event()
+    with capture_logs() as logs:
+        rounds = asyncio.create_task(past.services.maintenance().run(stop))
+        async with asyncio.timeout(PATIENCE_S):
+            while "prune_refused" not in {line["event"] for line in logs}:
+                await past.services.store.ping()
+            for _ in range(50):
+                await past.services.store.ping()
+            past.clock.advance(seconds=past.services.settings.prune_interval_s)
+            while [line["event"] for line in logs].count("prune_refused") < 2:
+                await past.services.store.ping()
+        stop.set()
+        await asyncio.wait_for(rounds, PATIENCE_S)
+
+    first, second = [line for line in logs if line["event"] == "prune_refused"]
+    assert first == {
+        "event": "prune_refused",
+        "log_level": "error",
+        "clock": "2026-03-06T13:00:00.123Z",
+        "last_run_at": "2026-03-04T12:00:00.123Z",
+    }
+    assert second["clock"] == "2026-03-06T14:00:00.123Z"
+    assert not {"maintenance_failed", "days_pruned"} & {line["event"] for line in logs}
+    assert len(await left(past)) == 12
+
+
+async def test_the_background_prunes_by_itself(past):
+    """Nobody has to ask."""
+    stop = asyncio.Event()
+    rounds = asyncio.create_task(past.services.maintenance().run(stop))
+    async with asyncio.timeout(PATIENCE_S):
+        while not await pruned_rows(past):
+            await past.services.store.ping()
+    stop.set()
+    await asyncio.wait_for(rounds, PATIENCE_S)
+
+    assert [row["payload"]["rows"] for row in await pruned_rows(past)] == [12]
+    assert await left(past) == []

@@ -1,0 +1,386 @@
+"""Exactly once, always visible: any history of the lake against a plain list of rows.
+
+Rows come in and are sealed, merged, pruned and swept, the power goes at any step, the service
+starts again, and whatever is asked in between is answered as the list answers it.
+"""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    multiple,
+    precondition,
+    rule,
+)
+
+from analytics.instants import format_us
+from analytics.retention import RETENTION_DAYS, Tier, retention_floor
+from service.app import create_app
+from service.orgs.changes import create_org, set_tier
+from service.orgs.holds import hold, release
+from service.orgs.repository import get_org
+from service.prepare import prepare
+from service.services import EXTENSION, Services
+from service.store.journal import append
+from tests.analytics.samples import sample_row
+from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, SettableClock, settings_over
+from tests.service.audit.power import PowerCut, power_cut_after
+
+EVENT = "blocklist_hit"
+GRACE_S = 3600.0
+HEADERS = {"x-service-admin-token": ADMIN_TOKEN}
+AUDIT = "/api/v1/admin/orgs/acme/audit"
+ORDERS = st.sampled_from(["desc", "asc"])
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the list knows of a row; `label` is nobody else's."""
+
+    label: str
+    created_at: datetime
+    package: str
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A page that was not the last, and the rows behind it."""
+
+    text: str
+    asked: dict[str, str]
+    rest: tuple[Row, ...]
+
+
+FILTERS: dict[str, Callable[[Row], bool]] = {
+    f"event={EVENT}": lambda row: True,
+    "decision=BLOCKED": lambda row: True,
+    "decision=!ALLOWED&package=p*": lambda row: True,
+    "package=p1": lambda row: row.package == "p1",
+    f"event={EVENT}&package=!p1": lambda row: row.package != "p1",
+    "package=nowhere": lambda row: False,
+}
+
+# Few instants, so that many rows share one; days ago, and seconds before noon.
+INSTANTS = st.tuples(st.integers(0, 8), st.integers(0, 2))
+RUNS = st.lists(st.tuples(INSTANTS, st.sampled_from(["p1", "p2"])), min_size=1, max_size=6)
+
+
+class Lake(RuleBasedStateMachine):
+    """One organisation's audit log, and the list that it must equal."""
+
+    cursors = Bundle("cursors")
+
+    @initialize()
+    def start(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.loop = asyncio.new_event_loop()
+        self.clock = SettableClock(START)
+        self.settings = msgspec.structs.replace(
+            settings_over(self.folder),
+            orphan_grace_s=GRACE_S,
+            export_max_s=GRACE_S / 2,
+            query_max_s=GRACE_S / 2,
+            decoded_memory_mb=1,
+        )
+        self.accepted: list[Row] = []
+        self.labels = 0
+        self.tier = Tier.FREE
+        self.left_at: dict[Tier, datetime] = {}
+        self.is_held = False
+        self.sent: tuple[str, bytes] | None = None
+        self.settings = self.run(prepare(self.settings))
+        self.open()
+        self.run(self.found())
+
+    def teardown(self) -> None:
+        if hasattr(self, "loop"):
+            self.run(self.services.close())
+            self.loop.close()
+            shutil.rmtree(self.folder)
+
+    def open(self) -> None:
+        app = create_app(self.settings, self.clock)
+        self.client = app.test_client()
+        self.services: Services = app.extensions[EXTENSION]
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    async def found(self) -> None:
+        async with self.services.store.write() as work:
+            self.acme = await create_org(work, "acme", self.tier, BY_OPERATOR)
+
+    # What happens.
+
+    def new_rows(self, run: list[tuple[tuple[int, int], str]]) -> list[Row]:
+        rows = []
+        for (days, seconds), package in run:
+            self.labels += 1
+            at = self.clock().replace(microsecond=0) - timedelta(days=days, seconds=seconds)
+            rows.append(Row(f"v{self.labels}", at, package))
+        return rows
+
+    async def journal(self, rows: list[Row]) -> None:
+        async with self.services.store.write() as work:
+            await append(
+                work.session,
+                self.acme.id,
+                [
+                    sample_row(row.created_at, version=row.label, package_name=row.package)
+                    for row in rows
+                ],
+                received_at=work.now,
+            )
+
+    @rule(run=RUNS)
+    def append_rows(self, run: list[Any]) -> None:
+        rows = self.new_rows(run)
+        self.run(self.journal(rows))
+        self.accepted += rows
+
+    @rule(run=RUNS)
+    def ingest(self, run: list[Any]) -> None:
+        rows = self.new_rows(run)
+        floor = retention_floor(self.tier, self.clock())
+        assert floor is not None
+        body = json.dumps(
+            [
+                {
+                    "event": EVENT,
+                    "created_at": format_us(row.created_at),
+                    "packageName": row.package,
+                    "version": row.label,
+                    "envelope": {"rule_id": "r1", "source": "osv"},
+                }
+                for row in rows
+            ]
+        ).encode()
+        self.sent = (f"key-{self.labels}", body)
+        kept = [row for row in rows if row.created_at >= floor]
+        assert self.post(*self.sent)["accepted"] == len(kept)
+        self.accepted += kept
+        self.sent_at = self.clock()
+
+    @precondition(lambda self: self.sent and self.clock() - self.sent_at < timedelta(hours=23))
+    @rule()
+    def ingest_again(self) -> None:
+        self.post(*self.sent)
+
+    def post(self, key: str, body: bytes) -> Any:
+        headers = {**HEADERS, "idempotency-key": key, "content-type": "application/json"}
+        response = self.run(self.client.post(f"{AUDIT}/events", headers=headers, data=body))
+        assert response.status_code == 200, self.run(response.get_data(as_text=True))
+        return self.run(response.get_json())
+
+    @rule(hours=st.sampled_from([0.1, 1, 5, 24, 80]))
+    def time_passes(self, hours: float) -> None:
+        self.clock.advance(hours=hours)
+
+    @rule(tier=st.sampled_from([Tier.FREE, Tier.TEAM]))
+    def change_tier(self, tier: Tier) -> None:
+        async def change() -> None:
+            async with self.services.store.write() as work:
+                org = await get_org(work.session, "acme")
+                await set_tier(work, org, tier, BY_OPERATOR)
+
+        self.run(change())
+        if tier is not self.tier:
+            self.left_at[self.tier] = self.clock()
+        self.tier = tier
+
+    @rule()
+    def change_hold(self) -> None:
+        async def change() -> None:
+            async with self.services.store.write() as work:
+                org = await get_org(work.session, "acme")
+                if self.is_held:
+                    await release(work, org, "over", BY_OPERATOR)
+                else:
+                    await hold(work, org, "a case", BY_OPERATOR)
+
+        self.run(change())
+        self.is_held = not self.is_held
+
+    def past(self) -> set[date]:
+        """The days of accepted rows that no tier of the last week shows any more."""
+        now = self.clock()
+        tiers = {self.tier} | {
+            tier for tier, at in self.left_at.items() if now - at <= timedelta(days=7)
+        }
+        kept = max(RETENTION_DAYS[tier] or 0 for tier in tiers)
+        days = {row.created_at.date() for row in self.accepted}
+        midnight = {day: datetime.combine(day, time(), UTC) + timedelta(days=1) for day in days}
+        return {day for day in days if midnight[day] <= now - timedelta(days=kept)}
+
+    @rule()
+    def prune(self) -> None:
+        """What is past retention is gone for good, unless it is held."""
+        self.run(self.services.pruner.prune(BY_OPERATOR, is_clock_accepted=True))
+        self.accept_what_was_dropped(set() if self.is_held else self.past())
+
+    def accept_what_was_dropped(self, *may_be: set[date]) -> None:
+        seen = self.run(self.services.store.snapshot(self.acme.id))
+        stored = {segment.day for segment in seen.segments} | {batch.day for batch in seen.batches}
+        dropped = {row.created_at.date() for row in self.accepted} - stored
+        assert dropped in may_be, (dropped, may_be)
+        self.accepted = [row for row in self.accepted if row.created_at.date() not in dropped]
+
+    def protocols(self) -> dict[str, Callable[[], Awaitable[Any]]]:
+        """What goes on in the background; none of it changes what is seen."""
+        return {
+            "seal": lambda: self.services.sealer.seal_due(everything=True),
+            "compact": lambda: self.services.compactor.compact_due(everything=True),
+            "unlink": self.services.sweeper.unlink_retired,
+            "orphans": self.services.sweeper.clear_orphans,
+        }
+
+    @rule(name=st.sampled_from(["seal", "seal", "compact", "unlink", "orphans"]))
+    def maintain(self, name: str) -> None:
+        self.run(self.protocols()[name]())
+
+    @rule()
+    def restart(self) -> None:
+        self.run(self.services.close())
+        self.open()
+
+    # The power goes.
+
+    def cut(self, work: Awaitable[Any], steps: int) -> None:
+        with power_cut_after(steps, self.services), contextlib.suppress(PowerCut):
+            self.run(work)
+        self.restart()
+
+    @rule(name=st.sampled_from(["seal", "compact", "unlink", "orphans"]), steps=st.integers(0, 14))
+    def power_goes_in_the_background(self, name: str, steps: int) -> None:
+        self.cut(self.protocols()[name](), steps)
+
+    @rule(steps=st.integers(0, 14))
+    def power_goes_while_pruning(self, steps: int) -> None:
+        """All days or none."""
+        past = set() if self.is_held else self.past()
+        self.cut(self.services.pruner.prune(BY_OPERATOR, is_clock_accepted=True), steps)
+        self.accept_what_was_dropped(set(), past)
+
+    @rule(run=RUNS, steps=st.integers(0, 6))
+    def power_goes_during_a_write(self, run: list[Any], steps: int) -> None:
+        """All of it or none of it; which one, only the lake can say."""
+        rows = self.new_rows(run)
+        self.cut(self.journal(rows), steps)
+
+        async def stored() -> set[str]:
+            seen = await self.services.store.snapshot(self.acme.id)
+            table = self.services.lake._reader._journal(seen.batches)
+            return set(table.column("version").to_pylist())
+
+        labels = self.run(stored())
+        there = [row for row in rows if row.label in labels]
+        assert there in ([], rows)
+        self.accepted += there
+
+    # What is asked.
+
+    def expected(self, asked: str, order: str) -> tuple[Row, ...]:
+        rows = [row for row in self.visible(self.accepted) if FILTERS[asked](row)]
+        rows.sort(key=lambda row: row.created_at)  # stable: of equals, the first accepted first
+        return tuple(rows if order == "asc" else reversed(rows))
+
+    def visible(self, rows: Any) -> list[Row]:
+        floor = retention_floor(self.tier, self.clock())
+        assert floor is not None
+        return [row for row in rows if row.created_at >= floor]
+
+    def get(self, path: str, asked: str, **more: str) -> Any:
+        query = "&".join([asked, *(f"{name}={value}" for name, value in more.items())])
+        response = self.run(self.client.get(f"{AUDIT}{path}?{query}", headers=HEADERS))
+        assert response.status_code == 200, self.run(response.get_data(as_text=True))
+        return response
+
+    @rule(
+        target=cursors,
+        asked=st.sampled_from(sorted(FILTERS)),
+        order=ORDERS,
+        limit=st.sampled_from([1, 2, 5, 1000]),
+    )
+    def first_page(self, asked: str, order: str, limit: int) -> Any:
+        rows = self.expected(asked, order)
+        return self.check_page(asked, {"order": order, "limit": str(limit)}, rows, limit)
+
+    @rule(target=cursors, cursor=consumes(cursors))
+    def next_page(self, cursor: Cursor) -> Any:
+        rest = tuple(row for row in self.visible(cursor.rest) if row in self.accepted)
+        asked = dict(cursor.asked)
+        filters = asked.pop("filters")
+        return self.check_page(filters, asked | {"cursor": cursor.text}, rest, int(asked["limit"]))
+
+    def check_page(
+        self, asked: str, more: dict[str, str], rows: tuple[Row, ...], limit: int
+    ) -> Any:
+        page = self.run(self.get("", asked, **more).get_json())
+        assert [entry["version"] for entry in page["entries"]] == [
+            row.label for row in rows[:limit]
+        ]
+        assert (page["next_cursor"] is None) is (len(rows) <= limit)
+        if page["next_cursor"] is None:
+            return multiple()
+        kept = {name: value for name, value in more.items() if name != "cursor"}
+        return Cursor(page["next_cursor"], kept | {"filters": asked}, rows[limit:])
+
+    @rule(asked=st.sampled_from(sorted(FILTERS)))
+    def summary(self, asked: str) -> None:
+        summed = self.run(self.get("/summary", asked).get_json())
+        assert summed["total"] == len(self.expected(asked, "desc"))
+
+    @rule(asked=st.sampled_from(sorted(FILTERS)), order=ORDERS)
+    def export(self, asked: str, order: str) -> None:
+        response = self.get("/export", asked, format="ndjson", order=order)
+        lines = self.run(response.get_data()).splitlines()
+        expected = self.expected(asked, order)
+        assert [json.loads(line)["version"] for line in lines] == [row.label for row in expected]
+        assert response.headers["x-row-count"] == str(len(expected))
+
+    @rule()
+    def no_two_rows_share_an_id(self) -> None:
+        page = self.run(self.get("", "limit=1000").get_json())
+        ids = [entry["id"] for entry in page["entries"]]
+        assert len(set(ids)) == len(ids)
+
+
+def _check(examples: int, steps: int) -> None:
+    from hypothesis.stateful import run_state_machine_as_test
+
+    run_state_machine_as_test(
+        Lake,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_any_short_history_equals_a_list() -> None:
+    """A few, on every run."""
+    _check(examples=8, steps=25)
+
+
+@pytest.mark.slow
+def test_any_history_equals_a_list() -> None:
+    """Longer ones, and more of them."""
+    _check(examples=60, steps=60)

@@ -1,0 +1,89 @@
+"""A reader who takes long sees what was there when they began, whatever happens meanwhile."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from service.audit.lease import LeaseTaken
+from tests.analytics.samples import sample_row
+from tests.conftest import START
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROWS = 100_000
+LIMIT = 1_000
+DAYS = 4
+EVENT = "blocklist_hit"
+
+
+def instant(n: int) -> datetime:
+    """Spread over DAYS days before today, some hundred rows to an instant."""
+    return START - timedelta(days=1 + n % DAYS, seconds=n * 7 % 271)
+
+
+async def fill(audit) -> list[tuple[datetime, int]]:
+    """ROWS rows, some sealed, some merged, some in the journal; created_at and number of each."""
+    for first in range(0, ROWS, LIMIT):
+        numbers = range(first, first + LIMIT)
+        await audit.accept([sample_row(instant(n), version=str(n)) for n in numbers])
+        if first in (ROWS // 4, ROWS // 2, 3 * ROWS // 4):
+            await audit.seal()
+        if first == ROWS // 2:
+            await audit.services.compactor.compact_due(everything=True)
+    return [(instant(n), n) for n in range(ROWS)]
+
+
+@contextlib.asynccontextmanager
+async def everything_at_work(audit) -> AsyncIterator[dict[str, int]]:
+    """A writer, a sealer and a compactor, each as fast as it can; how often each has come round."""
+    rounds = {"written": 0, "sealed": 0, "merged": 0}
+
+    async def write() -> None:
+        await audit.accept([sample_row(instant(n), version="late") for n in range(50)])
+        rounds["written"] += 1
+
+    async def seal() -> None:
+        rounds["sealed"] += len(await audit.services.sealer.seal_due(everything=True))
+
+    async def merge() -> None:
+        rounds["merged"] += len(await audit.services.compactor.compact_due(everything=True))
+
+    async def forever(work: Any) -> None:
+        while True:
+            with contextlib.suppress(LeaseTaken):
+                await work()
+            await asyncio.sleep(0.01)
+
+    tasks = [asyncio.create_task(forever(work)) for work in (write, seal, merge)]
+    try:
+        yield rounds
+    finally:
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes), outcomes
+
+
+@pytest.mark.parametrize("order", ["desc", "asc"])
+async def test_pages_are_those_of_the_first_pages_instant(audit, order):
+    """No row twice, none missing, none of those that came later, in either order."""
+    expected = [n for _, n in sorted(await fill(audit), reverse=order == "desc")]
+    seen: list[int] = []
+    query: dict[str, Any] = {"event": EVENT, "order": order, "limit": LIMIT}
+
+    async with everything_at_work(audit) as rounds:
+        while True:
+            page = await audit.page(**query)
+            seen += [int(entry["version"]) for entry in page["entries"]]
+            if page["next_cursor"] is None:
+                break
+            query["cursor"] = page["next_cursor"]
+
+    assert seen == expected
+    assert min(rounds.values()) > 2, rounds
+    late = await audit.page(event=EVENT, version="late")
+    assert late["entries"]
