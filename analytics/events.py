@@ -342,7 +342,10 @@ class AuditImported(Envelope, frozen=True, kw_only=True):
     event = Event.AUDIT_IMPORTED
     source: str
     rows: Count
+    refused: Count
     sha256: str
+    first_day: str
+    last_day: str
 
 
 class AuditPruned(Envelope, frozen=True, kw_only=True):
@@ -358,6 +361,16 @@ class AuditPruned(Envelope, frozen=True, kw_only=True):
 ENVELOPES: Final[dict[Event, type[Envelope]]] = {
     envelope.event: envelope for envelope in Envelope.__subclasses__()
 }
+
+
+class VerifiedCi(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a verified CI token said: `ci`, beside the envelope's own keys in `payload`."""
+
+    sub: str
+    repository_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    event_name: str | msgspec.UnsetType | None = msgspec.UNSET
+    run_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    jti: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 def parse_envelope(event: Event, keys: object) -> Envelope:

@@ -1,5 +1,6 @@
 """Rows on their way out: one wire form, as JSON objects, as CSV lines or as an Arrow table."""
 
+import re
 from typing import Final
 
 import polars as pl
@@ -8,7 +9,10 @@ import pyarrow.compute as pc
 
 from analytics.schema import AUDIT_SCHEMA, ID_DIGITS, ID_PREFIX, WIRE_COLUMNS
 
-_FORMULA_START: Final = r"^[=+\-@'\t\r\n]"
+_GUARDED: Final = "=+-@'\t\r\n"
+"""What a formula, or a guarded value, begins with."""
+
+_FORMULA_START: Final = f"^[{re.escape(_GUARDED)}]"
 _INSTANT: Final = "%Y-%m-%dT%H:%M:%S%.6fZ"
 
 
@@ -61,6 +65,11 @@ def csv_lines(rows: pa.Table, tenant_id: str, *, is_raw: bool) -> bytes:
             .name.keep()
         )
     return frame.write_csv(include_header=False, quote_style="necessary").encode()
+
+
+def unguarded(value: str) -> str:
+    """What `value` was before `csv_lines` guarded it; other values stay as they are."""
+    return value[1:] if value[:1] == "'" and value[1:2] and value[1] in _GUARDED else value
 
 
 def wire_table(rows: pa.Table, tenant_id: str) -> pa.Table:

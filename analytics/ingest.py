@@ -6,20 +6,21 @@ when it arrived, through which request - is the service's to say.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
 import msgspec
 
+from analytics.checks import (
+    PACKAGE_NAME_MAX,
+    VERSION_MAX,
+    RowRefused,
+    Window,
+    check_decision,
+    check_printable,
+    readable,
+)
 from analytics.events import ENVELOPES, Envelope, Event, parse_envelope
-from analytics.instants import parse_instant
 from analytics.rows import AuditRow, Stamp, audit_row
-
-AHEAD_MAX: Final = timedelta(seconds=60)
-"""How far a sender's clock may be ahead of ours."""
-
-PACKAGE_NAME_MAX: Final = 512
-VERSION_MAX: Final = 256
 
 INGESTIBLE: Final = tuple(
     sorted(event for event, envelope in ENVELOPES.items() if envelope.ingestible)
@@ -40,23 +41,11 @@ class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The instants a row may have: not before the retention floor, not after `now` by much."""
-
-    now: datetime
-    floor: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Rejection:
     """Why the item at `index` (from 0) was not taken."""
 
     index: int
     error: str
-
-
-class ItemRefused(ValueError):
-    """An item that must not become a row; the text names the field."""
 
 
 NOT_JSON: Final = "item must be JSON in UTF-8, without lone surrogates or deep nesting"
@@ -77,10 +66,10 @@ def read_items(
     for index, item in enumerate(items):
         try:
             rows.append(_row(_decoder.decode(item), stamp, window))
-        except ItemRefused as error:
+        except RowRefused as error:
             rejected.append(Rejection(index, str(error)))
         except msgspec.ValidationError as error:
-            rejected.append(Rejection(index, _readable(error, within="")))
+            rejected.append(Rejection(index, readable(error, within="")))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             rejected.append(Rejection(index, NOT_JSON))
     return rows, rejected
@@ -88,14 +77,13 @@ def read_items(
 
 def _row(item: IngestItem, stamp: Stamp, window: Window) -> AuditRow:
     envelope = _envelope(item)
-    if item.decision not in {None, envelope.decision}:
-        raise ItemRefused(f"decision of {item.event} must be {envelope.decision}")
-    _check_text("packageName", item.package_name)
-    _check_text("version", item.version)
+    check_decision(item.event, item.decision, envelope.decision)
+    check_printable("packageName", item.package_name)
+    check_printable("version", item.version)
     return audit_row(
         envelope,
         stamp,
-        _created_at(item.created_at, window),
+        window.now if item.created_at is None else window.instant(item.created_at),
         received_at=window.now,
         package_name=item.package_name,
         version=item.version,
@@ -104,34 +92,8 @@ def _row(item: IngestItem, stamp: Stamp, window: Window) -> AuditRow:
 
 def _envelope(item: IngestItem) -> Envelope:
     if item.event not in INGESTIBLE:
-        raise ItemRefused(f"event must be one of {', '.join(INGESTIBLE)}")
+        raise RowRefused(f"event must be one of {', '.join(INGESTIBLE)}")
     try:
         return parse_envelope(Event(item.event), item.envelope)
     except msgspec.ValidationError as error:
-        raise ItemRefused(_readable(error, within="envelope")) from error
-
-
-def _created_at(text: str | None, window: Window) -> datetime:
-    if text is None:
-        return window.now
-    try:
-        created_at = parse_instant(text)
-    except ValueError as error:
-        raise ItemRefused("created_at must be an RFC 3339 instant") from error
-    if created_at > window.now + AHEAD_MAX:
-        raise ItemRefused(f"created_at is more than {AHEAD_MAX.seconds} seconds ahead")
-    if window.floor is not None and created_at < window.floor:
-        raise ItemRefused("created_at is before the retention floor")
-    return created_at
-
-
-def _check_text(field: str, text: str | None) -> None:
-    if text is not None and not text.isprintable():
-        raise ItemRefused(f"{field} must have printable characters only")
-
-
-def _readable(error: msgspec.ValidationError, within: str) -> str:
-    """Msgspec's text with the field's name in front: `envelope.rule_id: Expected …`."""
-    reason, _, place = str(error).partition(" - at `$")
-    field = f"{within}{place.rstrip('`')}".lstrip(".")
-    return f"{field}: {reason}" if field else reason
+        raise RowRefused(readable(error, within="envelope")) from error

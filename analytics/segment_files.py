@@ -11,15 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analytics.faults import StoreFault
+from analytics.faults import ARROW_FAULTS, StoreFault
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
 
 _CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")
 _SEQ: Final = AUDIT_SCHEMA.get_field_index("seq")
-
-# What pyarrow raises on damaged bytes; its own exceptions derive from several built-in ones.
-_FAULTS: Final = (pa.ArrowException, OSError, ValueError, KeyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,5 +73,5 @@ def _faults(path: Path) -> Iterator[None]:
     """What pyarrow says of a damaged or missing file, as a StoreFault that names it."""
     try:
         yield
-    except _FAULTS as error:
+    except ARROW_FAULTS as error:
         raise StoreFault(f"{path}: {error}") from error

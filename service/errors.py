@@ -374,6 +374,24 @@ class TooManyExports(Refusal):
     retry_after_s = 30
 
 
+class FileChanged(Conflict):
+    """A file was written to while it was read."""
+
+    text = "the file changed while it was read: nothing of it was imported"
+
+
+class NotARegularFile(Invalid):
+    """A name that is not that of a file which can be read twice."""
+
+    text = "not a regular file: pipe it in, as -"
+
+
+class ListInvalid(Invalid):
+    """A list of files that is none."""
+
+    text = "{value} must list file names in UTF-8, one a line, at most 100000 of them"
+
+
 class Internal(Refusal):
     """A fault of ours. The log, under the request id, says which."""
 

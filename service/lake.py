@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import pyarrow as pa
 
@@ -25,12 +25,16 @@ from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits, Stop
 from analytics.exports import FileForm, Piece, export_pieces
 from analytics.filters import Query
+from analytics.gathering import Gatherer, Step, import_steps
+from analytics.import_files import FileKind, read_chunks
+from analytics.imports import Intake
 from analytics.merging import merge_segments
 from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader, Snapshot
 from analytics.segments import Segment, remove_segments, write_segment
 from analytics.summaries import Bucket, Summary, summarise
 from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
+from service.ids import new_id
 from service.settings import Settings
 
 _Result = TypeVar("_Result")
@@ -116,6 +120,26 @@ class Lake:
     ) -> Segment:
         """See `write_segment`."""
         return await _write(write_segment, self._root, tenant_id, day, segment_id, rows)
+
+    def gatherer(self, tenant_id: str) -> Gatherer:
+        """An empty Gatherer for rows of the tenant."""
+        return Gatherer(self._root, tenant_id, lambda: new_id("seg"))
+
+    async def import_steps(
+        self,
+        file: BinaryIO,
+        size: int,
+        kind: FileKind,
+        intake: Intake,
+        gatherer: Gatherer,
+        *,
+        is_partial: bool,
+    ) -> AsyncIterator[Step]:
+        """See `analytics.gathering.import_steps`. A step that has begun is waited for."""
+        chunks = read_chunks(file, size, kind)
+        steps = import_steps(chunks, intake, gatherer, is_partial=is_partial)
+        while (step := await _to_the_end(next, steps, None)) is not None:
+            yield step
 
     async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
         """See `merge_segments`."""
@@ -208,16 +232,6 @@ async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _R
     return await asyncio.to_thread(function, *arguments)
 
 
-async def _to_the_end(function: Callable[..., _Result], *arguments: object) -> _Result:
-    working = asyncio.create_task(_in_thread(function, *arguments))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait([working])
-        working.exception()  # nobody else will look at it
-        raise
-
-
 async def _write(function: Callable[..., _Result], *arguments: object) -> _Result:
     """As `_in_thread`, for what writes files: a disk that takes none is StoreUnavailable."""
     try:
@@ -229,6 +243,19 @@ async def _write(function: Callable[..., _Result], *arguments: object) -> _Resul
 def file_fault(error: OSError) -> type[StoreUnavailable]:
     """What a failure of the file system is to the caller."""
     return _FILE_FAULTS.get(error.errno or 0, StoreUnavailable)
+
+
+async def _to_the_end(function: Callable[..., _Result], *arguments: object) -> _Result:
+    """As `_in_thread`, but whoever is cancelled leaves only once the thread has ended.
+
+    For work on files that are then closed or removed.
+    """
+    running = asyncio.ensure_future(_in_thread(function, *arguments))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        if not running.done():
+            await asyncio.wait([running])
 
 
 def _probe(path: Path) -> None:

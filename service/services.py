@@ -9,6 +9,7 @@ from quart import current_app
 from service.access.authenticate import Authenticator
 from service.audit.compactor import Compactor
 from service.audit.exports import Exporter
+from service.audit.importer import Importer
 from service.audit.ingest import Ingest
 from service.audit.lease import LeaseKeeper
 from service.audit.maintenance import Maintenance, maintenance_jobs
@@ -41,6 +42,7 @@ class Services:
     authenticator: Authenticator
     audit_log: AuditLog
     exporter: Exporter
+    importer: Importer
     ingest: Ingest
     group_commit: GroupCommit
     lease: LeaseKeeper
@@ -80,6 +82,7 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         authenticator=Authenticator(settings, store, clock),
         audit_log=AuditLog(store, lake, derive_key(settings.secret_key, "audit cursor")),
         exporter=Exporter(store, lake, settings.export_max_s, settings.exports_per_org_max),
+        importer=Importer(store, lake, lease, clock),
         ingest=Ingest(group_commit, lake, clock, settings.ingest_journal_rows_max),
         group_commit=group_commit,
         lease=lease,

@@ -19,6 +19,7 @@ _SEGMENTS = "tests/analytics/test_segments.py"
 _DURABLE = "tests/analytics/test_durable.py"
 _TAKEOVER = "tests/service/audit/test_takeover.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
+_PRUNING = "tests/service/audit/test_pruning.py"
 _APART = "tests/service/store/test_tenants_apart.py"
 _CHECKS = "tests/service/audit/test_checks.py"
 _COPYING = "tests/analytics/test_copying.py"
@@ -216,6 +217,63 @@ GUARDS: Final = [
         "JournalEntry.tenant_id == tenant_id, JournalEntry.first_seq.in_(some)",
         "JournalEntry.first_seq.in_(some)",
         f"{_APART}::test_what_another_tenant_is_named_is_not_loaded",
+    ),
+    Guard(
+        "a pruning commit checks its epoch",
+        "service/audit/pruner.py",
+        "            await lease.confirm(work)\n            org",
+        "            org",
+        f"{_PRUNING}::test_who_lost_the_lease_drops_nothing",
+    ),
+    Guard(
+        "a pruning commit reads tier and hold again",
+        "service/audit/pruner.py",
+        "past = await _past_days(work.session, org, now)\n            if past.is_held",
+        "past = await _past_days(work.session, org, now)\n            if not past",
+        f"{_PRUNING}::test_a_hold_set_before_the_commit_wins",
+    ),
+    Guard(
+        "pruning drops the tenant's segments only",
+        "service/store/days.py",
+        "SegmentEntry.tenant_id == tenant_id,\n            SegmentEntry.day <= through,",
+        "SegmentEntry.day <= through,",
+        f"{_PRUNING}::test_other_organisations_keep_theirs",
+    ),
+    Guard(
+        "pruning drops the tenant's journal only",
+        "service/store/days.py",
+        ".where(JournalEntry.tenant_id == tenant_id, JournalEntry.day <= through)",
+        ".where(JournalEntry.day <= through)",
+        f"{_PRUNING}::test_other_organisations_keep_theirs",
+    ),
+    Guard(
+        "a tier that was left counts for seven days",
+        "analytics/retention.py",
+        "now - left <= LEFT_TIER_COUNTS",
+        "False",
+        f"{_PRUNING}::test_after_a_lower_tier_nothing_more_goes_for_seven_days",
+    ),
+    Guard(
+        "a clock that stepped is not trusted",
+        "service/audit/clock_guard.py",
+        "    if now - last_run_at > STEP_MAX:\n",
+        "    if False:\n",
+        "tests/service/audit/test_clock_guard.py"
+        "::test_a_clock_far_past_the_last_run_is_refused_and_nothing_changes",
+    ),
+    Guard(
+        "rows past the floor are hidden",
+        "analytics/filters.py",
+        "        return replace(self, since=floor)\n",
+        "        return self\n",
+        "tests/service/audit/test_retention_everywhere.py",
+    ),
+    Guard(
+        "a cursor carries its watermark",
+        "analytics/queries.py",
+        '        bound["watermark"] = min(after.watermark, snapshot.watermark)\n',
+        "",
+        "tests/service/audit/test_stable_pages.py::test_pages_are_those_of_the_first_pages_instant[asc]",
     ),
     Guard(
         "a file that turns out missing is asked for again",

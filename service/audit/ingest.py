@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 
 from analytics.batches import EncodedBatch, encode_days
-from analytics.ingest import Rejection, Window, read_items
+from analytics.checks import Window
+from analytics.ingest import Rejection, read_items
 from analytics.retention import Tier, retention_floor
 from analytics.rows import Stamp
 from service.clock import Clock

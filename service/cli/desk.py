@@ -53,8 +53,8 @@ class NotInitialised(Refusal):
 class Answer:
     """What a command says: `data` to scripts (--json), `lines` or `table` to people.
 
-    `is_aside` is for commands whose standard output is something else: a file. `code` is what the
-    process ends with.
+    `is_aside` is for commands whose standard output is something else: a file. `code` is the exit
+    code, for commands that can be done in part, or find something.
     """
 
     data: Any
@@ -138,7 +138,8 @@ def run_at_desk(
         configure_logs("warning")
         answer = asyncio.run(_at_desk(settings, function, options))
         answer.show(as_json=as_json)
-    sys.exit(answer.code)
+        if answer.code:
+            sys.exit(answer.code)
 
 
 def refuse_what_is_no_text(options: dict[str, Any]) -> None:
@@ -181,11 +182,21 @@ def one_line_failures(*, as_json: bool) -> Iterator[None]:
 
 def _fail(error: Exception, *, as_json: bool) -> NoReturn:
     """One line on standard error and an exit code that says what kind of failure."""
-    said = f"{error} ({error.reason})" if isinstance(error, StoreUnavailable) else str(error)
-    line = " ".join(said.split())
+    line = one_line(error)
     click.echo(json.dumps({"error": line}) if as_json else f"countersign: {line}", err=True)
+    sys.exit(exit_code(error))
+
+
+def one_line(error: Exception) -> str:
+    """What the operator is told of `error`."""
+    said = f"{error} ({error.reason})" if isinstance(error, StoreUnavailable) else str(error)
+    return " ".join(said.split())
+
+
+def exit_code(error: Exception) -> int:
+    """Whether trying again may help."""
     is_temporary = isinstance(error, StoreUnavailable | StoreFault | LeaseTaken | BackupOvertaken)
-    sys.exit(EXIT_UNAVAILABLE if is_temporary else EXIT_REFUSED)
+    return EXIT_UNAVAILABLE if is_temporary else EXIT_REFUSED
 
 
 org_option = click.option("--org", "slug", required=True, metavar="SLUG", help="The organisation.")

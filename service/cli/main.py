@@ -4,6 +4,7 @@ import asyncio
 
 import click
 
+import service.cli.imports
 import service.cli.operations
 import service.cli.retention  # noqa: F401 - adds its command to `audit`
 from service.cli.apply import apply_file

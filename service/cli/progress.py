@@ -1,7 +1,7 @@
 """How far long work has come, for whoever watches a terminal."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import (
@@ -14,27 +14,28 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-Show = Callable[[int, int], None]
-"""Called with what is done so far, and with all there is."""
 
-
-def row_progress(what: str) -> AbstractContextManager[Show]:
-    """A bar of rows on standard error, if that is a terminal."""
-    return _progress(what, MofNCompleteColumn(), TextColumn("rows"))
-
-
-def byte_progress(what: str) -> AbstractContextManager[Show]:
-    """A bar of bytes on standard error, if that is a terminal."""
-    return _progress(what, DownloadColumn(binary_units=True))
+@contextmanager
+def row_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, if that is a terminal; call with the rows done and all rows."""
+    with _bar(what, MofNCompleteColumn(), TextColumn("rows")) as show:
+        yield show
 
 
 @contextmanager
-def _progress(what: str, *columns: ProgressColumn) -> Iterator[Show]:
+def byte_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """As `row_progress`, in bytes."""
+    with _bar(what, DownloadColumn()) as show:
+        yield show
+
+
+@contextmanager
+def _bar(what: str, *amounts: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
     console = Console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        *columns,
+        *amounts,
         TimeElapsedColumn(),
         console=console,
         disable=not console.is_terminal,

@@ -1,11 +1,12 @@
 """Sample rows, and a small audit folder that seals and journals what it is given."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from analytics.batches import JournalBatch, decode_batch, encode_batch, split_by_day
@@ -42,7 +43,7 @@ def sample_row(created_at: datetime = NOON, **changes: Any) -> AuditRow:
         source_ip="192.0.2.7",
         payload='{"rule_id":"r1","source":"osv"}',
     )
-    return replace(row, **changes)
+    return msgspec.structs.replace(row, **changes)
 
 
 def batch_of(rows: Sequence[AuditRow], first_seq: int = 1, day: date | None = None) -> JournalBatch:

@@ -1,9 +1,10 @@
 """Journal batches: rows as bytes, split by day, found out when damaged."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -43,7 +44,7 @@ def test_what_was_encoded_is_what_is_decoded(rows, first_seq):
 
     assert decoded.schema.equals(AUDIT_SCHEMA)
     assert decoded.to_pylist() == [
-        {"seq": seq} | asdict(row) for seq, row in enumerate(rows, start=first_seq)
+        {"seq": seq} | msgspec.structs.asdict(row) for seq, row in enumerate(rows, start=first_seq)
     ]
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 
+import msgspec
 import pytest
 
 from analytics.events import BlocklistHit, OidcBindingRevoked, SignedOut
@@ -24,7 +25,7 @@ def test_a_row_says_who_did_what_when_and_through_which_door():
     """The stamp's columns are the same for all rows of one request."""
     row = audit_row(SignedOut(member_id="mem_1", session_id="ses_1"), STAMP, NOON, subject="mem_1")
 
-    assert asdict(row) == asdict(STAMP) | {
+    assert msgspec.structs.asdict(row) == asdict(STAMP) | {
         "created_at": NOON,
         "received_at": NOON,
         "event": "signed_out",
@@ -61,7 +62,7 @@ def test_rows_become_a_table_in_their_order():
     """Of the journal's schema, without a row as well."""
     rows = [sample_row(package_name=name) for name in ("b", "a", None)]
 
-    assert to_table(rows).to_pylist() == [asdict(row) for row in rows]
+    assert to_table(rows).to_pylist() == [msgspec.structs.asdict(row) for row in rows]
     assert to_table([]).schema.equals(JOURNAL_SCHEMA)
 
 

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
+import msgspec
 import pytest
 
 from analytics.events import BlocklistHit, InstallAllowed
@@ -96,7 +97,10 @@ async def add_install(world: World, envelope: Any = None, **columns: str) -> Non
     row = audit_row(envelope or InstallAllowed(), stamp, world.clock.now)
     async with world.services.store.write() as work:
         await append(
-            work.session, world.acme.id, [replace(row, **columns)], received_at=world.clock.now
+            work.session,
+            world.acme.id,
+            [msgspec.structs.replace(row, **columns)],
+            received_at=world.clock.now,
         )
 
 

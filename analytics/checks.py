@@ -1,0 +1,62 @@
+"""What every row from outside is held to, whichever way it comes in."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from analytics.events import Decision
+from analytics.instants import parse_instant
+
+AHEAD_MAX: Final = timedelta(seconds=60)
+"""How far a sender's clock may be ahead of ours."""
+
+PACKAGE_NAME_MAX: Final = 512
+VERSION_MAX: Final = 256
+
+
+class RowRefused(ValueError):
+    """Something that must not become a row; the text names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The instants a row may have: not before the retention floor, not after `now` by much."""
+
+    now: datetime
+    floor: datetime | None
+
+    def instant(self, text: str) -> datetime:
+        """The `created_at` that `text` spells. Raises RowRefused."""
+        try:
+            created_at = parse_instant(text)
+        except ValueError as error:
+            raise RowRefused("created_at must be an RFC 3339 instant") from error
+        if created_at > self.now + AHEAD_MAX:
+            raise RowRefused(f"created_at is more than {AHEAD_MAX.seconds} seconds ahead")
+        if self.floor is not None and created_at < self.floor:
+            raise RowRefused("created_at is before the retention floor")
+        return created_at
+
+
+def check_decision(event: str, decision: str | None, settled: Decision | None) -> None:
+    """Raise RowRefused for a `decision` that is not the one `event` comes with.
+
+    None says nothing and is fine with every event: the event alone settles it.
+    """
+    if decision not in {None, settled}:
+        raise RowRefused(f"decision of {event} must be {settled or 'null'}")
+
+
+def check_printable(field: str, text: str | None) -> None:
+    """Raise RowRefused for text that is not what it looks like."""
+    if text is not None and not text.isprintable():
+        raise RowRefused(f"{field} must have printable characters only")
+
+
+def readable(error: msgspec.ValidationError, within: str) -> str:
+    """Msgspec's text with the field's name in front: `envelope.rule_id: Expected …`."""
+    reason, _, place = str(error).partition(" - at `$")
+    field = f"{within}{place.rstrip('`')}".lstrip(".")
+    return f"{field}: {reason}" if field else reason

@@ -1,0 +1,126 @@
+"""From the rows of a file to segments: gathered by day, in bounded memory, numbered from 0."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from analytics.import_files import Chunk
+from analytics.imports import Intake, Refused
+from analytics.instants import utc_day
+from analytics.rows import AuditRow, to_table
+from analytics.schema import AUDIT_SCHEMA
+from analytics.segments import Segment, remove_segments, write_segment
+
+GATHERED_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Rows that wait in memory for others of their day; beyond, the largest days are written."""
+
+
+@dataclass(slots=True)
+class _Day:
+    tables: list[pa.Table] = field(default_factory=list)
+    size: int = 0
+
+
+class Gatherer:
+    """Takes rows in any order and writes them as segments, a few large ones for each day.
+
+    Rows count from 0 in the order in which they come: their place among all rows is settled by
+    the commit that names the segments (see `Segment.placed`). Until then nobody sees them.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        tenant_id: str,
+        new_segment_id: Callable[[], str],
+        bytes_max: int = GATHERED_BYTES_MAX,
+    ) -> None:
+        self._root = root
+        self._tenant_id = tenant_id
+        self._new_segment_id = new_segment_id
+        self._bytes_max = bytes_max
+        self._days: dict[date, _Day] = {}
+        self._size = 0
+        self.rows = 0
+        self.segments: list[Segment] = []
+        """What has been written so far, durable and named by nobody."""
+
+    def add(self, rows: Sequence[AuditRow]) -> None:
+        """Take `rows`; write some days when there are too many to hold."""
+        if not rows:
+            return
+        seq = pa.array(range(self.rows, self.rows + len(rows)), pa.int64())
+        table = to_table(rows).add_column(0, AUDIT_SCHEMA.field("seq"), seq)
+        self.rows += len(rows)
+        for day, places in _places_by_day(rows).items():
+            # Taken even where it is all of them: a slice would keep the whole table alive.
+            part = table.take(pa.array(places, pa.int64()))
+            held = self._days.setdefault(day, _Day())
+            held.tables.append(part)
+            held.size += part.nbytes
+            self._size += part.nbytes
+        if self._size > self._bytes_max:
+            # To half of it, or the next rows would again be one too many, and every file tiny.
+            self._write_down_to(self._bytes_max // 2)
+
+    def finish(self) -> None:
+        """Write what is still held."""
+        self._write_down_to(0)
+
+    def discard(self) -> None:
+        """Let go of every row, and remove what was written: nobody has been told of it."""
+        self._days.clear()
+        self._size = self.rows = 0
+        remove_segments(self._root, self.segments)
+        self.segments.clear()
+
+    def _write_down_to(self, size: int) -> None:
+        for day in sorted(self._days, key=lambda day: self._days[day].size, reverse=True):
+            if self._size <= size:
+                return
+            held = self._days.pop(day)
+            rows = pa.concat_tables(held.tables).combine_chunks()
+            self.segments.append(
+                write_segment(self._root, self._tenant_id, day, self._new_segment_id(), rows)
+            )
+            self._size -= held.size
+
+
+def _places_by_day(rows: Sequence[AuditRow]) -> dict[date, list[int]]:
+    places: dict[date, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(utc_day(row.created_at), []).append(place)
+    return places
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far an import has come: bytes of the file behind it, and what it found since the last."""
+
+    position: int
+    rows: int
+    refused: list[Refused]
+
+
+def import_steps(
+    chunks: Iterable[Chunk], intake: Intake, gatherer: Gatherer, *, is_partial: bool
+) -> Iterator[Step]:
+    """Gather the rows of a file, a chunk at a time; at the end all of them are in segments.
+
+    Once a row was refused no other is kept, unless `is_partial`; all are checked nevertheless.
+    Raises UnreadableFile midway. Whoever does not commit what came of it discards it.
+    """
+    is_kept = True
+    for chunk in chunks:
+        rows, refused = intake.rows(chunk.entries)
+        if refused and is_kept and not is_partial:
+            is_kept = False
+            gatherer.discard()
+        if is_kept:
+            gatherer.add(rows)
+        yield Step(chunk.position, len(rows), refused)
+    gatherer.finish()

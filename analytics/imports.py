@@ -1,0 +1,298 @@
+"""What a row with a history of its own must be, before it is stored as if it had been ours.
+
+Whoever imports is trusted with who acted and when; they are not trusted with rows that this
+service could not have written. `id`, `tenant_id`, `received_at` and `decision_reason` of a file
+are read over: the first three are given anew, the last is made from the envelope.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from analytics.checks import (
+    PACKAGE_NAME_MAX,
+    VERSION_MAX,
+    RowRefused,
+    Window,
+    check_decision,
+    check_printable,
+    readable,
+)
+from analytics.envelopes import compact, decision_reason
+from analytics.events import ENVELOPES, Envelope, Event, VerifiedCi
+from analytics.rows import ACTOR_SOURCES, AuditRow, Stamp, VerdictSource
+
+NOT_AN_OBJECT: Final = "must be a JSON object in UTF-8, without lone surrogates or deep nesting"
+MEMO_MAX: Final = 10_000
+MEMO_BYTES_MAX: Final = 1_024
+"""Envelopes that are remembered, and how long one of them may be."""
+
+_ERROR_CHARS_MAX: Final = 300
+_LENGTHS: Final = {
+    "packageName": PACKAGE_NAME_MAX,
+    "version": VERSION_MAX,
+    "actor": 256,
+    "actor_source": 64,
+    "actor_tenant_id": 64,
+    "subject": 1_024,
+    "oidc_binding_id": 64,
+    "request_id": 128,
+    "source_ip": 64,
+}
+"""The longest text of each column, in code points."""
+
+_OIDC_SOURCE: Final = re.compile(r"oidc_[a-z0-9]+(_[a-z0-9]+)*", re.ASCII)
+_NOTHING: Final = msgspec.Raw()
+_NO_ENVELOPE: Final = frozenset({b"", b"null"})
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+_Who = tuple[str | None, str | None, str | None, str | None, str | None, str | None, bool]
+
+
+class ImportItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One row as a file tells it, by wire names; which values are good is for `Intake` to say."""
+
+    created_at: str | None = None
+    event: str | None = None
+    package_name: str | None = msgspec.field(name="packageName", default=None)
+    version: str | None = None
+    decision: str | None = None
+    verdict_source: str | None = None
+    actor_tenant_id: str | None = None
+    actor: str | None = None
+    actor_source: str | None = None
+    subject: str | None = None
+    oidc_binding_id: str | None = None
+    request_id: str | None = None
+    source_ip: str | None = None
+    payload: msgspec.Raw = _NOTHING
+    envelope: msgspec.Raw = _NOTHING
+    id: msgspec.Raw = _NOTHING
+    tenant_id: msgspec.Raw = _NOTHING
+    received_at: msgspec.Raw = _NOTHING
+    decision_reason: msgspec.Raw = _NOTHING
+
+
+IGNORED: Final = ("id", "tenant_id", "received_at", "decision_reason")
+ITEM_COLUMNS: Final = tuple(
+    one.encode_name for one in msgspec.structs.fields(ImportItem) if one.encode_name not in IGNORED
+)
+"""The columns a file may say something in, in the order in which an ImportItem takes them."""
+
+_item_decoder: Final = msgspec.json.Decoder(ImportItem)
+
+
+def read_object(line: bytes) -> ImportItem:
+    """The item that a line of NDJSON is. Raises RowRefused."""
+    try:
+        if not line.isascii():
+            line.decode()  # values that are read over, or read later, are not decoded here
+        return _item_decoder.decode(line)
+    except msgspec.ValidationError as error:
+        raise RowRefused(readable(error, within="")) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RowRefused(f"the line {NOT_AN_OBJECT}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a row of a file was not taken; `line` counts from 1 (in Parquet files, rows do)."""
+
+    line: int
+    error: str
+
+
+def refused(line: int, error: RowRefused) -> Refused:
+    """The refusal of `line`. What the file says in it cannot make it endless."""
+    return Refused(line, str(error)[:_ERROR_CHARS_MAX])
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """An envelope that has been checked, as its row spells it."""
+
+    envelope: Envelope
+    reason: str
+    payload: str
+    has_ci: bool
+
+
+@dataclass(slots=True)
+class Intake:
+    """Makes rows of items. `stamp` is who imports; `window.now` is when the rows are received.
+
+    Most rows repeat the envelope, and the words on who acted, of an earlier one: what has been
+    checked is remembered.
+    """
+
+    stamp: Stamp
+    window: Window
+    _said: dict[tuple[str, bytes], _Said] = field(default_factory=dict)
+    _stamps: dict[_Who, Stamp] = field(default_factory=dict)
+
+    def rows(
+        self, items: Iterable[tuple[int, ImportItem | RowRefused]]
+    ) -> tuple[list[AuditRow], list[Refused]]:
+        """The rows that numbered `items` make, and why the others make none."""
+        rows: list[AuditRow] = []
+        faults: list[Refused] = []
+        for line, item in items:
+            try:
+                if isinstance(item, RowRefused):
+                    raise item
+                rows.append(self.row(item))
+            except RowRefused as error:
+                faults.append(refused(line, error))
+        return rows, faults
+
+    def row(self, item: ImportItem) -> AuditRow:
+        """The row that `item` makes. Raises RowRefused."""
+        if item.event is None or item.created_at is None:
+            raise RowRefused(f"{'created_at' if item.event else 'event'} is required")
+        said = self._envelope(item.event, item)
+        check_decision(item.event, item.decision, said.envelope.decision)
+        stamp = self._stamp(item, has_ci=said.has_ci)
+        _check_text("packageName", item.package_name)
+        _check_text("version", item.version)
+        _check_text("subject", item.subject)
+        _check_text("request_id", item.request_id)
+        return AuditRow(
+            created_at=self.window.instant(item.created_at),
+            received_at=self.window.now,
+            event=item.event,
+            package_name=item.package_name,
+            version=item.version,
+            decision=said.envelope.decision,
+            decision_reason=said.reason,
+            verdict_source=stamp.verdict_source,
+            actor_tenant_id=stamp.actor_tenant_id,
+            actor=stamp.actor,
+            actor_source=stamp.actor_source,
+            subject=item.subject,
+            oidc_binding_id=item.oidc_binding_id,
+            request_id=item.request_id,
+            source_ip=stamp.source_ip,
+            payload=said.payload,
+        )
+
+    def _envelope(self, event: str, item: ImportItem) -> _Said:
+        name, raw = _raw_envelope(item)
+        key = (event, raw)
+        known = self._said.get(key)
+        if known is None:
+            known = _read_envelope(event, name, raw)
+            if len(raw) <= MEMO_BYTES_MAX:
+                _remember(self._said, key, known)
+        return known
+
+    def _stamp(self, item: ImportItem, *, has_ci: bool) -> Stamp:
+        key = (
+            item.verdict_source,
+            item.actor_tenant_id,
+            item.actor,
+            item.actor_source,
+            item.oidc_binding_id,
+            item.source_ip,
+            has_ci,
+        )
+        known = self._stamps.get(key)
+        if known is None:
+            known = _read_stamp(item, self.stamp, has_ci=has_ci)
+            _remember(self._stamps, key, known)
+        return known
+
+
+def _remember(memo: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    if len(memo) >= MEMO_MAX:
+        memo.clear()
+    memo[key] = value
+
+
+def _raw_envelope(item: ImportItem) -> tuple[str, bytes]:
+    """The column that holds the envelope, and its JSON; without one the envelope is empty."""
+    payload, envelope = bytes(item.payload), bytes(item.envelope)
+    if payload in _NO_ENVELOPE:
+        return ("payload", b"{}") if envelope in _NO_ENVELOPE else ("envelope", envelope)
+    if envelope not in _NO_ENVELOPE:
+        raise RowRefused("payload and envelope are two names of one thing: give one of them")
+    return "payload", payload
+
+
+def _with_ci(envelope: type[Envelope]) -> type[msgspec.Struct]:
+    """`envelope` as a payload has it: what the CI token said may stand beside its keys."""
+    return msgspec.defstruct(
+        envelope.__name__,
+        [("ci", VerifiedCi | msgspec.UnsetType, msgspec.UNSET)],
+        bases=(envelope,),
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+
+
+_envelope_decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    event.value: msgspec.json.Decoder(_with_ci(envelope)) for event, envelope in ENVELOPES.items()
+}
+
+
+def _read_envelope(event: str, name: str, raw: bytes) -> _Said:
+    decoder = _envelope_decoders.get(event)
+    if decoder is None:
+        raise RowRefused(f"event must be one of {', '.join(sorted(Event))}")
+    try:
+        envelope = decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise RowRefused(readable(error, within=name)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RowRefused(f"{name} {NOT_AN_OBJECT}") from error
+    has_ci = envelope.ci is not msgspec.UNSET
+    bare = msgspec.structs.replace(envelope, ci=msgspec.UNSET) if has_ci else envelope
+    return _Said(
+        envelope=envelope,
+        reason=decision_reason(msgspec.to_builtins(bare)),
+        payload=compact(envelope),
+        has_ci=has_ci,
+    )
+
+
+def _read_stamp(item: ImportItem, own: Stamp, *, has_ci: bool) -> Stamp:
+    """Who acted, as `item` says, or else `own`. Raises RowRefused.
+
+    An actor comes with how they proved who they are, and only a CI job says what a CI token said.
+    """
+    for column in ("actor", "actor_source", "actor_tenant_id", "oidc_binding_id", "source_ip"):
+        _check_text(column, getattr(item, column))
+    is_ci_job = _OIDC_SOURCE.fullmatch(item.actor_source or "") is not None
+    if item.actor is None:
+        if item.actor_source is not None or item.actor_tenant_id is not None:
+            raise RowRefused("actor_source and actor_tenant_id need an actor")
+    elif item.actor_source not in ACTOR_SOURCES and not is_ci_job:
+        known = ", ".join(ACTOR_SOURCES)
+        raise RowRefused(f"actor_source must be one of {known} or oidc_<provider>")
+    if has_ci and not is_ci_job:
+        raise RowRefused("ci is only for rows whose actor_source is oidc_<provider>")
+    return Stamp(
+        actor=item.actor or own.actor,
+        actor_source=item.actor_source or own.actor_source,
+        verdict_source=_verdict_source(item.verdict_source) or own.verdict_source,
+        actor_tenant_id=item.actor_tenant_id if item.actor else own.actor_tenant_id,
+        source_ip=item.source_ip,
+    )
+
+
+def _verdict_source(text: str | None) -> VerdictSource | None:
+    if text is not None and text not in tuple(VerdictSource):
+        raise RowRefused(f"verdict_source must be one of {', '.join(VerdictSource)}")
+    return None if text is None else VerdictSource(text)
+
+
+def _check_text(column: str, text: str | None) -> None:
+    if text is None:
+        return
+    if not 0 < len(text) <= _LENGTHS[column]:
+        raise RowRefused(f"{column} must be 1..{_LENGTHS[column]} characters")
+    check_printable(column, text)

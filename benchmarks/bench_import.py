@@ -1,0 +1,140 @@
+"""Claim: rows are imported at 100,000 a second, each of them checked.
+
+Ours is everything: digest, reading, checking, gathering by day, durable segments, the commit. The
+peers read the same file and write one Parquet file of it, unchecked, unsorted and unsynced: DuckDB
+in one statement, and for Parquet pyarrow batch by batch.
+"""
+
+import asyncio
+import io
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.import_files import FileKind, ImportFormat
+from benchmarks.bench_export import day_of_rows
+from service.access.callers import cli_caller
+from service.audit.importer import Job, Source, Watch
+from service.clock import utc_now
+from service.logs import configure_logs
+from service.orgs.changes import create_org
+from service.prepare import prepare
+from service.services import build_services
+from service.settings import Settings
+
+DAYS = 10
+ROUNDS = 3
+STAMP = cli_caller("org_platform").stamp
+ESTIMATED = {"ndjson": 100, "csv": 80, "parquet": 90}
+READERS = {"ndjson": "read_json", "csv": "read_csv", "parquet": "read_parquet"}
+
+
+def write_file(path: Path, file_format: ExportFormat) -> int:
+    """Some days as an export has them, payloads as they must be; how many rows."""
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    rows = 0
+    with path.open("wb") as file:
+        tables = []
+        for age in range(1, DAYS + 1):
+            table = day_of_rows(today - timedelta(days=age), 1 + rows)
+            events = table.column("event").to_pylist()
+            payloads = [
+                json.dumps({"rule_id": f"r{n % 40}", "source": "osv"})
+                if event == "blocklist_hit"
+                else "{}"
+                for n, event in enumerate(events)
+            ]
+            at = table.schema.get_field_index("payload")
+            tables.append(table.set_column(at, table.schema.field(at), [payloads]))
+            rows += table.num_rows
+        for piece in export_pieces(tables, "org_acme", FileForm(file_format)):
+            file.write(piece.content)
+    return rows
+
+
+async def import_once(folder: Path, path: Path) -> float:
+    """The seconds an import into a fresh data dir takes."""
+    services = build_services(await prepare(Settings(data_dir=folder)), utc_now)
+    async with services.store.write() as work:
+        org = await create_org(work, "acme", "org", STAMP)
+    with path.open("rb") as file:
+        size = file.seek(0, io.SEEK_END)
+        kind = FileKind(ImportFormat(path.suffix.removeprefix(".")))
+        job = Job(org, Source(path.name, file, size, kind), STAMP, is_partial=False)
+        began_at = time.perf_counter()
+        done = await services.importer.take(job, Watch(lambda _: None, lambda _: None), 0.0)
+        took_s = time.perf_counter() - began_at
+    assert done.rows
+    assert not done.refused
+    await services.close()
+    return took_s
+
+
+def duckdb_once(path: Path, target: Path) -> None:
+    """What DuckDB makes of the file, as Parquet."""
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 1")
+        reader = READERS[path.suffix.removeprefix(".")]
+        connection.execute(
+            f"COPY (FROM {reader}('{path}')) TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
+        )
+
+
+def pyarrow_once(path: Path, target: Path) -> None:
+    """The same by pyarrow, a batch at a time."""
+    source = pq.ParquetFile(path)
+    with pq.ParquetWriter(target, source.schema_arrow, compression="zstd") as writer:
+        for batch in source.iter_batches(use_threads=False):
+            writer.write_batch(batch)
+
+
+def best_s(once: Callable[[Path], float], path: Path) -> float:
+    """The quickest of ROUNDS, each in a folder of its own: other work only ever adds."""
+    took_s = []
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory() as folder:
+            took_s.append(once(Path(folder) / path.name))
+    return min(took_s)
+
+
+def timed(action: Callable[[Path, Path], None], path: Path) -> float:
+    """How long the peer's `action` takes."""
+
+    def once(target: Path) -> float:
+        began_at = time.perf_counter()
+        action(path, target)
+        return time.perf_counter() - began_at
+
+    return best_s(once, path)
+
+
+def ours(path: Path) -> float:
+    """How long an import takes."""
+    return best_s(lambda folder: asyncio.run(import_once(folder, path)), path)
+
+
+def main() -> None:
+    """Measure, and print figures beside estimates."""
+    configure_logs("warning")
+    print("thousand rows/s           ours (estimated)   DuckDB, one thread    pyarrow")
+    with tempfile.TemporaryDirectory() as name:
+        for one in (ExportFormat.NDJSON, ExportFormat.CSV, ExportFormat.PARQUET):
+            path = Path(name) / f"audit.{one}"
+            rows = write_file(path, one)
+            print(f"{one:8} {path.stat().st_size / 1e6:6.0f} MB", end="")
+            print(f"{rows / ours(path) / 1e3:14.0f} ({ESTIMATED[one]:9})", end="")
+            print(f"{rows / timed(duckdb_once, path) / 1e3:21.0f}", end="")
+            if one is ExportFormat.PARQUET:
+                print(f"{rows / timed(pyarrow_once, path) / 1e3:11.0f}", end="")
+            print(flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""The importer: rows with a history of their own go straight into segments, each exactly once.
+
+The journal has no part in it: it is for rows that somebody waits for. Files are written first,
+all of them durable; one transaction then names them, gives their rows their place and remembers
+the digest of what was imported.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import partial
+from typing import BinaryIO, Final
+
+import structlog
+
+from analytics.checks import Window
+from analytics.events import AuditImported
+from analytics.gathering import Gatherer
+from analytics.import_files import FileKind
+from analytics.imports import Intake, Refused
+from analytics.retention import Tier, retention_floor
+from analytics.rows import Stamp
+from service.audit.lease import HeldLease, LeaseKeeper, LeaseTaken
+from service.clock import Clock
+from service.errors import FileChanged
+from service.lake import Lake
+from service.store.catalog import add_segment
+from service.store.imports import add_import, find_import
+from service.store.journal import take_seq
+from service.store.store import Store
+from service.store.tables import ImportedFile, Organisation
+
+_DIGEST_BYTES: Final = 8 * 1024 * 1024
+_ASK_AGAIN_S: Final = 0.2
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An open, seekable file, its size in bytes, and what people call it."""
+
+    name: str
+    file: BinaryIO
+    size: int
+    kind: FileKind
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One file for one organisation. `is_partial`: rows that are refused do not hold up others."""
+
+    org: Organisation
+    source: Source
+    stamp: Stamp
+    is_partial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who wants to know how an import goes: bytes read so far, and every row that is refused."""
+
+    on_progress: Callable[[int], None]
+    on_refused: Callable[[list[Refused]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of a file.
+
+    `rows` are those it brought, `refused` those that were not taken. `known_since` is when the
+    same bytes were imported before: this time nothing was written.
+    """
+
+    sha256: str
+    rows: int = 0
+    refused: int = 0
+    days: tuple[date, ...] = ()
+    known_since: datetime | None = None
+
+
+class Importer:
+    """Imports under the lease, so that any number of processes may run one."""
+
+    def __init__(self, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock) -> None:
+        self._store = store
+        self._lake = lake
+        self._lease = lease
+        self._clock = clock
+
+    async def take(self, job: Job, watch: Watch, wait_s: float) -> Imported:
+        """Import the file, whole or not at all (but for what `job.is_partial` leaves out).
+
+        Whoever has the lease is waited for, for `wait_s` seconds. Raises LeaseTaken, LeaseLost,
+        FileChanged, UnreadableFile, StoreFault, StoreUnavailable; but for the last, nothing was
+        imported then.
+        """
+        sha256 = await self._digest(job.source)
+        if known := await self._find(job.org, sha256):
+            return known
+        async with self._hold(wait_s) as lease:
+            if known := await self._find(job.org, sha256):  # by whoever had the lease before us
+                return known
+            gatherer = self._lake.gatherer(job.org.id)
+            try:
+                refused = await self._gather(lease, job, gatherer, watch)
+                if await self._digest(job.source) != sha256:
+                    raise FileChanged
+            except BaseException:
+                # No catalog line was ever asked for, so nobody can be reading these files.
+                await self._lake.aside(gatherer.discard)
+                raise
+            result = _result(sha256, gatherer, refused)
+            return await self._commit(lease, job, gatherer, result) if result.rows else result
+
+    async def _find(self, org: Organisation, sha256: str) -> Imported | None:
+        async with self._store.read() as session:
+            known = await find_import(session, org.id, sha256)
+        return None if known is None else Imported(sha256, known_since=known.imported_at)
+
+    async def _digest(self, source: Source) -> str:
+        digest = hashlib.sha256()
+        source.file.seek(0)
+        while content := await self._lake.aside(partial(source.file.read, _DIGEST_BYTES)):
+            digest.update(content)
+        return digest.hexdigest()
+
+    @asynccontextmanager
+    async def _hold(self, wait_s: float) -> AsyncIterator[HeldLease]:
+        """The lease, as soon as it is free; a service takes it for moments, again and again."""
+        give_up_at = time.monotonic() + wait_s
+        async with AsyncExitStack() as stack:
+            while True:
+                try:
+                    lease = await stack.enter_async_context(self._lease.hold())
+                    break
+                except LeaseTaken:
+                    if time.monotonic() >= give_up_at:
+                        raise
+                await asyncio.sleep(_ASK_AGAIN_S)
+            yield lease
+
+    async def _gather(self, lease: HeldLease, job: Job, gatherer: Gatherer, watch: Watch) -> int:
+        """Write the file's rows as segments that nobody names; how many rows were refused.
+
+        A sweeper removes files without a name once they are older than the grace. However long
+        this takes, it cannot take ours: it needs the lease, whose file lock is ours on this
+        machine, and whose row is extended here before another machine could take it for lost.
+        """
+        now = extended_at = self._clock()
+        window = Window(now, retention_floor(Tier(job.org.tier), now))
+        intake = Intake(job.stamp, window)
+        refused = 0
+        async for step in self._lake.import_steps(
+            job.source.file,
+            job.source.size,
+            job.source.kind,
+            intake,
+            gatherer,
+            is_partial=job.is_partial,
+        ):
+            refused += len(step.refused)
+            watch.on_refused(step.refused)
+            watch.on_progress(step.position)
+            if self._clock() - extended_at > lease.lifetime / 4:
+                extended_at = self._clock()
+                async with self._store.write() as work:
+                    await lease.confirm(work)
+        return refused
+
+    async def _commit(
+        self, lease: HeldLease, job: Job, gatherer: Gatherer, result: Imported
+    ) -> Imported:
+        """Name every segment, place its rows and remember the digest, in one transaction.
+
+        A crash before it leaves files that no catalog line names; after it, everything is there.
+        When it fails the files are left to the sweeper: a commit that reports failure may still
+        have happened.
+        """
+        async with self._store.write() as work:
+            await lease.confirm(work)
+            known = await find_import(work.session, job.org.id, result.sha256)
+            if known is not None:
+                return Imported(result.sha256, known_since=known.imported_at)
+            seq_base = await take_seq(work.session, result.rows)
+            for segment in gatherer.segments:
+                await add_segment(work.session, segment.placed(seq_base), work.now)
+            await add_import(
+                work.session,
+                ImportedFile(
+                    tenant_id=job.org.id,
+                    sha256=result.sha256,
+                    name=job.source.name,
+                    rows=result.rows,
+                    refused=result.refused,
+                    imported_at=work.now,
+                ),
+            )
+            work.record(job.org.id, _told(job.source.name, result), job.stamp)
+        _log.info("file_imported", rows=result.rows, sha256=result.sha256)
+        return result
+
+
+def _result(sha256: str, gatherer: Gatherer, refused: int) -> Imported:
+    days = sorted({segment.day for segment in gatherer.segments})
+    return Imported(sha256, gatherer.rows, refused, tuple(days))
+
+
+def _told(name: str, result: Imported) -> AuditImported:
+    return AuditImported(
+        source=name,
+        rows=result.rows,
+        refused=result.refused,
+        sha256=result.sha256,
+        first_day=str(result.days[0]),
+        last_day=str(result.days[-1]),
+    )

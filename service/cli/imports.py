@@ -1,0 +1,244 @@
+"""`countersign audit import`: bringing rows in that have a history of their own."""
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import click
+
+from analytics.faults import StoreFault
+from analytics.import_files import ImportFormat, UnreadableFile
+from analytics.imports import Refused
+from analytics.instants import format_ms
+from service.audit.importer import Imported, Job, Watch
+from service.audit.lease import LeaseLost, LeaseTaken
+from service.cli.audit import audit
+from service.cli.desk import EXIT_REFUSED, Answer, Desk, command, exit_code, one_line, org_option
+from service.cli.files import STANDARD_OUTPUT, new_file
+from service.cli.progress import byte_progress
+from service.cli.sources import STANDARD_INPUT, listed_names, open_source
+from service.errors import Refusal
+from service.orgs.repository import get_org
+from service.store.tables import Organisation
+
+SHOWN_MAX: Final = 20
+"""Refused rows of a file that people are shown."""
+
+TOLD_MAX: Final = 1_000
+"""Refused rows an answer tells of in all; --report has every one."""
+
+_WAIT_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What became of one file."""
+
+    name: str
+    imported: Imported | None = None
+    error: Exception | None = None
+    refused: int = 0
+    first_refused: list[Refused] = field(default_factory=list)
+    is_partial: bool = False
+
+    @property
+    def status(self) -> str:
+        if self.imported is None:
+            return "failed"
+        if self.imported.known_since is not None:
+            return "skipped"
+        if self.imported.rows:
+            return "imported"
+        return "refused" if self.refused else "empty"
+
+    @property
+    def code(self) -> int:
+        if self.error is not None:
+            return exit_code(self.error)
+        return EXIT_REFUSED if self.status == "refused" else 0
+
+    def data(self) -> dict[str, Any]:
+        """For scripts."""
+        done = self.imported
+        since = None if done is None else done.known_since
+        return {
+            "file": self.name,
+            "sha256": None if done is None else done.sha256,
+            "status": self.status,
+            "rows": 0 if done is None else done.rows,
+            "refused": self.refused,
+            "skipped": self.status == "skipped",
+            "imported_at": None if since is None else format_ms(since),
+            "days": [] if done is None else [str(day) for day in done.days],
+            "error": None if self.error is None else one_line(self.error),
+            "refused_rows": [{"line": one.line, "error": one.error} for one in self.first_refused],
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        shown = [
+            f"  line {one.line}: {_printable(one.error)}" for one in self.first_refused[:SHOWN_MAX]
+        ]
+        if self.refused > len(shown):
+            shown.append(f"  and {self.refused - len(shown)} more (--report FILE has all of them)")
+        return [f"{_printable(self.name)}: {self._said()}", *shown]
+
+    def _said(self) -> str:
+        done = self.imported
+        if done is None:
+            return f"failed, nothing was imported: {_printable(one_line(self.error or OSError()))}"
+        if done.known_since is not None:
+            return f"skipped: these bytes were imported on {format_ms(done.known_since)}"
+        if done.rows:
+            left_out = f", {self.refused} refused" if self.refused else ""
+            return f"{done.rows} rows of {len(done.days)} days imported{left_out}"
+        if self.refused:
+            also = "" if self.is_partial else " (--partial takes the others)"
+            return f"nothing was imported: {self.refused} rows refused{also}"
+        return "nothing was imported: it has no rows"
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """How every file of one command is imported."""
+
+    org: Organisation
+    format: ImportFormat | None
+    is_raw: bool
+    is_partial: bool
+    wait_s: float
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """Tells of refused rows: all of them to the report, and so many to people and scripts."""
+
+    report: BinaryIO | None
+    told: int = 0
+
+    def add(self, outcome: _Outcome, refused: Sequence[Refused]) -> None:
+        """Rows of the outcome's file."""
+        outcome.refused += len(refused)
+        told = refused[: TOLD_MAX - self.told]
+        outcome.first_refused += told
+        self.told += len(told)
+        if self.report is not None:
+            for one in refused:
+                line = {"file": outcome.name, "line": one.line, "error": one.error}
+                self.report.write(json.dumps(line).encode() + b"\n")
+
+
+@command(audit, "import")
+@org_option
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice([one.value for one in ImportFormat]),
+    help="What the files look like, if their names do not show it.",
+)
+@click.option("--raw", "is_raw", is_flag=True, help="CSV without the guard against formulas.")
+@click.option(
+    "--partial", "is_partial", is_flag=True, help="Leave refused rows out, keep the rest."
+)
+@click.option(
+    "--files-from",
+    "list_path",
+    metavar="LIST",
+    help="Import the files that LIST names, too, one a line; - is standard input.",
+)
+@click.option(
+    "--report",
+    "report_path",
+    metavar="FILE",
+    type=click.Path(path_type=Path, allow_dash=True, dir_okay=False),
+    help="Write every refused row to FILE: file, line and error, as NDJSON.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=_WAIT_S,
+    show_default=True,
+    help="How long to wait while another process changes segments.",
+)
+@click.argument("files", metavar="FILE...", nargs=-1)
+async def audit_import(
+    desk: Desk,
+    slug: str,
+    file_format: str | None,
+    list_path: str | None,
+    report_path: Path | None,
+    wait_s: float,
+    files: tuple[str, ...],
+    *,
+    is_raw: bool,
+    is_partial: bool,
+) -> Answer:
+    """Import rows that have timestamps of their own; - is standard input.
+
+    Takes what audit export writes (ndjson, csv, parquet, also .gz and .zst), and files with fewer
+    columns: created_at, event and the event's payload. A file with a row that is refused is not
+    imported at all, and one that was imported before is skipped.
+    """
+    _check_usage(files, list_path, file_format)
+    names = [*files, *(listed_names(list_path) if list_path else ())]
+    async with desk.services.store.read() as session:
+        org = await get_org(session, slug)
+    given = ImportFormat(file_format) if file_format else None
+    terms = _Terms(org, given, is_raw, is_partial, wait_s)
+    with ExitStack() as stack:
+        report = (
+            stack.enter_context(new_file(report_path, is_forced=False)) if report_path else None
+        )
+        refusals = _Refusals(report)
+        outcomes = [await _import(desk, name, terms, refusals) for name in names]
+    return Answer(
+        {"org": slug, "files": [outcome.data() for outcome in outcomes]},
+        lines=[line for outcome in outcomes for line in outcome.lines()],
+        is_aside=report_path == STANDARD_OUTPUT,
+        code=_code([outcome.code for outcome in outcomes]),
+    )
+
+
+def _check_usage(files: Sequence[str], list_path: str | None, file_format: str | None) -> None:
+    if not files and not list_path:
+        raise click.UsageError("name at least one FILE, or a list with --files-from")
+    if [*files, list_path].count(STANDARD_INPUT) > 1:
+        raise click.UsageError("standard input can be read only once")
+    if STANDARD_INPUT in files and file_format is None:
+        raise click.UsageError("standard input has no name that shows its format: say --format")
+
+
+def _code(codes: Sequence[int]) -> int:
+    """A refusal outweighs what may go away by itself: trying again will not do."""
+    return EXIT_REFUSED if EXIT_REFUSED in codes else max(codes, default=0)
+
+
+async def _import(desk: Desk, name: str, terms: _Terms, refusals: _Refusals) -> _Outcome:
+    """Import one file; a failure is its own, and the next file has its turn."""
+    here, outcome = desk.services, _Outcome(name, is_partial=terms.is_partial)
+    try:
+        async with open_source(
+            name, terms.format, here.lake, here.settings.temp_dir, is_raw=terms.is_raw
+        ) as source:
+            with byte_progress(f"Importing {_printable(name)}") as show:
+                watch = Watch(
+                    on_progress=lambda done: show(done, source.size),
+                    on_refused=lambda refused: refusals.add(outcome, refused),
+                )
+                job = Job(terms.org, source, desk.stamp, terms.is_partial)
+                outcome.imported = await here.importer.take(job, watch, terms.wait_s)
+    except LeaseLost:
+        outcome.error = LeaseTaken()
+    except (Refusal, UnreadableFile, StoreFault, OSError) as error:
+        outcome.error = error
+    return outcome
+
+
+def _printable(text: str) -> str:
+    """`text` on one line, as it can be shown: names and errors repeat what a file says."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

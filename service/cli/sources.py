@@ -1,0 +1,71 @@
+"""Files a command reads: named, listed in a file, or coming in as standard input."""
+
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from analytics.import_files import ImportFormat, file_kind
+from service.audit.importer import Source
+from service.errors import ListInvalid, NotARegularFile
+from service.lake import Lake
+
+STANDARD_INPUT: Final = "-"
+NAMES_MAX: Final = 100_000
+_PIECE_BYTES: Final = 1024 * 1024
+
+
+def listed_names(path: str) -> Sequence[str]:
+    """The names of files that stand in `path`, one a line; `-` is not one. Raises ListInvalid."""
+    with _list(path) as lines:
+        names = [line.rstrip(b"\r\n") for line in islice(lines, NAMES_MAX + 1)]
+    if len(names) > NAMES_MAX or any(b"\0" in name or name == b"-" for name in names):
+        raise ListInvalid(value=path)
+    try:
+        return [name.decode() for name in names if name]
+    except UnicodeDecodeError as error:
+        raise ListInvalid(value=path) from error
+
+
+@contextmanager
+def _list(path: str) -> Iterator[BinaryIO]:
+    if path == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with Path(path).open("rb") as file:
+        yield file
+
+
+@asynccontextmanager
+async def open_source(
+    name: str, given: ImportFormat | None, lake: Lake, temp_dir: Path, *, is_raw: bool
+) -> AsyncIterator[Source]:
+    """The file called `name`, to be read more than once; `-` is standard input.
+
+    Raises OSError, NotARegularFile, UnreadableFile.
+    """
+    kind = file_kind(name, given, is_raw=is_raw)
+    if name == STANDARD_INPUT:
+        # Without a name of its own it is gone with this process, however that ends.
+        with tempfile.TemporaryFile(dir=temp_dir) as spooled:
+            read = partial(os.read, sys.stdin.fileno(), _PIECE_BYTES)
+            while content := await lake.aside(read):
+                spooled.write(content)
+            spooled.flush()
+            yield Source(name, spooled, spooled.tell(), kind)
+        return
+    with _regular_file(Path(name)) as file:
+        yield Source(Path(name).name, file, os.fstat(file.fileno()).st_size, kind)
+
+
+@contextmanager
+def _regular_file(path: Path) -> Iterator[BinaryIO]:
+    if path.exists() and not path.is_file():
+        raise NotARegularFile  # to open a pipe would wait for somebody who writes to it
+    with path.open("rb") as file:
+        yield file

@@ -1,0 +1,358 @@
+"""What a row with a history of its own must be: each row is judged on its own."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from analytics.checks import RowRefused, Window
+from analytics.envelopes import compact, decision_reason
+from analytics.events import ENVELOPES, Event, VerifiedCi
+from analytics.imports import MEMO_MAX, NOT_AN_OBJECT, Intake, read_object
+from analytics.instants import format_us
+from analytics.rows import AuditRow, VerdictSource
+from tests.conftest import BY_OPERATOR
+
+NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
+FLOOR = NOW - timedelta(days=365)
+MICROSECOND = timedelta(microseconds=1)
+GOOD = {
+    "created_at": "2026-03-03T08:00:00Z",
+    "event": "blocklist_hit",
+    "packageName": "left-pad",
+    "payload": {"rule_id": "r1", "source": "osv"},
+}
+CI = {
+    "sub": "repo:acme/payments:ref:refs/heads/main",
+    "repository_id": "123456789",
+    "event_name": "push",
+    "run_id": "1",
+    "jti": "a-b-c",
+}
+BY_CI = {"actor": "key_1", "actor_source": "oidc_github"}
+WHO = {
+    "actor": "github:mem_1",
+    "actor_source": "session",
+    "actor_tenant_id": "org_platform",
+    "verdict_source": "dashboard",
+    "subject": "mem_1",
+    "oidc_binding_id": "obind_1",
+    "request_id": "req_1",
+    "source_ip": "2001:db8::1",
+}
+SAMPLES: dict[Any, Any] = {
+    str: "x",
+    str | None: None,
+    bool: True,
+    list[str]: ["a", "b"],
+    dict[str, list[str]]: {"event": ["x"]},
+}
+
+
+def item(**changes: Any) -> dict[str, Any]:
+    """A good item with `changes`; the value `...` takes a key out."""
+    return {key: value for key, value in {**GOOD, **changes}.items() if value is not ...}
+
+
+def row_of(one: bytes | dict[str, Any], intake: Intake | None = None) -> AuditRow:
+    """The row of one item."""
+    line = one if isinstance(one, bytes) else json.dumps(one).encode()
+    return (intake or Intake(BY_OPERATOR, Window(NOW, FLOOR))).row(read_object(line))
+
+
+def fault_of(one: bytes | dict[str, Any]) -> str:
+    """Why an item makes no row."""
+    with pytest.raises(RowRefused) as refused:
+        row_of(one)
+    return str(refused.value)
+
+
+def envelope_of(event: Event) -> dict[str, Any]:
+    """An envelope that `event` could have."""
+    special = {"counter_before": 4, "counter_after": 5, "published_at": "2026-03-03T08:00:00Z"}
+    keys = {}
+    for key in msgspec.structs.fields(ENVELOPES[event]):
+        choices = getattr(key.type, "__args__", (None,))
+        keys[key.encode_name] = special.get(
+            key.encode_name,
+            SAMPLES.get(key.type, 3 if hasattr(key.type, "__metadata__") else choices[0]),
+        )
+    return keys
+
+
+@pytest.mark.parametrize("event", Event)
+def test_every_event_can_be_imported_with_its_envelope(event):
+    """History has admins and sign-ins in it, too; the reason is made anew."""
+    keys = envelope_of(event)
+    row = row_of(item(event=event, payload=keys, decision=ENVELOPES[event].decision))
+
+    assert (row.event, row.decision) == (event, ENVELOPES[event].decision)
+    assert row.payload == compact(keys)
+    assert row.decision_reason == decision_reason(keys)
+
+
+@pytest.mark.parametrize("event", Event)
+def test_an_envelope_is_checked_key_by_key(event):
+    """Like that of an ingested row: every key there, and no other."""
+    keys = envelope_of(event)
+
+    assert fault_of(item(event=event, payload={**keys, "more": 1})) == (
+        "payload: Object contains unknown field `more`"
+    )
+    for name in keys:
+        short = {key: value for key, value in keys.items() if key != name}
+        assert fault_of(item(event=event, payload=short)) == (
+            f"payload: Object missing required field `{name}`"
+        )
+        wrong = fault_of(item(event=event, payload={**keys, name: {"x": 1}}))
+        assert wrong.startswith(f"payload.{name}")
+
+
+def test_the_shape_of_ingest_is_taken_as_well():
+    """`envelope` is another name of `payload`; of both, one is enough."""
+    keys = GOOD["payload"]
+
+    assert row_of(item(payload=..., envelope=keys)) == row_of(GOOD)
+    assert row_of(item(envelope=None)) == row_of(GOOD)
+    assert "give one of them" in fault_of(item(envelope=keys))
+    assert fault_of(item(payload=..., envelope={})).startswith("envelope: ")
+
+
+def test_created_at_and_event_are_all_that_some_rows_need():
+    """What happened, and when; the import itself is who told us."""
+    row = row_of({"created_at": "2026-03-03T08:00:00Z", "event": "install_allowed"})
+
+    assert (row.actor, row.actor_source) == ("system:cli", "system")
+    assert (row.verdict_source, row.actor_tenant_id) == ("cli", "org_platform")
+    assert (row.package_name, row.request_id, row.payload) == (None, None, "{}")
+    assert row.received_at == NOW
+    assert fault_of(item(created_at=...)) == "created_at is required"
+    assert fault_of(item(event=None)) == "event is required"
+    assert fault_of(item(event="Nothing")).startswith("event must be one of ")
+
+
+def test_what_is_given_of_the_other_columns_is_kept():
+    """Who acted, through which door, on what."""
+    row = row_of(item(**WHO, version="1.3.0", decision="BLOCKED"))
+
+    assert {name: getattr(row, name) for name in WHO} == WHO
+    assert (row.package_name, row.version, row.decision) == ("left-pad", "1.3.0", "BLOCKED")
+
+
+def test_what_the_service_alone_says_is_read_over():
+    """Whatever stands there: the id, the tenant, when it was received, the shortened reason."""
+    ignored = {"id": "aud_1", "tenant_id": 7, "received_at": [], "decision_reason": {"a": 1}}
+
+    assert row_of(item(**ignored)) == row_of(GOOD)
+
+
+class TestActor:
+    """Who acted comes whole, or not at all."""
+
+    @pytest.mark.parametrize("source", ["admin_token", "api_key", "session", "system"])
+    @pytest.mark.parametrize("tenant", [None, "org_platform"])
+    def test_known_sources_are_kept(self, source, tenant):
+        row = row_of(item(actor="a", actor_source=source, actor_tenant_id=tenant))
+
+        assert (row.actor, row.actor_source, row.actor_tenant_id) == ("a", source, tenant)
+
+    @pytest.mark.parametrize(
+        "source", ["root", "oidc_", "OIDC_github", "oidc_Git", "oidc_a b", "oidc__a", None]
+    )
+    def test_other_sources_are_refused(self, source):
+        assert fault_of(item(actor="a", actor_source=source)).startswith("actor_source must be ")
+
+    @pytest.mark.parametrize("column", ["actor_source", "actor_tenant_id"])
+    def test_without_an_actor_nothing_is_said_of_one(self, column):
+        """Or the operator would seem to have come with another's credentials."""
+        assert fault_of(item(**{column: "session"})) == (
+            "actor_source and actor_tenant_id need an actor"
+        )
+
+    @pytest.mark.parametrize("source", VerdictSource)
+    def test_verdict_source_is_one_of_ours(self, source):
+        assert row_of(item(verdict_source=source)).verdict_source == source
+        assert "must be one of proxy" in fault_of(item(verdict_source=f"{source}x"))
+
+
+class TestCi:
+    """What a verified token said survives beside the envelope."""
+
+    def test_it_is_kept_in_the_payload_and_not_in_the_reason(self):
+        row = row_of(item(payload={**GOOD["payload"], "ci": CI}, **BY_CI))
+
+        assert json.loads(row.payload) == {**GOOD["payload"], "ci": CI}
+        assert json.loads(row.decision_reason) == GOOD["payload"]
+
+    @pytest.mark.parametrize("key", [key for key in CI if key != "sub"])
+    def test_what_a_token_did_not_say_stays_unsaid(self, key):
+        for ci in ({**CI, key: None}, {name: value for name, value in CI.items() if name != key}):
+            row = row_of(item(payload={**GOOD["payload"], "ci": ci}, **BY_CI))
+            assert json.loads(row.payload)["ci"] == ci
+
+    @pytest.mark.parametrize(
+        ("ci", "fault"),
+        [
+            (None, "payload.ci: "),
+            ({}, "payload.ci: Object missing required field `sub`"),
+            ({**CI, "aud": "x"}, "payload.ci: Object contains unknown field `aud`"),
+            ({**CI, "run_id": 7}, "payload.ci.run_id: "),
+        ],
+    )
+    def test_it_is_checked_like_an_envelope(self, ci, fault):
+        assert fault_of(item(payload={**GOOD["payload"], "ci": ci}, **BY_CI)).startswith(fault)
+
+    @pytest.mark.parametrize("who", [{}, {"actor": "key_1", "actor_source": "api_key"}])
+    def test_nobody_else_was_a_ci_job(self, who):
+        """Checked for each row, also when the same payload was good a line before."""
+        intake = Intake(BY_OPERATOR, Window(NOW, FLOOR))
+        good = item(payload={**GOOD["payload"], "ci": CI})
+        row_of({**good, **BY_CI}, intake)
+
+        with pytest.raises(RowRefused, match="ci is only for rows"):
+            row_of({**good, **who}, intake)
+
+    def test_the_keys_are_those_of_the_documented_payload(self):
+        assert list(VerifiedCi.__struct_fields__) == list(CI)
+
+
+@pytest.mark.parametrize("event", Event)
+@pytest.mark.parametrize("wrong", ["ALLOWED", "BLOCKED", "", "MAYBE"])
+def test_a_decision_that_disagrees_with_its_event_is_refused(event, wrong):
+    """Admin events come with none."""
+    settled = ENVELOPES[event].decision
+    if wrong == settled:
+        return
+    fault = fault_of(item(event=event, payload=envelope_of(event), decision=wrong))
+
+    assert fault == f"decision of {event} must be {settled or 'null'}"
+
+
+class TestText:
+    """Bounded and visible, whichever column it is in."""
+
+    BASE = item(actor="a", actor_source="session")
+
+    @pytest.mark.parametrize(
+        ("column", "longest"),
+        [
+            ("packageName", 512),
+            ("version", 256),
+            ("actor", 256),
+            ("actor_tenant_id", 64),
+            ("subject", 1024),
+            ("oidc_binding_id", 64),
+            ("request_id", 128),
+            ("source_ip", 64),
+        ],
+    )
+    def test_both_sides_of_each_length(self, column, longest):
+        for character in ("a", "🦊"):
+            assert row_of({**self.BASE, column: character * longest})
+            for wrong in ("", character * (longest + 1)):
+                assert fault_of({**self.BASE, column: wrong}) == (
+                    f"{column} must be 1..{longest} characters"
+                )
+
+    @pytest.mark.parametrize("column", ["packageName", "version", "actor", *list(WHO)[4:]])
+    @pytest.mark.parametrize("hidden", ["\0", "\x1b", "\n", "\u200b", "\u202e", "\ufeff"])
+    def test_what_cannot_be_seen_is_refused(self, column, hidden):
+        assert fault_of({**self.BASE, column: f"a{hidden}b"}) == (
+            f"{column} must have printable characters only"
+        )
+
+    @pytest.mark.parametrize("column", [name for name in GOOD if name != "payload"] + [*WHO])
+    @pytest.mark.parametrize("value", [1, 1.5, True, ["x"], {"x": 1}])
+    def test_a_value_of_another_type_is_refused_by_name(self, column, value):
+        assert fault_of(item(**{column: value})).startswith(f"{column}: Expected ")
+
+
+class TestInstant:
+    """Inside the retention, and hardly ahead: the bounds and texts of ingest."""
+
+    @pytest.mark.parametrize("inside", [FLOOR, NOW, NOW + timedelta(seconds=60)])
+    def test_the_bounds_are_inside(self, inside):
+        assert row_of(item(created_at=format_us(inside))).created_at == inside
+
+    @pytest.mark.parametrize(
+        ("instant", "fault"),
+        [
+            (FLOOR - MICROSECOND, "created_at is before the retention floor"),
+            (
+                NOW + timedelta(seconds=60) + MICROSECOND,
+                "created_at is more than 60 seconds ahead",
+            ),
+        ],
+    )
+    def test_beyond_them_a_row_is_refused(self, instant, fault):
+        assert fault_of(item(created_at=format_us(instant))) == fault
+
+    def test_without_a_floor_any_past_is_good(self):
+        intake = Intake(BY_OPERATOR, Window(NOW, None))
+
+        assert row_of(item(created_at="0001-01-01T00:00:00Z"), intake).created_at.year == 1
+
+    @pytest.mark.parametrize("text", ["", "yesterday", "2026-03-03", "2026-02-30T00:00:00Z"])
+    def test_what_is_no_instant_is_refused(self, text):
+        assert fault_of(item(created_at=text)) == "created_at must be an RFC 3339 instant"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"x",
+        b'{"event"',
+        b'{"event": "a\0"}',
+        b'{"event": "\xff"}',
+        b'{"id": "\xff"}',
+        b'{"payload": {"rule_id": "\xff"}}',
+        b'{"event": "\\ud800"}',
+        b'{"payload": {"rule_id": tru}}',
+        b"{} {}",
+        b'{"payload":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b"NaN",
+    ],
+)
+def test_a_line_that_is_no_json_object_is_refused(line):
+    """Never with a traceback, also where the bad bytes are in a column that is read over."""
+    assert fault_of(line) == f"the line {NOT_AN_OBJECT}"
+
+
+@pytest.mark.parametrize("line", [b"[]", b'"x"', b"1", b"null"])
+def test_a_line_that_is_another_json_value_is_refused(line):
+    assert fault_of(line).startswith("Expected `object`")
+
+
+@pytest.mark.parametrize("name", ["package_name", "Event", "seq", "\x1b[2J"])
+def test_an_unknown_column_is_refused_by_name(name):
+    assert fault_of(item(**{name: None})) == f"Object contains unknown field `{name}`"
+
+
+def test_deep_nesting_in_an_envelope_is_refused():
+    """A hundred thousand brackets are no stack overflow."""
+    deep = b'{"a":' * 50_000 + b"1" + b"}" * 50_000
+    line = json.dumps(item(payload=...)).encode()[:-1] + b',"payload":' + deep + b"}"
+
+    assert fault_of(line)
+
+
+def test_what_is_remembered_is_bounded():
+    """A file in which no two rows are alike needs no more memory than another."""
+    intake = Intake(BY_OPERATOR, Window(NOW, FLOOR))
+    for number in range(MEMO_MAX + 10):
+        row = row_of(item(payload={"rule_id": f"r{number}", "source": "osv"}), intake)
+        assert json.loads(row.payload)["rule_id"] == f"r{number}"
+
+    assert len(intake._said) <= MEMO_MAX
+
+
+def test_an_error_does_not_repeat_a_whole_file():
+    """A name of a million characters is cut."""
+    intake = Intake(BY_OPERATOR, Window(NOW, FLOOR))
+    rows, refused = intake.rows([(7, RowRefused("x" * 1_000_000))])
+
+    assert rows == []
+    assert [(one.line, len(one.error)) for one in refused] == [(7, 300)]

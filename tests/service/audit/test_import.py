@@ -1,0 +1,436 @@
+"""Import: rows with a history of their own, each exactly once, and nobody who reads notices."""
+
+import asyncio
+import gzip
+import hashlib
+import io
+import json
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from analytics.compression import Compression
+from analytics.events import (
+    BlocklistHit,
+    CooldownActive,
+    LinkSignInSucceeded,
+    OidcBindingCreated,
+    RoleOverrideChanged,
+    SignInFailed,
+)
+from analytics.exports import ExportFormat, FileForm
+from analytics.filters import parse_query
+from analytics.import_files import FileKind, ImportFormat, UnreadableFile
+from analytics.imports import Refused
+from analytics.instants import format_us
+from analytics.rows import Stamp, VerdictSource, audit_row
+from service.audit.importer import Imported, Job, Source, Watch
+from service.audit.lease import LeaseLost, LeaseTaken
+from service.errors import FileChanged
+from service.store.tables import ImportedFile, JournalEntry, Lease, SegmentEntry
+from tests.analytics.samples import sample_row
+from tests.conftest import BY_OPERATOR, START
+from tests.service.audit.conftest import start_worker
+
+NDJSON = FileKind(ImportFormat.NDJSON)
+SERVER_COLUMNS = {"id", "tenant_id", "received_at"}
+DAY = timedelta(days=1)
+
+
+def line(at: Any = START, name: str = "x", **changes: Any) -> bytes:
+    """An install as a line of NDJSON."""
+    item = {"created_at": format_us(at), "event": "install_allowed", "packageName": name}
+    return json.dumps(item | changes).encode() + b"\n"
+
+
+def source(content: bytes, kind: FileKind = NDJSON, name: str = "audit.ndjson") -> Source:
+    return Source(name, io.BytesIO(content), len(content), kind)
+
+
+async def take(
+    audit: Any,
+    content: bytes | Source,
+    *,
+    org: Any = None,
+    services: Any = None,
+    is_partial: bool = False,
+    wait_s: float = 0.0,
+    refused: list[Refused] | None = None,
+) -> Imported:
+    """Import `content` into acme, or another organisation."""
+    told: list[Refused] = [] if refused is None else refused
+    what = content if isinstance(content, Source) else source(content)
+    job = Job(org or audit.world.acme, what, BY_OPERATOR, is_partial)
+    watch = Watch(on_progress=lambda _: None, on_refused=told.extend)
+    return await (services or audit.services).importer.take(job, watch, wait_s)
+
+
+async def count(audit: Any, table: Any) -> int:
+    async with audit.services.store.read() as session:
+        return await session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def files(audit: Any) -> list[Path]:
+    return list(audit.services.settings.audit_dir.glob("tenant=*/day=*/*"))
+
+
+async def entries(audit: Any, slug: str = "acme", **query: Any) -> list[dict[str, Any]]:
+    return await audit.world.audit(slug, **query)
+
+
+def installs(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [row["packageName"] for row in rows if row["event"] == "install_allowed"]
+
+
+async def add_history(audit: Any) -> None:
+    """Rows of every kind, with all that is awkward to write down."""
+    by_key = Stamp("key_1", "api_key", VerdictSource.PROXY, request_id="req_1", source_ip="::1")
+    by_ci = Stamp("key_1", "oidc_github", VerdictSource.PROXY, source_ip="192.0.2.7")
+    by_member = Stamp("github:mem_1", "session", VerdictSource.DASHBOARD)
+    names = [
+        'a "q"',
+        "a,b",
+        "@acme/x",
+        "=1+1",
+        "-1",
+        "'quoted",
+        "''",
+        "+",
+        "🦊👩🏽\u200b"[:-1],
+        "日本",
+    ]
+    installed = BlocklistHit(rule_id='line\nbreak "q" \x01 \'=', source="osv")
+    rows = [
+        audit_row(installed, by_key, START - n * DAY / 3, package_name=name, version=f"'{n}")
+        for n, name in enumerate(names)
+    ]
+    ci = {"sub": "repo:a/b", "repository_id": "1", "event_name": "push", "run_id": None, "jti": "j"}
+    keys = {"published_at": "2026-03-01T00:00:00Z", "min_age_days": 7}
+    rows += [
+        sample_row(
+            START - DAY,
+            event=CooldownActive.event,
+            actor_source="oidc_github",
+            actor=by_ci.actor,
+            payload=json.dumps({**keys, "ci": ci}, separators=(",", ":")),
+            decision_reason=json.dumps(keys, separators=(",", ":")),
+        ),
+        audit_row(LinkSignInSucceeded(member_id="mem_1"), by_member, START, subject="mem_1"),
+        audit_row(SignInFailed(method="link", reason="x" * 2_000), by_member, START - 2 * DAY),
+        audit_row(
+            RoleOverrideChanged(
+                role="admin", capabilities_before=[], capabilities_after=["oidc:r"]
+            ),
+            BY_OPERATOR,
+            START - 300 * DAY,
+        ),
+        audit_row(
+            OidcBindingCreated(
+                binding_id="obind_1",
+                issuer="https://i.example",
+                sub_pattern="=repo:a/b",
+                repository_id=None,
+                event_names=["push", "a,b"],
+                origin="org_admin",
+                project_id=None,
+                team_id=None,
+                by_user_id="mem_1",
+            ),
+            by_member,
+            START - 3 * DAY,
+            subject="obind_1",
+        ),
+    ]
+    await audit.accept(rows)
+    await audit.seal()
+
+
+async def exported(audit: Any, form: FileForm) -> bytes:
+    """All of acme's rows, the oldest first: rows of one instant keep their order."""
+    exporter, clock = audit.services.exporter, audit.clock
+    export = await exporter.begin(
+        audit.world.acme, parse_query({"order": ["asc"]}), form, BY_OPERATOR, clock()
+    )
+    return b"".join([piece async for piece in await exporter.start(export)])
+
+
+FORMS = [
+    *(FileForm(ExportFormat.NDJSON, one) for one in (None, *Compression)),
+    *(FileForm(ExportFormat.CSV, one) for one in (None, *Compression)),
+    FileForm(ExportFormat.CSV, is_raw=True),
+    FileForm(ExportFormat.PARQUET),
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+async def test_what_one_organisation_exports_another_imports(audit, form):
+    """Field by field, in its order; the id, the tenant and when it was received are new."""
+    await add_history(audit)
+    content = await exported(audit, form)
+    audit.clock.advance(hours=1)
+    kind = FileKind(ImportFormat(form.format), form.compression, form.is_raw)
+    theirs = await entries(audit)
+    before = {row["id"] for row in await entries(audit, "other")}
+
+    result = await take(audit, source(content, kind), org=audit.world.other)
+
+    told, *ours = [row for row in await entries(audit, "other") if row["id"] not in before]
+    sent = [row for row in theirs if not row["event"].startswith("audit_export")]
+    assert result.rows == len(sent) == len(ours)
+    for was, now in zip(sent, ours, strict=True):
+        assert {**was, **{name: now[name] for name in SERVER_COLUMNS}} == now
+        assert now["tenant_id"] == audit.world.other.id
+        assert now["received_at"] == format_us(audit.clock.now)
+    assert told["event"] == "audit_imported"
+
+
+async def test_an_import_is_recorded(audit):
+    """What came in, from where, how much of it, and by whose hand."""
+    content = line(START - 3 * DAY) + line(START) + b"x\n"
+
+    result = await take(audit, content, is_partial=True)
+
+    (told,) = await entries(audit, event="audit_imported")
+    assert told["payload"] == {
+        "source": "audit.ndjson",
+        "rows": 2,
+        "refused": 1,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "first_day": "2026-03-01",
+        "last_day": "2026-03-04",
+    }
+    assert (told["actor"], told["verdict_source"]) == ("system:cli", "cli")
+    assert (result.rows, result.refused, [str(day) for day in result.days]) == (
+        2,
+        1,
+        ["2026-03-01", "2026-03-04"],
+    )
+
+
+async def test_rows_go_into_segments_and_never_into_the_journal(audit):
+    """The journal is for rows that somebody waits for."""
+    await audit.seal()
+    await take(audit, line() * 3)
+
+    assert [len(file.suffixes) for file in files(audit)][-1:] == [1]
+    async with audit.services.store.read() as session:
+        journalled = await session.scalar(select(func.sum(JournalEntry.rows)))
+    assert journalled == 1, "the audit row of the import itself"
+    assert installs(await entries(audit)) == ["x"] * 3
+
+
+async def test_one_refused_row_refuses_the_file(audit):
+    """Nothing of it is there, on disk or in the database; every refused row is told."""
+    lines, told = await count(audit, SegmentEntry), []
+    content = line() + b"x\n" + line(START - 366 * DAY) + line() + line(START + DAY)
+
+    result = await take(audit, content, refused=told)
+
+    assert (result.rows, result.refused) == (0, 3)
+    assert [(one.line, one.error.split()[0]) for one in told] == [
+        (2, "the"),
+        (3, "created_at"),
+        (5, "created_at"),
+    ]
+    assert (files(audit), await count(audit, SegmentEntry)) == ([], lines)
+    assert await count(audit, ImportedFile) == 0
+    assert await entries(audit, event="audit_imported") == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"x\n"])
+async def test_what_has_no_row_to_keep_is_not_remembered(audit, content):
+    """So that a file can be tried again, once its rows are no longer refused."""
+    assert (await take(audit, content, is_partial=True)).rows == 0
+    assert await count(audit, ImportedFile) == 0
+
+
+async def test_the_same_bytes_are_imported_once(audit):
+    """Whatever the file is called; in another organisation they are another import."""
+    content = line() * 2
+    first = await take(audit, content)
+    at = audit.clock.now
+    audit.clock.advance(hours=1)
+    before = await entries(audit), files(audit)
+
+    again = await take(audit, source(content, name="other.ndjson"))
+
+    assert again == Imported(first.sha256, known_since=at)
+    assert (await entries(audit), files(audit)) == before
+    assert (await take(audit, content, org=audit.world.other)).rows == 2
+
+
+async def test_of_two_at_once_one_imports_and_the_other_waits(audit, worker):
+    """Or is told that somebody else is at it, when it will not wait."""
+    content = line(START - DAY) * 100
+    results = await asyncio.gather(
+        take(audit, content, wait_s=30), take(audit, content, wait_s=30, services=worker)
+    )
+
+    assert sorted(result.rows for result in results) == [0, 100]
+    assert len(installs(await entries(audit))) == 100
+    async with audit.services.lease.hold():
+        with pytest.raises(LeaseTaken):
+            await take(audit, line(), services=worker)
+
+
+async def test_a_reader_in_the_middle_keeps_page_ones_snapshot(audit):
+    """Also where the rows that come in lie in the same instants; a new query sees all."""
+    instants = [START - n * DAY / 4 for n in range(6)]
+    await audit.accept(
+        [sample_row(at, package_name=f"old{n}") for n, at in enumerate(instants)] * 2
+    )
+    await audit.seal()
+    expected = await audit.pages(limit=2)
+    for order in ("desc", "asc"):
+        whole = await audit.pages(limit=2, order=order)
+        page = await audit.page(limit=2, order=order)
+
+        await take(audit, b"".join(line(at, f"{order}{n}") for at in instants for n in range(3)))
+
+        rest = await audit.pages(limit=2, order=order, cursor=page["next_cursor"])
+        assert page["entries"] + rest == whole
+    rows = await audit.pages(limit=5)
+    assert len(rows) == len(expected) + 2 * 6 * 3 + 2
+    assert [(row["created_at"], row["id"]) for row in rows] == sorted(
+        ((row["created_at"], row["id"]) for row in rows), reverse=True
+    )
+
+
+async def test_imported_segments_are_merged_like_any_other(audit):
+    """Their numbers, which counted from 0, then stand in the new file as they are."""
+    at = START - DAY
+    await audit.accept([sample_row(at, package_name=f"j{n}") for n in range(3)])
+    await audit.seal()
+    await take(audit, b"".join(line(at, f"a{n}") for n in range(5)))
+    await take(audit, b"".join(line(at - timedelta(seconds=n % 2), f"b{n}") for n in range(5)))
+    before = await audit.pages(limit=4), await audit.pages(limit=4, order="asc")
+    async with audit.services.store.read() as session:
+        assert (
+            len([one for one in await session.scalars(select(SegmentEntry.seq_base)) if one]) == 2
+        )
+
+    merged = await audit.services.compactor.compact_due(everything=True)
+
+    assert [(segment.rows, segment.seq_base) for segment in merged] == [(13, 0)]
+    assert (await audit.pages(limit=4), await audit.pages(limit=4, order="asc")) == before
+    (row,) = [row for row in before[0] if row["packageName"] == "b3"]
+    assert await (await audit.get(f"/{row['id']}")).get_json() == row
+
+
+async def test_a_damaged_file_imports_nothing_even_in_part(audit):
+    """What is missing of it is not known, so what is there is not the file."""
+    kind = FileKind(ImportFormat.NDJSON, Compression.GZIP)
+    content = gzip.compress(line() * 10_000)[:-5]
+    for is_partial in (True, False):
+        with pytest.raises(UnreadableFile, match="cut off"):
+            await take(audit, source(content, kind), is_partial=is_partial)
+
+    assert (files(audit), await count(audit, ImportedFile)) == ([], 0)
+
+
+async def test_a_file_that_changes_while_it_is_read_is_refused(audit, monkeypatch):
+    """Its digest would name other rows than those that were imported."""
+    what = source(line() * 3)
+    gather = audit.services.importer._gather
+
+    async def changing(*arguments: Any) -> int:
+        refused = await gather(*arguments)
+        what.file.seek(0, 2)
+        what.file.write(line())
+        return refused
+
+    monkeypatch.setattr(type(audit.services.importer), "_gather", lambda _, *a: changing(*a))
+    with pytest.raises(FileChanged):
+        await take(audit, what)
+
+    assert (files(audit), await count(audit, ImportedFile)) == ([], 0)
+
+
+async def test_who_lost_the_lease_commits_nothing(audit, monkeypatch):
+    """Another machine has taken over, and may be sweeping."""
+    await take(audit, line(name="before"))
+    importer = type(audit.services.importer)
+    commit = importer._commit
+
+    async def robbed(self: Any, *arguments: Any) -> Imported:
+        async with audit.services.store.write() as work:
+            lease = await work.session.get(Lease, "segments")
+            lease.epoch += 1
+        return await commit(self, *arguments)
+
+    monkeypatch.setattr(importer, "_commit", robbed)
+    with pytest.raises(LeaseLost):
+        await take(audit, line())
+
+    assert installs(await entries(audit)) == ["before"]
+
+
+async def test_a_long_import_keeps_its_lease(audit, monkeypatch):
+    """Another machine must not take it for lost, however long the file is."""
+    monkeypatch.setattr("analytics.import_files.CHUNK_ROWS", 1)
+    lifetime = timedelta(seconds=audit.services.settings.lease_s)
+    ends: list[Any] = []
+
+    def slow(_: int) -> None:
+        audit.clock.advance(seconds=lifetime.total_seconds() / 2)
+
+    job = Job(audit.world.acme, source(line() * 5), BY_OPERATOR, is_partial=False)
+    seen = Watch(on_progress=slow, on_refused=ends.append)
+    result = await audit.services.importer.take(job, seen, 0.0)
+
+    assert result.rows == 5
+    async with audit.services.store.read() as session:
+        assert (await session.get(Lease, "segments")).expires_at > START + lifetime
+
+
+async def test_a_cancelled_import_leaves_nothing(audit, monkeypatch):
+    """Ctrl-C: what is being written is finished first, and then removed."""
+    monkeypatch.setattr("analytics.gathering.GATHERED_BYTES_MAX", 0)
+    reached, go_on = threading.Event(), threading.Event()
+    rename = Path.rename
+
+    def renamed(self: Path, target: Path) -> Path:
+        reached.set()
+        go_on.wait(10)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    importing = asyncio.create_task(take(audit, line() * 3))
+    await asyncio.to_thread(reached.wait, 10)
+    importing.cancel()
+    await asyncio.sleep(0.05)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await importing
+
+    assert files(audit) == []
+    assert (await take(audit, line() * 3)).rows == 3
+
+
+async def test_a_worker_that_starts_meanwhile_does_not_sweep_what_is_not_yet_named(
+    audit, settings, clock, monkeypatch
+):
+    """However old the files are: it needs the lease."""
+    found: list[Any] = []
+    importer = type(audit.services.importer)
+    commit = importer._commit
+
+    async def swept(self: Any, *arguments: Any) -> Imported:
+        other = start_worker(settings, lambda: clock.now + timedelta(days=3_000))
+        try:
+            await other.sweeper.clear_orphans()
+        except LeaseTaken as taken:
+            found.append(taken)
+        await other.close()
+        return await commit(self, *arguments)
+
+    monkeypatch.setattr(importer, "_commit", swept)
+    await take(audit, line())
+
+    assert len(found) == 1
+    assert installs(await entries(audit)) == ["x"]
