@@ -4,7 +4,7 @@ Least recently used goes first once the bound is reached. Safe to use from sever
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -24,7 +24,7 @@ class ByteCache:
     """Values by key, together at most `bytes_max` bytes."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
         self.size = 0
@@ -33,31 +33,31 @@ class ByteCache:
         with self._lock:
             return key in self._entries
 
+    def find(self, key: Hashable) -> tuple[bool, Any]:
+        """Whether `key` is there, and its value (else None)."""
+        with self._lock:
+            if key not in self._entries:
+                return False, None
+            self._entries.move_to_end(key)
+            return True, self._entries[key][0]
+
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401 - of any type
         """The value of `key`; if it is not there `make` gives it, with its size in bytes."""
-        value = self.find(key)
-        if value is None:
+        is_known, value = self.find(key)
+        if not is_known:
             value, size = make()  # unlocked: two threads may make the same, and none waits
             self.keep(key, value, size)
         return value
 
-    def find(self, key: Hashable) -> Any:  # noqa: ANN401 - of any type
-        """The value of `key`, or None; none of the values is None."""
-        with self._lock:
-            if key not in self._entries:
-                return None
-            self._entries.move_to_end(key)
-            return self._entries[key][0]
-
     def keep(self, key: Hashable, value: object, size: int) -> None:
         """Hold `value`, of `size` bytes, until there is no more room for it."""
-        if size > self._bytes_max:
+        if size > self.bytes_max:
             return
         with self._lock:
             if key not in self._entries:
                 self._entries[key] = (value, size)
                 self.size += size
-            while self.size > self._bytes_max:
+            while self.size > self.bytes_max:
                 _, (_, freed) = self._entries.popitem(last=False)
                 self.size -= freed
 
@@ -97,6 +97,12 @@ class Decoded:
     def holds(self, segment: Segment, index: int) -> bool:
         """True if this row group's rows are there without reading the file."""
         return _rows_key(segment, index) in self.cache
+
+    def column(self, segment: Segment, name: str) -> Iterator[pa.Array]:
+        """The values of one column, a row group at a time; they are not kept."""
+        with open_segment(self._root, segment) as file:
+            for index in range(file.row_group_count):
+                yield file.column(index, name)
 
     def _batch(self, batch: JournalBatch) -> pa.Table:
         def decode() -> tuple[pa.Table, int]:

@@ -34,6 +34,8 @@ BOUND_PARAMETERS: Final = ("since", "until")
 VALUES_MAX: Final = 100
 """How many values one query may name in all: each costs a comparison per row."""
 
+_FALSE: Final = pa.scalar(False, pa.bool_())
+
 
 class InvalidQuery(ValueError):
     """A query the caller can mend; the text names the parameter."""
@@ -238,5 +240,10 @@ def mask(query: Query, rows: pa.Table) -> pa.ChunkedArray:
 
 def _is_alike(column: pa.ChunkedArray, term: Term) -> pa.ChunkedArray:
     """Null is like nothing: it meets no positive term, and every negated one."""
-    is_alike = pc.starts_with(column, term.text) if term.is_prefix else pc.equal(column, term.text)
-    return pc.fill_null(is_alike, fill_value=False)
+    # Scalars with a type: to guess it Arrow looks for a module that is not there, each time anew.
+    is_alike = (
+        pc.starts_with(column, term.text)
+        if term.is_prefix
+        else pc.equal(column, pa.scalar(term.text, column.type))
+    )
+    return pc.fill_null(is_alike, _FALSE)

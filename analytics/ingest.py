@@ -19,7 +19,7 @@ from analytics.checks import (
     check_printable,
     readable,
 )
-from analytics.events import ENVELOPES, Envelope, Event, parse_envelope
+from analytics.events import ENVELOPES, Envelope, parse_envelope
 from analytics.rows import AuditRow, Stamp, audit_row
 
 INGESTIBLE: Final = tuple(
@@ -27,7 +27,7 @@ INGESTIBLE: Final = tuple(
 )
 
 
-class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One install, as its sender tells it."""
 
     event: str
@@ -50,6 +50,7 @@ class Rejection:
 
 NOT_JSON: Final = "item must be JSON in UTF-8, without lone surrogates or deep nesting"
 
+_EVENTS: Final = {event.value: event for event in INGESTIBLE}
 _decoder: Final = msgspec.json.Decoder(IngestItem)
 
 
@@ -91,9 +92,10 @@ def _row(item: IngestItem, stamp: Stamp, window: Window) -> AuditRow:
 
 
 def _envelope(item: IngestItem) -> Envelope:
-    if item.event not in INGESTIBLE:
+    event = _EVENTS.get(item.event)
+    if event is None:
         raise RowRefused(f"event must be one of {', '.join(INGESTIBLE)}")
     try:
-        return parse_envelope(Event(item.event), item.envelope)
+        return parse_envelope(event, item.envelope)
     except msgspec.ValidationError as error:
         raise RowRefused(readable(error, within="envelope")) from error

@@ -1,5 +1,6 @@
 """Where a row lives: tenant, UTC day and segment id to a path. The only module that makes one."""
 
+import functools
 import re
 from datetime import date
 from pathlib import Path
@@ -13,6 +14,7 @@ class UnsafePath(ValueError):
     """An id that must not become part of a path."""
 
 
+@functools.lru_cache(maxsize=8_192)  # a query over months names the same files each time
 def segment_path(root: Path, tenant_id: str, day: date, segment_id: str) -> Path:
     """`<root>/tenant=<tenant id>/day=<YYYY-MM-DD>/<segment id>.parquet`.
 

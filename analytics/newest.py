@@ -16,6 +16,7 @@ from analytics.batches import JournalBatch
 from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.filters import Query, mask
+from analytics.hopes import Hopes
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segment_files import RowGroup
 from analytics.segments import Segment, newest_first
@@ -27,6 +28,7 @@ READS_MAX: Final = 2
 """How many of them may be read from their file: that costs as much as the engine's answer."""
 
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
+_SEQ: Final = AUDIT_SCHEMA.field("seq").type
 
 
 @dataclass(slots=True)
@@ -42,8 +44,10 @@ class NewestRows:
     watermark: int
     after: Position | None
     missing: int
+    hopes: Hopes
     rows: pa.Table = field(default_factory=AUDIT_SCHEMA.empty_table)
     is_complete: bool = True
+    looked_at: int = 0
     _groups: int = GROUPS_MAX
     _reads: int = READS_MAX
 
@@ -54,12 +58,22 @@ class NewestRows:
             if self.missing == 0 or not self.is_complete:
                 return
 
+    @property
+    def density(self) -> float:
+        """The part of the rows looked at that were found."""
+        return self.rows.num_rows / self.looked_at if self.looked_at else 0.0
+
     def _walk_day(
         self, day: date, segments: Sequence[Segment], batches: Sequence[JournalBatch]
     ) -> None:
-        journal = self.decoded.journal(b for b in batches if b.day == day)
+        own = self.hopes.promising(s for s in segments if s.day == day)
+        journalled = [b for b in batches if b.day == day]
+        if not own and not journalled:
+            return
+        journal = self.decoded.journal(journalled)
+        self.looked_at += journal.num_rows
         found = [journal.take(_newest_of(journal, self._matches(journal), self.missing))]
-        for segment, group in self._row_groups([s for s in segments if s.day == day]):
+        for segment, group in self._row_groups(own):
             # All that is still unread is at most as new as this row group's newest row.
             newer = sum(_count_after(rows, group.max_created_at) for rows in found)
             if newer >= self.missing:
@@ -69,6 +83,7 @@ class NewestRows:
                 found = [_newer_than(rows, group.max_created_at) for rows in found]
                 break
             read = self.decoded.rows(segment, group.index)  # newest first, as all segments are
+            self.looked_at += read.num_rows
             found.append(read.take(self._matches(read).slice(0, self.missing)))
         rows = newest_first(pa.concat_tables(found)).slice(0, self.missing)
         self.missing -= rows.num_rows
@@ -95,12 +110,12 @@ class NewestRows:
 
     def _matches(self, rows: pa.Table) -> pa.Array:
         """Where in `rows` the rows of the page are."""
-        wanted = pc.and_(mask(self.query, rows), pc.less_equal(rows["seq"], self.watermark))
+        watermark = pa.scalar(self.watermark, _SEQ)
+        wanted = pc.and_(mask(self.query, rows), pc.less_equal(rows["seq"], watermark))
         if self.after is not None:
             at = pa.scalar(self.after.created_at, _INSTANT)
-            is_same = pc.and_(
-                pc.equal(rows["created_at"], at), pc.less(rows["seq"], self.after.seq)
-            )
+            seq = pa.scalar(self.after.seq, _SEQ)
+            is_same = pc.and_(pc.equal(rows["created_at"], at), pc.less(rows["seq"], seq))
             wanted = pc.and_(wanted, pc.or_(pc.less(rows["created_at"], at), is_same))
         return pc.indices_nonzero(wanted)
 

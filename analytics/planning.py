@@ -4,12 +4,16 @@ All of it is decided from statistics, with no file opened.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from analytics.batches import JournalBatch
 from analytics.cursors import Position
 from analytics.filters import Condition, Order, Query
 from analytics.instants import midnight, utc_day
 from analytics.segments import Segment
+
+COUNTED_COLUMNS: Final = ("event", "decision")
+"""The columns whose values the catalog counts."""
 
 
 def may_hold(segment: Segment, query: Query, watermark: int, after: Position | None = None) -> bool:

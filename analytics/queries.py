@@ -18,16 +18,14 @@ from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, Stop
 from analytics.filters import Order, Query, where
-from analytics.newest import NewestRows
+from analytics.hopes import Hoped, Hopes
+from analytics.instants import utc_day
+from analytics.newest import GROUPS_MAX, NewestRows
 from analytics.planning import batch_may_hold, may_hold
 from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.segments import Segment
-
-WINDOW_GROWTH: Final = 4
-"""Each window spans this many times the days of the one before: 1, 4, 16 …"""
-
-RARE_WINDOW: Final = 64
-"""The first window where the short path found too little: a rare value lies in many days."""
+from analytics.values import ValueIndex
+from analytics.windows import hopeful_windows, windows
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -58,6 +56,7 @@ class Reader:
     """Answers queries over snapshots whose segments lie below `root`. All raise StoreFault.
 
     With `decoded`, pages of newest rows take the short path and DuckDB is asked for the rest.
+    With `values`, segments are not opened for what they are known not to hold.
     Setting `stop` ends what DuckDB runs for this reader; it then raises QueryStopped.
     """
 
@@ -65,40 +64,51 @@ class Reader:
     root: Path
     decoded: Decoded | None = None
     stop: Stop | None = None
+    values: ValueIndex | None = None
 
     def page(
         self, snapshot: Snapshot, query: Query, limit: int, after: Position | None = None
     ) -> pa.Table:
         """At most `limit` rows of `query` in its order, those behind `after`; AUDIT_SCHEMA."""
-        if self.decoded is None or query.order is not Order.NEWEST_FIRST:
-            return self._page(snapshot, query, limit, after)
-        mark = snapshot.watermark if after is None else min(snapshot.watermark, after.watermark)
-        newest = NewestRows(self.decoded, query, mark, after, limit)
         planned = plan(snapshot, query, after)
+        hopes = Hopes(self.values, query)
+        if (
+            self.decoded is None
+            or query.order is not Order.NEWEST_FIRST
+            or hopes.are_rare(planned.segments, limit, GROUPS_MAX)
+        ):
+            return self._page(planned, query, limit, after, hopes)
+        mark = snapshot.watermark if after is None else min(snapshot.watermark, after.watermark)
+        newest = NewestRows(self.decoded, query, mark, after, limit, hopes)
         newest.walk(planned.segments, planned.batches)
         if newest.is_complete:
             return newest.rows
+        hopes.learn_more(planned.segments)
         if newest.rows.num_rows:
             last = newest.rows.slice(newest.rows.num_rows - 1).to_pylist()[0]
             after = Position(mark, last["created_at"], last["seq"])
-        rest = self._page(snapshot, query, newest.missing, after, RARE_WINDOW)
+            planned = plan(planned, query, after)
+        rest = self._page(planned, query, newest.missing, after, hopes, newest.density)
         return pa.concat_tables([newest.rows, rest])
 
     def _page(
         self,
-        snapshot: Snapshot,
+        planned: Snapshot,
         query: Query,
         limit: int,
         after: Position | None,
-        window: int = 1,
+        hopes: Hopes,
+        density: float | None = None,
     ) -> pa.Table:
-        """See `page`; DuckDB's answer, `window` days at first."""
-        condition, bound = _condition(snapshot, query, after)
+        """See `page`; DuckDB's answer, about as many days at a time as fill it."""
+        hopes.learn_more(planned.segments)
+        promising = hopes.promising(planned.segments)
+        planned = replace(planned, segments=_in_order(promising, query.order))
         pieces = [AUDIT_SCHEMA.empty_table()]
         missing = limit
-        planned = plan(snapshot, query, after)
-        for days in windows(_days(planned, query.order), window):
-            source = self._source(planned, days)
+        for run in _runs(planned, query, limit, after, hopes.by_day(promising, density)):
+            source = self._source(planned, run)
+            condition, bound = _condition(planned, query, after, run)
             rows = self.engine.select(
                 f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
                 f"ORDER BY {_ordering(query)} LIMIT {missing:d}",
@@ -114,7 +124,7 @@ class Reader:
 
     def count(self, snapshot: Snapshot, query: Query) -> int:
         """How many rows `query` matches."""
-        planned = plan(snapshot, query)
+        planned = self._plan(snapshot, query)
         if planned.is_empty:
             return 0
         condition, bound = _condition(snapshot, query, None)
@@ -130,7 +140,7 @@ class Reader:
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[pa.Table]:
         """Every row of `query` in its order, a bounded AUDIT_SCHEMA table at a time."""
         condition, bound = _condition(snapshot, query, None)
-        planned = plan(snapshot, query)
+        planned = self._plan(snapshot, query)
         for day in _days(planned, query.order):
             source = self._source(planned, [day])
             for rows in self.engine.stream(
@@ -138,6 +148,7 @@ class Reader:
                 f"ORDER BY {_ordering(query)}",
                 bound | source.bound,
                 source.tables,
+                self.stop,
             ):
                 yield _conform(rows)
 
@@ -148,7 +159,7 @@ class Reader:
             segments=tuple(s for s in snapshot.segments if s.min_seq <= seq <= s.max_seq),
             batches=tuple(b for b in snapshot.batches if b.first_seq <= seq < b.first_seq + b.rows),
         )
-        planned = plan(holders, query)
+        planned = self._plan(holders, query)
         if planned.is_empty:
             return AUDIT_SCHEMA.empty_table()
         condition, bound = _condition(holders, query, None)
@@ -170,7 +181,7 @@ class Reader:
         The most frequent first, `limit` of them; of equals the one that sorts first by code
         points. Null and the empty string are no values.
         """
-        planned = plan(snapshot, query)
+        planned = self._plan(snapshot, query)
         if planned.is_empty:
             return []
         condition, bound = _condition(snapshot, query, None)
@@ -189,7 +200,7 @@ class Reader:
         self, snapshot: Snapshot, query: Query, step: timedelta
     ) -> list[tuple[datetime, str, int]]:
         """The rows of `query` by step of time (counted from 1970) and decision ("" for none)."""
-        planned = plan(snapshot, query)
+        planned = self._plan(snapshot, query)
         if planned.is_empty:
             return []
         condition, bound = _condition(snapshot, query, None)
@@ -207,6 +218,13 @@ class Reader:
             (_EPOCH + line["begins"] * _MICROSECOND, line["decision"], line["rows"])
             for line in counted.to_pylist()
         ]
+
+    def _plan(self, snapshot: Snapshot, query: Query) -> Snapshot:
+        """See `plan`; what values are known of rules out more."""
+        planned = plan(snapshot, query)
+        hopes = Hopes(self.values, query)
+        hopes.learn_more(planned.segments)
+        return replace(planned, segments=hopes.promising(planned.segments))
 
     def _source(self, snapshot: Snapshot, days: Iterable[date] | None = None) -> "_Source":
         """The rows of `days` (None: of all) as an SQL table: files and journal batches."""
@@ -247,15 +265,6 @@ class _Source:
     tables: dict[str, pa.Table]
 
 
-def windows(days: Sequence[date], length: int = 1) -> Iterator[Sequence[date]]:
-    """`days` cut into runs of 1, 4, 16 … days, or of `length` and so on."""
-    start = 0
-    while start < len(days):
-        yield days[start : start + length]
-        start += length
-        length *= WINDOW_GROWTH
-
-
 def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
     """`snapshot` without what cannot hold a row of `query` behind `after`."""
     mark = snapshot.watermark
@@ -266,6 +275,27 @@ def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Sna
     )
 
 
+def _in_order(segments: Iterable[Segment], order: Order) -> tuple[Segment, ...]:
+    """`segments` as DuckDB should read them: what comes first in the page lets it skip the rest."""
+    if order is Order.NEWEST_FIRST:
+        return tuple(sorted(segments, key=lambda one: one.max_created_at, reverse=True))
+    return tuple(sorted(segments, key=lambda one: one.min_created_at))
+
+
+def _runs(
+    planned: Snapshot, query: Query, wanted: int, after: Position | None, hoped: Hoped | None
+) -> Iterator[Sequence[date]]:
+    """The days of `planned`, as many at a time as DuckDB should look through for `wanted` rows.
+
+    The day of the position comes alone: it needs a condition under which DuckDB cannot skip.
+    """
+    days = _days(planned, query.order)
+    if after is not None and days[:1] == [utc_day(after.created_at)]:
+        yield days[:1]
+        days = days[1:]
+    yield from windows(days) if hoped is None else hopeful_windows(days, hoped, wanted)
+
+
 def _days(snapshot: Snapshot, order: Order) -> list[date]:
     """The days of the snapshot, in the order of its rows."""
     held = {s.day for s in snapshot.segments} | {b.day for b in snapshot.batches}
@@ -273,14 +303,15 @@ def _days(snapshot: Snapshot, order: Order) -> list[date]:
 
 
 def _condition(
-    snapshot: Snapshot, query: Query, after: Position | None
+    snapshot: Snapshot, query: Query, after: Position | None, days: Sequence[date] | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Which rows of the snapshot's files belong into the answer."""
+    """Which rows of the snapshot's files belong into the answer; `days` (None: any) are theirs."""
     condition, bound = where(query)
     condition += " AND seq <= $watermark"
     bound["watermark"] = snapshot.watermark
     if after is not None:
         bound["watermark"] = min(after.watermark, snapshot.watermark)
+    if after is not None and (days is None or utc_day(after.created_at) in days):
         bound["at"], bound["after_seq"] = after.created_at, after.seq
         comes = "<" if query.order is Order.NEWEST_FIRST else ">"
         # The first half repeats what the second implies, in the form that skips row groups.

@@ -112,9 +112,13 @@ def to_table(rows: Sequence[AuditRow]) -> pa.Table:
     columns = list(zip(*map(msgspec.structs.astuple, rows), strict=True))
     columns = columns or [()] * len(JOURNAL_SCHEMA)
     return pa.Table.from_arrays(
-        [
-            pa.array(values, column.type)
-            for values, column in zip(columns, JOURNAL_SCHEMA, strict=True)
-        ],
+        [_array(values, field.type) for values, field in zip(columns, JOURNAL_SCHEMA, strict=True)],
         schema=JOURNAL_SCHEMA,
     )
+
+
+def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """`values` as Arrow holds them. Those of one request have most of their columns in common."""
+    if values and values.count(values[0]) == len(values):
+        return pa.repeat(pa.scalar(values[0], kind), len(values))
+    return pa.array(values, kind)

@@ -39,7 +39,7 @@ class SegmentFile:
     def row_groups(self) -> tuple[RowGroup, ...]:
         """Its row groups in the file's order: newest first."""
         with _faults(self.path):
-            return tuple(map(self._row_group, range(self.file.metadata.num_row_groups)))
+            return tuple(map(self._row_group, range(self.row_group_count)))
 
     def rows(self, index: int) -> pa.Table:
         """The rows of one row group, AUDIT_SCHEMA, newest first."""
@@ -50,6 +50,18 @@ class SegmentFile:
             seq = pc.add(rows.column(_SEQ), self.segment.seq_base)
             rows = rows.set_column(_SEQ, AUDIT_SCHEMA.field(_SEQ), seq)
         return rows
+
+    @property
+    def row_group_count(self) -> int:
+        """How many row groups the file has."""
+        return int(self.file.metadata.num_row_groups)
+
+    def column(self, index: int, name: str) -> pa.Array:
+        """The values of one column in one row group; not of `seq`, which has a base."""
+        with _faults(self.path):
+            values = self.file.read_row_group(index, columns=[name]).column(name)
+            values.validate(full=True)
+        return values.combine_chunks()
 
     def _row_group(self, index: int) -> RowGroup:
         statistics = self.file.metadata.row_group(index).column(_CREATED_AT).statistics

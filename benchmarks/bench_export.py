@@ -5,6 +5,7 @@ recording. The peer is the encoder alone: polars or pyarrow writing the same row
 already has as Arrow tables in memory, in the same format to a file.
 """
 
+import argparse
 import asyncio
 import json
 import os
@@ -13,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analytics.compression import Compression
@@ -36,7 +38,8 @@ from service.settings import Settings
 from service.store.catalog import add_segment
 from service.store.journal import take_seq
 
-DAYS, ROWS_A_DAY = 20, 60_000
+DAYS = 20
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 ROUNDS = 3
 PATH = "/api/v1/admin/orgs/acme/audit/export"
 ESTIMATED_RATIO = {"csv": 0.6, "json": 0.5, "ndjson": 0.5, "parquet": 0.6}
@@ -52,14 +55,14 @@ class Measured:
     size: int
 
 
-def day_of_rows(day: datetime, first_seq: int) -> pa.Table:
-    """A day of installs, skewed as real ones are."""
-    numbers = range(ROWS_A_DAY)
-    at = [day + timedelta(seconds=n * 86_400 / ROWS_A_DAY) for n in numbers]
+def day_of_rows(count: int) -> pa.Table:
+    """A day of installs, skewed as real ones are; the first of all days, the first seqs."""
+    numbers = range(count)
+    at = [FIRST + timedelta(seconds=n * 86_400 / count) for n in numbers]
     package = [f"package-{(n * n) % 997}" for n in numbers]
     payload = [json.dumps({"rule_id": f"r{n % 40}", "source": "osv", "n": n}) for n in numbers]
     columns = {
-        "seq": range(first_seq, first_seq + ROWS_A_DAY),
+        "seq": numbers,
         "created_at": at,
         "received_at": at,
         "event": ["blocklist_hit" if n % 50 == 0 else "install_allowed" for n in numbers],
@@ -67,13 +70,13 @@ def day_of_rows(day: datetime, first_seq: int) -> pa.Table:
         "version": [f"{n % 9}.{n % 7}.0" for n in numbers],
         "decision": ["BLOCKED" if n % 50 == 0 else "ALLOWED" for n in numbers],
         "decision_reason": payload,
-        "verdict_source": ["proxy"] * ROWS_A_DAY,
-        "actor_tenant_id": [None] * ROWS_A_DAY,
+        "verdict_source": ["proxy"] * count,
+        "actor_tenant_id": [None] * count,
         "actor": [f"key_{n % 60}" for n in numbers],
-        "actor_source": ["api_key"] * ROWS_A_DAY,
+        "actor_source": ["api_key"] * count,
         "subject": [f"repo:acme/service-{n % 80}" if n % 2 else None for n in numbers],
-        "oidc_binding_id": [None] * ROWS_A_DAY,
-        "request_id": [f"req_{first_seq + n:024x}" for n in numbers],
+        "oidc_binding_id": [None] * count,
+        "request_id": [""] * count,
         "source_ip": [f"192.0.2.{n % 250}" for n in numbers],
         "payload": payload,
     }
@@ -82,21 +85,38 @@ def day_of_rows(day: datetime, first_seq: int) -> pa.Table:
     )
 
 
-async def fill(data_dir: Path) -> list[pa.Table]:
+def at_another(rows: pa.Table, day: date, first_seq: int) -> pa.Table:
+    """`rows` as if they had come in on `day`."""
+    seq = pc.add(rows["seq"], pa.scalar(first_seq, pa.int64()))
+    later = pa.scalar(datetime(day.year, day.month, day.day, tzinfo=UTC) - FIRST)
+    at = pc.add(rows["created_at"], later)
+    digits = pc.utf8_lpad(pc.cast(seq, pa.string()), 24, "0")
+    changed = {
+        "seq": seq,
+        "created_at": at,
+        "received_at": at,
+        "request_id": pc.binary_join_element_wise("req_", digits, ""),
+    }
+    return pa.table(
+        [changed.get(name, rows[name]) for name in AUDIT_SCHEMA.names], schema=AUDIT_SCHEMA
+    )
+
+
+async def fill(data_dir: Path, rows: int) -> list[pa.Table]:
     """An organisation `acme` with DAYS sealed days; their rows, a table each, newest first."""
     services = build_services(await prepare(Settings(data_dir=data_dir)), utc_now)
-    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    template = day_of_rows(rows // DAYS)
     tables: list[pa.Table] = []
     async with services.store.write() as work:
         org = await create_org(work, "acme", "org", cli_caller("org_platform").stamp)
         for age in range(DAYS, 0, -1):
-            day = today - timedelta(days=age)
-            rows = day_of_rows(day, await take_seq(work.session, ROWS_A_DAY))
-            segment = await services.lake.store_rows(org.id, day.date(), new_id("seg"), rows)
+            day = datetime.now(UTC).date() - timedelta(days=age)
+            own = at_another(template, day, await take_seq(work.session, rows // DAYS))
+            segment = await services.lake.store_rows(org.id, day, new_id("seg"), own)
             await add_segment(work.session, segment, work.now)
-            tables.append(rows)
+            tables.append(own)
     await services.close()
-    return [wire_table(rows, org.id) for rows in reversed(tables)]
+    return [wire_table(own, org.id) for own in reversed(tables)]
 
 
 def memory_mb(pid: int, name: str) -> float:
@@ -119,7 +139,7 @@ def download(client: httpx.Client, **query: str) -> int:
     plain = {"accept-encoding": "identity"}
     with client.stream("GET", PATH, params=query, headers=plain) as response:
         assert response.status_code == 200, response.read()
-        assert int(response.headers["x-row-count"]) > DAYS * ROWS_A_DAY
+        assert int(response.headers["x-row-count"]) > 0
         for piece in response.iter_raw():
             size += len(piece)
     return size
@@ -185,10 +205,12 @@ def measure_peer(export_format: str, tables: list[pa.Table], folder: Path) -> fl
 
 def main() -> None:
     """Measure, and print figures beside estimates."""
-    rows = DAYS * ROWS_A_DAY
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_200_000, help="a multiple of 20")
+    rows = parser.parse_args().rows // DAYS * DAYS
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder) / "data"
-        tables = asyncio.run(fill(data_dir))
+        tables = asyncio.run(fill(data_dir, rows))
         with running_server(data_dir) as client:
             download(client, format="csv")
             print(f"{rows:,} rows, thousand rows/s    ours    peer   ratio  (estimated)  extra RSS")

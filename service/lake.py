@@ -2,7 +2,16 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -33,6 +42,7 @@ from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader, Snapshot
 from analytics.segments import Segment, remove_segments, write_segment
 from analytics.summaries import Bucket, Summary, summarise
+from analytics.values import ValueIndex
 from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
 from service.ids import new_id
 from service.settings import Settings
@@ -73,7 +83,9 @@ class Lake:
             ),
         )
         decoded = Decoded(settings.audit_dir, settings.decoded_memory_mb * 2**20)
-        self._reader = Reader(self._engine, settings.audit_dir, decoded)
+        self._values = ValueIndex(decoded)
+        self._learning: asyncio.Task[None] | None = None
+        self._reader = Reader(self._engine, settings.audit_dir, decoded, values=self._values)
 
     async def page(
         self, snapshot: Snapshot, query: Query, limit: int, after: Position | None
@@ -96,17 +108,24 @@ class Lake:
         return await self._ask(lambda reader: summarise(reader, snapshot, asked, floor, bucket))
 
     async def export(
-        self, snapshot: Snapshot, query: Query, form: FileForm
-    ) -> AsyncIterator[Piece]:
+        self, snapshot: Snapshot, query: Query, form: FileForm, ends_at: float
+    ) -> AsyncGenerator[Piece, None]:
         """The file of all rows of `query`, see `export_pieces`.
 
-        A piece is made (read, encoded, hashed, compressed) when it is asked for, so a slow reader
-        slows the making.
+        While a piece is being sent the next one is made (read, encoded, hashed, compressed), and
+        no more than that one: a slow reader slows the making. Raises QueryTooSlow when a piece
+        would be begun after `ends_at`, a reading of the monotonic clock.
         """
-        tables = self._reader.stream(snapshot, query)
+        stop = Stop()
+        tables = replace(self._reader, stop=stop).stream(snapshot, query)
         pieces = export_pieces(tables, snapshot.tenant_id, form)
-        while (piece := await _in_thread(next, pieces, None)) is not None:
-            yield piece
+        coming = _begin_piece(pieces, ends_at)
+        try:
+            while (piece := await asyncio.shield(coming)) is not None:
+                coming = _begin_piece(pieces, ends_at)
+                yield piece
+        finally:
+            self._leave(coming, stop)
 
     async def seal(
         self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
@@ -199,6 +218,7 @@ class Lake:
 
     def close(self) -> None:
         """Release what the engine holds."""
+        self._values.close()
         self._engine.close()
 
     async def _ask(
@@ -209,15 +229,29 @@ class Lake:
         answer = asyncio.create_task(_in_thread(question, replace(self._reader, stop=stop)))
         try:
             async with asyncio.timeout(time_max_s or self._query_max_s):
-                return await asyncio.shield(answer)
+                result = await asyncio.shield(answer)
+            self._learn_aside()
+            return result
         except TimeoutError as error:
             raise QueryTooSlow from error
         finally:
-            if not answer.done():
-                # In a task of its own: this one may be cancelled, and the answer is not waited for.
-                stopping = asyncio.create_task(_end(answer, stop))
-                self._stopping.add(stopping)
-                stopping.add_done_callback(self._stopping.discard)
+            self._leave(answer, stop)
+
+    def _leave(self, answer: asyncio.Task[Any], stop: Stop) -> None:
+        """See that `answer`, for which nobody waits any more, ends soon."""
+        if answer.done():
+            _look_at(answer)
+            return
+        # In a task of its own: this one may be cancelled, and the answer is not waited for.
+        stopping = asyncio.create_task(_end(answer, stop))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
+    def _learn_aside(self) -> None:
+        """Learn what a query would have been quicker with; one run at a time, nobody waits."""
+        is_learning = self._learning is not None and not self._learning.done()
+        if self._values.is_wanting and not is_learning:
+            self._learning = asyncio.create_task(_in_thread(self._values.learn))
 
 
 async def _end(answer: asyncio.Task[Any], stop: Stop) -> None:
@@ -225,7 +259,20 @@ async def _end(answer: asyncio.Task[Any], stop: Stop) -> None:
     while not answer.done():
         stop.set()
         await asyncio.wait([answer], timeout=_STOP_AGAIN_S)
-    answer.exception()  # nobody else will look at it
+    _look_at(answer)
+
+
+def _look_at(answer: asyncio.Task[Any]) -> None:
+    """Keep asyncio from reporting a failure that nobody is left to hear of."""
+    if not answer.cancelled():
+        answer.exception()
+
+
+def _begin_piece(pieces: Iterator[Piece], ends_at: float) -> asyncio.Task[Piece | None]:
+    """The next of `pieces` (None: there are no more), already in the making."""
+    if time.monotonic() > ends_at:
+        raise QueryTooSlow
+    return asyncio.create_task(_in_thread(next, pieces, None))
 
 
 async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _Result:

@@ -16,7 +16,7 @@ from analytics.filters import Query
 from analytics.queries import Snapshot
 from analytics.retention import Tier, retention_floor
 from analytics.rows import Stamp
-from service.errors import TooManyExports
+from service.errors import QueryTooSlow, TooManyExports
 from service.ids import new_id
 from service.lake import Lake
 from service.store.store import Store
@@ -39,7 +39,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An export that may begin: its audit row is durable. `rows` is the exact count."""
+    """An export that may begin: its audit row is durable. `rows` is the exact count.
+
+    `fixed_at` is when its snapshot was taken, by the monotonic clock.
+    """
 
     export_id: str
     org: Organisation
@@ -48,6 +51,7 @@ class Export:
     form: FileForm
     rows: int
     stamp: Stamp
+    fixed_at: float
     progress: Progress = field(default_factory=Progress)
 
 
@@ -79,6 +83,7 @@ class Exporter:
         self._under_way[org.id] += 1
         try:
             within = query.not_before(retention_floor(Tier(org.tier), now))
+            fixed_at = time.monotonic()
             rows_now = await self._store.snapshot(org.id)
             export = Export(
                 export_id=new_id("exp"),
@@ -88,6 +93,7 @@ class Exporter:
                 form=form,
                 rows=await self._lake.count(rows_now, within),
                 stamp=stamp,
+                fixed_at=fixed_at,
             )
             await self._record_begin(export)
         except BaseException:
@@ -110,16 +116,19 @@ class Exporter:
         Raises ExportBroken or StoreFault midway, which cuts the connection.
         """
         progress = export.progress
-        ends_at = time.monotonic() + self._time_max_s
+        # From the snapshot on, because for so long at least the files it names are kept.
+        ends_at = export.fixed_at + self._time_max_s
         try:
-            async for piece in self._lake.export(export.snapshot, export.query, export.form):
-                if time.monotonic() > ends_at:
-                    raise ExportBroken("the export took too long")
-                yield piece.content
-                progress.left = piece
+            made = self._lake.export(export.snapshot, export.query, export.form, ends_at)
+            async with aclosing(made) as pieces:
+                async for piece in pieces:
+                    yield piece.content
+                    progress.left = piece
             if progress.left.rows != export.rows:
                 raise ExportBroken(f"{progress.left.rows} rows came of {export.rows}")
             progress.is_complete = True
+        except QueryTooSlow as error:
+            raise ExportBroken("the export took too long") from error
         finally:
             self._free(export.org.id)
             # In a task of its own: the client may be gone and this one cancelled.

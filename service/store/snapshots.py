@@ -43,7 +43,7 @@ async def _known(
     size_of: Callable[[_Line], int],
 ) -> tuple[_Line, ...]:
     """What `keys` name, in their order. Ids are text and seqs are numbers, so none is mistaken."""
-    found: dict[_Key, Any] = {key: kept.find(key) for key in keys}
+    found: dict[_Key, Any] = {key: kept.find(key)[1] for key in keys}
     async for key, line in load([key for key, line in found.items() if line is None]):
         found[key] = line
         kept.keep(key, line, size_of(line))

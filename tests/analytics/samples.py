@@ -15,6 +15,7 @@ from analytics.engine import Engine, EngineLimits
 from analytics.queries import Reader, Snapshot
 from analytics.rows import AuditRow, VerdictSource
 from analytics.segments import Segment, write_segment
+from analytics.values import ValueIndex
 
 DAY = date(2026, 3, 4)
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -100,4 +101,6 @@ def open_lake(folder: Path) -> SampleLake:
     temp = folder / "tmp"
     root.mkdir()
     temp.mkdir()
-    return SampleLake(root, Reader(Engine(root, temp, LIMITS), root, Decoded(root, DECODED_BYTES)))
+    decoded = Decoded(root, DECODED_BYTES)
+    reader = Reader(Engine(root, temp, LIMITS), root, decoded, values=ValueIndex(decoded))
+    return SampleLake(root, reader)

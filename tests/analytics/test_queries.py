@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from analytics.cursors import Position
 from analytics.filters import Query, parse_query
-from analytics.queries import Snapshot, windows
+from analytics.queries import Snapshot
 from analytics.rows import AuditRow
+from analytics.windows import windows
 from tests.analytics.samples import TENANT, SampleLake, open_lake, sample_row
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)

@@ -11,7 +11,6 @@ from analytics.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.orgs.changes import set_tier
 from service.orgs.holds import hold, release
-from service.store.snapshots import snapshot
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, settings_over
 from tests.service.audit.pruning import (
@@ -304,8 +303,7 @@ async def test_who_lost_the_lease_drops_nothing(past):
 
 async def test_a_reader_that_found_the_days_reads_them_to_the_end(past):
     """Files stay for the grace, and journal rows were copied."""
-    async with past.services.store.read() as session:
-        seen = await snapshot(session, past.world.acme.id)
+    seen = await past.services.store.snapshot(past.world.acme.id)
     count = await past.services.lake.count(seen, Query())
     files = list(past.services.settings.audit_dir.glob("*/day=2026-02-*/*.parquet"))
     assert len(files) == 2

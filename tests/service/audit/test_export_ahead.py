@@ -1,0 +1,115 @@
+"""The next piece of an export is made while one is being sent: that one, and no other."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+
+import pytest
+
+from analytics.exports import ExportFormat, FileForm, Piece
+from analytics.filters import Query
+from analytics.queries import Reader
+from service import lake as lake_module
+from service.audit.exports import ExportBroken, Exporter
+from service.errors import QueryTooSlow
+from tests.analytics.samples import sample_row
+from tests.conftest import BY_OPERATOR, START
+
+CSV = FileForm(ExportFormat.CSV)
+ENDLESS = "SELECT a.range FROM range(1_000_000_000) a, range(1_000_000_000) b WHERE a.range < -1"
+NEVER = float("inf")
+
+
+async def until(is_so) -> None:
+    ends_at = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < ends_at
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the pieces of every export from here on, as they are made: five of them."""
+    begun: list[int] = []
+
+    def pieces(*_: object) -> Iterator[Piece]:
+        for number in range(5):
+            begun.append(number)
+            yield Piece(b"x", rows=number, size=number, sha256="")
+
+    monkeypatch.setattr(lake_module, "export_pieces", pieces)
+    return begun
+
+
+async def exported(audit, ends_at: float = NEVER) -> AsyncIterator[Piece]:
+    snapshot = (await begin(audit)).snapshot
+    return audit.services.lake.export(snapshot, Query(), CSV, ends_at)
+
+
+async def begin(audit):
+    return await audit.services.exporter.begin(audit.world.acme, Query(), CSV, BY_OPERATOR, START)
+
+
+async def test_one_piece_is_made_ahead_and_no_more(audit, made):
+    """Two cores work at a time, and a reader who stalls costs the memory of two pieces."""
+    async with aclosing(await exported(audit)) as pieces:
+        assert (await anext(pieces)).rows == 0
+        await until(lambda: made == [0, 1])
+        await asyncio.sleep(0.05)
+        assert made == [0, 1]
+
+        assert [piece.rows async for piece in pieces] == [1, 2, 3, 4]
+
+
+async def test_what_was_made_ahead_has_not_left(audit, made):
+    """The record says what the client was sent, not what lay ready."""
+    export = await begin(audit)
+    stream = await audit.services.exporter.start(export)
+    await anext(stream)
+    await anext(stream)
+    await until(lambda: made == [0, 1, 2])
+    await stream.aclose()
+
+    assert export.progress.left.rows == 0
+
+
+async def test_no_piece_is_begun_after_the_deadline(audit, made):
+    """Not even the first."""
+    with pytest.raises(QueryTooSlow):
+        await anext(await exported(audit, ends_at=time.monotonic() - 1))
+
+    assert made == []
+
+
+async def test_the_deadline_counts_from_the_snapshot_on(audit, made):
+    """Files that were replaced since then are kept for so long, whenever the export starts."""
+    export = await begin(audit)
+    hasty = Exporter(audit.services.store, audit.services.lake, 0.2, at_once_max=1)
+    await asyncio.sleep(0.25)
+
+    with pytest.raises(ExportBroken):
+        await hasty.start(export)
+    await hasty.drain()
+
+    assert made == []
+
+
+async def test_a_piece_in_the_making_ends_when_the_client_leaves(audit, monkeypatch):
+    """Otherwise it would search on, for a file that nobody receives."""
+    await audit.accept([sample_row(START)])
+    rows = Reader.stream
+
+    def stream(self: Reader, *question: object) -> Iterator[object]:
+        yield from rows(self, *question)
+        yield from self.engine.stream(ENDLESS, {}, {}, self.stop)
+
+    monkeypatch.setattr(Reader, "stream", stream)
+    cursors = audit.services.lake._engine._cursors
+    pieces = await exported(audit)
+    await anext(pieces)
+    await anext(pieces)
+    await until(lambda: cursors)
+    await pieces.aclose()
+
+    await until(lambda: not cursors)
