@@ -1,5 +1,6 @@
 """`countersign audit check`: what it says to people, to scripts, and by its exit code."""
 
+import json
 import os
 import pty
 import subprocess
@@ -41,6 +42,24 @@ def test_exit_code_0_says_that_all_is_well(sealed_home):
         "findings": [],
         "notes": [],
     }
+
+
+def test_imported_rows_are_as_they_should_be(home):
+    """They count from 0 in their files, and from a base in the catalog."""
+    file = home.folder / "rows.ndjson"
+    rows = [
+        {"created_at": f"2026-01-{1 + n % 3:02}T12:00:{n:02}Z", "event": "install_allowed"}
+        | {"payload": {}, "packageName": f"p{n}", "decision": "ALLOWED"}
+        for n in range(30)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    home.ask("audit", "import", "--org", "acme", str(file))
+
+    said = home.ask(*CHECK)
+
+    assert (said["findings"], said["notes"]) == ([], [])
+    assert said["segments"] == 3
+    assert said["rows"] > 30
 
 
 def test_exit_code_1_says_that_something_was_found(sealed_home):
