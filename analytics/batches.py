@@ -6,10 +6,11 @@ and its rows count up from there.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from analytics.faults import StoreFault
 from analytics.instants import utc_day
@@ -80,6 +81,13 @@ def decode_batch(batch: JournalBatch) -> pa.Table:
         raise CorruptBatch(f"journal batch from seq {batch.first_seq} is not what was stored")
     seq = pa.array(range(batch.first_seq, batch.first_seq + batch.rows), pa.int64())
     return rows.add_column(0, AUDIT_SCHEMA.field("seq"), seq)
+
+
+def oldest_row(batches: Iterable[JournalBatch]) -> datetime:
+    """The earliest `created_at` in `batches`, of which there is one. Raises CorruptBatch."""
+    columns = (decode_batch(batch).column("created_at") for batch in batches)
+    oldest: datetime = min(pc.min(column).as_py() for column in columns)
+    return oldest
 
 
 def decode_batches(batches: Iterable[JournalBatch]) -> pa.Table:

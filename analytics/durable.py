@@ -24,6 +24,14 @@ def mkdir_synced(path: Path, *, within: Path) -> None:
         fsync(name.parent)
 
 
+def sync_folders(root: Path) -> None:
+    """Make every name in and below the folder `root` durable."""
+    for path in root.rglob("*"):
+        if path.is_dir():
+            fsync(path)
+    fsync(root)
+
+
 def write_synced(path: Path, content: bytes, mode: int) -> None:
     """Store `content` as `path`, whole or not at all, with permission bits `mode`."""
     pending = path.with_name(f".{path.name}.pending")

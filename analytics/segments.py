@@ -1,6 +1,5 @@
 """Segments: immutable Parquet files, each one tenant and one UTC day, rows newest first."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analytics.copying import sha256_of
 from analytics.durable import fsync, mkdir_synced
 from analytics.instants import midnight, utc_day
 from analytics.layout import segment_path
@@ -43,6 +43,10 @@ PARQUET_OPTIONS: Final[dict[str, Any]] = {
 
 class SchemaMismatch(ValueError):
     """Rows that are not AUDIT_SCHEMA."""
+
+
+class MissingValue(SchemaMismatch):
+    """A null where every row has a value."""
 
 
 class WrongDay(ValueError):
@@ -120,7 +124,7 @@ def write_sorted(
                 writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         segment = tally.segment(segment_id, tenant_id)
         fsync(pending)
-        segment = replace(segment, size=pending.stat().st_size, sha256=_sha256(pending))
+        segment = replace(segment, size=pending.stat().st_size, sha256=sha256_of(pending))
     except BaseException:
         # Left on a full disk, it would keep the room that everybody else needs.
         pending.unlink(missing_ok=True)
@@ -158,7 +162,7 @@ def check_rows(rows: pa.Table, day: date) -> None:
     if not rows.schema.equals(AUDIT_SCHEMA) or rows.num_rows == 0:
         raise SchemaMismatch("a segment holds at least one row of AUDIT_SCHEMA")
     if any(rows.column(field.name).null_count for field in AUDIT_SCHEMA if not field.nullable):
-        raise SchemaMismatch("a required column holds a null")
+        raise MissingValue("a required column holds a null")
     first, last = _bounds(rows, "created_at")
     if first < midnight(day) or utc_day(last) != day:
         raise WrongDay(f"rows from {first} to {last} in the segment of {day}")
@@ -246,8 +250,3 @@ def _counts(rows: pa.Table, column: str) -> Counter[str]:
     for entry in pc.value_counts(rows.column(column)).to_pylist():
         counts[entry["values"] or ""] += entry["counts"]
     return counts
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

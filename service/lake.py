@@ -3,7 +3,15 @@
 import asyncio
 import errno
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -12,6 +20,15 @@ from typing import Any, BinaryIO, Final, TypeVar
 import pyarrow as pa
 
 from analytics.batches import JournalBatch, decode_batches
+from analytics.checking import (
+    Finding,
+    FoundFile,
+    SeqSet,
+    audit_files,
+    check_batches,
+    check_files,
+    check_segment,
+)
 from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits, Stop
@@ -31,6 +48,7 @@ from service.ids import new_id
 from service.settings import Settings
 
 _Result = TypeVar("_Result")
+_Step = TypeVar("_Step")
 _STOP_AGAIN_S: Final = 0.05
 _PROBE: Final = b"\0" * 64 * 1024
 """A full disk still takes an empty file. This is what one more change may need."""
@@ -154,6 +172,16 @@ class Lake:
         """What `work`, a long computation on rows, comes to; the event loop goes on meanwhile."""
         return await _in_thread(work)
 
+    async def to_the_end(self, work: Callable[[], _Result]) -> _Result:
+        """As `aside`; but whoever leaves waits for the end, and can clear away what it made."""
+        return await _to_the_end(work)
+
+    async def steps(self, work: Iterable[_Step]) -> AsyncIterator[_Step]:
+        """What `work` yields, each step as `to_the_end`."""
+        remaining = iter(work)
+        while (step := await _to_the_end(next, remaining, None)) is not None:
+            yield step
+
     async def segment_files(self) -> list[Path]:
         """Every file in the audit folder."""
         return await _in_thread(segment_files, self._root)
@@ -161,6 +189,28 @@ class Lake:
     async def remove_orphans(self, files: list[Path], known: set[str], before_s: float) -> int:
         """See `analytics.orphans.remove_orphans`."""
         return await _in_thread(remove_orphans, files, known, before_s)
+
+    async def audit_files(self, tenant_id: str | None) -> list[FoundFile]:
+        """See `analytics.checking.audit_files`."""
+        return await _in_thread(audit_files, self._root, tenant_id)
+
+    async def check_files(
+        self, files: list[FoundFile], named: Mapping[str, tuple[str, date]], before_s: float
+    ) -> tuple[list[Finding], list[Finding]]:
+        """See `analytics.checking.check_files`."""
+        return await _in_thread(check_files, self._root, files, named, before_s)
+
+    async def check_batches(
+        self, tenant_id: str, batches: Sequence[JournalBatch], seen: SeqSet
+    ) -> list[Finding]:
+        """See `analytics.checking.check_batches`."""
+        return await _in_thread(check_batches, tenant_id, batches, seen)
+
+    async def check_segment(
+        self, segment: Segment, seen: SeqSet, on_rows: Callable[[int], None]
+    ) -> list[Finding]:
+        """See `analytics.checking.check_segment`; `on_rows` is called from a thread."""
+        return await _in_thread(check_segment, self._root, segment, seen, on_rows)
 
     async def ping(self) -> None:
         """Raise OSError unless the data dir takes a file."""

@@ -1,17 +1,36 @@
 """What Prometheus can scrape. One registry per app, so that two apps never share a counter."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-_LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+from service.store.stored import Stored, total_of
 
+_LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
+_STORED: Final = {
+    "journal_rows": "Audit rows not yet in a segment.",
+    "journal_batches": "Journal batches not yet in a segment.",
+    "segments": "Segments in the catalog.",
+    "segment_rows": "Audit rows in segments.",
+    "segment_bytes": "Bytes of all segments.",
+    "retired_segments": "Merged or pruned segments whose files wait to be unlinked.",
+    "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
+}
+"""Fields of Stored, each a gauge of all organisations together and one of each."""
+
+_STORED_OF_EACH: Final = _STORED | {"days": "UTC days with audit rows."}
+
 
 class Metrics:
-    """The service's counters and gauges. Labels never carry what a client chose."""
+    """The service's counters and gauges. Labels never carry what a client chose.
+
+    Nor a name: who can reach the port can read them, so an organisation is its opaque tenant id.
+    """
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -28,18 +47,32 @@ class Metrics:
             buckets=_LATENCY_BUCKETS_S,
             registry=self._registry,
         )
-        self._journal_rows = Gauge(
-            "countersign_journal_rows", "Audit rows not yet in a segment.", registry=self._registry
+        self._totals = {
+            name: self._gauge(f"countersign_{name}", text) for name, text in _STORED.items()
+        }
+        self._by_tenant = {
+            name: self._gauge(f"countersign_tenant_{name}", f"Of each tenant: {text}", "tenant")
+            for name, text in _STORED_OF_EACH.items()
+        }
+        self._oldest_sealed = self._gauge(
+            "countersign_tenant_oldest_sealed_timestamp_seconds",
+            "Of each tenant: when its oldest sealed row was created.",
+            "tenant",
         )
-        self._segments = Gauge(
-            "countersign_segments", "Segments in the catalog.", registry=self._registry
+        self._succeeded_at = self._gauge(
+            "countersign_maintenance_last_success_timestamp_seconds",
+            "When a background job of this process last ran without failing.",
+            "job",
         )
-        self._segment_rows = Gauge(
-            "countersign_segment_rows", "Audit rows in segments.", registry=self._registry
+        self._failures = Counter(
+            "countersign_maintenance_failures",
+            "Runs of a background job of this process that failed.",
+            ["job"],
+            registry=self._registry,
         )
-        self._segment_bytes = Gauge(
-            "countersign_segment_bytes", "Bytes of all segments.", registry=self._registry
-        )
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self._registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request. `route` is the pattern, not the path."""
@@ -47,12 +80,31 @@ class Metrics:
         self._requests.labels(known, route, str(status)).inc()
         self._latency.labels(route).observe(seconds)
 
-    def stored(self, journal_rows: int, segments: int, rows: int, size: int) -> None:
-        """Set the gauges of what is stored; `size` in bytes."""
-        self._journal_rows.set(journal_rows)
-        self._segments.set(segments)
-        self._segment_rows.set(rows)
-        self._segment_bytes.set(size)
+    def stored(self, by_tenant: Mapping[str, Stored]) -> None:
+        """Set the gauges of what is stored, for each tenant id and in all."""
+        total = total_of(by_tenant.values())
+        for name, gauge in self._totals.items():
+            gauge.set(getattr(total, name))
+        for name, gauge in self._by_tenant.items():
+            gauge.clear()
+            for tenant_id, stored in by_tenant.items():
+                gauge.labels(tenant_id).set(getattr(stored, name))
+        self._oldest_sealed.clear()
+        for tenant_id, stored in by_tenant.items():
+            if stored.oldest_sealed_at is not None:
+                self._oldest_sealed.labels(tenant_id).set(stored.oldest_sealed_at.timestamp())
+
+    def maintains(self, job: str) -> None:
+        """Show `job` from now on: a failure that is the first must be seen as an increase."""
+        self._failures.labels(job)
+
+    def maintained(self, job: str, at: datetime) -> None:
+        """Note that `job` has run."""
+        self._succeeded_at.labels(job).set(at.timestamp())
+
+    def maintenance_failed(self, job: str) -> None:
+        """Count a failure of `job`."""
+        self._failures.labels(job).inc()
 
     def exposition(self) -> bytes:
         """Everything, in Prometheus' text format."""

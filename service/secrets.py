@@ -31,6 +31,11 @@ def with_secrets(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, **found)
 
 
+def secret_files(data_dir: Path) -> list[Path]:
+    """The files in the data dir that hold secrets; those set by the environment have none."""
+    return [path for file in _FILES.values() if (path := data_dir / file).is_file()]
+
+
 def _read_or_create(path: Path) -> str:
     if not path.exists():
         _create(path, secrets.token_urlsafe(_TOKEN_BYTES))

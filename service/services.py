@@ -57,7 +57,7 @@ class Services:
         jobs = maintenance_jobs(
             self.settings, self.sealer, self.compactor, self.pruner, self.sweeper
         )
-        return Maintenance(jobs, self.settings.seal_interval_s, self.clock)
+        return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
 
     async def close(self) -> None:
         """Finish what is under way, then release the database and the query engine."""

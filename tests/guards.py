@@ -21,6 +21,10 @@ _TAKEOVER = "tests/service/audit/test_takeover.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
 _APART = "tests/service/store/test_tenants_apart.py"
+_CHECKS = "tests/service/audit/test_checks.py"
+_COPYING = "tests/analytics/test_copying.py"
+_TAKING = "tests/service/backup/test_taking.py"
+_RESTORING = "tests/service/backup/test_restoring.py"
 
 GUARDS: Final = [
     Guard(
@@ -270,5 +274,54 @@ GUARDS: Final = [
         '        bound["watermark"] = min(after.watermark, snapshot.watermark)\n',
         "",
         "tests/service/audit/test_stable_pages.py::test_pages_are_those_of_the_first_pages_instant[asc]",
+    ),
+    Guard(
+        "a file that turns out missing is asked for again",
+        "service/audit/checks.py",
+        "            if await self._is_gone(segment, found):\n                continue\n",
+        "",
+        f"{_CHECKS}::test_what_is_merged_and_unlinked_meanwhile_is_no_finding",
+    ),
+    Guard(
+        "a copied file is synced",
+        "analytics/copying.py",
+        "            os.fsync(copy.fileno())",
+        "            pass",
+        f"{_COPYING}::test_a_copy_is_its_owners_and_durable",
+    ),
+    Guard(
+        "the folders of a backup are synced before it has its name",
+        "service/backup/taking.py",
+        "        await here.lake.to_the_end(partial(sync_folders, part))\n",
+        "",
+        f"{_TAKING}::test_every_byte_and_name_is_durable_before_the_backup_has_its_own",
+    ),
+    Guard(
+        "what a backup keeps is compared with the catalog",
+        "service/backup/taking.py",
+        'copy.size != segment.size or segment.sha256 not in {"", copy.sha256}',
+        "copy is None",
+        f"{_TAKING}::test_a_damaged_segment_is_not_taken_for_a_backup",
+    ),
+    Guard(
+        "what is put back is compared with the manifest",
+        "service/backup/restoring.py",
+        "(copy.size, copy.sha256) != (file.size, file.sha256)",
+        "copy is None",
+        f"{_RESTORING}::test_every_flipped_bit_is_found_before_anything_is_in_place",
+    ),
+    Guard(
+        "leases of the past end when a backup is put back",
+        "service/backup/restoring.py",
+        "        asyncio.run(_end_leases(part / database, settings.database_wait_s))\n",
+        "",
+        f"{_RESTORING}::test_a_lease_that_was_held_does_not_come_back",
+    ),
+    Guard(
+        "a data dir that is in use stays where it is",
+        "service/backup/restoring.py",
+        "database.is_file() and is_in_use(database)",
+        "database is None",
+        f"{_RESTORING}::test_a_data_dir_a_service_works_on_is_left_alone",
     ),
 ]

@@ -15,6 +15,7 @@ from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
 from service.audit.sweeper import Sweeper
 from service.clock import Clock
+from service.metrics import Metrics
 from service.settings import Settings
 
 MERGES_MAX: Final = 4
@@ -56,8 +57,13 @@ def maintenance_jobs(
 class Maintenance:
     """Runs jobs until it is told to stop, whatever happens in one of them."""
 
-    def __init__(self, jobs: Sequence[Job], interval_s: float, clock: Clock) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], interval_s: float, clock: Clock, metrics: Metrics
+    ) -> None:
         self._jobs = jobs
+        self._metrics = metrics
+        for job in jobs:
+            metrics.maintains(job.name)
         self._interval_s = interval_s
         self._clock = clock
         self._ran_at: dict[str, datetime] = {}
@@ -83,7 +89,9 @@ class Maintenance:
         try:
             if not await job.run():
                 self._ran_at[job.name] = self._clock()
+            self._metrics.maintained(job.name, self._clock())
         except LeaseTaken:
             pass  # another process is at it
         except Exception:
+            self._metrics.maintenance_failed(job.name)
             _log.exception("maintenance_failed", job=job.name)

@@ -1,50 +1,74 @@
-"""What is stored for each organisation."""
+"""What is stored for each organisation, for people and scripts."""
 
+from datetime import datetime
+from functools import partial
 from typing import Any
 
-from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.instants import format_us
+from analytics.batches import oldest_row
+from analytics.instants import format_us, utc_day
+from service.lake import Lake
 from service.orgs.repository import list_orgs
-from service.store.tables import JournalEntry, SegmentEntry
+from service.store.journal import list_batches
+from service.store.stored import Stored, stored_by_tenant, total_of
 
 
-async def list_stats(session: AsyncSession) -> list[dict[str, Any]]:
-    """For each organisation: rows, days and segments; `bytes` of segments; rows in the journal.
+async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
+    """What is stored: `organisations`, one line for each by slug, and their `total`.
 
-    `oldest` is the oldest sealed row's instant, None when nothing is sealed.
+    `bytes` are those of segments, and so is `bytes_per_row`; `oldest_at` is the instant of the
+    oldest row, sealed or not; both are None where there is none. Raises StoreFault.
     """
-    return [{"org": org.slug, **await _stats(session, org.id)} for org in await list_orgs(session)]
-
-
-async def _stats(session: AsyncSession, tenant_id: str) -> dict[str, Any]:
-    sealed = (
-        await session.execute(
-            select(
-                func.coalesce(func.sum(SegmentEntry.rows), 0),
-                func.count(),
-                func.coalesce(func.sum(SegmentEntry.size), 0),
-                func.min(SegmentEntry.min_created_at),
-            ).where(SegmentEntry.tenant_id == tenant_id, SegmentEntry.retired_at.is_(None))
-        )
-    ).one()
-    journal_rows = await session.scalar(
-        select(func.coalesce(func.sum(JournalEntry.rows), 0)).where(
-            JournalEntry.tenant_id == tenant_id
-        )
-    )
-    sealed_days = select(SegmentEntry.day).where(
-        SegmentEntry.tenant_id == tenant_id, SegmentEntry.retired_at.is_(None)
-    )
-    journal_days = select(JournalEntry.day).where(JournalEntry.tenant_id == tenant_id)
-    days = await session.scalars(sealed_days.union(journal_days))
-    rows, segments, size, oldest = sealed
+    orgs = await list_orgs(session)
+    stored = await stored_by_tenant(session)
+    oldest = await _oldest(session, lake, stored)
+    total = total_of(stored.values())
     return {
-        "rows": int(rows) + int(journal_rows or 0),
-        "days": len(days.all()),
-        "segments": segments,
-        "bytes": int(size),
-        "journal_rows": int(journal_rows or 0),
-        "oldest": None if oldest is None else format_us(oldest),
+        "organisations": [
+            {"org": org.slug} | _line(stored[org.id], oldest.get(org.id)) for org in orgs
+        ],
+        "total": _line(total, min(oldest.values(), default=None)),
     }
+
+
+def _line(stored: Stored, oldest_at: datetime | None) -> dict[str, Any]:
+    per_row = stored.bytes_per_row
+    return {
+        "rows": stored.rows,
+        "days": stored.days,
+        "segments": stored.segments,
+        "bytes": stored.segment_bytes,
+        "bytes_per_row": None if per_row is None else round(per_row, 1),
+        "journal_rows": stored.journal_rows,
+        "journal_batches": stored.journal_batches,
+        "oldest_at": None if oldest_at is None else format_us(oldest_at),
+        "retired_segments": stored.retired_segments,
+        "retired_bytes": stored.retired_bytes,
+    }
+
+
+async def _oldest(
+    session: AsyncSession, lake: Lake, stored: dict[str, Stored]
+) -> dict[str, datetime]:
+    """The instant of each tenant's oldest row.
+
+    The catalog knows it of sealed rows. Journal batches have to be decoded: one day's, and only
+    where no sealed row is of an earlier one, so hardly ever once a tenant has history.
+    """
+    oldest = {
+        tenant_id: part.oldest_sealed_at
+        for tenant_id, part in stored.items()
+        if part.oldest_sealed_at is not None
+    }
+    days = {
+        (tenant_id, part.oldest_journal_day)
+        for tenant_id, part in stored.items()
+        if part.oldest_journal_day is not None
+        and (tenant_id not in oldest or part.oldest_journal_day <= utc_day(oldest[tenant_id]))
+    }
+    for tenant_id, day in days:
+        batches = await list_batches(session, tenant_id, day)
+        at = await lake.aside(partial(oldest_row, batches))
+        oldest[tenant_id] = min(at, oldest.get(tenant_id, at))
+    return oldest

@@ -1,4 +1,4 @@
-"""`countersign audit`: reading the log, taking it away, sealing it, seeing how it is stored."""
+"""`countersign audit`: reading the log, taking it away, sealing and merging it."""
 
 import contextlib
 import json
@@ -17,7 +17,6 @@ from analytics.segments import Segment
 from service.audit.forms import PageQuery
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.audit.pages import LIMIT_MAX, parse_page_request
-from service.audit.stats import list_stats
 from service.cli.desk import Answer, Desk, command, org_option, table
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.progress import row_progress
@@ -219,15 +218,4 @@ def _made(done: str, segments: Sequence[Segment]) -> Answer:
     return Answer(
         {"segments": [segment.segment_id for segment in segments], "rows": rows},
         [f"{done} {rows} rows into {len(segments)} segments."],
-    )
-
-
-@command(audit, "stats")
-async def audit_stats(desk: Desk) -> Answer:
-    """Show what is stored for each organisation."""
-    async with desk.services.store.read() as session:
-        stats = await list_stats(session)
-    columns = ["org", "rows", "days", "segments", "bytes", "journal_rows", "oldest"]
-    return Answer(
-        stats, table=table("Audit log", columns, [[line[c] for c in columns] for line in stats])
     )

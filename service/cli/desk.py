@@ -21,7 +21,7 @@ from analytics.rows import Stamp
 from service.access.callers import Operator, cli_caller
 from service.audit.lease import LeaseTaken
 from service.clock import utc_now
-from service.errors import Invalid, Refusal, StoreUnavailable
+from service.errors import BackupOvertaken, Invalid, Refusal, StoreUnavailable
 from service.logs import configure_logs
 from service.orgs.repository import get_org
 from service.prepare import check_writable
@@ -32,7 +32,10 @@ from service.store.migrate import check_schema
 from service.store.store import Work
 from service.store.tables import Organisation
 
+EXIT_DONE: Final = 0
 EXIT_REFUSED: Final = 1
+EXIT_FOUND: Final = 1
+"""A check that ran and found something."""
 EXIT_UNAVAILABLE: Final = 3
 _PIPE_WIDTH: Final = 10_000
 
@@ -51,14 +54,14 @@ class Answer:
     """What a command says: `data` to scripts (--json), `lines` or `table` to people.
 
     `is_aside` is for commands whose standard output is something else: a file. `code` is the exit
-    code, for commands that can be done in part.
+    code, for commands that can be done in part, or find something.
     """
 
     data: Any
     lines: Sequence[str] = ()
     table: Table | None = None
     is_aside: bool = False
-    code: int = 0
+    code: int = EXIT_DONE
 
     def show(self, *, as_json: bool) -> None:
         """Write it to standard output, or aside to standard error."""
@@ -130,7 +133,7 @@ def run_at_desk(
 ) -> None:
     """Run `function` over the data dir of the settings and show its answer."""
     with one_line_failures(as_json=as_json):
-        _refuse_what_is_no_text(options)
+        refuse_what_is_no_text(options)
         settings = load_settings()
         configure_logs("warning")
         answer = asyncio.run(_at_desk(settings, function, options))
@@ -139,7 +142,7 @@ def run_at_desk(
             sys.exit(answer.code)
 
 
-def _refuse_what_is_no_text(options: dict[str, Any]) -> None:
+def refuse_what_is_no_text(options: dict[str, Any]) -> None:
     """Raise Invalid for bytes that are not UTF-8: they arrive as lone surrogates.
 
     Nothing behind a command could store them, or find anything by them.
@@ -192,7 +195,7 @@ def one_line(error: Exception) -> str:
 
 def exit_code(error: Exception) -> int:
     """Whether trying again may help."""
-    is_temporary = isinstance(error, StoreUnavailable | StoreFault | LeaseTaken)
+    is_temporary = isinstance(error, StoreUnavailable | StoreFault | LeaseTaken | BackupOvertaken)
     return EXIT_UNAVAILABLE if is_temporary else EXIT_REFUSED
 
 

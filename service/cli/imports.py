@@ -178,7 +178,7 @@ async def audit_import(
     is_raw: bool,
     is_partial: bool,
 ) -> Answer:
-    """Import rows with their own timestamps from each FILE; - is standard input.
+    """Import rows that have timestamps of their own; - is standard input.
 
     Takes what audit export writes (ndjson, csv, parquet, also .gz and .zst), and files with fewer
     columns: created_at, event and the event's payload. A file with a row that is refused is not

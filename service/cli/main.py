@@ -5,9 +5,11 @@ import asyncio
 import click
 
 import service.cli.imports
+import service.cli.operations
 import service.cli.retention  # noqa: F401 - adds its command to `audit`
 from service.cli.apply import apply_file
 from service.cli.audit import audit
+from service.cli.backup import backup, restore
 from service.cli.bindings import bindings
 from service.cli.demo import demo
 from service.cli.desk import Answer, one_line_failures
@@ -28,7 +30,8 @@ def main() -> None:
     JSON then, too, on standard error), and --help.
 
     \b
-    Exit codes: 0 done, 1 refused, 2 wrong usage, 3 storage busy or silent (try again).
+    Exit codes: 0 done, 1 refused (or a check found something), 2 wrong usage, 3 storage busy or
+    silent (try again).
     """  # noqa: D301 - click reads the backspace
 
 
@@ -63,6 +66,8 @@ def serve_command(host: str | None, port: int | None, *, as_json: bool) -> None:
 
 main.add_command(apply_file)
 main.add_command(demo)
+main.add_command(backup)
+main.add_command(restore)
 for group in (org, project, team, member, apikey, session, bindings, audit):
     main.add_command(group)
 

@@ -9,7 +9,30 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.segments import Segment
 from service.store.chunks import in_chunks
-from service.store.tables import JournalEntry, SegmentEntry
+from service.store.tables import SegmentEntry
+
+
+async def list_live_segments(session: AsyncSession, tenant_id: str | None = None) -> list[Segment]:
+    """Every segment that readers are to read, of all tenants unless one is given."""
+    query = select(SegmentEntry).where(SegmentEntry.retired_at.is_(None))
+    if tenant_id is not None:
+        query = query.where(SegmentEntry.tenant_id == tenant_id)
+    query = query.order_by(SegmentEntry.tenant_id, SegmentEntry.day, SegmentEntry.id)
+    return [_segment(entry) for entry in await session.scalars(query)]
+
+
+async def list_places(session: AsyncSession) -> dict[str, tuple[str, date]]:
+    """Tenant and day of every segment the catalog names, by id; retired ones included."""
+    lines = await session.execute(select(SegmentEntry.id, SegmentEntry.tenant_id, SegmentEntry.day))
+    return {segment_id: (tenant_id, day) for segment_id, tenant_id, day in lines}
+
+
+async def is_live(session: AsyncSession, segment_id: str) -> bool:
+    """True while readers are to read this segment."""
+    query = select(SegmentEntry.id).where(
+        SegmentEntry.id == segment_id, SegmentEntry.retired_at.is_(None)
+    )
+    return await session.scalar(query) is not None
 
 
 async def list_live_ids(
@@ -145,19 +168,3 @@ def _segment(entry: SegmentEntry) -> Segment:
         seq_base=entry.seq_base,
         sha256=entry.sha256 or "",
     )
-
-
-async def stored_totals(session: AsyncSession) -> tuple[int, int, int, int]:
-    """Journal rows, and segments with their rows and bytes, over all tenants."""
-    journal = await session.scalar(select(func.coalesce(func.sum(JournalEntry.rows), 0)))
-    segments = (
-        await session.execute(
-            select(
-                func.count(),
-                func.coalesce(func.sum(SegmentEntry.rows), 0),
-                func.coalesce(func.sum(SegmentEntry.size), 0),
-            ).where(SegmentEntry.retired_at.is_(None))
-        )
-    ).one()
-    count, rows, size = (int(total) for total in segments)
-    return int(journal or 0), count, rows, size

@@ -5,17 +5,19 @@ Everything that is SQLite's alone stands in this module.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import aiosqlite
-from sqlalchemy import Connection, event, exc, make_url
+from sqlalchemy import URL, Connection, event, exc, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from analytics.durable import fsync
 from service.errors import (
     StorageBusy,
     StorageDamaged,
@@ -52,7 +54,7 @@ class Engines:
         await self.reader.dispose()
 
 
-def create_engines(url: str, wait_s: float) -> Engines:
+def create_engines(url: str | URL, wait_s: float) -> Engines:
     """Engines for `url`; whoever waits longer than `wait_s` for a connection or lock gives up.
 
     Connects to nothing yet. Raises InvalidSetting for a URL that no engine can be made of.
@@ -67,11 +69,60 @@ def create_engines(url: str, wait_s: float) -> Engines:
         )
 
 
+def url_of(file: Path) -> URL:
+    """How `create_engines` is told of a database in `file`, whatever characters its name has."""
+    return URL.create("sqlite+aiosqlite", database=str(file))
+
+
+def file_of(url: str) -> Path:
+    """The file that holds the database of `url`. Raises InvalidSetting if there is none such."""
+    with _url_faults():
+        parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        raise InvalidSetting(f"{_SETTING}: only a database in a file can be copied")
+    return Path(parsed.database).resolve()
+
+
+def copy_database(file: Path, target: Path) -> None:
+    """The database in `file` as of one instant, durable, in one new file.
+
+    Everybody may go on writing: all is read in one transaction. Raises StoreUnavailable, also
+    for a database that is damaged.
+    """
+    target.touch(mode=0o600)
+    try:
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(target)) as copy:
+            # What is unfinished after a crash is thrown away; what is finished is synced below.
+            copy.execute("PRAGMA synchronous = OFF")
+            source.backup(copy)
+            (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise StorageDamaged from sqlite3.DatabaseError(f"{file}: {found}")
+    except sqlite3.Error as error:
+        raise _fault(error) from error
+    fsync(target)
+
+
+def is_in_use(file: Path) -> bool:
+    """True while a process on this machine has the database in `file` open."""
+    with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("ROLLBACK")
+        except sqlite3.DatabaseError as error:  # or it is damaged, which is why it is replaced
+            return _fault(error) is StorageBusy
+    return False
+
+
 def fault_of(error: exc.DBAPIError) -> type[StoreUnavailable]:
     """What a failure of the database is to the caller."""
-    code = getattr(error.orig, "sqlite_errorcode", 0)
+    return _fault(error.orig)
+
+
+def _fault(error: BaseException | None) -> type[StoreUnavailable]:
     # The low byte is the result; the others say more of it (https://sqlite.org/rescode.html).
-    return _FAULTS.get(code & 0xFF, StoreUnavailable)
+    return _FAULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, StoreUnavailable)
 
 
 @contextmanager
@@ -86,7 +137,7 @@ def _url_faults() -> Iterator[None]:
         raise InvalidSetting(f"{_SETTING}: {error}") from error
 
 
-def _sqlite_engines(url: str, wait_s: float) -> Engines:
+def _sqlite_engines(url: str | URL, wait_s: float) -> Engines:
     """One writer, because SQLite has one: its callers queue here instead of polling the lock."""
     path = make_url(url).database
     if path in {None, "", ":memory:"}:

@@ -31,6 +31,11 @@ async def take_seq(session: AsyncSession, count: int) -> int:
     return last - count + 1
 
 
+async def last_seq(session: AsyncSession) -> int:
+    """The last seq that was given out; 0 before the first."""
+    return await session.scalar(select(Counter.value).where(Counter.name == SEQ)) or 0
+
+
 async def append(
     session: AsyncSession, tenant_id: str, rows: Iterable[AuditRow], *, received_at: datetime
 ) -> None:

@@ -47,6 +47,18 @@ async def check_schema(store: Store) -> None:
             raise OlderDatabase
 
 
+async def schema_version(store: Store) -> str:
+    """The last migration the database has seen; "" before the first."""
+    async with store.read() as session:
+        return await (await session.connection()).run_sync(_current) or ""
+
+
+def check_version(version: str) -> None:
+    """Raise NewerDatabase unless this version of the code knows the schema `version`."""
+    if version not in {"", *_known(_scripts())}:
+        raise NewerDatabase
+
+
 def _upgrade(connection: Connection) -> None:
     if not _is_current(connection):
         config = _config()
@@ -56,12 +68,22 @@ def _upgrade(connection: Connection) -> None:
 
 def _is_current(connection: Connection) -> bool:
     """False when migrations are missing. Raises NewerDatabase."""
-    scripts = ScriptDirectory.from_config(_config())
-    found = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in scripts.walk_revisions()}
-    if found is not None and found not in known:
+    scripts, found = _scripts(), _current(connection)
+    if found is not None and found not in _known(scripts):
         raise NewerDatabase
     return found == scripts.get_current_head()
+
+
+def _current(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _known(scripts: ScriptDirectory) -> set[str]:
+    return {script.revision for script in scripts.walk_revisions()}
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
 
 
 def _config() -> Config:

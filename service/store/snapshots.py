@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import JournalBatch
@@ -12,8 +11,7 @@ from analytics.decoded import ByteCache
 from analytics.queries import Snapshot
 from analytics.segments import Segment
 from service.store.catalog import list_live_ids, load_segments
-from service.store.journal import SEQ, list_first_seqs, load_batches
-from service.store.tables import Counter
+from service.store.journal import last_seq, list_first_seqs, load_batches
 
 _LINE_BYTES: Final = 2_048
 """What a line takes in memory besides a batch's bytes, roughly."""
@@ -34,10 +32,8 @@ async def snapshot(session: AsyncSession, tenant_id: str, kept: ByteCache) -> Sn
     segments = await _known(kept, ids, partial(load_segments, session, tenant_id), _segment_size)
     seqs = await list_first_seqs(session, tenant_id)
     batches = await _known(kept, seqs, partial(load_batches, session, tenant_id), _batch_size)
-    watermark = await session.scalar(select(Counter.value).where(Counter.name == SEQ))
-    return Snapshot(
-        tenant_id=tenant_id, watermark=watermark or 0, segments=segments, batches=batches
-    )
+    watermark = await last_seq(session)
+    return Snapshot(tenant_id=tenant_id, watermark=watermark, segments=segments, batches=batches)
 
 
 async def _known(

@@ -6,7 +6,7 @@ from quart.typing import ResponseReturnValue
 
 from service.lake import file_fault
 from service.services import services
-from service.store.catalog import stored_totals
+from service.store.stored import stored_by_tenant
 from service.web.answers import json_answer
 from service.web.openapi import documented, openapi_document
 
@@ -45,7 +45,8 @@ async def metrics() -> ResponseReturnValue:
     """Counters and gauges in Prometheus' text format."""
     here = services()
     async with here.store.read() as session:
-        here.metrics.stored(*await stored_totals(session))
+        stored = await stored_by_tenant(session)
+    here.metrics.stored(stored)
     return Response(here.metrics.exposition(), content_type="text/plain; version=0.0.4")
 
 

@@ -2,15 +2,24 @@
 
 import re
 import subprocess
+import sys
+import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from service.settings import REPOSITORY
 from tests.conftest import binding_body, bindings_path
-from tests.processes.homes import Home, all_bindings, all_entries
+from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
 pytestmark = pytest.mark.slow
+
+EAGER = {"seal_rows": "1", "seal_interval_s": "0.05", "sweep_interval_s": "0.05"}
+"""A sealer at work all the time, so that files appear while the backup is taken."""
+
+INGEST = "/api/v1/admin/orgs/acme/audit/events"
+BATCH = 20
 
 
 def blocks() -> list[str]:
@@ -21,11 +30,17 @@ def blocks() -> list[str]:
 
 
 def paste(block: str, home: Home, backup: Path) -> None:
-    """Run `block` as a reader would."""
+    """Run `block` as a reader would, with `countersign` on the path."""
+    programs = home.folder / "bin"
+    programs.mkdir(exist_ok=True)
+    command = programs / "countersign"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m service.cli.main "$@"\n')
+    command.chmod(0o755)
     subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block],
-        env={"DATA": str(home.data_dir), "BACKUP": str(backup), "PATH": "/usr/bin:/bin"},
-        timeout=30,
+        cwd=REPOSITORY,
+        env=home.environment() | {"BACKUP": str(backup), "PATH": f"{programs}:/usr/bin:/bin"},
+        timeout=60,
         check=True,
     )
 
@@ -35,6 +50,26 @@ def create(home_client, number: int) -> None:
     assert home_client.post(bindings_path(), json=body).status_code == 201
 
 
+class Sender(threading.Thread):
+    """Sends batch after batch of rows, and knows which were acknowledged."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.acknowledged: list[str] = []
+        self.sent: list[str] = []
+        self.stop = threading.Event()
+        self._server = server
+
+    def run(self) -> None:
+        with self._server.client() as client:
+            while not self.stop.is_set():
+                names = [f"package-{len(self.sent) + number}" for number in range(BATCH)]
+                self.sent += names
+                items = [{"event": "install_allowed", "packageName": name} for name in names]
+                assert client.post(INGEST, json=items).json()["accepted"] == BATCH
+                self.acknowledged += names
+
+
 def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Path) -> None:
     """Taken from a running service, put back after a kill -9: later changes are gone, and whole.
 
@@ -42,7 +77,7 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
     """
     take, put_back = blocks()
     backup = tmp_path / "backup"
-    with home.serve(seal_rows="1", seal_interval_s="0.05").client() as client:
+    with home.serve(**EAGER).client() as client:
         for number in range(5):
             create(client, number)
         paste(take, home, backup)
@@ -59,3 +94,32 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
         assert sorted(created) == sorted(before)
         create(client, 10)
         assert len(all_bindings(client)) == 6
+
+
+def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_path: Path) -> None:
+    """While rows come in and are sealed; those that come in meanwhile are in it once or not."""
+    take, put_back = blocks()
+    backup = tmp_path / "backup"
+    server = home.serve(**EAGER)
+    sender = Sender(server)
+    sender.start()
+    eventually(lambda: len(list(home.data_dir.rglob("*.parquet"))) > 3, "some segments")
+    before = list(sender.acknowledged)
+    paste(take, home, backup)
+    during = len(sender.acknowledged) - len(before)
+    sender.stop.set()
+    sender.join()
+    server.kill()
+
+    paste(put_back, home, backup)
+
+    with home.serve().client() as client:
+        restored = Counter(
+            row["packageName"] for row in all_entries(client, event="install_allowed", limit=997)
+        )
+    assert set(before) <= restored.keys() <= set(sender.sent)
+    assert set(restored.values()) == {1}
+    assert before
+    assert during > 0, "nothing came in while the backup was taken"
+    assert list(backup.rglob("*.parquet"))
+    assert home.run("audit", "check").code == 0

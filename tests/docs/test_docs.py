@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from analytics.checking import Kind
 from analytics.events import ENVELOPES, Event
 from analytics.filters import FILTER_COLUMNS
 from analytics.schema import WIRE_COLUMNS
@@ -104,3 +105,9 @@ def test_links_between_documents_lead_somewhere() -> None:
 
     assert len(documents) > 8
     assert broken == []
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_of_finding_is_documented(kind: Kind) -> None:
+    """Whoever is woken up by one can read what it means."""
+    assert f"`{kind}`" in read("operations.md")

@@ -48,11 +48,15 @@ STEPS = [
     "audit stats",
     "audit query --org {slug} --event binding* --event oidc_binding_created --limit 1",
     "audit seal",
+    "audit check",
+    "audit check --org {slug}",
     "audit prune --dry-run",
     "audit prune --org {slug}",
     "audit query --org {slug} --since 2026-01-01 --order asc",
     "audit export --org {slug} --format csv --force {file}.csv",
     "apply {file}",
+    "backup --with-secrets {file}.backup",
+    "restore --force {file}.backup",
 ]
 """Each command once, in an order in which each has something to say."""
 
@@ -262,7 +266,7 @@ def test_sealing_by_hand_beside_a_server_changes_nothing_that_is_seen(home):
             answer = client.post(bindings_path(), json=home_body | {"origin": "org_admin"})
             assert answer.status_code == 201
         before = all_entries(client, limit=2)
-        assert home.ask("audit", "stats")[0]["journal_rows"] == len(before) == 6
+        assert home.ask("audit", "stats")["total"]["journal_rows"] == len(before) == 6
 
         with ThreadPoolExecutor(1) as pool:
             sealing = pool.submit(home.ask, "audit", "seal")
@@ -271,7 +275,7 @@ def test_sealing_by_hand_beside_a_server_changes_nothing_that_is_seen(home):
         assert sealing.result()["rows"] == 6
         assert len(sealing.result()["segments"]) == 1
         assert all_entries(client, limit=2) == before
-        (stats,) = home.ask("audit", "stats")
+        (stats,) = home.ask("audit", "stats")["organisations"]
         assert (stats["rows"], stats["journal_rows"], stats["segments"]) == (6, 0, 1)
         assert home.ask("audit", "seal") == {"segments": [], "rows": 0}
     assert home.ask("audit", "query", "--org", "acme")["entries"] == before

@@ -156,6 +156,8 @@ def test_ended_sessions_are_recorded_with_their_number(home):
         ("member", "list", "--org", "\udcff"),
         ("bindings", "revoke", "--repository-id", "\udcff"),
         ("audit", "query", "--org", "acme", "--package", "\udcff"),
+        ("backup", "\udcff"),
+        ("restore", "\udcff"),
     ],
 )
 def test_an_argument_that_is_no_text_is_one_line(home, arguments):

@@ -1,0 +1,295 @@
+"""Checking that files and journal batches hold what is said of them.
+
+Everything is read, one row group at a time. Beyond that, memory holds one bit for each row.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analytics.batches import JournalBatch, decode_batch
+from analytics.copying import sha256_of
+from analytics.faults import StoreFault
+from analytics.layout import segment_path
+from analytics.schema import AUDIT_SCHEMA
+from analytics.segment_files import SegmentFile, open_segment
+from analytics.segments import (
+    MissingValue,
+    SchemaMismatch,
+    Segment,
+    WrongDay,
+    WrongOrder,
+    check_rows,
+    describe,
+)
+
+_PAGE_BITS: Final = 2048
+
+# What else comes of damaged bytes: an instant beyond the year 9999, ids that are no ids.
+_FAULTS: Final = (StoreFault, OSError, ValueError, OverflowError, pa.ArrowException)
+
+
+class Kind(StrEnum):
+    """What can be wrong."""
+
+    MISSING_FILE = "missing_file"
+    WRONG_SIZE = "wrong_size"
+    WRONG_SHA256 = "wrong_sha256"
+    UNREADABLE = "unreadable"
+    WRONG_SCHEMA = "wrong_schema"
+    MISSING_VALUE = "missing_value"
+    WRONG_DAY = "wrong_day"
+    WRONG_ORDER = "wrong_order"
+    WRONG_STATISTICS = "wrong_statistics"
+    DUPLICATE_SEQ = "duplicate_seq"
+    UNKNOWN_SEQ = "unknown_seq"
+    UNKNOWN_TENANT = "unknown_tenant"
+    MISPLACED_FILE = "misplaced_file"
+    UNFINISHED_FILE = "unfinished_file"
+    ORPHAN_FILE = "orphan_file"
+
+
+_KINDS: Final[dict[type[Exception], Kind]] = {
+    MissingValue: Kind.MISSING_VALUE,
+    SchemaMismatch: Kind.WRONG_SCHEMA,
+    WrongDay: Kind.WRONG_DAY,
+    WrongOrder: Kind.WRONG_ORDER,
+}
+
+_STATISTICS: Final = (
+    "rows",
+    "min_created_at",
+    "max_created_at",
+    "min_seq",
+    "max_seq",
+    "event_counts",
+    "decision_counts",
+)
+"""What the planner believes of a segment without opening it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be, and where; `segment` is None for journal batches."""
+
+    kind: Kind
+    detail: str
+    tenant_id: str | None
+    day: date | None
+    segment: str | None = None
+
+
+@dataclass(slots=True)
+class SeqSet:
+    """The seq seen so far: one bit for each, in pages, because they come in long runs."""
+
+    _pages: dict[int, int] = field(default_factory=dict)
+
+    def add(self, seq: pa.ChunkedArray) -> list[int]:
+        """Add all of `seq`; those that were there before, or twice in it.
+
+        Of a run that meets several only the first is named.
+        """
+        return [first for run in _runs(seq) if (first := self._add_run(*run)) is not None]
+
+    def _add_run(self, first: int, count: int) -> int | None:
+        met: int | None = None
+        while count:
+            page, offset = divmod(first, _PAGE_BITS)
+            here = min(count, _PAGE_BITS - offset)
+            mask = ((1 << here) - 1) << offset
+            held = self._pages.get(page, 0)
+            if held & mask and met is None:
+                lowest = held & mask & -(held & mask)
+                met = page * _PAGE_BITS + lowest.bit_length() - 1
+            self._pages[page] = held | mask
+            first, count = first + here, count - here
+        return met
+
+
+def _runs(seq: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
+    """`seq` as runs of consecutive numbers: the first of each and how many there are."""
+    ordered = seq.combine_chunks().sort()
+    begins = pc.fill_null(pc.not_equal(pc.pairwise_diff(ordered), 1), fill_value=True)
+    starts = pc.indices_nonzero(begins)
+    firsts, places = ordered.take(starts).to_pylist(), [*starts.to_pylist(), len(ordered)]
+    for first, (start, end) in zip(firsts, pairwise(places), strict=True):
+        yield first, end - start
+
+
+def check_segment(
+    root: Path, segment: Segment, seen: SeqSet, on_rows: Callable[[int], None]
+) -> list[Finding]:
+    """How the file of `segment` differs from what the catalog says of it.
+
+    `seen` has the seq of all that was checked before, and then those of this file as well;
+    `on_rows` is told how many rows were read. Reading ends at rows that cannot be in a segment.
+    """
+    findings: list[Finding] = []
+
+    def found(kind: Kind, detail: str) -> None:
+        findings.append(
+            Finding(kind, detail, segment.tenant_id, segment.day, segment=segment.segment_id)
+        )
+
+    try:
+        for kind, detail in _check_bytes(segment.path(root), segment):
+            found(kind, detail)
+        with open_segment(root, segment) as opened:
+            for kind, detail in _check_contents(opened, seen, on_rows):
+                found(kind, detail)
+    except _FAULTS as error:
+        is_gone = FileNotFoundError in {type(error), type(error.__cause__)}
+        found(Kind.MISSING_FILE if is_gone else Kind.UNREADABLE, str(error))
+    return findings
+
+
+def _check_bytes(path: Path, segment: Segment) -> Iterator[tuple[Kind, str]]:
+    size = path.stat().st_size
+    if size != segment.size:
+        yield Kind.WRONG_SIZE, f"{size} bytes instead of {segment.size}"
+    elif segment.sha256:
+        sha256 = sha256_of(path)
+        if sha256 != segment.sha256:
+            yield Kind.WRONG_SHA256, f"{sha256} instead of {segment.sha256}"
+
+
+def _check_contents(
+    opened: SegmentFile, seen: SeqSet, on_rows: Callable[[int], None]
+) -> Iterator[tuple[Kind, str]]:
+    segment = opened.segment
+    if not opened.file.schema_arrow.equals(AUDIT_SCHEMA):
+        yield Kind.WRONG_SCHEMA, "its columns are not those of an audit row"
+        return
+    repeated: list[int] = []
+    try:
+        held = describe(
+            segment.segment_id,
+            segment.tenant_id,
+            segment.day,
+            _read(opened, seen, repeated, on_rows),
+        )
+    except (SchemaMismatch, WrongDay, WrongOrder) as error:
+        yield _KINDS[type(error)], str(error)
+    else:
+        for name in _STATISTICS:
+            said, is_so = getattr(segment, name), getattr(held, name)
+            if said != is_so:
+                yield Kind.WRONG_STATISTICS, f"{name} is {is_so}, the catalog says {said}"
+    if repeated:
+        yield Kind.DUPLICATE_SEQ, _duplicates(repeated)
+
+
+def _read(
+    opened: SegmentFile, seen: SeqSet, repeated: list[int], on_rows: Callable[[int], None]
+) -> Iterator[pa.Table]:
+    for group in range(opened.file.metadata.num_row_groups):
+        rows = opened.rows(group)
+        repeated += seen.add(rows.column("seq"))
+        if not _is_newest_first(rows):
+            raise WrongOrder(f"the rows of row group {group} are not newest first")
+        yield rows
+        on_rows(rows.num_rows)
+
+
+def _is_newest_first(rows: pa.Table) -> bool:
+    """By `created_at`, then `seq`; equal ones are somebody else's matter."""
+    at, seq = rows.column("created_at"), rows.column("seq")
+    count = rows.num_rows - 1
+    is_older = pc.greater(at.slice(0, count), at.slice(1))
+    is_same = pc.equal(at.slice(0, count), at.slice(1))
+    follows = pc.and_(is_same, pc.greater_equal(seq.slice(0, count), seq.slice(1)))
+    return bool(pc.all(pc.or_(is_older, follows), min_count=0).as_py())
+
+
+def _duplicates(repeated: Sequence[int]) -> str:
+    return (
+        f"seq {min(repeated)} is in another segment or journal batch, too"
+        if len(repeated) == 1
+        else f"seq {min(repeated)} and others are in other segments or journal batches, too"
+    )
+
+
+def check_batches(tenant_id: str, batches: Sequence[JournalBatch], seen: SeqSet) -> list[Finding]:
+    """What is wrong with journal batches of a tenant; `seen` as for `check_segment`."""
+    return [
+        Finding(kind, f"journal batch from seq {batch.first_seq}: {detail}", tenant_id, batch.day)
+        for batch in batches
+        for kind, detail in _check_batch(batch, seen)
+    ]
+
+
+def _check_batch(batch: JournalBatch, seen: SeqSet) -> Iterator[tuple[Kind, str]]:
+    try:
+        rows = decode_batch(batch)
+        if repeated := seen.add(rows.column("seq")):
+            yield Kind.DUPLICATE_SEQ, _duplicates(repeated)
+        check_rows(rows, batch.day)
+    except (SchemaMismatch, WrongDay) as error:
+        yield _KINDS[type(error)], str(error)
+    except _FAULTS as error:
+        yield Kind.UNREADABLE, str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file in the audit folder; `written_s` (seconds since 1970) is when it last changed."""
+
+    path: Path
+    written_s: float
+
+
+def audit_files(root: Path, tenant_id: str | None = None) -> list[FoundFile]:
+    """Every file below `root` (or in the tenant's folder of it), wherever it lies."""
+    files: list[FoundFile] = []
+    for path in (root / f"tenant={tenant_id}" if tenant_id else root).rglob("*"):
+        try:
+            if not path.is_dir():
+                files.append(FoundFile(path, path.lstat().st_mtime))
+        except FileNotFoundError:  # removed since its folder was read
+            continue
+    return files
+
+
+def check_files(
+    root: Path, files: Sequence[FoundFile], named: Mapping[str, tuple[str, date]], before_s: float
+) -> tuple[list[Finding], list[Finding]]:
+    """Files that lie where no catalog line says: those written before `before_s`, and the others.
+
+    `named` has tenant and day of every segment in the catalog, retired ones too, and was read
+    after `files`. The younger ones are probably somebody's unfinished work.
+    """
+    old: list[Finding] = []
+    young: list[Finding] = []
+    for file in files:
+        kind = _stray(root, file.path, named)
+        # What was there may have been swept, or given its name, while the catalog was read.
+        if kind is not None and file.path.exists():
+            (old if file.written_s < before_s else young).append(_finding(root, file.path, kind))
+    return old, young
+
+
+def _stray(root: Path, path: Path, named: Mapping[str, tuple[str, date]]) -> Kind | None:
+    if path.suffix == ".pending":
+        return Kind.UNFINISHED_FILE
+    if path.suffix != ".parquet" or path.stem not in named:
+        return Kind.ORPHAN_FILE
+    return None if path == segment_path(root, *named[path.stem], path.stem) else Kind.MISPLACED_FILE
+
+
+def _finding(root: Path, path: Path, kind: Kind) -> Finding:
+    """With the tenant and day of the folders it lies in, as far as they are such."""
+    place = path.relative_to(root)
+    folders = dict(part.split("=", 1) for part in place.parts[:-1] if "=" in part)
+    try:
+        day = date.fromisoformat(folders.get("day", ""))
+    except ValueError:
+        day = None
+    return Finding(kind, str(place), folders.get("tenant"), day, segment=path.stem)

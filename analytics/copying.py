@@ -1,0 +1,55 @@
+"""Copying files that must arrive as they are: hashed on the way, durable at the end."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+_STEP_BYTES: Final = 4 * 2**20
+
+
+@dataclass(slots=True)
+class FileCopy:
+    """One file on its way. Iterating copies it and yields the bytes of each step.
+
+    `size` and `sha256` are those of what was read, once it is there. With `is_link` the new name
+    is a hard link, and the file is read all the same.
+    """
+
+    source: Path
+    target: Path
+    is_link: bool = False
+    size: int = 0
+    sha256: str = ""
+
+    def __iter__(self) -> Iterator[int]:
+        """Only the owner may read the copy, as it is with the data dir. Raises OSError."""
+        self.target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.is_link:
+            self.target.hardlink_to(self.source)
+            yield from self._read(None)
+            return
+        descriptor = os.open(self.target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as copy:
+            yield from self._read(copy)
+            copy.flush()
+            os.fsync(copy.fileno())
+
+    def _read(self, copy: BinaryIO | None) -> Iterator[int]:
+        digest = hashlib.sha256()
+        with self.source.open("rb") as file:
+            while content := file.read(_STEP_BYTES):
+                digest.update(content)
+                if copy is not None:
+                    copy.write(content)
+                self.size += len(content)
+                yield len(content)
+        self.sha256 = digest.hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The file's digest, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,139 @@
+"""The check: everything stored is read and compared with what the database says of it.
+
+The service may go on meanwhile. Files are listed before the catalog is read, so that a segment
+committed in between is named already; catalog and journal are read in one transaction, so that a
+row that is being sealed is in one of them; and a file that turns out missing counts only if the
+catalog still wants it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.checking import Finding, FoundFile, Kind, SeqSet
+from analytics.segments import Segment
+from service.orgs.repository import list_orgs
+from service.services import Services
+from service.store.catalog import is_live, list_live_segments, list_places
+from service.store.journal import last_seq, list_batches, list_pending_days
+from service.store.tables import Organisation
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found, and how much was read. `notes` are no faults: somebody's unfinished work."""
+
+    slugs: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    segments: int = 0
+    batches: int = 0
+    rows: int = 0
+
+    def line(self, finding: Finding) -> dict[str, Any]:
+        """`finding` as it is shown; `org` is the slug, or the id of a tenant that is none."""
+        tenant_id = finding.tenant_id
+        return {
+            "segment": finding.segment,
+            "org": None if tenant_id is None else self.slugs.get(tenant_id, tenant_id),
+            "day": None if finding.day is None else finding.day.isoformat(),
+            "kind": finding.kind.value,
+            "detail": finding.detail,
+        }
+
+
+class Check:
+    """One check of one organisation (None: of all). It changes nothing.
+
+    `on_progress` is told how many rows of segments were read, and how many there are.
+    """
+
+    def __init__(
+        self, here: Services, org: Organisation | None, on_progress: Callable[[int, int], None]
+    ) -> None:
+        self._store = here.store
+        self._lake = here.lake
+        self._before_s = here.clock().timestamp() - here.settings.orphan_grace_s
+        self._tenant_id = None if org is None else org.id
+        self._on_progress = on_progress
+        self._seen = SeqSet()
+        self._last_seq = 0
+        self._sealed_rows = 0
+        self._report = Report()
+
+    async def run(self) -> Report:
+        """Read everything there is."""
+        files = await self._lake.audit_files(self._tenant_id)
+        async with self._store.read() as session:
+            self._report.slugs = {org.id: org.slug for org in await list_orgs(session)}
+            self._last_seq = await last_seq(session)
+            named = await list_places(session)
+            segments = await list_live_segments(session, self._tenant_id)
+            await self._check_journal(session)
+        await self._check_files(files, named)
+        await self._check_segments(segments)
+        return self._report
+
+    async def _check_journal(self, session: AsyncSession) -> None:
+        """Day by day, so that no more than one day's batches are in memory."""
+        for tenant_id, day, *_ in await list_pending_days(session):
+            if self._tenant_id not in {None, tenant_id}:
+                continue
+            batches = await list_batches(session, tenant_id, day)
+            self._report.findings += await self._lake.check_batches(tenant_id, batches, self._seen)
+            highest = max(batch.first_seq + batch.rows - 1 for batch in batches)
+            self._report.findings += self._check_line(tenant_id, day, highest)
+            self._report.batches += len(batches)
+            self._report.rows += sum(batch.rows for batch in batches)
+
+    async def _check_files(
+        self, files: list[FoundFile], named: dict[str, tuple[str, date]]
+    ) -> None:
+        old, young = await self._lake.check_files(files, named, self._before_s)
+        self._report.findings += old
+        for finding in young:
+            # A file that has its line already is no unfinished work, wherever it lies.
+            is_fault = finding.kind is Kind.MISPLACED_FILE
+            (self._report.findings if is_fault else self._report.notes).append(finding)
+
+    async def _check_segments(self, segments: list[Segment]) -> None:
+        total = sum(segment.rows for segment in segments)
+        for segment in segments:
+            found = await self._lake.check_segment(
+                segment, self._seen, partial(self._read_rows, total)
+            )
+            if await self._is_gone(segment, found):
+                continue
+            self._report.segments += 1
+            self._report.findings += found
+            self._report.findings += self._check_line(
+                segment.tenant_id, segment.day, segment.max_seq, segment.segment_id
+            )
+
+    def _read_rows(self, total: int, rows: int) -> None:
+        self._report.rows += rows
+        self._sealed_rows += rows
+        self._on_progress(self._sealed_rows, total)
+
+    async def _is_gone(self, segment: Segment, found: list[Finding]) -> bool:
+        """True for a file that is missing because it was retired and unlinked meanwhile."""
+        if all(finding.kind is not Kind.MISSING_FILE for finding in found):
+            return False
+        async with self._store.read() as session:
+            return not await is_live(session, segment.segment_id)
+
+    def _check_line(
+        self, tenant_id: str, day: date, max_seq: int, segment_id: str | None = None
+    ) -> Iterator[Finding]:
+        """What cannot be, whatever the rows are."""
+        if tenant_id not in self._report.slugs:
+            detail = "no organisation has this id"
+            yield Finding(Kind.UNKNOWN_TENANT, detail, tenant_id, day, segment_id)
+        if max_seq > self._last_seq:
+            # The counter will come to it again, and two rows will have one id.
+            detail = f"seq {max_seq} was never given out: the counter stands at {self._last_seq}"
+            yield Finding(Kind.UNKNOWN_SEQ, detail, tenant_id, day, segment_id)

@@ -1,0 +1,99 @@
+"""The manifest: what a backup consists of, so that nothing missing or altered is put back."""
+
+import hashlib
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+
+from analytics.durable import write_synced
+from analytics.instants import format_us
+from service.errors import BackupDamaged, NewerBackup, NotABackup
+from service.store.migrate import check_version
+
+FORMAT: Final = 1
+NAME: Final = "manifest.json"
+AUDIT: Final = "audit"
+DATABASE: Final = "countersign.db"
+"""What the database is called in a backup, whatever it is called where it serves."""
+
+
+class KeptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file; `path` is relative to the backup, with `/`. `size` is in bytes."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything in a backup; `rows` are audit rows, sealed or not.
+
+    `schema` is the database's last migration. `digest` is the SHA-256 of the manifest without it.
+    """
+
+    format: int
+    schema: str
+    taken_at: str
+    rows: int
+    files: tuple[KeptFile, ...]
+    digest: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def with_digest(self) -> "Manifest":
+        """The manifest with its digest."""
+        plain = msgspec.structs.replace(self, digest="")
+        digest = hashlib.sha256(msgspec.json.encode(plain)).hexdigest()
+        return msgspec.structs.replace(self, digest=digest)
+
+
+class _Form(msgspec.Struct, frozen=True):
+    """What every manifest has, that of a later version, too."""
+
+    format: int
+
+
+def make_manifest(
+    schema: str, taken_at: datetime, rows: int, files: Iterable[KeptFile]
+) -> Manifest:
+    """The manifest of these files."""
+    return Manifest(FORMAT, schema, format_us(taken_at), rows, tuple(files)).with_digest()
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Store it durably in the backup's `folder`."""
+    content = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    write_synced(folder / NAME, content + b"\n", 0o600)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest in `folder`, whole, and of a version this one understands.
+
+    Raises NotABackup, BackupDamaged, NewerBackup, NewerDatabase.
+    """
+    try:
+        content = (folder / NAME).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotABackup(value=str(folder)) from error
+    try:
+        if msgspec.json.decode(content, type=_Form).format > FORMAT:
+            raise NewerBackup
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BackupDamaged(value=NAME) from error
+    if manifest != manifest.with_digest() or not all(_is_within(file) for file in manifest.files):
+        raise BackupDamaged(value=NAME)
+    check_version(manifest.schema)
+    return manifest
+
+
+def _is_within(file: KeptFile) -> bool:
+    """True unless the path leads out of the folder it is put under."""
+    path = PurePosixPath(file.path)
+    return file.path == str(path) and not path.is_absolute() and ".." not in path.parts

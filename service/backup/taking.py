@@ -1,0 +1,168 @@
+"""Taking a backup while the service runs.
+
+The database comes first, as of one instant; then the files that this copy of it names. A file that
+is sealed in between is not among them and not missed: its rows are in the copied journal.
+Segments never change, and a retired one stays long enough for a copy that does not take all day.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from analytics.copying import FileCopy, sha256_of
+from analytics.durable import fsync, sync_folders
+from analytics.segments import Segment
+from service.backup.folders import check_apart, check_room, part_of
+from service.backup.manifest import (
+    AUDIT,
+    DATABASE,
+    KeptFile,
+    Manifest,
+    make_manifest,
+    write_manifest,
+)
+from service.errors import (
+    BackupExists,
+    BackupOvertaken,
+    LinksImpossible,
+    SegmentDamaged,
+)
+from service.secrets import secret_files
+from service.services import Services
+from service.store.catalog import is_live, list_live_segments
+from service.store.engine import copy_database, create_engines, file_of, url_of
+from service.store.migrate import schema_version
+from service.store.store import Store
+from service.store.stored import stored_by_tenant, total_of
+
+_NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK})
+"""What file systems say that cannot link these two places."""
+
+
+async def take_backup(
+    here: Services,
+    target: Path,
+    show: Callable[[int, int], None],
+    *,
+    is_linked: bool,
+    has_secrets: bool,
+) -> Manifest:
+    """All there is now, as the new folder `target`: whole under that name, or not there.
+
+    With `is_linked` segments are hard links, else copies; either way each is read and compared
+    with its catalog line. `show` is told the bytes done, and all of them. Raises BackupExists,
+    BackupInside, LinksImpossible, NoRoom, SegmentDamaged, BackupOvertaken, StoreUnavailable.
+    """
+    data_dir = here.settings.data_dir
+    _check_absent(target)
+    check_apart(target, data_dir)
+    database = file_of(here.settings.database)
+    with part_of(target) as part:
+        taken_at = here.clock()
+        await here.lake.to_the_end(partial(copy_database, database, part / DATABASE))
+        schema, rows, segments = await _contents(here, part / DATABASE)
+        secrets = secret_files(data_dir) if has_secrets else []
+        copier = _Copier(here, part, show, is_linked=is_linked)
+        copier.expect(segments)
+        await copier.keep_database()
+        for segment in segments:
+            await copier.copy_segment(segment)
+        for secret in secrets:
+            await copier.copy(FileCopy(secret, part / secret.name))
+        manifest = make_manifest(schema, taken_at, rows, copier.kept)
+        write_manifest(part, manifest)
+        await here.lake.to_the_end(partial(sync_folders, part))
+        _check_absent(target)
+        part.rename(target)
+        fsync(target.parent)
+    return manifest
+
+
+def _check_absent(target: Path) -> None:
+    if os.path.lexists(target):
+        raise BackupExists(value=str(target))
+
+
+async def _contents(here: Services, database: Path) -> tuple[str, int, list[Segment]]:
+    """Schema version, audit rows and live segments, as the copied `database` has them."""
+    copy = Store(create_engines(url_of(database), here.settings.database_wait_s), here.clock)
+    try:
+        schema = await schema_version(copy)
+        async with copy.read() as session:
+            rows = total_of((await stored_by_tenant(session)).values()).rows
+            return schema, rows, await list_live_segments(session)
+    finally:
+        await copy.close()  # which also leaves one file again, without SQLite's two beside it
+
+
+class _Copier:
+    """Fills the folder `part`, and remembers with what."""
+
+    def __init__(
+        self, here: Services, part: Path, show: Callable[[int, int], None], *, is_linked: bool
+    ) -> None:
+        self._here = here
+        self._part = part
+        self._show = show
+        self._is_linked = is_linked
+        self._total = 0
+        self._done = 0
+        self.kept: list[KeptFile] = []
+
+    def expect(self, segments: list[Segment]) -> None:
+        """Tell what is to come besides the database. Raises NoRoom."""
+        size = sum(segment.size for segment in segments)
+        self._total = size + (self._part / DATABASE).stat().st_size
+        if not self._is_linked:
+            check_room(self._part, size)
+
+    async def keep_database(self) -> None:
+        """Add the database, which is here already."""
+        database = self._part / DATABASE
+        fsync(database)  # SQLite may have tidied up when what was read of it was closed
+        size = database.stat().st_size
+        self._keep(database, size, await self._here.lake.aside(partial(sha256_of, database)))
+        self._advance(size)
+
+    async def copy_segment(self, segment: Segment) -> None:
+        """Add the segment's file, which is what the catalog says it is."""
+        root = self._here.settings.audit_dir
+        source = segment.path(root)
+        copy = FileCopy(source, segment.path(self._part / AUDIT), is_link=self._is_linked)
+        try:
+            with _link_faults(self._part):
+                await self.copy(copy)
+        except FileNotFoundError as error:
+            async with self._here.store.read() as session:
+                if await is_live(session, segment.segment_id):
+                    raise SegmentDamaged(value=str(source)) from error
+            raise BackupOvertaken(value=segment.segment_id) from error
+        if copy.size != segment.size or segment.sha256 not in {"", copy.sha256}:
+            raise SegmentDamaged(value=str(source))
+
+    async def copy(self, copy: FileCopy) -> None:
+        """Add one file."""
+        async for size in self._here.lake.steps(copy):
+            self._advance(size)
+        self._keep(copy.target, copy.size, copy.sha256)
+
+    def _keep(self, path: Path, size: int, sha256: str) -> None:
+        self.kept.append(KeptFile(path.relative_to(self._part).as_posix(), size, sha256))
+
+    def _advance(self, size: int) -> None:
+        self._done += size
+        self._show(self._done, max(self._done, self._total))
+
+
+@contextmanager
+def _link_faults(part: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_LINKS or error.filename2 is None:
+            raise
+        raise LinksImpossible(value=str(part.parent)) from error

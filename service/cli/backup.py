@@ -1,0 +1,106 @@
+"""`countersign backup` and `restore`."""
+
+from pathlib import Path
+
+import click
+
+from service.backup.manifest import Manifest
+from service.backup.restoring import restore_backup
+from service.backup.taking import take_backup
+from service.cli.desk import (
+    Answer,
+    Desk,
+    one_line_failures,
+    refuse_what_is_no_text,
+    run_at_desk,
+)
+from service.cli.progress import byte_progress
+from service.secrets import secret_files
+from service.settings import load_settings
+
+
+@click.command("backup")
+@click.option(
+    "--link",
+    "is_linked",
+    is_flag=True,
+    help="Link segments instead of copying them: no room, but the same disk. They never change.",
+)
+@click.option(
+    "--with-secrets",
+    "has_secrets",
+    is_flag=True,
+    help="Keep admin_token and secret_key of the data dir in it, too.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
+@click.argument("target", metavar="DEST", type=click.Path(path_type=Path))
+def backup(target: Path, *, is_linked: bool, has_secrets: bool, as_json: bool) -> None:
+    """Take a backup as the new folder DEST, while the service runs.
+
+    It holds every row that was acknowledged before it began, and each file in it has been compared
+    with the catalog. DEST is there when it is whole and safe on disk, and not before.
+    """
+    options = {"target": target, "is_linked": is_linked, "has_secrets": has_secrets}
+    run_at_desk(_backup, options, as_json=as_json)
+
+
+async def _backup(desk: Desk, target: Path, *, is_linked: bool, has_secrets: bool) -> Answer:
+    here = desk.services
+    with byte_progress("Backing up") as show:
+        manifest = await take_backup(
+            here, target, show, is_linked=is_linked, has_secrets=has_secrets
+        )
+    left_out = [path.name for path in secret_files(here.settings.data_dir)]
+    lines = [f"Backed up {_amount(manifest)} to {target}."]
+    if left_out and not has_secrets:
+        lines.append(f"Not in it: {' and '.join(left_out)}. Keep them apart, or --with-secrets.")
+    return Answer({"path": str(target), **_form(manifest), "is_linked": is_linked}, lines)
+
+
+@click.command("restore")
+@click.option(
+    "--force", "is_forced", is_flag=True, help="Move what is in the data dir aside, and say where."
+)
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
+@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
+def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
+    """Make the backup SRC the data dir (COUNTERSIGN_DATA_DIR).
+
+    The service must be stopped. Every file is compared with the manifest first; then the data dir
+    appears in one step, or stays as it was. SRC is left as it is.
+    """
+    with one_line_failures(as_json=as_json):
+        refuse_what_is_no_text({"source": source})
+        settings = load_settings()
+        with byte_progress("Restoring") as show:
+            restored = restore_backup(settings, source, show, is_forced=is_forced)
+        manifest, moved_to = restored.manifest, restored.moved_to
+        lines = [
+            f"Restored {_amount(manifest)}, as of {manifest.taken_at}, to {settings.data_dir}."
+        ]
+        if moved_to is not None:
+            lines.append(f"What was there is in {moved_to} now.")
+        if not secret_files(settings.data_dir):
+            lines.append("No secrets came with it: put them back, or new ones are made.")
+        Answer(
+            {
+                "data_dir": str(settings.data_dir),
+                **_form(manifest),
+                "moved_to": None if moved_to is None else str(moved_to),
+            },
+            lines,
+        ).show(as_json=as_json)
+
+
+def _amount(manifest: Manifest) -> str:
+    return f"{manifest.rows} rows ({len(manifest.files)} files, {manifest.size} bytes)"
+
+
+def _form(manifest: Manifest) -> dict[str, object]:
+    return {
+        "taken_at": manifest.taken_at,
+        "schema": manifest.schema,
+        "rows": manifest.rows,
+        "files": len(manifest.files),
+        "bytes": manifest.size,
+    }

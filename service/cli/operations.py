@@ -1,0 +1,61 @@
+"""`countersign audit check` and `stats`: whether what is stored is whole, and how much it is."""
+
+import click
+
+from service.audit.checks import Check
+from service.audit.stats import list_stats
+from service.cli.audit import audit
+from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command, table
+from service.cli.progress import row_progress
+from service.orgs.repository import get_org
+
+
+@command(audit, "check")
+@click.option("--org", "slug", metavar="SLUG", help="Only this organisation; else all of them.")
+async def audit_check(desk: Desk, slug: str | None) -> Answer:
+    """Read everything stored and compare it with the catalog.
+
+    Exit code 1 means that something was found. The service may be running.
+    """
+    here = desk.services
+    async with here.store.read() as session:
+        org = None if slug is None else await get_org(session, slug)
+    with row_progress("Checking") as show:
+        report = await Check(here, org, show).run()
+    findings = [report.line(finding) for finding in report.findings]
+    notes = [report.line(note) for note in report.notes]
+    return Answer(
+        {
+            "segments": report.segments,
+            "batches": report.batches,
+            "rows": report.rows,
+            "findings": findings,
+            "notes": notes,
+        },
+        [
+            *(_sentence("finding", line) for line in findings),
+            *(_sentence("note", line) for line in notes),
+            f"Checked {report.rows} rows in {report.segments} segments and {report.batches} journal"
+            f" batches: {len(findings) or 'no'} findings.",
+        ],
+        code=EXIT_FOUND if findings else EXIT_DONE,
+    )
+
+
+def _sentence(what: str, line: dict[str, str | None]) -> str:
+    place = " ".join(line[name] or "–" for name in ("org", "day", "segment"))
+    return f"{what}: {line['kind']}: {place}: {line['detail']}"
+
+
+@command(audit, "stats")
+async def audit_stats(desk: Desk) -> Answer:
+    """Show what is stored for each organisation, and in all."""
+    here = desk.services
+    async with here.store.read() as session:
+        stats = await list_stats(session, here.lake)
+    total = stats["total"]
+    cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
+    shown = table("Audit log", ["org", *total], cells)
+    shown.add_section()
+    shown.add_row("total", *("–" if value is None else str(value) for value in total.values()))
+    return Answer(stats, table=shown)

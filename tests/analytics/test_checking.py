@@ -1,0 +1,315 @@
+"""The check: each way in which stored rows can be wrong is found, and named."""
+
+import random
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analytics.batches import JournalBatch
+from analytics.checking import (
+    Kind,
+    SeqSet,
+    audit_files,
+    check_batches,
+    check_files,
+    check_segment,
+)
+from analytics.merging import merge_segments
+from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.segments import PARQUET_OPTIONS, newest_first
+from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, sealed, table_of
+
+ROWS = [sample_row(NOON + timedelta(seconds=second)) for second in range(10)]
+CUTOFF_S = 1_800_000_000.0
+
+
+@pytest.fixture
+def segment(tmp_path):
+    """Ten rows, seq 1 to 10."""
+    return sealed(tmp_path, "seg_1", ROWS)
+
+
+def kinds(root, segment, seen: SeqSet | None = None) -> list[Kind]:
+    found = check_segment(root, segment, seen or SeqSet(), lambda rows: None)
+    assert {(f.tenant_id, f.day, f.segment) for f in found} <= {(TENANT, DAY, segment.segment_id)}
+    assert all(f.detail for f in found)
+    return [f.kind for f in found]
+
+
+def rewritten(root, segment, table: pa.Table):
+    """The segment with the file of `table` in its place, and only size and digest unknown."""
+    pq.write_table(table, segment.path(root), **PARQUET_OPTIONS)
+    return replace(segment, size=segment.path(root).stat().st_size, sha256="")
+
+
+def test_what_was_written_is_as_it_should_be(tmp_path, segment):
+    """And every row of it is read."""
+    read: list[int] = []
+
+    assert check_segment(tmp_path, segment, SeqSet(), read.append) == []
+    assert sum(read) == len(ROWS)
+
+
+def test_a_merged_segment_of_many_row_groups_is_as_it_should_be(tmp_path, monkeypatch):
+    """Row groups follow each other as the rows in them do."""
+    monkeypatch.setattr("analytics.segments.ROW_GROUP_ROWS", 4)
+    parts = [sealed(tmp_path, f"seg_{n}", ROWS, first_seq=10 * n) for n in range(1, 4)]
+    merged = merge_segments(tmp_path, parts, "seg_m")
+
+    assert pq.ParquetFile(merged.path(tmp_path)).metadata.num_row_groups > 2
+    assert kinds(tmp_path, merged) == []
+
+
+def test_seq_in_a_file_counts_from_the_base_of_its_line(tmp_path):
+    """Rows that got their place after they were written."""
+    placed = sealed(tmp_path, "seg_1", ROWS, first_seq=0).placed(500)
+    seen = SeqSet()
+
+    assert kinds(tmp_path, placed, seen) == []
+    assert kinds(tmp_path, sealed(tmp_path, "seg_2", ROWS), seen) == []
+    assert kinds(tmp_path, sealed(tmp_path, "seg_3", ROWS, 509), seen) == [Kind.DUPLICATE_SEQ]
+
+
+def test_a_missing_file_is_found(tmp_path, segment):
+    segment.path(tmp_path).unlink()
+
+    assert kinds(tmp_path, segment) == [Kind.MISSING_FILE]
+
+
+def test_a_file_of_another_size_is_found(tmp_path, segment):
+    """Parquet is read from its end: what is behind it makes it unreadable."""
+    with segment.path(tmp_path).open("ab") as file:
+        file.write(b"more")
+
+    assert kinds(tmp_path, segment) == [Kind.WRONG_SIZE, Kind.UNREADABLE]
+
+
+def test_every_flipped_bit_is_found(tmp_path, segment):
+    """Wherever it is: in a row, in statistics, in the footer."""
+    path = segment.path(tmp_path)
+    content, chance = path.read_bytes(), random.Random(20261120)
+    for place in chance.sample(range(len(content)), 40):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(flipped)
+
+        assert kinds(tmp_path, segment)[0] is Kind.WRONG_SHA256
+
+
+def test_without_a_digest_in_the_catalog_the_rest_is_still_checked(tmp_path, segment):
+    """Lines from before it was kept."""
+    assert kinds(tmp_path, replace(segment, sha256="")) == []
+    segment.path(tmp_path).write_bytes(b"PAR1" + b"\0" * (segment.size - 8) + b"PAR1")
+
+    assert kinds(tmp_path, replace(segment, sha256="")) == [Kind.UNREADABLE]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 9},
+        {"min_created_at": NOON - timedelta(microseconds=1)},
+        {"max_created_at": NOON},
+        {"min_seq": 2},
+        {"max_seq": 11},
+        {"event_counts": {"blocklist_hit": 9, "install_allowed": 1}},
+        {"decision_counts": {}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_statistic_of_the_catalog_is_compared(tmp_path, segment, change):
+    """The planner leaves files unopened on the word of these."""
+    (finding,) = check_segment(tmp_path, replace(segment, **change), SeqSet(), lambda rows: None)
+
+    assert finding.kind is Kind.WRONG_STATISTICS
+    assert finding.detail.startswith(next(iter(change)))
+
+
+def test_rows_that_are_not_newest_first_are_found(tmp_path, segment):
+    """Pages and merges rely on the order."""
+    oldest_first = newest_first(table_of(ROWS)).take(list(range(9, -1, -1)))
+
+    assert kinds(tmp_path, rewritten(tmp_path, segment, oldest_first)) == [Kind.WRONG_ORDER]
+
+
+def test_row_groups_out_of_order_are_found(tmp_path, segment):
+    """Each in order, but not one after the other."""
+    rows = newest_first(table_of(ROWS))
+    with pq.ParquetWriter(segment.path(tmp_path), AUDIT_SCHEMA) as writer:
+        writer.write_table(rows.slice(5))
+        writer.write_table(rows.slice(0, 5))
+    known = replace(segment, size=segment.path(tmp_path).stat().st_size, sha256="")
+
+    assert kinds(tmp_path, known) == [Kind.WRONG_ORDER]
+
+
+def test_rows_of_one_instant_follow_each_other_by_seq(tmp_path):
+    """The second key of the order."""
+    known = sealed(tmp_path, "seg_1", [sample_row()] * 3)
+    rows = newest_first(table_of([sample_row()] * 3))
+
+    assert kinds(tmp_path, known) == []
+    assert kinds(tmp_path, rewritten(tmp_path, known, rows.take([1, 0, 2]))) == [Kind.WRONG_ORDER]
+
+
+def test_rows_of_another_day_are_found(tmp_path, segment):
+    """A day's query would not find them, and pruning would take them too early or too late."""
+    strays = newest_first(table_of([*ROWS, sample_row(NOON + timedelta(days=1))]))
+
+    assert kinds(tmp_path, rewritten(tmp_path, segment, strays)) == [Kind.WRONG_DAY]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        table_of(ROWS).drop_columns(["source_ip"]),
+        table_of(ROWS).append_column("more", pa.array([None] * 10, pa.string())),
+        table_of(ROWS).cast(pa.schema([field.with_nullable(True) for field in AUDIT_SCHEMA])),
+    ],
+    ids=["one less", "one more", "nulls allowed"],
+)
+def test_other_columns_than_an_audit_rows_are_found(tmp_path, segment, table):
+    """A required column that may hold nulls is another column."""
+    assert kinds(tmp_path, rewritten(tmp_path, segment, table)) == [Kind.WRONG_SCHEMA]
+
+
+def test_a_segment_without_rows_is_found(tmp_path, segment):
+    """Nothing makes one."""
+    assert kinds(tmp_path, rewritten(tmp_path, segment, AUDIT_SCHEMA.empty_table())) == [
+        Kind.WRONG_SCHEMA
+    ]
+
+
+def test_an_instant_beyond_the_calendar_is_a_finding_and_no_crash(tmp_path, segment):
+    """Microseconds reach further than years that have a name."""
+    index = AUDIT_SCHEMA.get_field_index("created_at")
+    far = pa.array([2**62] * 10, pa.timestamp("us", tz="UTC"))
+    rows = table_of(ROWS).set_column(index, AUDIT_SCHEMA.field(index), far)
+
+    assert kinds(tmp_path, rewritten(tmp_path, segment, newest_first(rows))) == [Kind.UNREADABLE]
+
+
+def test_an_id_that_is_no_id_is_a_finding_and_no_path(tmp_path, segment):
+    """Whoever changed the catalog must not choose which file is read."""
+    found = check_segment(
+        tmp_path, replace(segment, segment_id="../seg_1"), SeqSet(), lambda rows: None
+    )
+
+    assert [finding.kind for finding in found] == [Kind.UNREADABLE]
+
+
+def test_one_seq_in_two_places_is_found(tmp_path, segment):
+    """In two segments, in a segment and the journal, in two batches."""
+    seen = SeqSet()
+    assert kinds(tmp_path, segment, seen) == []
+    assert kinds(tmp_path, sealed(tmp_path, "seg_2", ROWS, first_seq=11), seen) == []
+
+    assert kinds(tmp_path, sealed(tmp_path, "seg_3", ROWS, 20), seen) == [Kind.DUPLICATE_SEQ]
+    (finding,) = check_batches(TENANT, [batch_of(ROWS, 1)], seen)
+    assert (finding.kind, finding.segment) == (Kind.DUPLICATE_SEQ, None)
+    assert "from seq 1: seq 1 is in another" in finding.detail
+    (finding,) = check_batches(TENANT, [batch_of(ROWS, 100), batch_of(ROWS, 105)], seen)
+    assert "from seq 105: seq 105 is in another" in finding.detail
+
+
+def test_a_set_of_seq_knows_exactly_which_it_has_seen():
+    """Compared with Python's own set, in runs that cross every boundary."""
+    chance = random.Random(20261120)
+    seen, model = SeqSet(), set()
+    for _ in range(300):
+        first = chance.randrange(30_000)
+        run = list(range(first, first + chance.choice([1, 2, 50, 3_000])))
+        kept = [seq for seq in run if chance.random() < 0.9] or run
+        chance.shuffle(kept)
+
+        met = seen.add(pa.chunked_array([pa.array(kept, pa.int64())]))
+
+        assert set(met) <= model
+        assert bool(met) == bool(model & set(kept))
+        model |= set(kept)
+
+
+def test_one_seq_twice_in_one_file_is_found():
+    assert SeqSet().add(pa.chunked_array([pa.array([7, 9, 8, 8], pa.int64())])) == [8]
+
+
+def damaged_batch(**changes) -> JournalBatch:
+    return replace(batch_of(ROWS), **changes)
+
+
+def batch_with_a_null() -> JournalBatch:
+    """Arrow does not mind a null where the schema forbids it."""
+    rows = table_of(ROWS).select(JOURNAL_SCHEMA.names)
+    index = JOURNAL_SCHEMA.get_field_index("actor")
+    rows = rows.set_column(index, JOURNAL_SCHEMA.field("actor"), pa.nulls(10, pa.string()))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, JOURNAL_SCHEMA) as writer:
+        writer.write_table(rows)
+    return damaged_batch(data=bytes(sink.getvalue()))
+
+
+@pytest.mark.parametrize(
+    ("batch", "kind"),
+    [
+        (damaged_batch(data=b"\0"), Kind.UNREADABLE),
+        (damaged_batch(rows=9), Kind.UNREADABLE),
+        (damaged_batch(day=DAY + timedelta(days=1)), Kind.WRONG_DAY),
+        (batch_with_a_null(), Kind.MISSING_VALUE),
+    ],
+)
+def test_what_is_wrong_with_a_journal_batch_is_found(batch, kind):
+    """It decodes, to the rows it should hold, all of its day, with what each row must have."""
+    (finding,) = check_batches(TENANT, [batch], SeqSet())
+
+    assert (finding.kind, finding.tenant_id, finding.day) == (kind, TENANT, batch.day)
+    assert check_batches(TENANT, [batch_of(ROWS)], SeqSet()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        (f"tenant={TENANT}/day={DAY}/seg_2.parquet", Kind.ORPHAN_FILE),
+        (f"tenant={TENANT}/day={DAY}/seg_2.pending", Kind.UNFINISHED_FILE),
+        (f"tenant={TENANT}/day={DAY}/notes.txt", Kind.ORPHAN_FILE),
+        ("seg_2.parquet", Kind.ORPHAN_FILE),
+        (f"tenant={TENANT}/day={date(2026, 3, 5)}/seg_1.parquet", Kind.MISPLACED_FILE),
+        (f"tenant=org_other/day={DAY}/seg_1.parquet", Kind.MISPLACED_FILE),
+    ],
+)
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_file_that_lies_where_none_should_is_found(tmp_path, segment, place, kind, is_old):
+    """Those that may be somebody's unfinished work apart from the others."""
+    stray = tmp_path / place
+    stray.parent.mkdir(parents=True, exist_ok=True)
+    stray.write_bytes(b"")
+    files = audit_files(tmp_path)
+    named = {segment.segment_id: (TENANT, DAY)}
+    written_s = stray.stat().st_mtime
+
+    old, young = check_files(tmp_path, files, named, written_s + (1 if is_old else -60))
+
+    (finding,) = old if is_old else young
+    assert not (young if is_old else old)
+    assert (finding.kind, finding.detail) == (kind, place)
+    assert finding.segment == stray.stem
+    if "/" in place:
+        assert f"tenant={finding.tenant_id}/day={finding.day}" == str(
+            stray.parent.relative_to(tmp_path)
+        )
+
+
+def test_a_file_that_went_while_the_catalog_was_read_is_no_finding(tmp_path, segment):
+    """Swept, or given its name."""
+    files = audit_files(tmp_path)
+    segment.path(tmp_path).unlink()
+
+    assert check_files(tmp_path, files, {}, CUTOFF_S * 2) == ([], [])
+
+
+def test_files_of_one_tenant_are_those_in_its_folder(tmp_path, segment):
+    assert [file.path for file in audit_files(tmp_path, TENANT)] == [segment.path(tmp_path)]
+    assert audit_files(tmp_path, "org_other") == []
+    assert datetime.fromtimestamp(audit_files(tmp_path)[0].written_s, UTC).year >= 2026

@@ -1,0 +1,253 @@
+"""`countersign backup` and `restore` as processes: beside a service, killed, out of room."""
+
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.settings import REPOSITORY
+from tests.conftest import bindings_path
+from tests.processes.homes import DEADLINE_S, Home, all_bindings, eventually
+
+pytestmark = pytest.mark.slow
+
+REFUSED, UNAVAILABLE = 1, 3
+COMMAND = (sys.executable, "-m", "service.cli.main")
+
+
+def left_over(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.endswith(".part")]
+
+
+def another(home: Home) -> Home:
+    """A home beside `home` whose data dir is not there."""
+    folder = home.folder / "another"
+    folder.mkdir()
+    return Home(folder)
+
+
+def test_a_backup_comes_back_on_another_machine(home):
+    """To scripts both say what was moved, and where."""
+    target = home.folder / "backup"
+    taken = home.ask("backup", str(target))
+    other = another(home)
+
+    restored = other.ask("restore", str(target))
+
+    assert taken == {
+        "path": str(target),
+        "taken_at": taken["taken_at"],
+        "schema": taken["schema"],
+        "rows": 1,
+        "files": 1,
+        "bytes": (target / "countersign.db").stat().st_size,
+        "is_linked": False,
+    }
+    same = ("taken_at", "schema", "rows", "files", "bytes")
+    assert restored == {name: taken[name] for name in same} | {
+        "data_dir": str(other.data_dir),
+        "moved_to": None,
+    }
+    assert other.ask("audit", "check")["findings"] == []
+    assert other.ask("org", "list") == home.ask("org", "list")
+    other.end()
+
+
+def test_people_are_told_what_is_not_in_it(home):
+    """A secret that is nowhere else would be lost with the disk."""
+    kept = {"admin_token": "", "secret_key": ""}
+    home.ask("init", **kept)
+    ran = home.order("backup", str(home.folder / "backup"), **kept)
+    assert (ran.code, ran.err) == (0, "")
+    assert "Not in it: admin_token and secret_key." in ran.out
+
+    whole = home.order("backup", "--with-secrets", str(home.folder / "whole"), **kept)
+    assert "Not in it" not in whole.out
+    other = another(home)
+    bare = other.order("restore", str(home.folder / "backup"))
+    assert "No secrets came with it" in bare.out
+    again = other.order("restore", "--force", str(home.folder / "whole"))
+    assert "No secrets" not in again.out
+    assert "What was there is in " in again.out
+    assert (other.data_dir / "admin_token").read_text() == (
+        home.data_dir / "admin_token"
+    ).read_text()
+    other.end()
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        ("backup {data}/inside", "{data}/inside and the data dir lie within each other"),
+        ("backup {folder}", "{folder} is there already"),
+        ("restore {folder}/nothing", "{folder}/nothing is no backup"),
+    ],
+)
+def test_a_refusal_is_one_line(home, words, refusal):
+    """With the place in it."""
+    places = {"data": home.data_dir, "folder": home.folder}
+    ran = home.order(*words.format(**places).split())
+
+    assert ran.code == REFUSED
+    assert ran.refusal.startswith(refusal.format(**places))
+
+
+def test_a_database_that_is_no_file_is_refused(home):
+    """Another server's database has its own ways to be backed up."""
+    ran = home.order(
+        "restore", str(home.folder), database_url="postgresql+asyncpg://ada:secret@db/x"
+    )
+
+    assert ran.code == REFUSED
+    assert "secret" not in ran.refusal
+
+
+def test_a_database_outside_the_data_dir_is_backed_up(home):
+    """It is what the settings name, not what usually lies there."""
+    url = f"sqlite+aiosqlite:///{home.folder / 'elsewhere.db'}"
+    home.ask("init", database_url=url)
+    home.ask("org", "add", "elsewhere", database_url=url)
+    home.ask("backup", str(home.folder / "backup"), database_url=url)
+    other = another(home)
+
+    refused = other.order("restore", str(home.folder / "backup"), database_url=url)
+    assert "names a database outside the data dir" in refused.refusal
+    other.ask("restore", str(home.folder / "backup"))
+
+    assert [org["slug"] for org in other.ask("org", "list")] == ["elsewhere"]
+    other.end()
+
+
+def test_the_data_dir_of_a_running_service_is_not_moved_from_under_it(home):
+    """It would go on answering, and all it took from then on would be lost."""
+    target = home.folder / "backup"
+    server = home.serve()
+    home.ask("backup", str(target))
+
+    refused = home.order("restore", "--force", str(target))
+    assert (refused.code, refused.refusal) == (
+        REFUSED,
+        f"{home.data_dir} is in use: stop the service first",
+    )
+    with server.client() as client:
+        assert all_bindings(client) == []
+        body = {"issuer": "https://token.actions.githubusercontent.com", "origin": "org_admin"}
+        body |= {"sub_pattern": "repo:a", "repository_id": "7"}
+        assert client.post(bindings_path(), json=body).status_code == 201
+    server.stop()
+
+    home.ask("restore", "--force", str(target))
+    assert home.ask("bindings", "list", "--org", "acme") == []
+
+
+def stopped_midway(home: Home, *words: str, folder: Path) -> subprocess.Popen[bytes]:
+    """A command that stands still with some segments copied into an unfinished `folder`."""
+    process = subprocess.Popen(
+        [*COMMAND, *words], cwd=REPOSITORY, env=home.environment(), stderr=subprocess.PIPE
+    )
+
+    def has_segments() -> bool:
+        assert process.poll() is None, "it ended before it could be stopped"
+        return any(folder.parent.glob(f".{folder.name}.*.part/audit/*/*/*.parquet"))
+
+    eventually(has_segments, "the first segment", every_s=0.001)
+    process.send_signal(signal.SIGSTOP)
+    assert not folder.exists()
+    return process
+
+
+def test_a_kill_midway_leaves_no_backup_of_that_name(long_home):
+    """What is left cannot be taken for one, and does not stand in the way of the next."""
+    target = long_home.folder / "backup"
+    process = stopped_midway(long_home, "backup", str(target), folder=target)
+    process.kill()
+    process.communicate()
+
+    assert not target.exists()
+    (part,) = left_over(long_home.folder)
+    other = another(long_home)
+    assert "is no backup" in other.order("restore", str(long_home.folder / part)).refusal
+    other.end()
+    long_home.ask("backup", str(target))
+    assert target.exists()
+
+
+def test_ctrl_c_midway_leaves_nothing(long_home):
+    """No half folder under any name, and no traceback."""
+    target = long_home.folder / "backup"
+    process = stopped_midway(long_home, "backup", str(target), folder=target)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    _, err = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 1
+    assert b"Traceback" not in err
+    assert not target.exists()
+    assert left_over(long_home.folder) == []
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_restore_that_ends_midway_leaves_the_data_dir_as_it_was(long_home, end):
+    """Absent, in this case: the next attempt finds nothing in its way."""
+    target = long_home.folder / "backup"
+    long_home.ask("backup", "--link", str(target))
+    other = another(long_home)
+    process = stopped_midway(other, "restore", str(target), folder=other.data_dir)
+    process.send_signal(end)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=DEADLINE_S)
+
+    assert not other.data_dir.exists()
+    assert len(left_over(other.folder)) == (1 if end == signal.SIGKILL else 0)
+    other.ask("restore", str(target))
+    assert other.ask("audit", "check")["findings"] == []
+    other.end()
+
+
+@pytest.mark.parametrize("kib", [1, 64, 1024])
+def test_room_that_ends_midway_is_one_line_and_leaves_nothing(long_home, kib):
+    """A limit on the size of a file ends writing as a full disk does, for any user.
+
+    Below the size of the database, and of the first page of it.
+    """
+    target = long_home.folder / "backup"
+    done = subprocess.run(
+        [*COMMAND, "backup", str(target)],
+        cwd=REPOSITORY,
+        env=long_home.environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (kib * 1024, kib * 1024)),
+    )
+
+    assert done.returncode in {REFUSED, UNAVAILABLE}
+    assert done.stderr.startswith("countersign: ")
+    assert done.stderr.count("\n") == 1
+    assert not target.exists()
+    assert left_over(long_home.folder) == []
+
+
+def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs) as terminal:
+        subprocess.run(
+            [*COMMAND, "backup", str(home.folder / "backup")],
+            cwd=REPOSITORY,
+            env=home.environment() | {"TERM": "xterm"},
+            stderr=terminal,
+            stdout=subprocess.DEVNULL,
+            timeout=DEADLINE_S,
+            check=True,
+        )
+        shown = os.read(ours, 65_536)
+    os.close(ours)
+
+    assert b"Backing up" in shown
+    assert b"KiB" in shown

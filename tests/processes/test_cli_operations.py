@@ -1,0 +1,138 @@
+"""`countersign audit check`: what it says to people, to scripts, and by its exit code."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from service.settings import REPOSITORY
+from tests.processes.homes import DEADLINE_S, Home
+
+pytestmark = pytest.mark.slow
+
+CHECK = ("audit", "check")
+FOUND, REFUSED, UNAVAILABLE = 1, 1, 3
+
+
+@pytest.fixture
+def sealed_home(home: Home) -> Home:
+    """Acme with one segment."""
+    home.ask("audit", "seal")
+    return home
+
+
+def segment_of(home: Home):
+    (path,) = (home.data_dir / "audit").rglob("*.parquet")
+    return path
+
+
+def test_exit_code_0_says_that_all_is_well(sealed_home):
+    """And the answer how much was looked at."""
+    ran = sealed_home.run(*CHECK)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "Checked 1 rows in 1 segments and 0 journal batches: no findings.\n"
+    assert sealed_home.ask(*CHECK, "--org", "acme") == {
+        "segments": 1,
+        "batches": 0,
+        "rows": 1,
+        "findings": [],
+        "notes": [],
+    }
+
+
+def test_imported_rows_are_as_they_should_be(home):
+    """They count from 0 in their files, and from a base in the catalog."""
+    file = home.folder / "rows.ndjson"
+    rows = [
+        {"created_at": f"2026-01-{1 + n % 3:02}T12:00:{n:02}Z", "event": "install_allowed"}
+        | {"payload": {}, "packageName": f"p{n}", "decision": "ALLOWED"}
+        for n in range(30)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    home.ask("audit", "import", "--org", "acme", str(file))
+
+    said = home.ask(*CHECK)
+
+    assert (said["findings"], said["notes"]) == ([], [])
+    assert said["segments"] == 3
+    assert said["rows"] > 30
+
+
+def test_exit_code_1_says_that_something_was_found(sealed_home):
+    """One line for each, on standard output; nothing failed, so standard error is silent."""
+    path = segment_of(sealed_home)
+    path.unlink()
+
+    ran = sealed_home.run(*CHECK)
+    scripted = sealed_home.run(*CHECK, "--json")
+
+    assert (ran.code, ran.err) == (scripted.code, scripted.err) == (FOUND, "")
+    line, total = ran.out.splitlines()
+    assert line.startswith(f"finding: missing_file: acme {path.parent.name[4:]} {path.stem}: ")
+    assert total.endswith(": 1 findings.")
+    (finding,) = scripted.json["findings"]
+    assert finding | {"detail": ""} == {
+        "segment": path.stem,
+        "org": "acme",
+        "day": path.parent.name[4:],
+        "kind": "missing_file",
+        "detail": "",
+    }
+
+
+def test_a_segment_that_cannot_be_read_is_a_finding_and_no_failure(sealed_home):
+    """Storage answered: what it said is wrong. Trying again would not help."""
+    path = segment_of(sealed_home)
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+    ran = sealed_home.order(*CHECK, "--json")
+
+    assert ran.code == FOUND
+    assert [line["kind"] for line in ran.json["findings"]] == ["wrong_sha256", "unreadable"]
+
+
+def test_unfinished_work_is_said_but_is_no_finding(sealed_home):
+    """Until it is too old to be that."""
+    path = segment_of(sealed_home)
+    path.with_name("seg_next.pending").write_bytes(b"PAR1")
+
+    ran = sealed_home.order(*CHECK)
+    assert ran.code == 0
+    assert ran.out.startswith("note: unfinished_file: acme ")
+
+    later = sealed_home.order(*CHECK, orphan_grace_s="0.000001")
+    assert later.code == FOUND
+    assert later.out.startswith("finding: unfinished_file: acme ")
+
+
+def test_what_keeps_it_from_checking_is_a_failure(quiet_home):
+    """Told apart from a finding by its one line on standard error."""
+    unknown = quiet_home.order(*CHECK, "--org", "nobody")
+    assert (unknown.code, unknown.refusal) == (REFUSED, "Org not found")
+
+    locked = quiet_home.run(*CHECK, database_url="sqlite+aiosqlite:////nowhere/at/all.db")
+    assert locked.code == UNAVAILABLE
+    assert locked.refusal.startswith("storage is unavailable")
+
+
+def test_whoever_watches_a_terminal_sees_how_far_it_is(sealed_home):
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs) as terminal:
+        subprocess.run(
+            [sys.executable, "-m", "service.cli.main", *CHECK],
+            cwd=REPOSITORY,
+            env=sealed_home.environment() | {"TERM": "xterm"},
+            stderr=terminal,
+            stdout=subprocess.DEVNULL,
+            timeout=DEADLINE_S,
+            check=True,
+        )
+        shown = os.read(ours, 65_536)
+    os.close(ours)
+
+    assert b"Checking" in shown
+    assert b"1/1" in shown

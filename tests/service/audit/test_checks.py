@@ -1,0 +1,267 @@
+"""The check of everything stored: no fault goes unseen, and no work in progress looks like one."""
+
+import asyncio
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import text
+
+from analytics.checking import Kind
+from analytics.instants import utc_day
+from service.audit.checks import Check, Report
+from service.lake import Lake
+from tests.analytics.samples import sample_row
+from tests.conftest import START, settings_over
+
+GRACE_S = 100.0
+YESTERDAY = START - timedelta(days=1)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return msgspec.structs.replace(
+        settings_over(tmp_path), export_max_s=GRACE_S - 1, query_max_s=1.0
+    )
+
+
+@pytest.fixture
+async def filled(audit):
+    """Three segments of acme's yesterday, one of other's, and rows in both journals."""
+    for n in range(3):
+        await audit.accept([sample_row(YESTERDAY + timedelta(seconds=n + k)) for k in range(4)])
+        await audit.seal()
+    await audit.accept([sample_row(YESTERDAY)], audit.world.other)
+    await audit.seal()
+    await audit.accept([sample_row(START), sample_row(YESTERDAY)])
+    await audit.accept([sample_row(START)], audit.world.other)
+    return audit
+
+
+async def check(audit, org=None, show=lambda done, total: None) -> Report:
+    return await Check(audit.services, org, show).run()
+
+
+def lines(report: Report) -> list[dict]:
+    return [report.line(finding) for finding in report.findings]
+
+
+def kinds(report: Report) -> list[Kind]:
+    return [finding.kind for finding in report.findings]
+
+
+def files(audit) -> list[Path]:
+    """Acme's files of yesterday."""
+    folder = f"tenant={audit.world.acme.id}/day={utc_day(YESTERDAY)}"
+    return sorted((audit.services.settings.audit_dir / folder).iterdir())
+
+
+async def execute(audit, statement: str) -> None:
+    """Change the database behind everybody's back."""
+    async with audit.services.store.write() as work:
+        await work.session.execute(text("PRAGMA defer_foreign_keys = ON"))
+        await work.session.execute(text(statement))
+
+
+async def test_a_healthy_service_has_nothing_to_find(filled):
+    """Through every stage of a row's life: journal, segment, merged, retired, unlinked."""
+    assert lines(await check(filled)) == []
+    await filled.seal()
+    assert lines(await check(filled)) == []
+    await filled.services.compactor.compact_due(everything=True)
+    assert lines(await check(filled)) == []
+    filled.clock.advance(seconds=GRACE_S + 1)
+    await filled.services.sweeper.unlink_retired()
+    report = await check(filled)
+
+    assert (lines(report), report.notes) == ([], [])
+
+
+async def test_everything_is_read_and_counted(filled):
+    """Whoever watches is told how far it is, up to the end."""
+    shown: list[tuple[int, int]] = []
+    report = await check(filled, show=lambda done, total: shown.append((done, total)))
+    shown_rows = len(await filled.pages())
+
+    assert shown[-1][0] == shown[-1][1] > 0
+    assert [done for done, _ in shown] == sorted(done for done, _ in shown)
+    assert report.rows > shown_rows > 0
+    assert report.segments >= 4
+    assert report.batches >= 3
+
+
+async def test_one_organisation_is_checked_alone(filled):
+    """A neighbour's fault is not among its findings, and its own is."""
+    files(filled)[0].unlink()
+    acme, other = filled.world.acme, filled.world.other
+
+    assert lines(await check(filled, other)) == []
+    (line,) = lines(await check(filled, acme))
+    assert line["kind"] == "missing_file"
+    assert kinds(await check(filled)) == [Kind.MISSING_FILE]
+
+
+async def test_a_finding_says_what_where_and_whose(filled):
+    """A line a person can act on."""
+    lost = files(filled)[0]
+    lost.unlink()
+
+    (line,) = lines(await check(filled))
+
+    assert line == {
+        "segment": lost.stem,
+        "org": "acme",
+        "day": str(utc_day(YESTERDAY)),
+        "kind": "missing_file",
+        "detail": line["detail"],
+    }
+    assert str(lost) in line["detail"]
+
+
+async def test_a_retired_segment_may_have_lost_its_file(filled):
+    """A crash between unlink and commit; the next sweep takes the line out."""
+    before = files(filled)
+    await filled.services.compactor.compact_due(everything=True)
+    for path in before:
+        path.unlink()
+
+    assert lines(await check(filled)) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [
+        ("UPDATE segments SET rows = rows + 1", Kind.WRONG_STATISTICS),
+        ("UPDATE segments SET seq_base = 1000000", Kind.WRONG_STATISTICS),
+        ("UPDATE counters SET value = 1 WHERE name = 'audit_seq'", Kind.UNKNOWN_SEQ),
+        ("UPDATE journal SET day = '2026-01-01'", Kind.WRONG_DAY),
+        ("UPDATE journal SET data = x'00'", Kind.UNREADABLE),
+    ],
+)
+async def test_a_database_that_says_something_else_is_found(filled, statement, kind):
+    """Of every line and batch it is said of."""
+    await execute(filled, statement)
+
+    assert kind in kinds(await check(filled))
+
+
+@pytest.mark.parametrize("table", ["segments", "journal"])
+async def test_rows_of_nobody_are_found(filled, table):
+    """Such as after an organisation was deleted by hand. They are shown under the bare id."""
+    async with filled.services.store._engines.writer.connect() as connection:
+        await connection.exec_driver_sql("ROLLBACK")
+        await connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+        await connection.exec_driver_sql(f"UPDATE {table} SET tenant_id = 'org_nobody'")
+        await connection.exec_driver_sql("PRAGMA foreign_keys = ON")
+        await connection.exec_driver_sql("BEGIN")
+
+    found = lines(await check(filled))
+
+    assert "unknown_tenant" in {line["kind"] for line in found}
+    assert {line["org"] for line in found if line["kind"] == "unknown_tenant"} == {"org_nobody"}
+
+
+async def test_a_row_in_the_journal_and_in_a_segment_is_found(filled):
+    """As if a seal had added its file and not taken the batches."""
+    async with filled.services.store.read() as session:
+        kept = (await session.execute(text("SELECT * FROM journal"))).mappings().all()
+    await filled.seal()
+    async with filled.services.store.write() as work:
+        columns = list(kept[0])
+        await work.session.execute(
+            text(
+                f"INSERT INTO journal ({', '.join(columns)})"
+                f" VALUES ({', '.join(f':{c}' for c in columns)})"
+            ),
+            [dict(line) for line in kept],
+        )
+
+    assert kinds(await check(filled)) == [Kind.DUPLICATE_SEQ] * len(kept)
+
+
+async def test_a_file_that_nothing_names_is_a_note_until_the_grace_is_over(filled):
+    """A sealer that is about to commit looks the same."""
+    known = files(filled)[0]
+    orphan = known.with_name("seg_orphan.parquet")
+    orphan.write_bytes(known.read_bytes())
+    now_s = filled.clock().timestamp()
+    grace_s = filled.services.settings.orphan_grace_s
+
+    os.utime(orphan, (now_s, now_s - grace_s + 1))
+    young = await check(filled)
+    os.utime(orphan, (now_s, now_s - grace_s - 1))
+    old = await check(filled)
+
+    assert (kinds(young), [note.kind for note in young.notes]) == ([], [Kind.ORPHAN_FILE])
+    assert (kinds(old), old.notes) == ([Kind.ORPHAN_FILE], [])
+
+
+async def test_a_file_in_another_days_folder_is_found_however_young(filled):
+    """Its line is there already, so nobody is still at work on it."""
+    moved = files(filled)[0]
+    target = moved.parent.with_name("day=2026-01-01") / moved.name
+    target.parent.mkdir()
+    moved.rename(target)
+    os.utime(target)
+
+    assert sorted(kinds(await check(filled))) == [Kind.MISPLACED_FILE, Kind.MISSING_FILE]
+
+
+async def test_what_is_merged_and_unlinked_meanwhile_is_no_finding(filled, monkeypatch):
+    """The catalog was read before, the file is opened after: it is asked again."""
+    check_segment = Lake.check_segment
+
+    async def merged_first(lake, segment, seen, on_rows):
+        monkeypatch.setattr(Lake, "check_segment", check_segment)
+        await filled.services.compactor.compact_due(everything=True)
+        filled.clock.advance(seconds=GRACE_S + 1)
+        await filled.services.sweeper.unlink_retired()
+        return await check_segment(lake, segment, seen, on_rows)
+
+    monkeypatch.setattr(Lake, "check_segment", merged_first)
+
+    assert lines(await check(filled)) == []
+
+
+async def test_a_segment_that_is_committed_meanwhile_is_no_orphan(filled, monkeypatch):
+    """Files are listed before the catalog is read."""
+    audit_files = Lake.audit_files
+
+    async def sealed_after(lake, tenant_id):
+        files = await audit_files(lake, tenant_id)
+        await filled.seal()
+        return files
+
+    async def sealed_before(lake, tenant_id):
+        await filled.seal()
+        return await audit_files(lake, tenant_id)
+
+    monkeypatch.setattr(Lake, "audit_files", sealed_after)
+    report = await check(filled)
+    assert (lines(report), report.notes) == ([], [])
+
+    await filled.accept([sample_row(START)])
+    monkeypatch.setattr(Lake, "audit_files", sealed_before)
+    report = await check(filled)
+    assert (lines(report), report.notes) == ([], [])
+
+
+async def test_checks_beside_everything_that_changes_segments_find_nothing(filled):
+    """Rows come in, are sealed, merged and unlinked while it reads."""
+    stop = asyncio.Event()
+
+    async def churn() -> None:
+        while not stop.is_set():
+            await filled.accept([sample_row(YESTERDAY), sample_row(START)])
+            await filled.seal()
+            await filled.services.compactor.compact_due(everything=True)
+            filled.clock.advance(seconds=GRACE_S + 1)
+            await filled.services.sweeper.unlink_retired()
+
+    churning = asyncio.create_task(churn())
+    for _ in range(15):
+        assert lines(await check(filled)) == []
+    stop.set()
+    await churning

@@ -1,0 +1,147 @@
+"""What Prometheus sees: how much is stored of whom, and whether the background work gets done."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.audit.lease import LeaseTaken
+from service.audit.maintenance import Job, Maintenance
+from service.metrics import Metrics
+from service.settings import REPOSITORY, Settings
+from service.store.journal import append
+from tests.analytics.samples import sample_row
+from tests.conftest import START, SettableClock, World, running_world
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture
+async def world(settings: Settings, clock: SettableClock) -> AsyncIterator[World]:
+    """Nothing runs in the background: what seals here is the test."""
+    async with running_world(settings, clock, has_sealer=False) as quiet:
+        yield quiet
+
+
+def samples(exposition: str) -> Samples:
+    """Every value by its name and labels."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(exposition)
+        for sample in family.samples
+    }
+
+
+async def scrape(world: World) -> Samples:
+    response = await world.client.get("/metrics")
+    assert response.status_code == 200
+    return samples(await response.get_data(as_text=True))
+
+
+async def test_what_is_stored_is_shown_for_each_tenant_and_in_all(world):
+    """By tenant id: the port is open, and a slug would say who the customers are."""
+    await world.create()
+    found = await scrape(world)
+
+    acme, other = (("tenant", world.acme.id),), (("tenant", world.other.id),)
+    each = [found[("countersign_tenant_journal_rows", label)] for label in (acme, other)]
+    assert min(each) > 0
+    assert found[("countersign_journal_rows", ())] == sum(each)
+    assert found[("countersign_tenant_days", acme)] == 1
+    assert found[("countersign_tenant_segments", acme)] == 0
+    assert ("countersign_tenant_oldest_sealed_timestamp_seconds", acme) not in found
+    assert not [
+        label for name, labels in found for _, label in labels if label in {"acme", "other"}
+    ]
+
+
+async def test_sealed_rows_are_shown(world):
+    """The oldest of them as seconds since 1970."""
+    await world.services.sealer.seal_due(everything=True)
+    found = await scrape(world)
+
+    acme = (("tenant", world.acme.id),)
+    (path,) = world.services.settings.audit_dir.glob(f"tenant={world.acme.id}/*/*.parquet")
+    assert found[("countersign_tenant_segments", acme)] == 1
+    assert found[("countersign_tenant_segment_bytes", acme)] == path.stat().st_size
+    assert found[("countersign_tenant_segment_rows", acme)] > 0
+    oldest = found[("countersign_tenant_oldest_sealed_timestamp_seconds", acme)]
+    assert oldest == START.timestamp()
+
+
+async def run_jobs(metrics: Metrics, clock: SettableClock, *jobs: Job) -> None:
+    """One round, and perhaps another."""
+    stop = asyncio.Event()
+    rounds = asyncio.create_task(Maintenance(jobs, 0.001, clock, metrics).run(stop))
+    await asyncio.sleep(0.02)
+    stop.set()
+    await rounds
+
+
+async def fail() -> None:
+    raise RuntimeError("as expected")
+
+
+async def lease_taken() -> None:
+    raise LeaseTaken
+
+
+async def find_nothing() -> int:
+    return 0
+
+
+async def test_a_job_shows_when_it_last_succeeded_and_how_often_it_failed(clock):
+    """Whoever waits for the other process's lease has neither succeeded nor failed."""
+    metrics = Metrics()
+    at = "countersign_maintenance_last_success_timestamp_seconds"
+    failures = "countersign_maintenance_failures_total"
+    jobs = [
+        Job("idle", 3600.0, find_nothing),
+        Job("broken", 0.001, fail),
+        Job("waiting", 0.001, lease_taken),
+    ]
+    clock.now = START + timedelta(seconds=5)
+
+    await run_jobs(metrics, clock, *jobs)
+
+    found = samples(metrics.exposition().decode())
+    assert found[(at, (("job", "idle"),))] == clock.now.timestamp()
+    assert (at, (("job", "broken"),)) not in found
+    assert (at, (("job", "waiting"),)) not in found
+    assert found[(failures, (("job", "broken"),))] >= 1
+    assert found[(failures, (("job", "idle"),))] == 0
+    assert found[(failures, (("job", "waiting"),))] == 0
+
+
+async def test_every_job_of_a_service_shows_from_the_start(world):
+    """An alert on a series that is not there yet would never fire."""
+    world.services.maintenance()
+    failures = "countersign_maintenance_failures_total"
+    jobs = {labels[0][1] for name, labels in await scrape(world) if name == failures}
+
+    assert {"seal", "compact", "unlink_retired", "clear_orphans"} <= jobs
+
+
+async def test_every_metric_is_documented_and_no_other(world):
+    """By the name a query has to spell."""
+    await world.services.sealer.seal_due(everything=True)
+    await world.client.get("/healthz")
+    exposed = (await (await world.client.get("/metrics")).get_data(as_text=True)).splitlines()
+    names = {line.split()[2] for line in exposed if line.startswith("# TYPE ")}
+    page = (REPOSITORY / "docs" / "operations.md").read_text()
+
+    assert set(re.findall(r"countersign_[a-z_]+", page)) == {
+        name for name in names if not name.endswith("_created")
+    }
+
+
+async def test_rows_of_a_round_reach_the_metrics(world):
+    """Through the endpoint, as they are at the scrape and not before."""
+    before = (await scrape(world))[("countersign_journal_rows", ())]
+    async with world.services.store.write() as work:
+        await append(work.session, world.acme.id, [sample_row(START)] * 7, received_at=work.now)
+
+    assert (await scrape(world))[("countersign_journal_rows", ())] == before + 7
