@@ -250,4 +250,4 @@ def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
     os.close(ours)
 
     assert b"Backing up" in shown
-    assert b"KiB" in shown
+    assert b" kB" in shown
