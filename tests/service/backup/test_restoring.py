@@ -141,7 +141,9 @@ async def test_a_folder_without_a_manifest_is_no_backup(filled, tmp_path, place,
     await refused(NotABackup, filled, tmp_path / source, place)
 
 
-@pytest.mark.parametrize("path", ["../escaped", "/escaped", "audit/../../escaped", "a//b", ""])
+@pytest.mark.parametrize(
+    "path", ["../escaped", "/escaped", "audit/../../escaped", "a//b", "", "a\0b"]
+)
 async def test_a_manifest_that_leads_elsewhere_is_refused(filled, backup, place, path):
     """However well it is signed: the digest guards against accidents."""
     known = read_manifest(backup)
@@ -149,6 +151,15 @@ async def test_a_manifest_that_leads_elsewhere_is_refused(filled, backup, place,
     write_manifest(backup, make_manifest(known.schema, utc_now(), known.rows, files))
 
     await refused(BackupDamaged, filled, backup, place)
+
+
+async def test_a_manifest_without_the_database_is_refused(filled, backup, place):
+    """There would be nothing to serve."""
+    known = read_manifest(backup)
+    files = [file for file in known.files if file.path != DATABASE]
+    write_manifest(backup, make_manifest(known.schema, utc_now(), known.rows, files))
+
+    assert DATABASE in await refused(BackupDamaged, filled, backup, place)
 
 
 async def test_a_backup_of_a_newer_form_is_refused_as_such(filled, backup, place):
