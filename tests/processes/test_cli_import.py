@@ -370,7 +370,7 @@ def test_a_service_that_runs_shows_the_rows_at_once(home):
 def has_spool(pid: int) -> bool:
     """True while the process has a file open that has no name."""
     with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-        return any("(deleted)" in os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir())
+        return any("(deleted)" in str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir())
     return False
 
 
@@ -381,6 +381,7 @@ def test_ctrl_c_ends_an_import_whose_input_never_comes(home):
         cwd=REPOSITORY,
         env=home.environment(),
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     eventually(lambda: has_spool(process.pid), "standard input is being read")
