@@ -90,6 +90,26 @@ def oldest_row(batches: Iterable[JournalBatch]) -> datetime:
     return oldest
 
 
+def in_parts(
+    batches: Iterable[JournalBatch], rows_max: int, bytes_max: int
+) -> list[list[JournalBatch]]:
+    """`batches` in runs of at most `rows_max` rows and, decoded, `bytes_max` bytes (or one batch).
+
+    What a batch takes is known only once it is decoded: repeated text is packed to next to
+    nothing. Raises CorruptBatch.
+    """
+    parts: list[list[JournalBatch]] = []
+    rows = size = 0
+    for batch in batches:
+        decoded = decode_batch(batch).nbytes
+        if not parts or rows + batch.rows > rows_max or size + decoded > bytes_max:
+            parts.append([])
+            rows = size = 0
+        parts[-1].append(batch)
+        rows, size = rows + batch.rows, size + decoded
+    return parts
+
+
 def decode_batches(batches: Iterable[JournalBatch]) -> pa.Table:
     """The rows of all `batches` as one AUDIT_SCHEMA table, in the order given."""
     return pa.concat_tables([AUDIT_SCHEMA.empty_table(), *map(decode_batch, batches)])

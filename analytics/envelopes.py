@@ -1,12 +1,15 @@
 """How an envelope fits the `decision_reason` column: at most 256 code points of valid JSON."""
 
-from collections.abc import Iterator
+from bisect import bisect_left
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 DECISION_REASON_MAX: Final = 256
+_ENTRIES_MAX: Final = DECISION_REASON_MAX // 2 + 1
+"""More entries cannot fit, however short: each takes a comma and something before it."""
+
 _ELLIPSIS: Final = "…"
 _COMFORTABLE: Final = (
     24  # below this, lists and inner objects shrink before strings are cut further
@@ -28,22 +31,25 @@ def decision_reason(keys: dict[str, Any]) -> str:
     whole = compact(keys)
     if len(whole) <= DECISION_REASON_MAX:
         return whole
-    for shorter in _shortened(keys):
-        text = compact({**shorter, "truncated": True})
-        if len(text) <= DECISION_REASON_MAX:
-            return text
-    raise ValueError("an envelope of this shape cannot fit decision_reason")
+    steps = _steps(min(max(map(_most_entries, keys.values()), default=0), _ENTRIES_MAX))
+
+    def shortened(step: tuple[int, int]) -> str:
+        return compact({**_cut_values(keys, *step), "truncated": True})
+
+    # Each step leaves less than the one before, so the first that fits is looked up, not walked to.
+    first = bisect_left(steps, True, key=lambda step: len(shortened(step)) <= DECISION_REASON_MAX)
+    if first == len(steps):
+        raise ValueError("an envelope of this shape cannot fit decision_reason")
+    return shortened(steps[first])
 
 
-def _shortened(keys: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Ever shorter forms of `keys`, the ones that lose least first."""
-    most_entries = max(map(_most_entries, keys.values()), default=0)
-    for length in range(DECISION_REASON_MAX, _COMFORTABLE, -1):
-        yield _cut_values(keys, length, most_entries)
-    for entries in range(most_entries, -1, -1):
-        yield _cut_values(keys, _COMFORTABLE, entries)
-    for length in range(_COMFORTABLE - 1, 0, -1):
-        yield _cut_values(keys, length, 0)
+def _steps(most_entries: int) -> list[tuple[int, int]]:
+    """Length and entries to cut to, again and again; what loses least comes first."""
+    return [
+        *((length, most_entries) for length in range(DECISION_REASON_MAX, _COMFORTABLE, -1)),
+        *((_COMFORTABLE, entries) for entries in range(most_entries, -1, -1)),
+        *((length, 0) for length in range(_COMFORTABLE - 1, 0, -1)),
+    ]
 
 
 def _most_entries(value: object) -> int:

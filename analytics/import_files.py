@@ -266,7 +266,15 @@ def _raw(text: str | None) -> msgspec.Raw:
 def _parquet(file: BinaryIO, size: int) -> Iterator[Chunk]:
     """A row group is read a page at a time, so that none has to fit in memory."""
     with _parquet_faults():
-        parquet = pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
+        metadata = pq.read_metadata(file)
+        paths = {metadata.schema.column(n).path for n in range(metadata.num_columns)}
+        parquet = pq.ParquetFile(
+            file,
+            metadata=metadata,
+            buffer_size=_READ_BYTES,
+            pre_buffer=False,
+            read_dictionary=[name for name in ITEM_COLUMNS if name in paths],
+        )
         schema = parquet.schema_arrow
     _check_columns(schema.names, line=None)
     columns = [name for name in ITEM_COLUMNS if name in schema.names]
@@ -279,11 +287,36 @@ def _parquet(file: BinaryIO, size: int) -> Iterator[Chunk]:
             batch = next(batches, None)
             if batch is None:
                 break
-            entries = _parquet_entries(batch, done + 1)
-        done += batch.num_rows
-        yield Chunk(entries, size * done // total)
+            parts = _parts(batch)
+        for part in parts:
+            with _parquet_faults(done + 1):
+                entries = _parquet_entries(part, done + 1)
+            done += part.num_rows
+            if done > total:
+                break
+            yield Chunk(entries, size * done // total)
     if done != total:
         raise UnreadableFile(f"the file has {done} rows and says that it has {total}")
+
+
+def _parts(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """The rows of `batch`, of about CHUNK_BYTES together once their text is spelt out (or one row).
+
+    A dictionary holds a long text once, however many rows have it.
+    """
+    sizes = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+    for column in batch:
+        if pa.types.is_dictionary(column.type):
+            lengths = pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)
+            sizes = pc.add(sizes, pc.fill_null(lengths, 0))
+    parts: list[pa.RecordBatch] = []
+    begin = held = 0
+    for place, size in enumerate(sizes.to_pylist()):
+        if held and held + size > CHUNK_BYTES:
+            parts.append(batch.slice(begin, place - begin))
+            begin, held = place, 0
+        held += size
+    return [*parts, batch.slice(begin)]
 
 
 def _rows_at_once(parquet: pq.ParquetFile) -> int:
@@ -319,6 +352,8 @@ def _parquet_item(values: Sequence[str | bytes | None]) -> ImportItem | RowRefus
 
 def _texts(column: pa.Array) -> list[str | bytes | None]:
     """The values of a column, instants spelt out; as bytes where some are not UTF-8."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if pa.types.is_timestamp(column.type):
         # Without its zone, which arrow keeps beside instants that are UTC all the same.
         naive = column.cast(pa.timestamp(column.type.unit)).cast(pa.timestamp("us"))

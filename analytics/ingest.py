@@ -26,6 +26,10 @@ INGESTIBLE: Final = tuple(
     sorted(event for event, envelope in ENVELOPES.items() if envelope.ingestible)
 )
 
+ENVELOPE_BYTES_MAX: Final = 4_096
+"""As compact JSON. The journal is bounded by rows, and every query of its day decodes them: rows as
+long as a request, which pack to next to nothing, would take the memory of everybody else."""
+
 
 class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One install, as its sender tells it."""
@@ -81,7 +85,7 @@ def _row(item: IngestItem, stamp: Stamp, window: Window) -> AuditRow:
     check_decision(item.event, item.decision, envelope.decision)
     check_printable("packageName", item.package_name)
     check_printable("version", item.version)
-    return audit_row(
+    row = audit_row(
         envelope,
         stamp,
         window.now if item.created_at is None else window.instant(item.created_at),
@@ -89,6 +93,9 @@ def _row(item: IngestItem, stamp: Stamp, window: Window) -> AuditRow:
         package_name=item.package_name,
         version=item.version,
     )
+    if len(row.payload.encode()) > ENVELOPE_BYTES_MAX:
+        raise RowRefused(f"envelope must take at most {ENVELOPE_BYTES_MAX} bytes")
+    return row
 
 
 def _envelope(item: IngestItem) -> Envelope:

@@ -27,6 +27,11 @@ from analytics.segments import Segment
 from analytics.values import ValueIndex
 from analytics.windows import hopeful_windows, windows
 
+SCANS_MAX: Final = 16
+"""Scans of files in one statement. Each has its own seq base, as a constant, which is quickest; and
+each takes memory and planning of its own, so the files of all further bases share one, in which
+each row looks its base up. A tenant has as many bases as it has imported files."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _COLUMNS: Final = ", ".join(AUDIT_SCHEMA.names)
@@ -229,15 +234,13 @@ class Reader:
     def _source(self, snapshot: Snapshot, days: Iterable[date] | None = None) -> "_Source":
         """The rows of `days` (None: of all) as an SQL table: files and journal batches."""
         wanted = None if days is None else frozenset(days)
-        files: dict[int, list[str]] = {}
-        for segment in snapshot.segments:
-            if wanted is None or segment.day in wanted:
-                files.setdefault(segment.seq_base, []).append(str(segment.path(self.root)))
+        segments = [s for s in snapshot.segments if wanted is None or s.day in wanted]
         batches = [b for b in snapshot.batches if wanted is None or b.day in wanted]
         parts: list[str] = []
         bound: dict[str, Any] = {}
         tables: dict[str, pa.Table] = {}
-        for number, (seq_base, paths) in enumerate(sorted(files.items())):
+        own, others = _by_seq_base(segments)
+        for number, (seq_base, held) in enumerate(own):
             seq = "seq"
             if seq_base:
                 seq = f"seq + $seq_base{number} AS seq"
@@ -246,7 +249,17 @@ class Reader:
                 f"SELECT {seq}, {_ALL_BUT_SEQ}"
                 f" FROM read_parquet($files{number}, hive_partitioning = false)"
             )
-            bound[f"files{number}"] = paths
+            bound[f"files{number}"] = [str(segment.path(self.root)) for segment in held]
+        if others:
+            names = [str(segment.path(self.root)) for segment in others]
+            bases = pa.array([segment.seq_base for segment in others], pa.int64())
+            tables["bases"] = pa.table({"filename": names, "seq_base": bases})
+            parts.append(
+                f"SELECT seq + seq_base AS seq, {_ALL_BUT_SEQ}"
+                " FROM read_parquet($others, hive_partitioning = false, filename = true)"
+                " JOIN bases USING (filename)"
+            )
+            bound["others"] = names
         if batches:
             tables["journal"] = self._journal(batches)
             parts.append(f"SELECT {_COLUMNS} FROM journal")
@@ -263,6 +276,17 @@ class _Source:
     sql: str
     bound: dict[str, Any]
     tables: dict[str, pa.Table]
+
+
+def _by_seq_base(
+    segments: Sequence[Segment],
+) -> tuple[list[tuple[int, list[Segment]]], list[Segment]]:
+    """`segments` by their seq base: those of the SCANS_MAX bases with most rows, and the others."""
+    bases: dict[int, list[Segment]] = {}
+    for segment in segments:
+        bases.setdefault(segment.seq_base, []).append(segment)
+    ordered = sorted(bases.items(), key=lambda base: sum(s.rows for s in base[1]), reverse=True)
+    return ordered[:SCANS_MAX], [s for _, held in ordered[SCANS_MAX:] for s in held]
 
 
 def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:

@@ -29,6 +29,9 @@ _DIFFERENCES: Final = {
 }
 _BLOOM: Final = {"ndv": 20_000, "fpp": 0.01}
 ROW_GROUP_ROWS: Final = 32_768
+ROW_GROUP_BYTES: Final = 32 * 2**20
+"""About what a row group takes at most when it is decoded: a merge may hold one of each file."""
+
 PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "compression": "zstd",
     "use_dictionary": [name for name in AUDIT_SCHEMA.names if name not in _DIFFERENCES],
@@ -141,7 +144,18 @@ def remove_segments(root: Path, segments: Iterable[Segment]) -> None:
 
 
 def in_row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The rows of `tables`, in tables of ROW_GROUP_ROWS rows; the last may be shorter."""
+    """The rows of `tables`, in tables of ROW_GROUP_ROWS rows; the last may be shorter.
+
+    Rows that are so long that they would exceed ROW_GROUP_BYTES come in several tables.
+    """
+    for rows in _by_rows(tables):
+        parts = -(-rows.nbytes // ROW_GROUP_BYTES)
+        length = -(-rows.num_rows // parts)
+        for start in range(0, rows.num_rows, length):
+            yield rows.slice(start, length)
+
+
+def _by_rows(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     held: list[pa.Table] = []
     count = 0
     for rows in tables:

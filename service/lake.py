@@ -33,6 +33,7 @@ from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits, Stop
 from analytics.exports import FileForm, Piece, export_pieces
+from analytics.faults import StoreFault
 from analytics.filters import Query
 from analytics.gathering import Gatherer, Step, import_steps
 from analytics.import_files import FileKind, read_chunks
@@ -52,6 +53,9 @@ _Step = TypeVar("_Step")
 _STOP_AGAIN_S: Final = 0.05
 _PROBE: Final = b"\0" * 64 * 1024
 """A full disk still takes an empty file. This is what one more change may need."""
+_ROW_FAULTS: Final = (ValueError, OverflowError, pa.ArrowException)
+"""Rows of another day, without a value, in another order; instants and texts that cannot be."""
+
 _FILE_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
     errno.ENOSPC: StorageFull,
     errno.EDQUOT: StorageFull,
@@ -280,11 +284,17 @@ async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _R
 
 
 async def _write(function: Callable[..., _Result], *arguments: object) -> _Result:
-    """As `_in_thread`, for what writes files: a disk that takes none is StoreUnavailable."""
+    """As `_in_thread`, for what writes stored rows anew as files.
+
+    A disk that takes none is StoreUnavailable, and rows that no segment may hold are a StoreFault:
+    they were read from where they are stored, and are not what was stored there.
+    """
     try:
         return await _in_thread(function, *arguments)
     except OSError as error:
         raise file_fault(error) from error
+    except _ROW_FAULTS as error:
+        raise StoreFault(f"stored rows cannot be written: {error}") from error
 
 
 def file_fault(error: OSError) -> type[StoreUnavailable]:

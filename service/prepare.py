@@ -10,7 +10,7 @@ from service.clock import Clock, utc_now
 from service.errors import StorageReadOnly
 from service.secrets import with_secrets
 from service.settings import Settings
-from service.store.engine import create_engines
+from service.store.engine import create_engines, make_private
 from service.store.migrate import migrate
 from service.store.store import Store
 
@@ -25,8 +25,11 @@ async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     check_writable(settings.data_dir)
     for folder in (settings.audit_dir, settings.temp_dir):
+        # For the owner alone, should somebody have made the data dir with other rights.
+        folder.mkdir(exist_ok=True, mode=0o700)
         mkdir_synced(folder, within=settings.data_dir)
     complete = with_secrets(settings)
+    make_private(settings.database)
     engines = create_engines(settings.database, settings.database_wait_s)
     try:
         await migrate(engines)

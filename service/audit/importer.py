@@ -28,7 +28,7 @@ from service.audit.lease import HeldLease, LeaseKeeper, LeaseTaken
 from service.clock import Clock
 from service.errors import FileChanged
 from service.lake import Lake
-from service.store.catalog import add_segment
+from service.store.catalog import add_segments
 from service.store.imports import add_import, find_import
 from service.store.journal import take_seq
 from service.store.store import Store
@@ -187,8 +187,8 @@ class Importer:
             if known is not None:
                 return Imported(result.sha256, known_since=known.imported_at)
             seq_base = await take_seq(work.session, result.rows)
-            for segment in gatherer.segments:
-                await add_segment(work.session, segment.placed(seq_base), work.now)
+            placed = [segment.placed(seq_base) for segment in gatherer.segments]
+            await add_segments(work.session, placed, work.now)
             await add_import(
                 work.session,
                 ImportedFile(

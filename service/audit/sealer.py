@@ -4,14 +4,14 @@ Nobody waits for it: queries read the journal as well as segments. So it lets a 
 until sealing it is worth a file: it has many rows, or its oldest row has waited long enough.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
 
-from analytics.batches import JournalBatch
+from analytics.batches import JournalBatch, in_parts
 from analytics.segments import Segment
 from service.audit.day_faults import DayFaults
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
@@ -24,7 +24,9 @@ from service.store.journal import list_batches, list_pending_days, remove_batche
 from service.store.store import Store
 
 SEGMENT_ROWS_MAX: Final = 1_000_000
-"""Rows one seal takes at a time: what is decoded at once must fit in memory."""
+SEGMENT_BYTES_MAX: Final = 256 * 2**20
+"""What one seal takes at a time: rows, and their bytes. What is decoded at once must fit in memory,
+whatever a tenant sent: a row can be as long as a request."""
 
 BATCHES_MAX: Final = 1_000
 """Batches that make a tenant-day due however few rows they hold: queries decode each of them."""
@@ -90,7 +92,10 @@ class Sealer:
     async def _seal_day(self, lease: HeldLease, pending: PendingDay) -> list[Segment]:
         async with self._store.read() as session:
             batches = await list_batches(session, pending.tenant_id, pending.day)
-        return [await self._seal_batches(lease, pending, part) for part in _parts(batches)]
+        parts = await self._lake.aside(
+            partial(in_parts, batches, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)
+        )
+        return [await self._seal_batches(lease, pending, part) for part in parts]
 
     async def _seal_batches(
         self, lease: HeldLease, pending: PendingDay, batches: list[JournalBatch]
@@ -109,17 +114,3 @@ class Sealer:
             await add_segment(work.session, segment, work.now)
         _log.info("segment_sealed", segment=segment.segment_id, rows=segment.rows)
         return segment
-
-
-def _parts(batches: Iterable[JournalBatch]) -> Iterator[list[JournalBatch]]:
-    """`batches` in runs of at most SEGMENT_ROWS_MAX rows (or one batch)."""
-    part: list[JournalBatch] = []
-    rows = 0
-    for batch in batches:
-        if part and rows + batch.rows > SEGMENT_ROWS_MAX:
-            yield part
-            part, rows = [], 0
-        part.append(batch)
-        rows += batch.rows
-    if part:
-        yield part

@@ -89,11 +89,18 @@ def read_manifest(folder: Path) -> Manifest:
         raise BackupDamaged(value=NAME) from error
     if manifest != manifest.with_digest() or not all(_is_within(file) for file in manifest.files):
         raise BackupDamaged(value=NAME)
+    if DATABASE not in {file.path for file in manifest.files}:
+        raise BackupDamaged(value=f"{DATABASE} is not in {NAME}")
     check_version(manifest.schema)
     return manifest
 
 
 def _is_within(file: KeptFile) -> bool:
-    """True unless the path leads out of the folder it is put under."""
+    """True unless the path leads out of the folder it is put under, or cannot be one."""
     path = PurePosixPath(file.path)
-    return file.path == str(path) and not path.is_absolute() and ".." not in path.parts
+    return (
+        "\0" not in file.path
+        and file.path == str(path)
+        and not path.is_absolute()
+        and ".." not in path.parts
+    )

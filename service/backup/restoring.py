@@ -49,7 +49,7 @@ def restore_backup(
     manifest = read_manifest(source)
     check_apart(source, data_dir)
     database = _place_of_database(settings)
-    is_in_the_way = _check_data_dir(settings, is_forced=is_forced)
+    _check_data_dir(settings, is_forced=is_forced)
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     with part_of(data_dir) as part:
         check_room(part, manifest.size)
@@ -60,6 +60,8 @@ def restore_backup(
             folder.mkdir(exist_ok=True)
         fsync(part / database)
         sync_folders(part)
+        # Once more: copying takes its time, and somebody may have started a service meanwhile.
+        is_in_the_way = _check_data_dir(settings, is_forced=is_forced)
         return Restored(
             manifest, _put_in_place(part, data_dir, utc_now() if is_in_the_way else None)
         )

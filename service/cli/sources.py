@@ -1,6 +1,7 @@
 """Files a command reads: named, listed in a file, or coming in as standard input."""
 
 import os
+import select
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -18,6 +19,7 @@ from service.lake import Lake
 STANDARD_INPUT: Final = "-"
 NAMES_MAX: Final = 100_000
 _PIECE_BYTES: Final = 1024 * 1024
+_PATIENCE_S: Final = 0.2
 
 
 def listed_names(path: str) -> Sequence[str]:
@@ -53,14 +55,23 @@ async def open_source(
     if name == STANDARD_INPUT:
         # Without a name of its own it is gone with this process, however that ends.
         with tempfile.TemporaryFile(dir=temp_dir) as spooled:
-            read = partial(os.read, sys.stdin.fileno(), _PIECE_BYTES)
-            while content := await lake.aside(read):
-                spooled.write(content)
+            read = partial(_read_soon, sys.stdin.fileno())
+            while (content := await lake.aside(read)) != b"":
+                spooled.write(content or b"")
             spooled.flush()
             yield Source(name, spooled, spooled.tell(), kind)
         return
     with _regular_file(Path(name)) as file:
         yield Source(Path(name).name, file, os.fstat(file.fileno()).st_size, kind)
+
+
+def _read_soon(descriptor: int) -> bytes | None:
+    """What has come in, b"" at the end, None if nothing came for a moment.
+
+    Ctrl-C ends the process only when no thread waits for somebody who may never write.
+    """
+    is_ready, _, _ = select.select([descriptor], [], [], _PATIENCE_S)
+    return os.read(descriptor, _PIECE_BYTES) if is_ready else None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 Everything that is SQLite's alone stands in this module.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -81,6 +82,16 @@ def file_of(url: str) -> Path:
     if parsed.get_backend_name() != "sqlite" or not parsed.database:
         raise InvalidSetting(f"{_SETTING}: only a database in a file can be copied")
     return Path(parsed.database).resolve()
+
+
+def make_private(url: str) -> None:
+    """Make the file of a new database, for its owner alone; SQLite would let everybody read it.
+
+    What SQLite makes beside it gets the same rights. One that is there is not even opened: to close
+    it would end the locks that this process has on it.
+    """
+    with suppress(OSError, InvalidSetting):  # whoever connects is told why it cannot be there
+        os.close(os.open(file_of(url), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def copy_database(file: Path, target: Path) -> None:

@@ -16,6 +16,7 @@ from analytics.batches import (
     decode_batch,
     decode_batches,
     encode_batch,
+    in_parts,
     split_by_day,
 )
 from analytics.schema import AUDIT_SCHEMA
@@ -137,3 +138,21 @@ def test_one_flipped_byte_is_either_corrupt_or_leaves_as_many_rows(position):
         return
     decoded.validate(full=True)
     assert decoded.num_rows == WHOLE.rows
+
+
+def test_parts_end_at_rows_and_at_decoded_bytes():
+    """A batch longer than that is a part of its own."""
+    short, long = (
+        JournalBatch(NOON.date(), 1, 2, encode_batch([sample_row(payload=text)] * 2))
+        for text in ("{}", f'{{"registry":"{"a" * 100_000}"}}')
+    )
+    assert len(long.data) < 10_000
+
+    def sizes(batches, rows_max, bytes_max):
+        return [len(part) for part in in_parts(batches, rows_max, bytes_max)]
+
+    assert sizes([], 4, 10**9) == []
+    assert sizes([short] * 5, 4, 10**9) == [2, 2, 1]
+    assert sizes([long] * 5, 10**9, 650_000) == [3, 2]
+    assert sizes([short, long, short], 10**9, 100_000) == [1, 1, 1]
+    assert sizes([short], 1, 1) == [1]

@@ -1,6 +1,7 @@
 """decision_reason: an envelope in at most 256 code points, always valid JSON."""
 
 import json
+from datetime import date, timedelta
 from typing import Any
 
 import msgspec
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytics import envelopes
 from analytics.envelopes import DECISION_REASON_MAX, compact, decision_reason
-from analytics.events import ENVELOPES, AuditExported, OidcBindingRevoked
+from analytics.events import ENVELOPES, AuditExported, AuditPruned, OidcBindingRevoked
 from analytics.filters import BOUND_PARAMETERS, FILTER_COLUMNS
 
 COSTLY = st.sampled_from('"\\/\n\r\t\x00\x1f\x7f\u2028…é漢😀👩🏽\u200d')
@@ -42,7 +44,7 @@ def _values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def envelopes(draw: st.DrawFn) -> dict[str, Any]:
+def any_envelope(draw: st.DrawFn) -> dict[str, Any]:
     """The keys of an arbitrary envelope of the catalogue."""
     model = draw(st.sampled_from(list(ENVELOPES.values())))
     keys = {
@@ -55,7 +57,7 @@ def envelopes(draw: st.DrawFn) -> dict[str, Any]:
     return msgspec.to_builtins(model(**keys))
 
 
-@given(envelopes())
+@given(any_envelope())
 def test_whatever_an_envelope_holds_its_reason_fits_parses_and_keeps_its_keys(keys):
     """The column takes 256 characters; readers parse it as JSON."""
     reason = decision_reason(keys)
@@ -65,7 +67,7 @@ def test_whatever_an_envelope_holds_its_reason_fits_parses_and_keeps_its_keys(ke
     assert [key for key in parsed if key != "truncated"] == list(keys)
 
 
-@given(envelopes())
+@given(any_envelope())
 def test_it_says_truncated_exactly_when_something_was_lost(keys):
     """Whoever sees no flag may rely on the values."""
     parsed = json.loads(decision_reason(keys))
@@ -77,7 +79,7 @@ def test_it_says_truncated_exactly_when_something_was_lost(keys):
         assert parsed != keys
 
 
-@given(envelopes())
+@given(any_envelope())
 def test_numbers_and_booleans_are_never_altered(keys):
     """Text can be shortened; a number with digits missing would be another number."""
     parsed = json.loads(decision_reason(keys))
@@ -87,7 +89,7 @@ def test_numbers_and_booleans_are_never_altered(keys):
             assert parsed[key] == value
 
 
-@given(envelopes())
+@given(any_envelope())
 def test_a_shortened_string_is_a_beginning_and_an_ellipsis(keys):
     """What is left of a value still identifies it."""
     parsed = json.loads(decision_reason(keys))
@@ -158,3 +160,17 @@ def test_a_shape_without_any_room_is_refused():
     """Better no row, and with it no change, than a reason that does not parse."""
     with pytest.raises(ValueError, match="cannot fit"):
         decision_reason({f"key_{number}": True for number in range(40)})
+
+
+def test_however_many_entries_there_are_few_forms_are_tried(monkeypatch):
+    """Years of pruned days are recorded on the event loop, in a write transaction."""
+    tried = []
+    monkeypatch.setattr(envelopes, "compact", lambda value: tried.append(1) or compact(value))
+    days = [str(date(1990, 1, 1) + timedelta(days=n)) for n in range(2_000)]
+    pruned = AuditPruned(first_day=days[0], last_day=days[-1], days=days, rows=1)
+
+    parsed = json.loads(decision_reason(msgspec.to_builtins(pruned)))
+
+    assert parsed["days"] == days[: len(parsed["days"])]
+    assert len(parsed["days"]) > 10
+    assert len(tried) < 16

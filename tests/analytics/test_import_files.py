@@ -485,3 +485,38 @@ class TestParquet:
                 damaged[chance.randrange(len(damaged))] = chance.randrange(256)
             with contextlib.suppress(UnreadableFile):
                 faults_of(bytes(damaged), self.KIND)
+
+
+def test_a_long_text_that_many_parquet_rows_share_is_spelt_out_for_a_few_at_a_time():
+    """The file holds it once, and is a kilobyte."""
+    payload = f'{{"registry":"{"a" * 1_000_000}"}}'
+    nothing, count = [None], 100
+    content = parquet_of(
+        {
+            "created_at": [format_us(NOON)] * (count + 1),
+            "event": ["oss_first_party"] * (count + 1),
+            "payload": [payload] * count + nothing,
+        },
+        compression="zstd",
+    )
+    assert len(content) < 3_000
+
+    chunks = list(read_chunks(io.BytesIO(content), len(content), FileKind(PARQUET)))
+
+    entries = [entry for chunk in chunks for entry in chunk.entries]
+    assert [number for number, _ in entries] == list(range(1, count + 2))
+    assert [len(bytes(item.payload)) for _, item in entries] == [len(payload)] * count + [0]
+    for chunk in chunks:
+        assert (
+            sum(len(bytes(item.payload)) for _, item in chunk.entries) <= import_files.CHUNK_BYTES
+        )
+    assert chunks[-1].position == len(content)
+
+
+def test_a_parquet_file_that_says_it_has_no_rows_and_has_some_is_refused():
+    """Its footer counts them twice: in all, and by row group."""
+    content = parquet_of({"created_at": ["x"] * 77, "event": ["y"] * 77})
+    in_all = content.index(b"\x16\x9a\x01", content.index(b"created_at", 4))
+    said = content[:in_all] + b"\x16\x80\x00" + content[in_all + 3 :]
+
+    assert fault_of_file(said, FileKind(PARQUET)) == "the file has 77 rows and says that it has 0"

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from analytics.batches import encode_days
 from analytics.checks import Window
 from analytics.events import ENVELOPES, Event
-from analytics.ingest import INGESTIBLE, NOT_JSON, Rejection, read_items
+from analytics.ingest import (
+    ENVELOPE_BYTES_MAX,
+    INGESTIBLE,
+    NOT_JSON,
+    Rejection,
+    read_items,
+)
 from analytics.rows import AuditRow, Stamp, VerdictSource
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -231,9 +237,9 @@ class TestText:
 
     def test_a_long_envelope_is_whole_in_the_payload_and_short_in_the_reason(self):
         """256 code points, and never cut in the middle."""
-        row = row_of(item(envelope={"rule_id": "\x01" * 100_000, "source": "osv"}))
+        row = row_of(item(envelope={"rule_id": "\x01" * 600, "source": "osv"}))
 
-        assert json.loads(row.payload)["rule_id"] == "\x01" * 100_000
+        assert json.loads(row.payload)["rule_id"] == "\x01" * 600
         assert len(row.decision_reason) <= 256
         assert json.loads(row.decision_reason)["truncated"] is True
 
@@ -440,3 +446,16 @@ def test_any_bytes_make_a_row_or_a_rejection(raw):
     rows, rejected = read_items([raw], STAMP, WINDOW)
 
     assert len(rows) + len(rejected) == 1
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "🦊"])
+def test_an_envelope_is_bounded_in_bytes(letter):
+    """One row must not be as long as a request: rows are what the journal is bounded by."""
+    room = ENVELOPE_BYTES_MAX - len('{"registry":""}')
+    fits = letter * (room // len(letter.encode()))
+
+    def sent(registry: str) -> dict[str, Any]:
+        return item(event="oss_first_party", decision=None, envelope={"registry": registry})
+
+    assert row_of(sent(fits)).payload == f'{{"registry":"{fits}"}}'
+    assert fault_of(sent(fits + letter)) == "envelope must take at most 4096 bytes"

@@ -1,6 +1,7 @@
 """Pages, counts and streams: journal and segments together equal one plain list."""
 
 import random
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from analytics.filters import Query, parse_query
 from analytics.queries import Snapshot
 from analytics.rows import AuditRow
 from analytics.windows import windows
-from tests.analytics.samples import TENANT, SampleLake, open_lake, sample_row
+from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
 ORDERS = pytest.mark.parametrize("order", ["desc", "asc"])
@@ -256,3 +257,24 @@ def test_a_file_that_the_catalog_rules_out_is_not_opened(lake, parameters):
     assert paged(lake, query, 10) == list(accepted)
     assert lake.reader.count(lake.snapshot(), query) == 1
     assert sum(table.num_rows for table in lake.reader.stream(lake.snapshot(), query)) == 1
+
+
+@ORDERS
+def test_many_imported_files_are_one_scan(lake, order):
+    """Each has a seq base of its own; a scan for each would take more memory than there is."""
+    count = 1_000
+    first = sealed(lake.root, "seg_0", [sample_row(NOON), sample_row(NOON)], first_seq=0)
+    for n in range(count):
+        segment = replace(first, segment_id=f"seg_{n}")
+        if n:
+            segment.path(lake.root).hardlink_to(first.path(lake.root))
+        lake.segments.append(segment.placed(2 * n + 1))
+    lake.last_seq = 2 * count
+    query = parse_query({"order": [order]})
+
+    seqs = list(range(1, 2 * count + 1))[:: -1 if order == "desc" else 1]
+    assert paged(lake, query, 900) == seqs
+    assert lake.reader.count(lake.snapshot(), query) == len(seqs)
+    streamed = lake.reader.stream(lake.snapshot(), query)
+    assert [seq for rows in streamed for seq in rows["seq"].to_pylist()] == seqs
+    assert lake.reader.row(lake.snapshot(), 3, query)["seq"].to_pylist() == [3]

@@ -9,7 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.schema import AUDIT_SCHEMA
-from analytics.segments import SchemaMismatch, WrongDay, newest_first, write_segment
+from analytics.segments import (
+    ROW_GROUP_BYTES,
+    SchemaMismatch,
+    WrongDay,
+    newest_first,
+    write_segment,
+)
 from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -175,3 +181,18 @@ def test_a_segment_that_cannot_be_written_leaves_no_half_file(tmp_path, monkeypa
         write_segment(tmp_path, TENANT, DAY, "seg_1", table_of([sample_row()]))
 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_long_rows_make_smaller_row_groups(tmp_path):
+    """A merge holds one of each of its files."""
+    rows = [
+        sample_row(NOON - timedelta(seconds=n), payload=f'{{"registry":"{"a" * 1_000_000}"}}')
+        for n in range(90)
+    ]
+    segment = sealed(tmp_path, "seg_1", rows)
+
+    file = pq.ParquetFile(segment.path(tmp_path))
+    groups = [file.read_row_group(n) for n in range(file.metadata.num_row_groups)]
+    assert max(group.nbytes for group in groups) <= ROW_GROUP_BYTES
+    assert len(groups) == 3
+    assert pa.concat_tables(groups)["seq"].to_pylist() == list(range(1, 91))

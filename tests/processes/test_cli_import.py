@@ -1,5 +1,6 @@
 """`countersign audit import`: files, lists and standard input; what is said, and what is left."""
 
+import contextlib
 import fcntl
 import gzip
 import hashlib
@@ -364,3 +365,31 @@ def test_a_service_that_runs_shows_the_rows_at_once(home):
         page = client.get("/api/v1/admin/orgs/acme/audit", params={"package": "a"}).json()
 
     assert len(page["entries"]) == 3
+
+
+def has_spool(pid: int) -> bool:
+    """True while the process has a file open that has no name."""
+    with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+        return any("(deleted)" in str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def test_ctrl_c_ends_an_import_whose_input_never_comes(home):
+    """No thread may go on waiting for whoever holds the other end of the pipe."""
+    process = subprocess.Popen(
+        [*COMMAND, *IMPORT, "--format", "ndjson", "-"],
+        cwd=REPOSITORY,
+        env=home.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    eventually(lambda: has_spool(process.pid), "standard input is being read")
+
+    process.send_signal(signal.SIGINT)
+
+    try:
+        assert process.wait(10) == 1
+    finally:
+        process.kill()
+        process.communicate()

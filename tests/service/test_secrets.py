@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.prepare import prepare
 from service.secrets import with_secrets
 from service.settings import InvalidSetting, Settings
 
@@ -42,3 +43,16 @@ def test_secrets_of_the_environment_are_used_as_they_are(tmp_path):
 
     assert with_secrets(given) == given
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_the_service_makes_in_an_open_folder_is_for_its_owner_alone(tmp_path):
+    """Whoever made the data dir may have let everybody in."""
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    data_dir.chmod(0o755)
+
+    await prepare(Settings(data_dir=data_dir))
+
+    rights = {path.name: path.stat().st_mode & 0o077 for path in data_dir.iterdir()}
+    assert {"audit", "tmp", "countersign.db"} <= rights.keys()
+    assert {name: mode for name, mode in rights.items() if mode} == {}

@@ -198,6 +198,21 @@ async def test_a_file_that_nothing_names_is_a_note_until_the_grace_is_over(fille
     assert (kinds(old), old.notes) == ([Kind.ORPHAN_FILE], [])
 
 
+async def test_while_the_lease_is_held_files_without_a_name_are_notes(filled):
+    """A long import wrote its first files hours before the commit that names them all."""
+    orphan = files(filled)[0].with_name("seg_imported.parquet")
+    orphan.write_bytes(files(filled)[0].read_bytes())
+    at_s = filled.clock().timestamp() - 3 * filled.services.settings.orphan_grace_s
+    os.utime(orphan, (at_s, at_s))
+
+    async with filled.services.lease.hold():
+        during = await check(filled)
+    after = await check(filled)
+
+    assert (kinds(during), [note.kind for note in during.notes]) == ([], [Kind.ORPHAN_FILE])
+    assert (kinds(after), after.notes) == ([Kind.ORPHAN_FILE], [])
+
+
 async def test_a_file_in_another_days_folder_is_found_however_young(filled):
     """Its line is there already, so nobody is still at work on it."""
     moved = files(filled)[0]

@@ -323,7 +323,8 @@ async def test_a_seal_during_a_merge_waits_for_the_lease(filled, settings, clock
     assert await filled.pages() == before
 
 
-async def test_a_damaged_segment_is_not_merged_away(filled):
+@pytest.mark.parametrize("damage", ["no Parquet", "another day's file"])
+async def test_a_damaged_segment_is_not_merged_away(filled, damage):
     """The others stay, too: what cannot be read whole does not become the new truth.
 
     And other days have their turn all the same.
@@ -331,7 +332,11 @@ async def test_a_damaged_segment_is_not_merged_away(filled):
     await add_segments(filled, 2, YESTERDAY - timedelta(days=1))
     damaged = (await lines(filled))[0]
     path = next(filled.services.settings.audit_dir.glob(f"*/*/{damaged.id}.parquet"))
-    path.write_bytes(b"PAR1" + b"\0" * 100 + b"PAR1")
+    if damage == "no Parquet":
+        path.write_bytes(b"PAR1" + b"\0" * 100 + b"PAR1")
+    else:
+        day_before = utc_day(YESTERDAY - timedelta(days=1))
+        path.write_bytes(next(path.parent.parent.glob(f"day={day_before}/*")).read_bytes())
 
     with pytest.raises(StoreFault):
         await compact(filled)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from analytics.compression import Compression
 from analytics.events import (
@@ -434,3 +434,15 @@ async def test_a_worker_that_starts_meanwhile_does_not_sweep_what_is_not_yet_nam
 
     assert len(found) == 1
     assert installs(await entries(audit)) == ["x"]
+
+
+async def test_naming_many_segments_takes_one_statement(audit):
+    """A large file in no order makes thousands; nobody else can write meanwhile."""
+    said: list[str] = []
+    writer = audit.services.store._engines.writer.sync_engine
+    event.listen(writer, "before_cursor_execute", lambda c, cursor, text, *rest: said.append(text))
+
+    imported = await take(audit, b"".join(line(START - n * DAY) for n in range(25)))
+
+    assert len(imported.days) == 25
+    assert len([text for text in said if text.startswith("INSERT INTO segments")]) == 1

@@ -6,11 +6,12 @@ from datetime import timedelta
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
+from analytics.faults import StoreFault
 from analytics.instants import utc_day
 from analytics.layout import segment_path
-from service.store.tables import SegmentEntry
+from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
 
@@ -176,3 +177,37 @@ async def test_a_file_the_catalog_names_is_no_orphan_however_old(audit):
 
     assert await audit.services.sweeper.clear_orphans() == 0
     assert len(await found(audit)) == 5
+
+
+async def test_rows_that_cannot_be_sealed_keep_no_other_day_waiting(audit):
+    """What a damaged batch says may be of another day; nobody else's journal fills for it."""
+    await audit.seal()
+    await audit.accept(rows(3, days_ago=9))
+    await audit.accept(rows(2, days_ago=1))
+    await audit.accept(rows(2), audit.world.other)
+    async with audit.services.store.write() as work:
+        damaged = JournalEntry.day == TODAY - timedelta(days=9)
+        await work.session.execute(
+            update(JournalEntry).where(damaged).values(day=TODAY - timedelta(days=8))
+        )
+
+    with pytest.raises(StoreFault, match="in the segment of"):
+        await audit.services.sealer.seal_due(everything=True)
+
+    async with audit.services.store.read() as session:
+        left = await session.scalars(select(JournalEntry.day))
+        assert list(left) == [TODAY - timedelta(days=8)]
+
+
+async def test_long_rows_are_sealed_a_bounded_number_of_bytes_at_a_time(audit, monkeypatch):
+    """Packed they are next to nothing; unpacked they would end the process, and every restart."""
+    await audit.seal()
+    monkeypatch.setattr("service.audit.sealer.SEGMENT_BYTES_MAX", 3_500_000)
+    for _ in range(7):
+        await audit.accept([sample_row(payload=f'{{"registry":"{"a" * 1_000_000}"}}')])
+    before = await audit.pages()
+
+    segments = await audit.services.sealer.seal_due(everything=True)
+
+    assert [segment.rows for segment in segments] == [3, 3, 1]
+    assert await audit.pages() == before

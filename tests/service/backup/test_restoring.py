@@ -20,7 +20,7 @@ from service.backup.manifest import (
     read_manifest,
     write_manifest,
 )
-from service.backup.restoring import _put_in_place
+from service.backup.restoring import _put_in_place, restore_backup
 from service.clock import utc_now
 from service.errors import (
     BackupDamaged,
@@ -141,7 +141,9 @@ async def test_a_folder_without_a_manifest_is_no_backup(filled, tmp_path, place,
     await refused(NotABackup, filled, tmp_path / source, place)
 
 
-@pytest.mark.parametrize("path", ["../escaped", "/escaped", "audit/../../escaped", "a//b", ""])
+@pytest.mark.parametrize(
+    "path", ["../escaped", "/escaped", "audit/../../escaped", "a//b", "", "a\0b"]
+)
 async def test_a_manifest_that_leads_elsewhere_is_refused(filled, backup, place, path):
     """However well it is signed: the digest guards against accidents."""
     known = read_manifest(backup)
@@ -149,6 +151,15 @@ async def test_a_manifest_that_leads_elsewhere_is_refused(filled, backup, place,
     write_manifest(backup, make_manifest(known.schema, utc_now(), known.rows, files))
 
     await refused(BackupDamaged, filled, backup, place)
+
+
+async def test_a_manifest_without_the_database_is_refused(filled, backup, place):
+    """There would be nothing to serve."""
+    known = read_manifest(backup)
+    files = [file for file in known.files if file.path != DATABASE]
+    write_manifest(backup, make_manifest(known.schema, utc_now(), known.rows, files))
+
+    assert DATABASE in await refused(BackupDamaged, filled, backup, place)
 
 
 async def test_a_backup_of_a_newer_form_is_refused_as_such(filled, backup, place):
@@ -193,6 +204,33 @@ async def test_a_data_dir_a_service_works_on_is_left_alone(filled, backup):
     await asyncio.to_thread(restore, filled, backup, data_dir, is_forced=True)
     async with serving(filled, data_dir):
         pass
+
+
+async def test_a_service_that_starts_while_the_backup_is_copied_is_left_alone(filled, backup):
+    """Copying takes hours, and a supervisor starts what has stopped."""
+    settings = filled.services.settings
+    await filled.services.close()
+    loop, started = asyncio.get_running_loop(), []
+
+    async def start():
+        started.append(start_worker(settings, filled.clock))
+        await started[0].store.ping()
+
+    def show(done, total):
+        if not started:
+            asyncio.run_coroutine_threadsafe(start(), loop).result()
+
+    with pytest.raises(DataDirInUse):
+        await asyncio.to_thread(restore_backup, settings, backup, show, is_forced=True)
+
+    async with started[0].store.write() as work:
+        await append(work.session, filled.world.acme.id, [sample_row()], received_at=work.now)
+    await started[0].close()
+    assert left_over(settings.data_dir.parent) == []
+    async with serving(filled, settings.data_dir) as app:
+        path = "/api/v1/admin/orgs/acme/audit?package=left-pad&limit=1000"
+        response = await app.test_client().get(path, headers=filled.world.admin)
+        assert response.status_code == 200
 
 
 async def test_a_damaged_database_can_be_replaced(filled, backup, place):
