@@ -121,15 +121,15 @@ GUARDS: Final = [
     Guard(
         "a sealing commit checks its epoch",
         "service/audit/sealer.py",
-        "            await lease.confirm(work)\n",
-        "",
+        "lease.write()",
+        "self._store.write()",
         f"{_TAKEOVER}::test_a_sealer_that_lost_its_lease_while_writing_commits_nothing",
     ),
     Guard(
         "a merging commit checks its epoch",
         "service/audit/compactor.py",
-        "            await lease.confirm(work)\n",
-        "",
+        "lease.write()",
+        "self._store.write()",
         f"{_COMPACTION}::test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing",
     ),
     Guard(
@@ -137,7 +137,7 @@ GUARDS: Final = [
         "service/audit/lease.py",
         ", Lease.epoch == self.epoch)",
         ")",
-        "tests/service/audit/test_lease.py::test_a_commit_under_a_lost_lease_is_rolled_back",
+        "tests/service/audit/test_lease.py::test_nothing_is_committed_under_a_lost_lease",
     ),
     Guard(
         "a sealing commit checks that its batches are still there",
@@ -221,8 +221,8 @@ GUARDS: Final = [
     Guard(
         "a pruning commit checks its epoch",
         "service/audit/pruner.py",
-        "            await lease.confirm(work)\n            org",
-        "            org",
+        "lease.write() as work:\n            org",
+        "self._store.write() as work:\n            org",
         f"{_PRUNING}::test_who_lost_the_lease_drops_nothing",
     ),
     Guard(

@@ -50,8 +50,7 @@ class Sweeper:
             async with self._store.read() as session:
                 retired = await list_retired(session, before)
             await self._lake.remove_segments(retired)
-            async with self._store.write() as work:
-                await lease.confirm(work)
+            async with lease.write() as work:
                 await forget_segments(work.session, retired)
         _log.info("segments_unlinked", segments=len(retired))
         return len(retired)

@@ -7,6 +7,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from service.audit.lease import HeldLease
 from service.store.catalog import list_segment_ids
+from service.store.store import Work
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
 from tests.service.audit.test_crashes import GRACE_S, Power, PowerCut
@@ -179,18 +181,18 @@ async def test_a_crash_behind_the_commit_has_brought_everything(filled, monkeypa
 async def test_every_file_is_durable_before_the_commit_begins(filled, monkeypatch):
     """Its contents, its name and its folders: what the catalog names must be there."""
     steps: list[str] = []
-    fsync, confirm = os.fsync, HeldLease.confirm
+    fsync, write = os.fsync, HeldLease.write
 
     def recorded(descriptor: int) -> None:
         fsync(descriptor)
         steps.append("fsync")
 
-    async def confirmed(self: HeldLease, *arguments: object) -> None:
+    def written(self: HeldLease) -> AbstractAsyncContextManager[Work]:
         steps.append("commit")
-        await confirm(self, *arguments)  # type: ignore[arg-type]
+        return write(self)
 
     monkeypatch.setattr(os, "fsync", recorded)
-    monkeypatch.setattr(HeldLease, "confirm", confirmed)
+    monkeypatch.setattr(HeldLease, "write", written)
     await take(filled, CONTENT)
 
     assert steps == ["fsync"] * 4 * DAYS + ["commit"]
