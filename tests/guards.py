@@ -200,8 +200,8 @@ GUARDS: Final = [
     Guard(
         "segments are loaded for their tenant only",
         "service/store/catalog.py",
-        "SegmentEntry.tenant_id == tenant_id, SegmentEntry.id.in_(some)",
-        "SegmentEntry.id.in_(some)",
+        "select(SegmentEntry).where(SegmentEntry.tenant_id == tenant_id)",
+        "select(SegmentEntry)",
         f"{_APART}::test_what_another_tenant_is_named_is_not_loaded",
     ),
     Guard(
@@ -214,8 +214,8 @@ GUARDS: Final = [
     Guard(
         "batches are loaded for their tenant only",
         "service/store/journal.py",
-        "JournalEntry.tenant_id == tenant_id, JournalEntry.first_seq.in_(some)",
-        "JournalEntry.first_seq.in_(some)",
+        "select(JournalEntry).where(JournalEntry.tenant_id == tenant_id)",
+        "select(JournalEntry)",
         f"{_APART}::test_what_another_tenant_is_named_is_not_loaded",
     ),
     Guard(
