@@ -26,7 +26,7 @@ from analytics.retention import Tier, retention_floor
 from analytics.rows import Stamp
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseTaken
 from service.clock import Clock
-from service.errors import FileChanged
+from service.errors import Conflict
 from service.lake import Lake
 from service.store.catalog import add_segment
 from service.store.imports import add_import, find_import
@@ -38,6 +38,12 @@ _DIGEST_BYTES: Final = 8 * 1024 * 1024
 _ASK_AGAIN_S: Final = 0.2
 
 _log = structlog.get_logger(__name__)
+
+
+class FileChanged(Conflict):
+    """A file was written to while it was read."""
+
+    text = "the file changed while it was read: nothing of it was imported"
 
 
 @dataclass(frozen=True, slots=True)
