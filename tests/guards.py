@@ -21,7 +21,7 @@ _TAKEOVER = "tests/service/audit/test_takeover.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
 _APART = "tests/service/store/test_tenants_apart.py"
-_CHECKS = "tests/service/audit/test_checks.py"
+_CHECKING = "tests/service/audit/test_checking.py"
 _COPYING = "tests/analytics/test_copying.py"
 _TAKING = "tests/service/backup/test_taking.py"
 _RESTORING = "tests/service/backup/test_restoring.py"
@@ -277,10 +277,10 @@ GUARDS: Final = [
     ),
     Guard(
         "a file that turns out missing is asked for again",
-        "service/audit/checks.py",
+        "service/audit/checking.py",
         "            if await self._is_gone(segment, found):\n                continue\n",
         "",
-        f"{_CHECKS}::test_what_is_merged_and_unlinked_meanwhile_is_no_finding",
+        f"{_CHECKING}::test_what_is_merged_and_unlinked_meanwhile_is_no_finding",
     ),
     Guard(
         "a copied file is synced",

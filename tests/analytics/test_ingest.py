@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.batches import encode_days
-from analytics.checks import Window
 from analytics.events import ENVELOPES, Event
 from analytics.ingest import INGESTIBLE, NOT_JSON, Rejection, read_items
+from analytics.row_rules import Window
 from analytics.rows import AuditRow, Stamp, VerdictSource
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
