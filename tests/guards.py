@@ -133,6 +133,13 @@ GUARDS: Final = [
         f"{_COMPACTION}::test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing",
     ),
     Guard(
+        "an import's commit checks its epoch",
+        "service/audit/importer.py",
+        "lease.write() as work:\n            known",
+        "self._store.write() as work:\n            known",
+        "tests/service/audit/test_import.py::test_who_lost_the_lease_commits_nothing",
+    ),
+    Guard(
         "the epoch is part of that check",
         "service/audit/lease.py",
         ", Lease.epoch == self.epoch)",
