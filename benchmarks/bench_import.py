@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from analytics.exports import ExportFormat, FileForm, export_pieces
 from analytics.import_files import FileKind, ImportFormat
-from benchmarks.bench_export import day_of_rows
+from analytics.schema import AUDIT_SCHEMA
+from benchmarks.bench_export import at_another, day_of_rows
 from service.access.callers import cli_caller
 from service.audit.importer import Job, Source, Watch
 from service.clock import utc_now
@@ -30,6 +31,7 @@ from service.services import build_services
 from service.settings import Settings
 
 DAYS = 10
+DAY_ROWS = 60_000
 ROUNDS = 3
 STAMP = cli_caller("org_platform").stamp
 ESTIMATED = {"ndjson": 100, "csv": 80, "parquet": 90}
@@ -38,25 +40,23 @@ READERS = {"ndjson": "read_json", "csv": "read_csv", "parquet": "read_parquet"}
 
 def write_file(path: Path, file_format: ExportFormat) -> int:
     """Some days as an export has them, payloads as they must be; how many rows."""
-    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    rows = 0
+    template = day_of_rows(DAY_ROWS)
+    payload = [
+        json.dumps({"rule_id": f"r{n % 40}", "source": "osv"}) if event == "blocklist_hit" else "{}"
+        for n, event in enumerate(template.column("event").to_pylist())
+    ]
+    template = template.set_column(
+        AUDIT_SCHEMA.get_field_index("payload"), AUDIT_SCHEMA.field("payload"), [payload]
+    )
+    today = datetime.now(UTC).date()
+    tables = [
+        at_another(template, today - timedelta(days=age), 1 + (age - 1) * DAY_ROWS)
+        for age in range(1, DAYS + 1)
+    ]
     with path.open("wb") as file:
-        tables = []
-        for age in range(1, DAYS + 1):
-            table = day_of_rows(today - timedelta(days=age), 1 + rows)
-            events = table.column("event").to_pylist()
-            payloads = [
-                json.dumps({"rule_id": f"r{n % 40}", "source": "osv"})
-                if event == "blocklist_hit"
-                else "{}"
-                for n, event in enumerate(events)
-            ]
-            at = table.schema.get_field_index("payload")
-            tables.append(table.set_column(at, table.schema.field(at), [payloads]))
-            rows += table.num_rows
         for piece in export_pieces(tables, "org_acme", FileForm(file_format)):
             file.write(piece.content)
-    return rows
+    return DAYS * DAY_ROWS
 
 
 async def import_once(folder: Path, path: Path) -> float:

@@ -129,7 +129,7 @@ def measure(folder: Path, rows: int) -> None:
 def main() -> None:
     """Measure, and print figures beside estimates."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000, help="up to 20,000,000")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="up to 100,000,000")
     parser.add_argument(
         "--folder",
         type=Path,
@@ -137,8 +137,8 @@ def main() -> None:
         help="where generated rows are kept (COUNTERSIGN_BENCH_DIR)",
     )
     given = parser.parse_args()
-    if not 1 <= given.rows <= 20_000_000:
-        parser.error("--rows must be from 1 to 20000000")
+    if not 1 <= given.rows <= 100_000_000:
+        parser.error("--rows must be from 1 to 100000000")
     measure(Path(given.folder) / f"rows-{given.rows}", given.rows)
 
 

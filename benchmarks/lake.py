@@ -75,12 +75,13 @@ def _generate(root: Path, rows: int) -> Iterator[Segment]:
             for rank, weight in enumerate(weights):
                 count = max(1, round(rows * weight / sum(weights) / DAYS))
                 day = FIRST_DAY + timedelta(days=number)
-                table = _rows(connection, first, count, day)
+                table = day_rows(connection, first, count, day)
                 yield write_segment(root, _tenant_id(rank), day, f"seg_{first}", table)
                 first += count
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, first: int, count: int, day: date) -> pa.Table:
+def day_rows(connection: duckdb.DuckDBPyConnection, first: int, count: int, day: date) -> pa.Table:
+    """`count` rows of one tenant on `day`, seq counting up from `first`."""
     midnight = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000
     bound = {"first": first, "rows": count, "midnight": midnight}
     made = connection.sql(_ROWS, params=bound).to_arrow_table()

@@ -279,7 +279,7 @@ GUARDS: Final = [
         "a cursor carries its watermark",
         "analytics/queries.py",
         '        bound["watermark"] = min(after.watermark, snapshot.watermark)\n',
-        "",
+        "        pass\n",
         "tests/service/audit/test_stable_pages.py::test_pages_are_those_of_the_first_pages_instant[asc]",
     ),
     Guard(

@@ -1,6 +1,7 @@
 """How many exports an organisation may have under way at once, and when the next may begin."""
 
 import asyncio
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -22,7 +23,8 @@ def settings(tmp_path):
 
 @pytest.fixture
 async def filled(audit):
-    await audit.accept([sample_row(START)])
+    """A row on each of four days: a started export has read ahead, and not yet to the last."""
+    await audit.accept([sample_row(START - timedelta(days=days)) for days in range(4)])
     await audit.seal()
     return audit
 
@@ -132,7 +134,7 @@ async def test_however_an_export_ends_the_next_may_begin(filled, end):
 
 async def test_what_never_began_takes_no_place(filled):
     """Neither what could not be counted nor what could not be recorded."""
-    (file,) = filled.services.settings.audit_dir.glob(f"tenant={filled.world.acme.id}/*/*.parquet")
+    file, *_ = filled.services.settings.audit_dir.glob(f"tenant={filled.world.acme.id}/*/*.parquet")
     aside = file.rename(file.with_suffix(".aside"))
     for _ in range(AT_ONCE + 1):
         assert (await filled.export(format="csv")).status_code == 503

@@ -1,0 +1,75 @@
+"""Claim: segments are written and merged at a million rows a second, and are small.
+
+The peer writes the same rows, already in order, with pyarrow's own defaults for zstd: no bloom
+filters, no page index, no synced names, no digest, no catalog line.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analytics.merging import merge_segments
+from analytics.segments import newest_first, write_segment
+from benchmarks.lake import FIRST_DAY, day_rows
+
+ROWS = 1_000_000
+PARTS = 20
+ROUNDS = 5
+TENANT = "org_bench"
+
+
+def rows_per_s(action: Callable[[int], object]) -> float:
+    """The median speed of `action`, which handles ROWS rows; it gets the number of its round."""
+    took_s = []
+    for number in range(ROUNDS):
+        began_at = time.perf_counter()
+        action(number)
+        took_s.append(time.perf_counter() - began_at)
+    return ROWS / statistics.median(took_s)
+
+
+def report(name: str, ours: float, peer: float, estimate: float) -> None:
+    """One line: a speed beside the peer's."""
+    print(
+        f"{name:<22}{ours / 1e6:6.2f} M rows/s   pyarrow alone {peer / 1e6:6.2f}"
+        f"   ratio {ours / peer:5.2f}   (estimated {estimate:.2f} M rows/s)"
+    )
+
+
+def measure(root: Path, rows: pa.Table) -> None:
+    """Print what writing and merging a day of rows costs, and what it takes on the disk."""
+    ordered = newest_first(rows)
+    plain = root / "plain.parquet"
+    peer = rows_per_s(lambda _: pq.write_table(ordered, plain, compression="zstd"))
+    seal = rows_per_s(lambda n: write_segment(root, TENANT, FIRST_DAY, f"seg_{n}", rows))
+    report("write", seal, peer, 1.2)
+    # As a day comes in: each part spans some of it, and overlaps its neighbours.
+    cut = ROWS // PARTS
+    parts = [
+        write_segment(root, TENANT, FIRST_DAY, f"seg_part{n}", rows.slice(n * cut, cut))
+        for n in range(PARTS)
+    ]
+    merge = rows_per_s(lambda n: merge_segments(root, parts, f"seg_merged{n}"))
+    report(f"merge of {PARTS}", merge, peer, 0.8)
+    whole = write_segment(root, TENANT, FIRST_DAY, "seg_whole", rows)
+    print(
+        f"{'bytes a row':<22}{whole.size / ROWS:6.1f}            "
+        f"pyarrow alone {plain.stat().st_size / ROWS:6.1f}"
+    )
+
+
+def main() -> None:
+    """Measure, and print figures beside estimates."""
+    with duckdb.connect(":memory:") as connection, tempfile.TemporaryDirectory() as folder:
+        connection.execute("SET TimeZone = 'UTC'")
+        measure(Path(folder), day_rows(connection, 1, ROWS, FIRST_DAY))
+
+
+if __name__ == "__main__":
+    main()
