@@ -190,7 +190,7 @@ def _check_contents(
 def _read(
     opened: SegmentFile, seen: SeqSet, repeated: list[int], on_rows: Callable[[int], None]
 ) -> Iterator[pa.Table]:
-    for group in range(opened.file.metadata.num_row_groups):
+    for group in range(opened.row_group_count):
         rows = opened.rows(group)
         repeated += seen.add(rows.column("seq"))
         if not _is_newest_first(rows):

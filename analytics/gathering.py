@@ -99,10 +99,9 @@ def _places_by_day(rows: Sequence[AuditRow]) -> dict[date, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far an import has come: bytes of the file behind it, and what it found since the last."""
+    """How far an import has come: bytes of the file behind it, and what was refused since."""
 
     position: int
-    rows: int
     refused: list[Refused]
 
 
@@ -122,5 +121,5 @@ def import_steps(
             gatherer.discard()
         if is_kept:
             gatherer.add(rows)
-        yield Step(chunk.position, len(rows), refused)
+        yield Step(chunk.position, refused)
     gatherer.finish()

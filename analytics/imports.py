@@ -12,7 +12,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from analytics.checks import (
+from analytics.envelopes import compact, decision_reason
+from analytics.events import ENVELOPES, Envelope, Event, VerifiedCi
+from analytics.row_rules import (
     PACKAGE_NAME_MAX,
     VERSION_MAX,
     RowRefused,
@@ -21,8 +23,6 @@ from analytics.checks import (
     check_printable,
     readable,
 )
-from analytics.envelopes import compact, decision_reason
-from analytics.events import ENVELOPES, Envelope, Event, VerifiedCi
 from analytics.rows import ACTOR_SOURCES, AuditRow, Stamp, VerdictSource
 
 NOT_AN_OBJECT: Final = "must be a JSON object in UTF-8, without lone surrogates or deep nesting"

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from analytics.checks import (
+from analytics.events import ENVELOPES, Envelope, parse_envelope
+from analytics.row_rules import (
     PACKAGE_NAME_MAX,
     VERSION_MAX,
     RowRefused,
@@ -19,7 +20,6 @@ from analytics.checks import (
     check_printable,
     readable,
 )
-from analytics.events import ENVELOPES, Envelope, parse_envelope
 from analytics.rows import AuditRow, Stamp, audit_row
 
 INGESTIBLE: Final = tuple(

@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analytics.byte_cache import ENTRY_BYTES
 from analytics.decoded import Decoded
 from analytics.faults import StoreFault
 from analytics.filters import Condition, Query, Term
@@ -27,8 +28,6 @@ VALUES_BYTES_MAX: Final = 256 * 1024
 
 WANTED_MAX: Final = 10_000
 """How many columns of segments may wait to be learnt."""
-
-_ENTRY_BYTES: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class ValueIndex:
     def _learn(self, segment: Segment, column: str) -> None:
         def read() -> tuple[Values | None, int]:
             values = count_values(self._decoded.column(segment, column))
-            return values, _ENTRY_BYTES + (_size(values) if values else 0)
+            return values, ENTRY_BYTES + (_size(values) if values else 0)
 
         self._decoded.cache.get(_key(segment, column), read)
 

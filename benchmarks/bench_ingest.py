@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 
 from analytics.batches import encode_days
-from analytics.checks import Window
 from analytics.ingest import read_items
+from analytics.row_rules import Window
 from analytics.rows import Stamp, VerdictSource
 from benchmarks.server import running_server
 from service.access.callers import cli_caller

@@ -1,7 +1,8 @@
 """What a caller can be refused for: every status, and every exact text.
 
 The app's one error handler turns a `Refusal` into `{"error": text}`. What the caller sees is
-constant or names their own input; what went wrong inside is for the log.
+constant or names their own input; what went wrong inside is for the log. What only a command can
+be refused for stands with it: in `service.backup.refusals`, in `service.cli`.
 """
 
 from datetime import datetime
@@ -374,24 +375,6 @@ class TooManyExports(Refusal):
     retry_after_s = 30
 
 
-class FileChanged(Conflict):
-    """A file was written to while it was read."""
-
-    text = "the file changed while it was read: nothing of it was imported"
-
-
-class NotARegularFile(Invalid):
-    """A name that is not that of a file which can be read twice."""
-
-    text = "not a regular file: pipe it in, as -"
-
-
-class ListInvalid(Invalid):
-    """A list of files that is none."""
-
-    text = "{value} must list file names in UTF-8, one a line, at most 100000 of them"
-
-
 class Internal(Refusal):
     """A fault of ours. The log, under the request id, says which."""
 
@@ -441,91 +424,6 @@ class QueryTooSlow(Refusal):
 
     status = 503
     text = "the query took too long and was stopped: ask for a shorter window"
-
-
-class BackupExists(Conflict):
-    """The name a backup would get is taken."""
-
-    text = "{value} is there already: a backup never replaces anything, choose another name"
-
-
-class BackupInside(Conflict):
-    """A backup would lie within what it is of, or the other way round."""
-
-    text = "{value} and the data dir lie within each other: choose another place"
-
-
-class LinksImpossible(Conflict):
-    """The backup's place cannot share files with the data dir."""
-
-    text = "{value} cannot hold hard links to the data dir: leave out --link to copy"
-
-
-class NoRoom(Conflict):
-    """The place a backup would go to is too small for it."""
-
-    text = "{value} has not the room: {needed} bytes are needed, {free} are free"
-
-
-class SegmentDamaged(Conflict):
-    """A backup would keep a file that is not what was once written."""
-
-    text = "{value} is missing or damaged: run `countersign audit check`"
-
-
-class BackupOvertaken(Refusal):
-    """The backup took so long that a file it was to copy has been removed."""
-
-    status = 503
-    text = (
-        "segment {value} was retired and removed before it was copied: take the backup again, with"
-        " --link, or with a longer COUNTERSIGN_EXPORT_MAX_S"
-    )
-
-
-class NotABackup(Invalid):
-    """The folder has no manifest."""
-
-    text = "{value} is no backup: it has no manifest.json"
-
-
-class BackupDamaged(Conflict):
-    """A backup that is not what it was when it was taken; the text names the file."""
-
-    text = "the backup is damaged: {value}"
-
-
-class NewerBackup(Conflict):
-    """The backup has a form that this version does not know."""
-
-    text = "the backup was taken by a newer version of Countersign: update this one"
-
-
-class DatabaseElsewhere(Conflict):
-    """What is put back in one step must lie in one place."""
-
-    text = (
-        "COUNTERSIGN_DATABASE_URL names a database outside the data dir: restore without it, then"
-        " move countersign.db there"
-    )
-
-
-class DataDirInTheWay(Conflict):
-    """There is something where the backup would be put back."""
-
-    text = "{value} is not empty: restore elsewhere, or --force to move it aside first"
-
-
-class DataDirInUse(Conflict):
-    """A service works on what would be moved aside."""
-
-    text = "{value} is in use: stop the service first"
-
-
-class DataDirIsMount(Conflict):
-    """A mount point cannot be replaced in one step."""
-
-    text = "{value} is a mount point: set COUNTERSIGN_DATA_DIR to a folder in it"
 
 
 CREATE_REFUSALS: tuple[type[Invalid], ...] = (

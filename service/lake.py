@@ -15,7 +15,7 @@ from collections.abc import (
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -35,9 +35,7 @@ from analytics.engine import Engine, EngineLimits, Stop
 from analytics.exports import FileForm, Piece, export_pieces
 from analytics.faults import StoreFault
 from analytics.filters import Query
-from analytics.gathering import Gatherer, Step, import_steps
-from analytics.import_files import FileKind, read_chunks
-from analytics.imports import Intake
+from analytics.gathering import Gatherer
 from analytics.merging import merge_segments
 from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader, Snapshot
@@ -147,22 +145,6 @@ class Lake:
     def gatherer(self, tenant_id: str) -> Gatherer:
         """An empty Gatherer for rows of the tenant."""
         return Gatherer(self._root, tenant_id, lambda: new_id("seg"))
-
-    async def import_steps(
-        self,
-        file: BinaryIO,
-        size: int,
-        kind: FileKind,
-        intake: Intake,
-        gatherer: Gatherer,
-        *,
-        is_partial: bool,
-    ) -> AsyncIterator[Step]:
-        """See `analytics.gathering.import_steps`. A step that has begun is waited for."""
-        chunks = read_chunks(file, size, kind)
-        steps = import_steps(chunks, intake, gatherer, is_partial=is_partial)
-        while (step := await _to_the_end(next, steps, None)) is not None:
-            yield step
 
     async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
         """See `merge_segments`."""

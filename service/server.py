@@ -38,8 +38,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     app = create_app(ready)
-    # What is there by now stays, and is most of what there ever is: the garbage collector need not
-    # look through it again each time a few batches of rows have come in.
+    # What is there by now stays, and is most of what there ever is. To look through it again every
+    # hundred batches of rows or so takes the garbage collector 80 ms, in which nobody is answered.
     gc.collect()
     gc.freeze()
     _log.info("serving", host=ready.host, port=ready.port, data_dir=str(ready.data_dir))

@@ -21,7 +21,7 @@ _TAKEOVER = "tests/service/audit/test_takeover.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
 _APART = "tests/service/store/test_tenants_apart.py"
-_CHECKS = "tests/service/audit/test_checks.py"
+_CHECKING = "tests/service/audit/test_checking.py"
 _COPYING = "tests/analytics/test_copying.py"
 _TAKING = "tests/service/backup/test_taking.py"
 _RESTORING = "tests/service/backup/test_restoring.py"
@@ -121,23 +121,30 @@ GUARDS: Final = [
     Guard(
         "a sealing commit checks its epoch",
         "service/audit/sealer.py",
-        "            await lease.confirm(work)\n",
-        "",
+        "lease.write()",
+        "self._store.write()",
         f"{_TAKEOVER}::test_a_sealer_that_lost_its_lease_while_writing_commits_nothing",
     ),
     Guard(
         "a merging commit checks its epoch",
         "service/audit/compactor.py",
-        "            await lease.confirm(work)\n",
-        "",
+        "lease.write()",
+        "self._store.write()",
         f"{_COMPACTION}::test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing",
+    ),
+    Guard(
+        "an import's commit checks its epoch",
+        "service/audit/importer.py",
+        "lease.write() as work:\n            known",
+        "self._store.write() as work:\n            known",
+        "tests/service/audit/test_import.py::test_who_lost_the_lease_commits_nothing",
     ),
     Guard(
         "the epoch is part of that check",
         "service/audit/lease.py",
         ", Lease.epoch == self.epoch)",
         ")",
-        "tests/service/audit/test_lease.py::test_a_commit_under_a_lost_lease_is_rolled_back",
+        "tests/service/audit/test_lease.py::test_nothing_is_committed_under_a_lost_lease",
     ),
     Guard(
         "a sealing commit checks that its batches are still there",
@@ -200,8 +207,8 @@ GUARDS: Final = [
     Guard(
         "segments are loaded for their tenant only",
         "service/store/catalog.py",
-        "SegmentEntry.tenant_id == tenant_id, SegmentEntry.id.in_(some)",
-        "SegmentEntry.id.in_(some)",
+        "select(SegmentEntry).where(SegmentEntry.tenant_id == tenant_id)",
+        "select(SegmentEntry)",
         f"{_APART}::test_what_another_tenant_is_named_is_not_loaded",
     ),
     Guard(
@@ -214,15 +221,15 @@ GUARDS: Final = [
     Guard(
         "batches are loaded for their tenant only",
         "service/store/journal.py",
-        "JournalEntry.tenant_id == tenant_id, JournalEntry.first_seq.in_(some)",
-        "JournalEntry.first_seq.in_(some)",
+        "select(JournalEntry).where(JournalEntry.tenant_id == tenant_id)",
+        "select(JournalEntry)",
         f"{_APART}::test_what_another_tenant_is_named_is_not_loaded",
     ),
     Guard(
         "a pruning commit checks its epoch",
         "service/audit/pruner.py",
-        "            await lease.confirm(work)\n            org",
-        "            org",
+        "lease.write() as work:\n            org",
+        "self._store.write() as work:\n            org",
         f"{_PRUNING}::test_who_lost_the_lease_drops_nothing",
     ),
     Guard(
@@ -277,10 +284,10 @@ GUARDS: Final = [
     ),
     Guard(
         "a file that turns out missing is asked for again",
-        "service/audit/checks.py",
+        "service/audit/checking.py",
         "            if await self._is_gone(segment, found):\n                continue\n",
         "",
-        f"{_CHECKS}::test_what_is_merged_and_unlinked_meanwhile_is_no_finding",
+        f"{_CHECKING}::test_what_is_merged_and_unlinked_meanwhile_is_no_finding",
     ),
     Guard(
         "a copied file is synced",

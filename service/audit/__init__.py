@@ -1,1 +1,1 @@
-"""The audit log: sealing it into segments, reading it back, taking it away."""
+"""The audit log: taking rows in, keeping them, reading them back, taking them away."""

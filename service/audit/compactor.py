@@ -100,8 +100,7 @@ class Compactor:
         if len(some) < 2:
             return None
         merged = await self._lake.merge(some, new_id("seg"))
-        async with self._store.write() as work:
-            await lease.confirm(work)
+        async with lease.write() as work:
             if await retire_segments(work.session, some, work.now) != len(some):
                 raise LeaseLost("segments were retired by somebody else")
             await add_segment(work.session, merged, work.now)

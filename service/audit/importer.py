@@ -17,16 +17,16 @@ from typing import BinaryIO, Final
 
 import structlog
 
-from analytics.checks import Window
 from analytics.events import AuditImported
-from analytics.gathering import Gatherer
-from analytics.import_files import FileKind
+from analytics.gathering import Gatherer, import_steps
+from analytics.import_files import FileKind, read_chunks
 from analytics.imports import Intake, Refused
 from analytics.retention import Tier, retention_floor
+from analytics.row_rules import Window
 from analytics.rows import Stamp
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseTaken
 from service.clock import Clock
-from service.errors import FileChanged
+from service.errors import Conflict
 from service.lake import Lake
 from service.store.catalog import add_segments
 from service.store.imports import add_import, find_import
@@ -38,6 +38,12 @@ _DIGEST_BYTES: Final = 8 * 1024 * 1024
 _ASK_AGAIN_S: Final = 0.2
 
 _log = structlog.get_logger(__name__)
+
+
+class FileChanged(Conflict):
+    """A file was written to while it was read."""
+
+    text = "the file changed while it was read: nothing of it was imported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,21 +161,15 @@ class Importer:
         window = Window(now, retention_floor(Tier(job.org.tier), now))
         intake = Intake(job.stamp, window)
         refused = 0
-        async for step in self._lake.import_steps(
-            job.source.file,
-            job.source.size,
-            job.source.kind,
-            intake,
-            gatherer,
-            is_partial=job.is_partial,
-        ):
+        chunks = read_chunks(job.source.file, job.source.size, job.source.kind)
+        steps = import_steps(chunks, intake, gatherer, is_partial=job.is_partial)
+        async for step in self._lake.steps(steps):
             refused += len(step.refused)
             watch.on_refused(step.refused)
             watch.on_progress(step.position)
             if self._clock() - extended_at > lease.lifetime / 4:
                 extended_at = self._clock()
-                async with self._store.write() as work:
-                    await lease.confirm(work)
+                await lease.extend()
         return refused
 
     async def _commit(
@@ -181,8 +181,7 @@ class Importer:
         When it fails the files are left to the sweeper: a commit that reports failure may still
         have happened.
         """
-        async with self._store.write() as work:
-            await lease.confirm(work)
+        async with lease.write() as work:
             known = await find_import(work.session, job.org.id, result.sha256)
             if known is not None:
                 return Imported(result.sha256, known_since=known.imported_at)

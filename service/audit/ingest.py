@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from analytics.batches import EncodedBatch, encode_days
-from analytics.checks import Window
 from analytics.ingest import Rejection, read_items
 from analytics.retention import Tier, retention_floor
+from analytics.row_rules import Window
 from analytics.rows import Stamp
 from service.clock import Clock
 from service.errors import Busy, JournalFull, TooManyItems

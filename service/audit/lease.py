@@ -45,9 +45,24 @@ class HeldLease:
     holder: str
     epoch: int
     lifetime: timedelta
+    store: Store
 
-    async def confirm(self, work: Work) -> None:
-        """Raise LeaseLost unless the lease still holds; otherwise extend it with this commit."""
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[Work]:
+        """As `Store.write`, and how every change of segments commits: under this lease.
+
+        Raises LeaseLost, before the block, if it no longer holds; a commit extends it.
+        """
+        async with self.store.write() as work:
+            await self._confirm(work)
+            yield work
+
+    async def extend(self) -> None:
+        """Keep the lease through long work between two commits. Raises LeaseLost."""
+        async with self.write():
+            pass
+
+    async def _confirm(self, work: Work) -> None:
         extended = await work.session.scalar(
             update(Lease)
             .where(Lease.name == _NAME, Lease.holder == self.holder, Lease.epoch == self.epoch)
@@ -106,7 +121,7 @@ class LeaseKeeper:
             lease.holder = holder
             lease.epoch += 1
             lease.expires_at = work.now + self._lifetime
-            return HeldLease(holder, lease.epoch, self._lifetime)
+            return HeldLease(holder, lease.epoch, self._lifetime, self._store)
 
     async def _give_back(self, held: HeldLease) -> None:
         async with self._store.write() as work:

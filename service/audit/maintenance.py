@@ -71,7 +71,8 @@ class Maintenance:
     async def run(self, stop: asyncio.Event) -> None:
         """Every `interval_s`, do what is due.
 
-        A job that found something to do is due again in the next round, and so is one that failed.
+        A job that found something to do is due again in the next round. One that failed waits for its
+        time: what it could not read today it would try to read, for nothing, every few seconds.
         """
         while not stop.is_set():
             for job in self._jobs:
@@ -86,12 +87,14 @@ class Maintenance:
 
     async def _try(self, job: Job) -> None:
         """Nothing is lost by a job that fails: it has left things as they were."""
+        found: Any = None
         try:
-            if not await job.run():
-                self._ran_at[job.name] = self._clock()
+            found = await job.run()
             self._metrics.maintained(job.name, self._clock())
         except LeaseTaken:
-            pass  # another process is at it
+            return  # another process is at it
         except Exception:
             self._metrics.maintenance_failed(job.name)
             _log.exception("maintenance_failed", job=job.name)
+        if not found:
+            self._ran_at[job.name] = self._clock()

@@ -74,8 +74,7 @@ class Pruner:
         now = self._clock()
         found = await self._look(now, slug=slug, is_clock_accepted=is_clock_accepted)
         async with self._lease.hold() as lease:
-            async with self._store.write() as work:
-                await lease.confirm(work)
+            async with lease.write() as work:
                 await record_clock(work.session, now)
             pruned = [await self._drop(lease, past.tenant_id, now, by) for past in found]
         return [past for past in pruned if past.days]
@@ -103,8 +102,7 @@ class Pruner:
         What we saw before is read again within the transaction, so that a tier raised or a hold
         set since then wins. Before the commit everything is there, after it nobody finds the days.
         """
-        async with self._store.write() as work:
-            await lease.confirm(work)
+        async with lease.write() as work:
             org = await get_org_by_id(work.session, tenant_id)
             past = await _past_days(work.session, org, now)
             if past.is_held or not past.days:

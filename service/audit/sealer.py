@@ -107,8 +107,7 @@ class Sealer:
         the sweeper: a commit that reports failure may still have happened.
         """
         segment = await self._lake.seal(pending.tenant_id, pending.day, new_id("seg"), batches)
-        async with self._store.write() as work:
-            await lease.confirm(work)
+        async with lease.write() as work:
             if await remove_batches(work.session, batches) != len(batches):
                 raise LeaseLost("journal rows were sealed by somebody else")
             await add_segment(work.session, segment, work.now)

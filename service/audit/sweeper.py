@@ -50,11 +50,10 @@ class Sweeper:
             async with self._store.read() as session:
                 retired = await list_retired(session, before)
             await self._lake.remove_segments(retired)
-            async with self._store.write() as work:
-                await lease.confirm(work)
-                await forget_segments(work.session, retired)
-        _log.info("segments_unlinked", segments=len(retired))
-        return len(retired)
+            async with lease.write() as work:
+                unlinked = await forget_segments(work.session, retired)
+        _log.info("segments_unlinked", segments=unlinked)
+        return unlinked
 
     async def forget_old_answers(self) -> None:
         """Delete answers to idempotency keys that nobody may ask for any more."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from service.errors import BackupInside, NoRoom
+from service.backup.refusals import BackupInside, NoRoom
 
 
 @contextmanager

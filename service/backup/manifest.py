@@ -10,7 +10,7 @@ import msgspec
 
 from analytics.durable import write_synced
 from analytics.instants import format_us
-from service.errors import BackupDamaged, NewerBackup, NotABackup
+from service.backup.refusals import BackupDamaged, NewerBackup, NotABackup
 from service.store.migrate import check_version
 
 FORMAT: Final = 1

@@ -15,14 +15,14 @@ from analytics.durable import fsync, sync_folders
 from service.audit.lease import end_leases
 from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import AUDIT, DATABASE, Manifest, read_manifest
-from service.clock import utc_now
-from service.errors import (
+from service.backup.refusals import (
     BackupDamaged,
     DatabaseElsewhere,
     DataDirInTheWay,
     DataDirInUse,
     DataDirIsMount,
 )
+from service.clock import utc_now
 from service.settings import Settings
 from service.store.engine import create_engines, file_of, is_in_use, url_of
 from service.store.store import Store

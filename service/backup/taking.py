@@ -25,12 +25,7 @@ from service.backup.manifest import (
     make_manifest,
     write_manifest,
 )
-from service.errors import (
-    BackupExists,
-    BackupOvertaken,
-    LinksImpossible,
-    SegmentDamaged,
-)
+from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossible, SegmentDamaged
 from service.secrets import secret_files
 from service.services import Services
 from service.store.catalog import is_live, list_live_segments

@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -14,6 +14,7 @@ from analytics.exports import ExportFormat, FileForm
 from analytics.filters import FILTER_COLUMNS, Order, parse_query
 from analytics.instants import format_us
 from analytics.segments import Segment
+from service.audit.exports import Export, Exporter
 from service.audit.forms import PageQuery
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.audit.pages import LIMIT_MAX, parse_page_request
@@ -162,11 +163,7 @@ async def audit_export(
         org = await get_org(session, slug)
     with new_file(path, is_forced=is_forced) as file:
         export = await here.exporter.begin(org, query, form, desk.stamp, here.clock())
-        with row_progress(f"Exporting {slug}") as show:
-            async for content in await here.exporter.start(export):
-                file.write(content)
-                show(export.progress.left.rows, export.rows)
-            show(export.rows, export.rows)
+        await _write(file, here.exporter, export)
     left = export.progress.left
     return Answer(
         {
@@ -180,6 +177,14 @@ async def audit_export(
         [f"Exported {left.rows} rows to {path}: {left.size} bytes, SHA-256 {left.sha256}."],
         is_aside=path == STANDARD_OUTPUT,
     )
+
+
+async def _write(file: BinaryIO, exporter: Exporter, export: Export) -> None:
+    with row_progress(f"Exporting {export.org.slug}") as show:
+        async for content in await exporter.start(export):
+            file.write(content)
+            show(export.progress.left.rows, export.rows)
+        show(export.rows, export.rows)
 
 
 @command(audit, "seal")

@@ -20,8 +20,9 @@ from analytics.filters import InvalidQuery
 from analytics.rows import Stamp
 from service.access.callers import Operator, cli_caller
 from service.audit.lease import LeaseTaken
+from service.backup.refusals import BackupOvertaken
 from service.clock import utc_now
-from service.errors import BackupOvertaken, Invalid, Refusal, StoreUnavailable
+from service.errors import Invalid, Refusal, StoreUnavailable
 from service.logs import configure_logs
 from service.orgs.repository import get_org
 from service.prepare import check_writable

@@ -14,8 +14,7 @@ from analytics.import_files import ImportFormat, UnreadableFile
 from analytics.imports import Refused
 from analytics.instants import format_ms
 from service.audit.importer import Imported, Job, Watch
-from service.audit.lease import LeaseLost, LeaseTaken
-from service.cli.audit import audit
+from service.cli.audit import audit, one_at_a_time
 from service.cli.desk import EXIT_REFUSED, Answer, Desk, command, exit_code, one_line, org_option
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.progress import byte_progress
@@ -225,15 +224,13 @@ async def _import(desk: Desk, name: str, terms: _Terms, refusals: _Refusals) -> 
         async with open_source(
             name, terms.format, here.lake, here.settings.temp_dir, is_raw=terms.is_raw
         ) as source:
-            with byte_progress(f"Importing {_printable(name)}") as show:
+            with one_at_a_time(), byte_progress(f"Importing {_printable(name)}") as show:
                 watch = Watch(
                     on_progress=lambda done: show(done, source.size),
                     on_refused=lambda refused: refusals.add(outcome, refused),
                 )
                 job = Job(terms.org, source, desk.stamp, terms.is_partial)
                 outcome.imported = await here.importer.take(job, watch, terms.wait_s)
-    except LeaseLost:
-        outcome.error = LeaseTaken()
     except (Refusal, UnreadableFile, StoreFault, OSError) as error:
         outcome.error = error
     return outcome

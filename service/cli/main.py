@@ -5,8 +5,8 @@ import asyncio
 import click
 
 import service.cli.imports
-import service.cli.operations
-import service.cli.retention  # noqa: F401 - adds its command to `audit`
+import service.cli.retention
+import service.cli.stored  # noqa: F401 - each adds its commands to `audit`
 from service.cli.apply import apply_file
 from service.cli.audit import audit
 from service.cli.backup import backup, restore

@@ -13,13 +13,25 @@ from typing import BinaryIO, Final
 
 from analytics.import_files import ImportFormat, file_kind
 from service.audit.importer import Source
-from service.errors import ListInvalid, NotARegularFile
+from service.errors import Invalid
 from service.lake import Lake
 
 STANDARD_INPUT: Final = "-"
 NAMES_MAX: Final = 100_000
 _PIECE_BYTES: Final = 1024 * 1024
 _PATIENCE_S: Final = 0.2
+
+
+class NotARegularFile(Invalid):
+    """A name that is not that of a file which can be read twice."""
+
+    text = "not a regular file: pipe it in, as -"
+
+
+class ListInvalid(Invalid):
+    """A list of files that is none."""
+
+    text = f"{{value}} must list file names in UTF-8, one a line, at most {NAMES_MAX} of them"
 
 
 def listed_names(path: str) -> Sequence[str]:

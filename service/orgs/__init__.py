@@ -1,1 +1,1 @@
-"""Organisations and what belongs to them: projects, teams, members, API keys."""
+"""Organisations and what belongs to them: projects, teams, members, API keys, holds."""

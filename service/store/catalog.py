@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.segments import Segment
-from service.store.chunks import in_chunks
+from service.store.chunks import scalars_of
 from service.store.tables import SegmentEntry
 
 
@@ -52,13 +52,9 @@ async def load_segments(
     session: AsyncSession, tenant_id: str, ids: Sequence[str]
 ) -> AsyncIterator[tuple[str, Segment]]:
     """Those of `ids` that are the tenant's, each with its segment; in no order."""
-    for some in in_chunks(ids):
-        for entry in await session.scalars(
-            select(SegmentEntry).where(
-                SegmentEntry.tenant_id == tenant_id, SegmentEntry.id.in_(some)
-            )
-        ):
-            yield entry.id, _segment(entry)
+    query = select(SegmentEntry).where(SegmentEntry.tenant_id == tenant_id)
+    async for entry in scalars_of(session, query, SegmentEntry.id, ids):
+        yield entry.id, _segment(entry)
 
 
 async def list_segments(session: AsyncSession, tenant_id: str, day: date) -> list[Segment]:
@@ -76,8 +72,7 @@ async def add_segments(
     session: AsyncSession, segments: Sequence[Segment], sealed_at: datetime
 ) -> None:
     """Name `segments` in the catalog, quickly: whoever else wants to write waits for it."""
-    for some in in_chunks(segments):
-        await session.execute(insert(SegmentEntry), [_line(segment, sealed_at) for segment in some])
+    await session.execute(insert(SegmentEntry), [_line(segment, sealed_at) for segment in segments])
 
 
 def _line(segment: Segment, sealed_at: datetime) -> dict[str, Any]:
@@ -133,16 +128,14 @@ async def retire_segments(
 
     Their files stay for those who have found them already, see `list_retired`.
     """
-    retired = 0
-    for ids in in_chunks([segment.segment_id for segment in segments]):
-        hidden = await session.scalars(
-            update(SegmentEntry)
-            .where(SegmentEntry.id.in_(ids), SegmentEntry.retired_at.is_(None))
-            .values(retired_at=retired_at)
-            .returning(SegmentEntry.id)
-        )
-        retired += len(hidden.all())
-    return retired
+    hide = (
+        update(SegmentEntry)
+        .where(SegmentEntry.retired_at.is_(None))
+        .values(retired_at=retired_at)
+        .returning(SegmentEntry.id)
+    )
+    ids = [segment.segment_id for segment in segments]
+    return len([hidden async for hidden in scalars_of(session, hide, SegmentEntry.id, ids)])
 
 
 async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]:
@@ -151,10 +144,11 @@ async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]
     return [_segment(entry) for entry in entries]
 
 
-async def forget_segments(session: AsyncSession, segments: Iterable[Segment]) -> None:
-    """Take `segments`, whose files are gone, out of the catalog."""
-    for ids in in_chunks([segment.segment_id for segment in segments]):
-        await session.execute(delete(SegmentEntry).where(SegmentEntry.id.in_(ids)))
+async def forget_segments(session: AsyncSession, segments: Iterable[Segment]) -> int:
+    """Take `segments`, whose files are gone, out of the catalog; how many were in it."""
+    forget = delete(SegmentEntry).returning(SegmentEntry.id)
+    ids = [segment.segment_id for segment in segments]
+    return len([gone async for gone in scalars_of(session, forget, SegmentEntry.id, ids)])
 
 
 async def list_segment_ids(session: AsyncSession) -> set[str]:

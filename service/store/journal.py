@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import EncodedBatch, JournalBatch, encode_days
 from analytics.rows import AuditRow
-from service.store.chunks import in_chunks
+from service.store.chunks import scalars_of
 from service.store.tables import Counter, JournalEntry
 
 SEQ = "audit_seq"
@@ -89,16 +89,9 @@ async def load_batches(
     session: AsyncSession, tenant_id: str, first_seqs: Sequence[int]
 ) -> AsyncIterator[tuple[int, JournalBatch]]:
     """Those of `first_seqs` that are the tenant's, each with its batch; in no order."""
-    for some in in_chunks(first_seqs):
-        for entry in await session.scalars(
-            select(JournalEntry).where(
-                JournalEntry.tenant_id == tenant_id, JournalEntry.first_seq.in_(some)
-            )
-        ):
-            yield (
-                entry.first_seq,
-                JournalBatch(entry.day, entry.first_seq, entry.rows, entry.data),
-            )
+    query = select(JournalEntry).where(JournalEntry.tenant_id == tenant_id)
+    async for entry in scalars_of(session, query, JournalEntry.first_seq, first_seqs):
+        yield entry.first_seq, JournalBatch(entry.day, entry.first_seq, entry.rows, entry.data)
 
 
 async def list_batches(
@@ -128,12 +121,6 @@ async def list_pending_days(
 
 async def remove_batches(session: AsyncSession, batches: Iterable[JournalBatch]) -> int:
     """Delete `batches` from the journal; how many of them were still there."""
-    removed = 0
-    for first_seqs in in_chunks([batch.first_seq for batch in batches]):
-        gone = await session.scalars(
-            delete(JournalEntry)
-            .where(JournalEntry.first_seq.in_(first_seqs))
-            .returning(JournalEntry.first_seq)
-        )
-        removed += len(gone.all())
-    return removed
+    remove = delete(JournalEntry).returning(JournalEntry.first_seq)
+    seqs = [batch.first_seq for batch in batches]
+    return len([gone async for gone in scalars_of(session, remove, JournalEntry.first_seq, seqs)])

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import JournalBatch
-from analytics.decoded import ByteCache
+from analytics.byte_cache import ByteCache
 from analytics.queries import Snapshot
 from analytics.segments import Segment
 from service.store.catalog import list_live_ids, load_segments

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
-from analytics.decoded import ByteCache
+from analytics.byte_cache import ByteCache
 from analytics.events import Envelope
 from analytics.queries import Snapshot
 from analytics.rows import AuditRow, Stamp, audit_row

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytics import import_files
-from analytics.checks import RowRefused, Window
 from analytics.compression import Compression, compressor
 from analytics.envelopes import compact
 from analytics.exports import ExportFormat, FileForm, export_pieces
@@ -31,6 +30,7 @@ from analytics.import_files import (
 )
 from analytics.imports import IGNORED, ITEM_COLUMNS, ImportItem, Intake
 from analytics.instants import format_us
+from analytics.row_rules import RowRefused, Window
 from analytics.rows import AuditRow
 from analytics.schema import WIRE_COLUMNS
 from tests.analytics.samples import NOON, TENANT, sample_row, table_of

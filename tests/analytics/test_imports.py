@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from analytics.checks import RowRefused, Window
 from analytics.envelopes import compact, decision_reason
 from analytics.events import ENVELOPES, Event, VerifiedCi
 from analytics.imports import MEMO_MAX, NOT_AN_OBJECT, Intake, read_object
 from analytics.instants import format_us
+from analytics.row_rules import RowRefused, Window
 from analytics.rows import AuditRow, VerdictSource
 from tests.conftest import BY_OPERATOR
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.batches import encode_days
-from analytics.checks import Window
 from analytics.events import ENVELOPES, Event
 from analytics.ingest import (
     ENVELOPE_BYTES_MAX,
@@ -19,6 +18,7 @@ from analytics.ingest import (
     Rejection,
     read_items,
 )
+from analytics.row_rules import Window
 from analytics.rows import AuditRow, Stamp, VerdictSource
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)

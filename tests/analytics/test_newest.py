@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analytics import segments
 from analytics.cursors import Position
-from analytics.decoded import ByteCache, Decoded
+from analytics.decoded import Decoded
 from analytics.engine import Engine
 from analytics.filters import Condition, Query, Term, mask, parse_query
 from tests.analytics.samples import SampleLake, open_lake, sample_row, table_of
@@ -128,21 +128,6 @@ def test_a_rare_value_is_left_to_duckdb(lake, monkeypatch):
     assert seqs(lake, parse_query({"package": ["rare"]}), 5) == [41]
     groups = lake.reader.decoded.row_groups(lake.segments[0])
     assert sum(lake.reader.decoded.holds(lake.segments[0], one.index) for one in groups) <= 2
-
-
-def test_a_cache_keeps_to_its_bytes_and_lets_go_what_was_used_longest_ago():
-    """Memory has a stated bound."""
-    cache = ByteCache(10)
-    for key in "abc":
-        cache.get(key, lambda: ("value", 4))
-
-    assert ("a" in cache, "b" in cache, "c" in cache) == (False, True, True)
-    cache.get("b", lambda: ("other", 4))
-    cache.get("d", lambda: ("value", 4))
-    assert ("b" in cache, "c" in cache) == (True, False)
-    assert cache.size == 8
-    assert cache.get("huge", lambda: ("value", 11)) == "value"
-    assert ("huge" in cache, "b" in cache) == (False, True)
 
 
 def test_rows_that_do_not_fit_are_read_each_time(lake):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ DEADLINE_S = 30.0
 """How long anything may take that should take a second: this machine may be busy."""
 
 PLATFORM = "org_operator"
-_COMMAND = [sys.executable, "-m", "service.cli.main"]
+COMMAND = [sys.executable, "-m", "service.cli.main"]
 _Result = TypeVar("_Result")
 
 
@@ -187,7 +188,7 @@ class Home:
         log = self.folder / f"server-{len(self.servers)}.log"
         with log.open("wb") as stderr:
             process = subprocess.Popen(
-                [*_COMMAND, "serve"],
+                [*COMMAND, "serve"],
                 cwd=REPOSITORY,
                 env=self.environment(**changes),
                 stdout=stderr,
@@ -204,7 +205,7 @@ class Home:
     def run(self, *arguments: str, **changes: str) -> Ran:
         """`countersign` with `arguments`, to its end."""
         done = subprocess.run(
-            [*_COMMAND, *arguments],
+            [*COMMAND, *arguments],
             cwd=REPOSITORY,
             env=self.environment(**changes),
             capture_output=True,
@@ -213,6 +214,47 @@ class Home:
             check=False,
         )
         return Ran(done.returncode, done.stdout, done.stderr)
+
+    def begin(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """`countersign` with `arguments`, under way; whoever begins it sees to its end."""
+        return subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=REPOSITORY,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def stop_midway(
+        self, *arguments: str, is_midway: Callable[[], object]
+    ) -> subprocess.Popen[bytes]:
+        """As `begin`, standing still (SIGSTOP) as soon as `is_midway`."""
+        process = self.begin(*arguments)
+
+        def is_there() -> bool:
+            assert process.poll() is None, "it ended before it could be stopped"
+            return bool(is_midway())
+
+        eventually(is_there, "midway", every_s=0.001)
+        process.send_signal(signal.SIGSTOP)
+        return process
+
+    def watch(self, *arguments: str) -> bytes:
+        """What somebody at a terminal sees on standard error; the command has to succeed."""
+        ours, theirs = pty.openpty()
+        with os.fdopen(theirs) as terminal:
+            subprocess.run(
+                [*COMMAND, *arguments],
+                cwd=REPOSITORY,
+                env=self.environment() | {"TERM": "xterm"},
+                stderr=terminal,
+                stdout=subprocess.DEVNULL,
+                timeout=DEADLINE_S,
+                check=True,
+            )
+            shown = os.read(ours, 65_536)
+        os.close(ours)
+        return shown
 
     def order(self, *arguments: str, **changes: str) -> Ran:
         """As `run`, but at the desk: in one process for all orders of this test."""
@@ -295,6 +337,11 @@ def _entries(client: httpx.Client, slug: str, query: dict[str, Any]) -> Iterator
         if page["next_cursor"] is None:
             return
         cursor = {"cursor": page["next_cursor"]}
+
+
+def left_over(folder: Path) -> list[str]:
+    """The names of unfinished files and folders."""
+    return [path.name for path in folder.iterdir() if path.name.endswith(".part")]
 
 
 def all_bindings(client: httpx.Client, slug: str = "acme") -> list[dict[str, Any]]:

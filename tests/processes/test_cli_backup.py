@@ -1,27 +1,19 @@
 """`countersign backup` and `restore` as processes: beside a service, killed, out of room."""
 
-import os
-import pty
 import resource
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from service.settings import REPOSITORY
 from tests.conftest import bindings_path
-from tests.processes.homes import DEADLINE_S, Home, all_bindings, eventually
+from tests.processes.homes import COMMAND, DEADLINE_S, Home, all_bindings, left_over
 
 pytestmark = pytest.mark.slow
 
 REFUSED, UNAVAILABLE = 1, 3
-COMMAND = (sys.executable, "-m", "service.cli.main")
-
-
-def left_over(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if path.name.endswith(".part")]
 
 
 def another(home: Home) -> Home:
@@ -147,16 +139,8 @@ def test_the_data_dir_of_a_running_service_is_not_moved_from_under_it(home):
 
 def stopped_midway(home: Home, *words: str, folder: Path) -> subprocess.Popen[bytes]:
     """A command that stands still with some segments copied into an unfinished `folder`."""
-    process = subprocess.Popen(
-        [*COMMAND, *words], cwd=REPOSITORY, env=home.environment(), stderr=subprocess.PIPE
-    )
-
-    def has_segments() -> bool:
-        assert process.poll() is None, "it ended before it could be stopped"
-        return any(folder.parent.glob(f".{folder.name}.*.part/audit/*/*/*.parquet"))
-
-    eventually(has_segments, "the first segment", every_s=0.001)
-    process.send_signal(signal.SIGSTOP)
+    segments = f".{folder.name}.*.part/audit/*/*/*.parquet"
+    process = home.stop_midway(*words, is_midway=lambda: any(folder.parent.glob(segments)))
     assert not folder.exists()
     return process
 
@@ -235,19 +219,7 @@ def test_room_that_ends_midway_is_one_line_and_leaves_nothing(long_home, kib):
 
 
 def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs) as terminal:
-        subprocess.run(
-            [*COMMAND, "backup", str(home.folder / "backup")],
-            cwd=REPOSITORY,
-            env=home.environment() | {"TERM": "xterm"},
-            stderr=terminal,
-            stdout=subprocess.DEVNULL,
-            timeout=DEADLINE_S,
-            check=True,
-        )
-        shown = os.read(ours, 65_536)
-    os.close(ours)
+    shown = home.watch("backup", str(home.folder / "backup"))
 
     assert b"Backing up" in shown
     assert b" kB" in shown

@@ -1,20 +1,16 @@
 """`countersign audit export`: the same file as over HTTP, whole under its name or not there."""
 
 import hashlib
-import os
-import pty
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from analytics.compression import Compression
-from service.settings import REPOSITORY
 from tests.analytics.readers import as_read, decompressed, read_file
 from tests.processes.exports import DAYS, ROWS_A_DAY
-from tests.processes.homes import DEADLINE_S, PLATFORM, Home, eventually
+from tests.processes.homes import DEADLINE_S, PLATFORM, Home, left_over
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +21,6 @@ FORMATS = ["csv", "json", "ndjson", "parquet"]
 def entries(home: Home, *filters: str) -> list[dict]:
     """What a page shows."""
     return home.ask("audit", "query", "--org", "acme", "--limit", "1000", *filters)["entries"]
-
-
-def left_over(folder: Path) -> list[str]:
-    """The names of unfinished files."""
-    return [path.name for path in folder.iterdir() if path.name.endswith(".part")]
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
@@ -122,19 +113,7 @@ def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
     """And in a script's log there is no bar."""
     words = [*EXPORT, "--format", "csv", "--event", "org_created"]
     quiet = home.run(*words, str(home.folder / "quiet.csv"))
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs) as terminal:
-        subprocess.run(
-            [sys.executable, "-m", "service.cli.main", *words, str(home.folder / "shown.csv")],
-            cwd=REPOSITORY,
-            env=home.environment() | {"TERM": "xterm"},
-            stderr=terminal,
-            stdout=subprocess.DEVNULL,
-            timeout=DEADLINE_S,
-            check=True,
-        )
-        shown = os.read(ours, 65_536)
-    os.close(ours)
+    shown = home.watch(*words, str(home.folder / "shown.csv"))
 
     assert quiet.err == ""
     assert b"Exporting acme" in shown
@@ -143,23 +122,13 @@ def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
 
 def stopped_midway(home: Home) -> subprocess.Popen[bytes]:
     """An export to `audit.json` that stands still with some bytes written."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "service.cli.main", *EXPORT, "--format", "json"),
-            str(home.folder / "audit.json"),
-        ],
-        cwd=REPOSITORY,
-        env=home.environment(),
-        stderr=subprocess.PIPE,
-    )
+    path = home.folder / "audit.json"
 
     def has_bytes() -> bool:
-        assert process.poll() is None, "it ended before it could be stopped"
-        return any(path.stat().st_size for path in home.folder.glob(".audit.json.*.part"))
+        return any(part.stat().st_size for part in home.folder.glob(".audit.json.*.part"))
 
-    eventually(has_bytes, "the first bytes", every_s=0.001)
-    process.send_signal(signal.SIGSTOP)
-    assert not (home.folder / "audit.json").exists()
+    process = home.stop_midway(*EXPORT, "--format", "json", str(path), is_midway=has_bytes)
+    assert not path.exists()
     return process
 
 

@@ -6,10 +6,8 @@ import gzip
 import hashlib
 import json
 import os
-import pty
 import signal
 import subprocess
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,13 +18,12 @@ import pytest
 from analytics.instants import format_us
 from service.cli.imports import SHOWN_MAX, TOLD_MAX
 from service.settings import REPOSITORY
-from tests.processes.homes import DEADLINE_S, PLATFORM, Home, Ran, eventually
+from tests.processes.homes import COMMAND, DEADLINE_S, PLATFORM, Home, Ran, eventually
 
 pytestmark = pytest.mark.slow
 
 IMPORT = ("audit", "import", "--org", "acme")
 YESTERDAY = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
-COMMAND = [sys.executable, "-m", "service.cli.main"]
 
 
 def line(name: str = "x", at: datetime = YESTERDAY, **changes: Any) -> str:
@@ -289,7 +286,7 @@ def test_while_another_process_changes_segments_it_waits(home):
         ran = home.order(*IMPORT, "--wait", "0.1", path)
         assert ran.code == 3
         assert "another process is changing segments; try again" in ran.out
-        waiting = start(home, "--json", path)
+        waiting = home.begin(*IMPORT, "--json", path)
         time.sleep(0.5)  # the lock goes while it waits, or before it has looked: both are fine
     out, _ = waiting.communicate(timeout=DEADLINE_S)
 
@@ -300,20 +297,11 @@ def test_while_another_process_changes_segments_it_waits(home):
 def test_of_two_processes_with_one_file_one_imports_it(home):
     """The other finds that it is there."""
     path = write(home, "a.ndjson", "".join(line(f"p{number}") for number in range(900)))
-    both = [start(home, "--json", path) for _ in range(2)]
+    both = [home.begin(*IMPORT, "--json", path) for _ in range(2)]
     said = [json.loads(one.communicate(timeout=DEADLINE_S)[0])["files"][0] for one in both]
 
     assert sorted(one["status"] for one in said) == ["imported", "skipped"]
     assert len(packages(home)) == 900
-
-
-def start(home: Home, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*COMMAND, *IMPORT, *words],
-        cwd=REPOSITORY,
-        env=home.environment(),
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options,
-    )
 
 
 def many_days(home: Home, per_day: int = 1_000, days: int = 60) -> str:
@@ -327,7 +315,7 @@ def many_days(home: Home, per_day: int = 1_000, days: int = 60) -> str:
 def test_an_import_that_is_ended_midway_imports_nothing_and_can_be_repeated(home, how):
     """`kill -9` leaves files that nobody names, Ctrl-C not even those."""
     path = many_days(home)
-    process = start(home, path)
+    process = home.begin(*IMPORT, path)
     pattern = "audit/tenant=*/day=*/*.parquet"
     eventually(lambda: list(home.data_dir.glob(pattern)), "the first segment", every_s=0.001)
     process.send_signal(how)
@@ -340,21 +328,15 @@ def test_an_import_that_is_ended_midway_imports_nothing_and_can_be_repeated(home
     assert bool(list(home.data_dir.glob(pattern))) is (how is signal.SIGKILL)
     (done,) = told(home, path)
     assert (done["rows"], len(done["days"])) == (60_000, 60)
-    (row,) = [one for one in home.ask("audit", "stats") if one["org"] == "acme"]
+    (row,) = [one for one in home.ask("audit", "stats")["organisations"] if one["org"] == "acme"]
     assert row["rows"] == 60_000 + 2
 
 
 def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
     """And in a script's log there is no bar."""
     path = write(home, "a.ndjson", line("a"))
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs) as terminal:
-        process = start(home, path, stderr=terminal, stdout=subprocess.DEVNULL)
-        assert process.wait(DEADLINE_S) == 0
-        shown = os.read(ours, 65_536)
-    os.close(ours)
 
-    assert b"Importing" in shown
+    assert b"Importing" in home.watch(*IMPORT, path)
     assert home.order(*IMPORT, path).err == ""
 
 

@@ -127,7 +127,7 @@ def last_run(home: Home, value: str | None = None) -> str:
 
 
 def stored(home: Home) -> dict[str, int]:
-    return {line["org"]: line["days"] for line in home.ask("audit", "stats")}
+    return {line["org"]: line["days"] for line in home.ask("audit", "stats")["organisations"]}
 
 
 DAYS = [str((OLD + timedelta(days=day)).date()) for day in (0, 1)]

@@ -1,12 +1,8 @@
 """What tests of pruning share: organisations with a past, and ways to look at what is left."""
 
-import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
-
-from sqlalchemy import event
 
 from analytics.instants import midnight, utc_day
 from service.audit.pruner import Pruned
@@ -15,7 +11,8 @@ from service.services import Services
 from service.store.store import Work
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
-from tests.service.audit.conftest import AuditWorld, start_worker
+from tests.service.audit.conftest import AuditWorld
+from tests.service.audit.meanwhile import by_another_worker
 
 EVENT = "blocklist_hit"
 STEP = timedelta(microseconds=1)
@@ -73,34 +70,8 @@ def last_instant(at: datetime) -> datetime:
     return midnight(utc_day(at)) - STEP
 
 
-def before_transaction(audit: AuditWorld, number: int, action: Callable[[], None]) -> None:
-    """Run `action` just before the `number`th write transaction from now begins."""
-    writer = audit.services.store._engines.writer.sync_engine
-    begun = iter(range(1, 1000))
-
-    def on_checkout(*_: Any) -> None:
-        if next(begun) == number:
-            action()
-
-    # Each transaction takes the connection, and only then the write lock.
-    event.listen(writer, "checkout", on_checkout)
-
-
 def elsewhere(
     audit: AuditWorld, what: Callable[[Work, Any], Awaitable[None]]
 ) -> Callable[[], None]:
     """`change`, by another worker and to its end."""
-
-    async def run() -> None:
-        worker = start_worker(audit.services.settings, audit.clock)
-        try:
-            await change(worker, what)
-        finally:
-            await worker.close()
-
-    def run_to_its_end() -> None:
-        thread = threading.Thread(target=lambda: asyncio.run(run()))
-        thread.start()
-        thread.join()
-
-    return run_to_its_end
+    return by_another_worker(audit, lambda worker: change(worker, what))

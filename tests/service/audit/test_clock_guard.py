@@ -13,11 +13,11 @@ from service.prepare import prepare
 from service.store.tables import Fact
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
+from tests.service.audit.meanwhile import before_transaction
 from tests.service.audit.pruning import (
     STEP,
     add_past,
     always_on,
-    before_transaction,
     left,
     prune,
     pruned_rows,

@@ -1,24 +1,22 @@
 """Compaction: one file instead of many, and nobody who reads notices."""
 
-import asyncio
-import sqlite3
-import threading
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import select
 
 from analytics.faults import StoreFault
 from analytics.filters import Query
 from analytics.instants import utc_day
 from service.audit.compactor import MERGED_MAX, WAITING_MAX
 from service.audit.lease import LeaseLost, LeaseTaken
+from service.services import Services
 from service.store.tables import SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
-from tests.service.audit.conftest import start_worker
+from tests.power import PowerCut, at, power_cut
+from tests.service.audit.meanwhile import TAKE_OVER, at_the_rename, by_another_worker, by_hand
 
 QUIET_S = 600.0
 GRACE_S = 100.0
@@ -181,29 +179,17 @@ async def test_sweeping_orphans_spares_retired_files(filled):
     assert len(files(filled)) == 4
 
 
-class PowerCut(BaseException):
-    """The process ends here."""
-
-
-@pytest.mark.parametrize("on_call", [1, 2])
+@pytest.mark.parametrize("number", [1, 2])
 async def test_a_crash_before_an_unlink_or_between_two_leaves_work_for_the_next_sweep(
-    filled, monkeypatch, on_call
+    filled, number
 ):
     """A line without a file is found again; a file without a line would not be."""
     await compact(filled)
     before = await filled.pages()
     filled.clock.advance(seconds=GRACE_S + 1)
-    unlink, calls = Path.unlink, iter(range(1, 100))
 
-    def cut(path, **options):
-        if next(calls) == on_call:
-            raise PowerCut
-        unlink(path, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", cut)
-        with pytest.raises(PowerCut):
-            await filled.services.sweeper.unlink_retired()
+    with power_cut(filled.services.store, at("unlink", number)), pytest.raises(PowerCut):
+        await filled.services.sweeper.unlink_retired()
 
     assert len(await lines(filled)) == 4
     assert await filled.pages() == before
@@ -217,16 +203,9 @@ async def test_a_crash_between_unlink_and_commit_leaves_work_for_the_next_sweep(
     await compact(filled)
     before = await filled.pages()
     filled.clock.advance(seconds=GRACE_S + 1)
-    writer = filled.services.store._engines.writer.sync_engine
 
-    def cut(connection, cursor, statement, *rest):
-        if statement.startswith("DELETE FROM segments"):
-            raise PowerCut
-
-    event.listen(writer, "before_cursor_execute", cut)
-    with pytest.raises(PowerCut):
+    with power_cut(filled.services.store, at("DELETE FROM segments")), pytest.raises(PowerCut):
         await filled.services.sweeper.unlink_retired()
-    event.remove(writer, "before_cursor_execute", cut)
 
     assert (len(files(filled)), len(await lines(filled))) == (1, 4)
     assert await filled.pages() == before
@@ -239,16 +218,9 @@ async def test_a_crash_between_unlink_and_commit_leaves_work_for_the_next_sweep(
 async def test_a_crash_between_write_and_commit_changes_nothing(filled, statement):
     """The new file is there and nobody names it."""
     before = await filled.pages(limit=4)
-    writer = filled.services.store._engines.writer.sync_engine
 
-    def cut(connection, cursor, said, *rest):
-        if said.startswith(statement):
-            raise PowerCut
-
-    event.listen(writer, "before_cursor_execute", cut)
-    with pytest.raises(PowerCut):
+    with power_cut(filled.services.store, at(statement)), pytest.raises(PowerCut):
         await compact(filled)
-    event.remove(writer, "before_cursor_execute", cut)
 
     assert len(files(filled)) == 4
     assert await filled.pages(limit=4) == before
@@ -256,23 +228,10 @@ async def test_a_crash_between_write_and_commit_changes_nothing(filled, statemen
     assert await filled.pages(limit=4) == before
 
 
-def at_the_rename(monkeypatch, action) -> None:
-    """Run `action` once, when the merged file has its name and is not yet committed."""
-    rename, pending = Path.rename, [action]
-
-    def renamed(self, target):
-        result = rename(self, target)
-        if pending:
-            pending.pop()()
-        return result
-
-    monkeypatch.setattr(Path, "rename", renamed)
-
-
 @pytest.mark.parametrize(
     "meanwhile",
     [
-        "UPDATE leases SET holder = 'another-machine/1/x', epoch = epoch + 1",
+        TAKE_OVER,
         "UPDATE segments SET retired_at = 1"
         " WHERE id = (SELECT max(id) FROM segments WHERE day = (SELECT min(day) FROM segments))",
     ],
@@ -281,14 +240,7 @@ async def test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing(
     filled, monkeypatch, meanwhile
 ):
     """Else the rows of a segment that somebody else has merged would be there twice."""
-    database = filled.services.settings.data_dir / "countersign.db"
-
-    def interfere() -> None:
-        with sqlite3.connect(database) as other:
-            other.execute(meanwhile)
-        other.close()
-
-    at_the_rename(monkeypatch, interfere)
+    at_the_rename(monkeypatch, by_hand(filled, meanwhile))
 
     with pytest.raises(LeaseLost):
         await compact(filled)
@@ -296,27 +248,19 @@ async def test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing(
     assert len(await lines(filled)) == 3
 
 
-async def test_a_seal_during_a_merge_waits_for_the_lease(filled, settings, clock, monkeypatch):
+async def test_a_seal_during_a_merge_waits_for_the_lease(filled, monkeypatch):
     """One at a time; its rows are served from the journal until the next round."""
     await filled.accept([sample_row(YESTERDAY)])
     before = await filled.pages()
     refused: list[LeaseTaken] = []
 
-    def seal() -> None:
-        async def run() -> None:
-            worker = start_worker(settings, clock)
-            try:
-                await worker.sealer.seal_due(everything=True)
-            except LeaseTaken as error:
-                refused.append(error)
-            finally:
-                await worker.close()
+    async def seal(worker: Services) -> None:
+        try:
+            await worker.sealer.seal_due(everything=True)
+        except LeaseTaken as error:
+            refused.append(error)
 
-        thread = threading.Thread(target=lambda: asyncio.run(run()))
-        thread.start()
-        thread.join()
-
-    at_the_rename(monkeypatch, seal)
+    at_the_rename(monkeypatch, by_another_worker(filled, seal))
     await compact(filled)
 
     assert len(refused) == 1

@@ -1,27 +1,17 @@
 """A crash at any step of a seal leaves every row visible exactly once."""
 
-import asyncio
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import event
 
 from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
+from tests.power import Last, PowerCut, at, kill_process, power_cut
 
-EVENT = "blocklist_hit"
 GRACE_S = 3600.0
 STATEMENTS = ["UPDATE leases", "DELETE FROM journal", "INSERT INTO segments"]
-
-
-class PowerCut(BaseException):
-    """The process ends here."""
 
 
 @pytest.fixture
@@ -37,71 +27,9 @@ async def filled(audit):
     return audit
 
 
-@pytest.fixture
-def power(monkeypatch, filled):
-    """Cuts the power at a step: `power(what, on_call)`; `power.restore()` turns it on again."""
-    return Power(monkeypatch, filled.services.store)
-
-
-class Power:
-    """Turns one step outside our own code into the last one."""
-
-    def __init__(self, monkeypatch, store) -> None:
-        self._monkeypatch = monkeypatch
-        self._writer = store._engines.writer.sync_engine
-        self._restore = []
-
-    def cut_at_file_step(self, owner, name: str, on_call: int) -> None:
-        """Instead of the `on_call`-th call of `owner.name`."""
-        calls = iter(range(1, 1000))
-        original = getattr(owner, name)
-
-        def cut(*arguments, **options):
-            if next(calls) == on_call:
-                raise PowerCut
-            return original(*arguments, **options)
-
-        self._monkeypatch.setattr(owner, name, cut)
-
-    def cut_before_statement(self, beginning: str) -> None:
-        """Instead of the first SQL statement that begins so, inside the commit of a segment."""
-        state = {"is_sealing": False}
-
-        def cut(connection, cursor, statement, *rest):
-            # The lease is taken with an UPDATE too; the one meant follows the written file.
-            state["is_sealing"] |= statement.startswith("UPDATE leases SET expires_at")
-            if state["is_sealing"] and statement.startswith(beginning):
-                raise PowerCut
-
-        self._listen("before_cursor_execute", cut)
-
-    def cut_at_commit(self, when_statement: str) -> None:
-        """Instead of the COMMIT of the transaction that runs `when_statement`."""
-        state = {"is_armed": False}
-
-        def arm(connection, cursor, statement, *rest):
-            state["is_armed"] |= statement.startswith(when_statement)
-
-        def cut(connection):
-            if state["is_armed"]:
-                raise PowerCut
-
-        self._listen("before_cursor_execute", arm)
-        self._listen("commit", cut)
-
-    def _listen(self, name, listener) -> None:
-        event.listen(self._writer, name, listener)
-        self._restore.append(lambda: event.remove(self._writer, name, listener))
-
-    def restore(self) -> None:
-        self._monkeypatch.undo()
-        for undo in self._restore:
-            undo()
-
-
-async def crash(audit) -> None:
+async def crash(audit, is_last: Last) -> None:
     """Seal everything, into the power cut."""
-    with pytest.raises(PowerCut):
+    with power_cut(audit.services.store, is_last), pytest.raises(PowerCut):
         await audit.services.sealer.seal_due(everything=True)
 
 
@@ -131,97 +59,53 @@ async def segment_ids(audit) -> set[str]:
         return await list_segment_ids(session)
 
 
-@pytest.mark.parametrize("on_call", [1, 2, 3, 4])
-async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, power, on_call):
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
     """Two folders, the file, its name: four syncs before the commit."""
     before = await filled.pages(limit=5)
-    power.cut_at_file_step(os, "fsync", on_call)
 
-    await crash(filled)
-    power.restore()
+    await crash(filled, at("fsync", number))
 
     await assert_all_is_well(filled, before)
 
 
-@pytest.mark.parametrize(("name", "on_call"), [("mkdir", 1), ("mkdir", 2), ("rename", 1)])
-async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, power, name, on_call):
+@pytest.mark.parametrize(("name", "number"), [("mkdir", 1), ("mkdir", 2), ("rename", 1)])
+async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, number):
     """A folder or a file more or less is no row more or less."""
     before = await filled.pages(limit=5)
-    power.cut_at_file_step(Path, name, on_call)
 
-    await crash(filled)
-    power.restore()
+    await crash(filled, at(name, number))
 
     await assert_all_is_well(filled, before)
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, power, statement):
+async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, statement):
     """The file is there and nobody names it; the journal is untouched."""
     before = await filled.pages(limit=5)
-    power.cut_before_statement(statement)
 
-    await crash(filled)
-    power.restore()
+    # The lease is taken with an UPDATE, too; the one meant follows the written file.
+    await crash(filled, at(statement, after="UPDATE leases SET expires_at"))
 
     assert list(filled.services.settings.audit_dir.glob("tenant=*/day=*/*.parquet"))
     await assert_all_is_well(filled, before)
 
 
-async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled, power):
+async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
     """All of the swap or none of it."""
     before = await filled.pages(limit=5)
-    power.cut_at_commit("INSERT INTO segments")
 
-    await crash(filled)
-    power.restore()
+    await crash(filled, at("COMMIT", after="INSERT INTO segments"))
 
     await assert_all_is_well(filled, before)
 
 
-KILLED_SEALER = """
-import asyncio, os, sys
-from datetime import datetime
-from pathlib import Path
-import msgspec
-from service.services import build_services
-from service.settings import Settings
-
-settings = msgspec.convert(
-    msgspec.json.decode(sys.argv[1]), Settings,
-    dec_hook=lambda kind, value: Path(value) if kind is Path else value,
-)
-left = int(sys.argv[2])
-real = os.fsync
-
-def fsync(descriptor):
-    global left
-    left -= 1
-    if left < 0:
-        os.kill(os.getpid(), 9)
-    real(descriptor)
-
-os.fsync = fsync
-now = datetime.fromisoformat(sys.argv[3])
-services = build_services(settings, lambda: now)
-asyncio.run(services.sealer.seal_due(everything=True))
-asyncio.run(services.close())
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("syncs", [0, 1, 2, 3, 4, 7])
-async def test_kill_9_in_the_middle_of_a_seal_loses_and_doubles_nothing(filled, syncs):
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8])
+async def test_kill_9_in_the_middle_of_a_seal_loses_and_doubles_nothing(filled, number):
     """A real process, really killed: its locks go with it, and the next one seals at once."""
     before = await filled.pages(limit=5)
-    given = msgspec.json.encode(filled.services.settings, enc_hook=str).decode()
 
-    killed = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", KILLED_SEALER, given, str(syncs), START.isoformat()],
-        check=False,
-        capture_output=True,
-    )
+    await kill_process(filled.services.settings, START, "seal", "fsync", number)
 
-    assert killed.returncode == -9, killed.stderr.decode()
     await assert_all_is_well(filled, before)

@@ -44,7 +44,7 @@ from service.services import EXTENSION, Services
 from service.store.journal import append
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, SettableClock, settings_over
-from tests.service.audit.power import PowerCut, power_cut_after
+from tests.power import PowerCut, power_cut_after
 
 EVENT = "blocklist_hit"
 GRACE_S = 3600.0
@@ -293,7 +293,7 @@ class Lake(RuleBasedStateMachine):
     # The power goes.
 
     def cut(self, work: Awaitable[Any], steps: int) -> None:
-        with power_cut_after(steps, self.services), contextlib.suppress(PowerCut):
+        with power_cut_after(steps, self.services.store), contextlib.suppress(PowerCut):
             self.run(work)
         self.restart()
 

@@ -29,9 +29,8 @@ from analytics.import_files import FileKind, ImportFormat, UnreadableFile
 from analytics.imports import Refused
 from analytics.instants import format_us
 from analytics.rows import Stamp, VerdictSource, audit_row
-from service.audit.importer import Imported, Job, Source, Watch
+from service.audit.importer import FileChanged, Imported, Job, Source, Watch
 from service.audit.lease import LeaseLost, LeaseTaken
-from service.errors import FileChanged
 from service.store.tables import ImportedFile, JournalEntry, Lease, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
@@ -390,7 +389,6 @@ async def test_a_long_import_keeps_its_lease(audit, monkeypatch):
 
 async def test_a_cancelled_import_leaves_nothing(audit, monkeypatch):
     """Ctrl-C: what is being written is finished first, and then removed."""
-    monkeypatch.setattr("analytics.gathering.GATHERED_BYTES_MAX", 0)
     reached, go_on = threading.Event(), threading.Event()
     rename = Path.rename
 

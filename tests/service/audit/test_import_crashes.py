@@ -3,23 +3,22 @@
 After its commit everything is there, and the next one finds that it is.
 """
 
-import asyncio
 import os
-import subprocess
-import sys
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from service.audit.lease import HeldLease
 from service.store.catalog import list_segment_ids
+from service.store.store import Work
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
-from tests.service.audit.test_crashes import GRACE_S, Power, PowerCut
+from tests.power import Last, PowerCut, at, kill_process, power_cut
 from tests.service.audit.test_import import line, take
 
+GRACE_S = 3600.0
 DAYS, ROWS = 3, 12
 CONTENT = b"".join(
     line(START - timedelta(days=number % DAYS), f"p{number}") for number in range(ROWS)
@@ -48,13 +47,9 @@ async def filled(audit):
     return audit
 
 
-@pytest.fixture
-def power(monkeypatch, filled):
-    return Power(monkeypatch, filled.services.store)
-
-
-async def crash(audit) -> None:
-    with pytest.raises(PowerCut):
+async def crash(audit, is_last: Last) -> None:
+    """Import CONTENT, into the power cut."""
+    with power_cut(audit.services.store, is_last), pytest.raises(PowerCut):
         await take(audit, CONTENT)
 
 
@@ -91,84 +86,58 @@ async def assert_a_retry_brings_each_row_once(audit, before: list[dict]) -> None
     assert await audit.pages(limit=5) == after
 
 
-@pytest.mark.parametrize("on_call", range(1, 4 * DAYS + 1))
-async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, power, on_call):
+@pytest.mark.parametrize("number", range(1, 4 * DAYS + 1))
+async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
     """Two folders, the file, its name: four syncs for each day, before the commit."""
     before = await filled.pages(limit=5)
-    power.cut_at_file_step(os, "fsync", on_call)
 
-    await crash(filled)
-    power.restore()
+    await crash(filled, at("fsync", number))
 
     await assert_a_retry_brings_each_row_once(filled, before)
 
 
-async def test_there_are_no_other_syncs(filled, power):
+async def test_there_are_no_other_syncs(filled):
     """Or the test above would have missed some."""
-    power.cut_at_file_step(os, "fsync", 4 * DAYS + 1)
-
-    assert (await take(filled, CONTENT)).rows == ROWS
+    with power_cut(filled.services.store, at("fsync", 4 * DAYS + 1)):
+        assert (await take(filled, CONTENT)).rows == ROWS
 
 
 @pytest.mark.parametrize("name", ["mkdir", "rename"])
-@pytest.mark.parametrize("on_call", [1, DAYS])
-async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, power, name, on_call):
+@pytest.mark.parametrize("number", [1, DAYS])
+async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, number):
     """A folder or a file more or less is no row more or less."""
     before = await filled.pages(limit=5)
-    power.cut_at_file_step(Path, name, on_call)
 
-    await crash(filled)
-    power.restore()
+    await crash(filled, at(name, number))
 
     await assert_a_retry_brings_each_row_once(filled, before)
 
 
-def cut_in_the_commit(power: Power, statement: str) -> None:
-    """Before the first statement that begins so once the import's transaction has begun."""
-    state = {"is_committing": False}
-
-    def cut(connection, cursor, said, *rest):
-        state["is_committing"] |= said.startswith("UPDATE leases SET expires_at")
-        if state["is_committing"] and said.replace("\n", " ").startswith(statement):
-            raise PowerCut
-
-    power._listen("before_cursor_execute", cut)
-
-
 @pytest.mark.parametrize("statement", STATEMENTS)
-async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, power, statement):
+async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, statement):
     """Every file is there, and nobody names any of them."""
     before = await filled.pages(limit=5)
-    cut_in_the_commit(power, statement)
 
-    await crash(filled)
-    power.restore()
+    await crash(filled, at(statement, after="UPDATE leases SET expires_at"))
 
     written = list(filled.services.settings.audit_dir.glob("tenant=*/day=*/*.parquet"))
     assert len(written) >= DAYS
     await assert_a_retry_brings_each_row_once(filled, before)
 
 
-async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled, power):
+async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
     """All of it or none of it."""
     before = await filled.pages(limit=5)
-    power.cut_at_commit("INSERT INTO imported_files")
 
-    await crash(filled)
-    power.restore()
+    await crash(filled, at("COMMIT", after="INSERT INTO imported_files"))
 
     await assert_a_retry_brings_each_row_once(filled, before)
 
 
-async def test_a_crash_behind_the_commit_has_brought_everything(filled, monkeypatch):
+async def test_a_crash_behind_the_commit_has_brought_everything(filled):
     """The command never answered; the next one says when it was imported."""
-
-    async def cut(*_: object) -> None:
-        raise PowerCut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(filled.services.lease), "_give_back", cut)
-        await crash(filled)
+    # The commit gives the lease back; by then the import has committed.
+    await crash(filled, at("UPDATE leases", after="INSERT INTO imported_files"))
 
     again = await take(filled, CONTENT)
     assert (again.rows, again.known_since) == (0, START)
@@ -179,86 +148,36 @@ async def test_a_crash_behind_the_commit_has_brought_everything(filled, monkeypa
 async def test_every_file_is_durable_before_the_commit_begins(filled, monkeypatch):
     """Its contents, its name and its folders: what the catalog names must be there."""
     steps: list[str] = []
-    fsync, confirm = os.fsync, HeldLease.confirm
+    fsync, write = os.fsync, HeldLease.write
 
     def recorded(descriptor: int) -> None:
         fsync(descriptor)
         steps.append("fsync")
 
-    async def confirmed(self: HeldLease, *arguments: object) -> None:
+    def written(self: HeldLease) -> AbstractAsyncContextManager[Work]:
         steps.append("commit")
-        await confirm(self, *arguments)  # type: ignore[arg-type]
+        return write(self)
 
     monkeypatch.setattr(os, "fsync", recorded)
-    monkeypatch.setattr(HeldLease, "confirm", confirmed)
+    monkeypatch.setattr(HeldLease, "write", written)
     await take(filled, CONTENT)
 
     assert steps == ["fsync"] * 4 * DAYS + ["commit"]
 
 
-KILLED_IMPORTER = """
-import asyncio, io, os, sys
-from datetime import datetime
-from pathlib import Path
-import msgspec
-from analytics.import_files import FileKind, ImportFormat
-from service.access.callers import cli_caller
-from service.audit.importer import Job, Source, Watch
-from service.orgs.repository import get_org
-from service.services import build_services
-from service.settings import Settings
-
-settings = msgspec.convert(
-    msgspec.json.decode(sys.argv[1]), Settings,
-    dec_hook=lambda kind, value: Path(value) if kind is Path else value,
-)
-left = int(sys.argv[2])
-real = os.fsync
-
-def fsync(descriptor):
-    global left
-    left -= 1
-    if left < 0:
-        os.kill(os.getpid(), 9)
-    real(descriptor)
-
-os.fsync = fsync
-now = datetime.fromisoformat(sys.argv[3])
-content = sys.stdin.buffer.read()
-
-async def run():
-    services = build_services(settings, lambda: now)
-    async with services.store.read() as session:
-        org = await get_org(session, "acme")
-    kind = FileKind(ImportFormat.NDJSON)
-    source = Source("audit.ndjson", io.BytesIO(content), len(content), kind)
-    job = Job(org, source, cli_caller("org_platform").stamp, False)
-    await services.importer.take(job, Watch(lambda _: None, lambda _: None), 0.0)
-    os.kill(os.getpid(), 9)
-
-asyncio.run(run())
-"""
-
-
-async def killed_after(audit, syncs: int) -> None:
-    """Import CONTENT in a process that is killed instead of its next sync, or at its end."""
-    given = msgspec.json.encode(audit.services.settings, enc_hook=str).decode()
-    killed = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", KILLED_IMPORTER, given, str(syncs), START.isoformat()],
-        input=CONTENT,
-        check=False,
-        capture_output=True,
-    )
-    assert killed.returncode == -9, killed.stderr.decode()
+async def kill_import(audit, beginning: str, number: int = 1) -> None:
+    """Import CONTENT in a process that is killed there."""
+    settings = audit.services.settings
+    await kill_process(settings, START, "import", beginning, number, content=CONTENT)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("syncs", [0, 2, 3, 7, 4 * DAYS - 1])
-async def test_kill_9_in_the_middle_loses_and_doubles_nothing(filled, syncs):
+@pytest.mark.parametrize("number", [1, 3, 4, 8, 4 * DAYS])
+async def test_kill_9_in_the_middle_loses_and_doubles_nothing(filled, number):
     """A real process, really killed: its locks go with it, and the next one imports at once."""
     before = await filled.pages(limit=5)
-    await killed_after(filled, syncs)
+
+    await kill_import(filled, "fsync", number)
 
     await assert_a_retry_brings_each_row_once(filled, before)
 
@@ -266,7 +185,7 @@ async def test_kill_9_in_the_middle_loses_and_doubles_nothing(filled, syncs):
 @pytest.mark.slow
 async def test_kill_9_behind_the_commit_has_brought_everything(filled):
     """It was durable before anybody was told."""
-    await killed_after(filled, 1_000)
+    await kill_import(filled, "END")
 
     rows = await filled.pages(event="install_allowed")
     assert len(rows) == len({row["packageName"] for row in rows}) == ROWS

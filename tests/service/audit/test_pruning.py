@@ -1,7 +1,5 @@
 """Pruning: what is dropped, what is kept, and what is said about it."""
 
-import sqlite3
-from contextlib import closing
 from datetime import timedelta
 
 import msgspec
@@ -13,13 +11,13 @@ from service.orgs.changes import set_tier
 from service.orgs.holds import hold, release
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, settings_over
+from tests.service.audit.meanwhile import TAKE_OVER, before_transaction, by_hand
 from tests.service.audit.pruning import (
     DAY,
     LONG_AGO,
     STEP,
     add_past,
     always_on,
-    before_transaction,
     change,
     elsewhere,
     last_instant,
@@ -286,13 +284,7 @@ async def test_nobody_prunes_while_another_worker_has_the_lease(past, worker):
 
 async def test_who_lost_the_lease_drops_nothing(past):
     """Checked in the commit itself."""
-
-    def take_over() -> None:
-        database = past.services.settings.data_dir / "countersign.db"
-        with closing(sqlite3.connect(database)) as other, other:
-            other.execute("UPDATE leases SET holder = 'another-machine/1/x', epoch = epoch + 1")
-
-    before_transaction(past, ORGS_TRANSACTION, take_over)
+    before_transaction(past, ORGS_TRANSACTION, by_hand(past, TAKE_OVER))
 
     with pytest.raises(LeaseLost):
         await prune(past)

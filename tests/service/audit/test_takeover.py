@@ -2,22 +2,21 @@
 
 import asyncio
 import contextlib
-import sqlite3
-import threading
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import event, select
 
-from analytics.decoded import ByteCache
+from analytics.byte_cache import ByteCache
 from analytics.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
+from service.services import Services
 from service.store.snapshots import snapshot
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.conftest import start_worker
+from tests.service.audit.meanwhile import TAKE_OVER, at_the_rename, by_another_worker, by_hand
 
 EVENT = "blocklist_hit"
 
@@ -34,20 +33,6 @@ async def stored(audit) -> tuple[int, int]:
     async with audit.services.store.read() as session:
         journal = sum(await session.scalars(select(JournalEntry.rows)))
         return journal, sum(await session.scalars(select(SegmentEntry.rows)))
-
-
-def at_the_first_rename(monkeypatch, action) -> None:
-    """Run `action` once, when a segment has its name and is not yet committed."""
-    rename = Path.rename
-    pending = [action]
-
-    def renamed(self, target):
-        result = rename(self, target)
-        if pending:
-            pending.pop()()
-        return result
-
-    monkeypatch.setattr(Path, "rename", renamed)
 
 
 async def test_sealers_that_start_together_seal_every_row_once(filled, settings, clock):
@@ -74,14 +59,7 @@ async def test_a_sealer_that_lost_its_lease_while_writing_commits_nothing(filled
     """The epoch is checked in the commit itself: between write and commit a lease can go."""
     before = await filled.pages()
     rows = await stored(filled)
-    database = filled.services.settings.data_dir / "countersign.db"
-
-    def take_over() -> None:
-        with sqlite3.connect(database) as other:
-            other.execute("UPDATE leases SET holder = 'another-machine/1/x', epoch = epoch + 1")
-        other.close()
-
-    at_the_first_rename(monkeypatch, take_over)
+    at_the_rename(monkeypatch, by_hand(filled, TAKE_OVER))
 
     with pytest.raises(LeaseLost):
         await filled.seal()
@@ -93,14 +71,8 @@ async def test_a_sealer_that_lost_its_lease_while_writing_commits_nothing(filled
 async def test_rows_that_somebody_else_sealed_are_not_sealed_again(filled, monkeypatch):
     """Even under a lease that holds: the journal rows must still be there."""
     rows = await stored(filled)
-    database = filled.services.settings.data_dir / "countersign.db"
-
-    def lose_a_journal_row() -> None:
-        with sqlite3.connect(database) as other:
-            other.execute("UPDATE journal SET first_seq = first_seq + 1000000")
-        other.close()
-
-    at_the_first_rename(monkeypatch, lose_a_journal_row)
+    lose_rows = "UPDATE journal SET first_seq = first_seq + 1000000"
+    at_the_rename(monkeypatch, by_hand(filled, lose_rows))
 
     with pytest.raises(LeaseLost, match="somebody else"):
         await filled.seal()
@@ -109,65 +81,39 @@ async def test_rows_that_somebody_else_sealed_are_not_sealed_again(filled, monke
 
 
 async def test_another_worker_that_starts_meanwhile_leaves_the_uncommitted_file_alone(
-    filled, settings, clock, monkeypatch
+    filled, clock, monkeypatch
 ):
     """Renamed and not yet committed, it looks like an orphan to everybody else."""
     before = await filled.pages()
     cleared: list[int] = []  # what a sweeper that was let in removed
     clock.now = START + timedelta(days=1)
 
-    def start_another() -> None:
-        def run() -> None:
-            with contextlib.suppress(LeaseTaken):
-                cleared.append(asyncio.run(_clear_orphans(settings, clock)))
+    async def clear_orphans(worker: Services) -> None:
+        with contextlib.suppress(LeaseTaken):
+            cleared.append(await worker.sweeper.clear_orphans())
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-
-    at_the_first_rename(monkeypatch, start_another)
+    at_the_rename(monkeypatch, by_another_worker(filled, clear_orphans))
 
     assert await filled.seal() > 0
     assert cleared == []
     assert await filled.pages() == before
 
 
-async def _clear_orphans(settings, clock) -> int:
-    worker = start_worker(settings, clock)
-    try:
-        return await worker.sweeper.clear_orphans()
-    finally:
-        await worker.close()
-
-
-async def _seal_all(settings, clock) -> None:
-    worker = start_worker(settings, clock)
-    try:
-        assert await worker.sealer.seal_due(everything=True)
-    finally:
-        await worker.close()
-
-
-async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(
-    filled, settings, clock
-):
+async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(filled):
     """Without an explicit BEGIN its rows would be missing from both reads, or in both."""
     expected = [int(entry["id"][4:]) for entry in await filled.pages()]
     reader = filled.services.store._engines.reader.sync_engine
-    sealed = threading.Event()
+    pending = [by_another_worker(filled, lambda worker: worker.sealer.seal_due(everything=True))]
 
     def seal_between(connection, cursor, statement, *rest) -> None:
-        if "FROM journal" in statement and not sealed.is_set():
-            sealed.set()
-            thread = threading.Thread(target=lambda: asyncio.run(_seal_all(settings, clock)))
-            thread.start()
-            thread.join()
+        if "FROM journal" in statement and pending:
+            pending.pop()()
 
     event.listen(reader, "before_cursor_execute", seal_between)
     seen = await filled.services.store.snapshot(filled.world.acme.id)
     event.remove(reader, "before_cursor_execute", seal_between)
 
-    assert sealed.is_set()
+    assert not pending
     assert (await stored(filled))[0] == 0
     rows = await filled.services.lake.page(seen, Query(), 1000, None)
     assert rows.column("seq").to_pylist() == expected

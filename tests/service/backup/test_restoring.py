@@ -20,9 +20,7 @@ from service.backup.manifest import (
     read_manifest,
     write_manifest,
 )
-from service.backup.restoring import _put_in_place, restore_backup
-from service.clock import utc_now
-from service.errors import (
+from service.backup.refusals import (
     BackupDamaged,
     BackupInside,
     DatabaseElsewhere,
@@ -33,6 +31,8 @@ from service.errors import (
     NoRoom,
     NotABackup,
 )
+from service.backup.restoring import _put_in_place, restore_backup
+from service.clock import utc_now
 from service.services import EXTENSION
 from service.store.journal import append
 from service.store.migrate import NewerDatabase

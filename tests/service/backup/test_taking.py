@@ -14,16 +14,16 @@ import pytest
 
 from analytics.copying import FileCopy
 from service.backup.manifest import DATABASE, NAME, read_manifest
-from service.backup.taking import take_backup
-from service.errors import (
+from service.backup.refusals import (
     BackupExists,
     BackupInside,
     BackupOvertaken,
     LinksImpossible,
     NoRoom,
     SegmentDamaged,
-    StorageDamaged,
 )
+from service.backup.taking import take_backup
+from service.errors import StorageDamaged
 from service.store.catalog import list_live_segments
 from service.store.journal import append
 from tests.analytics.samples import sample_row

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from sqlalchemy import event, func, select
+from sqlalchemy import func, select
 
 from analytics.batches import decode_batches
 from analytics.events import OrgCreated, SignedOut
@@ -13,11 +13,8 @@ from service.store.journal import append, list_batches, take_seq
 from service.store.tables import Counter, JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
+from tests.power import PowerCut, at, power_cut
 from tests.service.store.conftest import add_org
-
-
-class PowerCut(BaseException):
-    """The process ends here."""
 
 
 async def events(store, org) -> list[str]:
@@ -64,24 +61,10 @@ async def test_neither_is_there_when_the_block_fails(store, failure):
 @pytest.mark.parametrize(
     "statement", ["INSERT INTO organisations", "UPDATE counters", "INSERT INTO journal", "COMMIT"]
 )
-async def test_neither_is_there_when_the_power_goes_at_any_statement(store, engines, statement):
+async def test_neither_is_there_when_the_power_goes_at_any_statement(store, statement):
     """Before the change, between change and row, before the commit."""
-    writer = engines.writer.sync_engine
-
-    def cut(connection, cursor, text, *rest) -> None:
-        if text.startswith(statement):
-            raise PowerCut
-
-    def cut_commit(connection) -> None:
-        if statement == "COMMIT":
-            raise PowerCut
-
-    event.listen(writer, "before_cursor_execute", cut)
-    event.listen(writer, "commit", cut_commit)
-    with pytest.raises(PowerCut):
+    with power_cut(store, at(statement)), pytest.raises(PowerCut):
         await add_org(store, "acme")
-    event.remove(writer, "before_cursor_execute", cut)
-    event.remove(writer, "commit", cut_commit)
 
     async with store.read() as session:
         assert await find_org(session, "acme") is None

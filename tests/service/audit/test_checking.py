@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from analytics.checking import Kind
 from analytics.instants import utc_day
-from service.audit.checks import Check, Report
+from service.audit.checking import Check, Report
 from service.lake import Lake
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over

@@ -1,15 +1,10 @@
 """`countersign audit check`: what it says to people, to scripts, and by its exit code."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
 
 import pytest
 
-from service.settings import REPOSITORY
-from tests.processes.homes import DEADLINE_S, Home
+from tests.processes.homes import Home
 
 pytestmark = pytest.mark.slow
 
@@ -120,19 +115,7 @@ def test_what_keeps_it_from_checking_is_a_failure(quiet_home):
 
 
 def test_whoever_watches_a_terminal_sees_how_far_it_is(sealed_home):
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs) as terminal:
-        subprocess.run(
-            [sys.executable, "-m", "service.cli.main", *CHECK],
-            cwd=REPOSITORY,
-            env=sealed_home.environment() | {"TERM": "xterm"},
-            stderr=terminal,
-            stdout=subprocess.DEVNULL,
-            timeout=DEADLINE_S,
-            check=True,
-        )
-        shown = os.read(ours, 65_536)
-    os.close(ours)
+    shown = sealed_home.watch(*CHECK)
 
     assert b"Checking" in shown
     assert b"1/1" in shown

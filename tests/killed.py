@@ -1,0 +1,71 @@
+"""A process that works on a data dir until it is killed: started by `tests.power.kill_process`."""
+
+import asyncio
+import io
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from analytics.import_files import FileKind, ImportFormat
+from service.access.callers import cli_caller
+from service.audit.importer import Job, Source, Watch
+from service.orgs.repository import get_org
+from service.services import Services, build_services
+from service.settings import Settings
+from tests.power import at, watched_steps
+
+
+class Order(msgspec.Struct):
+    """What to do, by which clock, and the step not to take any more (see `tests.power.at`)."""
+
+    settings: Settings
+    now: datetime
+    work: str
+    last: dict[str, Any]
+
+
+async def import_file(services: Services) -> None:
+    """The NDJSON on standard input, into acme."""
+    content = sys.stdin.buffer.read()
+    async with services.store.read() as session:
+        org = await get_org(session, "acme")
+    kind = FileKind(ImportFormat.NDJSON)
+    source = Source("audit.ndjson", io.BytesIO(content), len(content), kind)
+    job = Job(org, source, cli_caller("org_platform").stamp, is_partial=False)
+    await services.importer.take(job, Watch(lambda _: None, lambda _: None), 0.0)
+
+
+WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
+    "seal": lambda services: services.sealer.seal_due(everything=True),
+    "prune": lambda services: services.pruner.prune_in_background(),
+    "unlink": lambda services: services.sweeper.unlink_retired(),
+    "import": import_file,
+}
+
+
+async def obey(order: Order) -> None:
+    """Do the work. The step behind it is called END."""
+    is_last = at(**order.last)
+
+    def on_step(step: str) -> None:
+        if is_last(step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    services = build_services(order.settings, lambda: order.now)
+    with watched_steps(services.store, on_step):
+        await WORK[order.work](services)
+        on_step("END")
+    await services.close()
+
+
+if __name__ == "__main__":
+    given = msgspec.json.decode(
+        sys.argv[1], type=Order, dec_hook=lambda kind, value: kind(value) if kind is Path else value
+    )
+    asyncio.run(obey(given))
