@@ -71,8 +71,8 @@ class Maintenance:
     async def run(self, stop: asyncio.Event) -> None:
         """Every `interval_s`, do what is due.
 
-        A job that found something to do is due again in the next round. One that failed waits for its
-        time: what it could not read today it would try to read, for nothing, every few seconds.
+        A job that found something to do is due again in the next round. One that failed waits for
+        its time: a file that cannot be read would be read, for nothing, every few seconds.
         """
         while not stop.is_set():
             for job in self._jobs:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import sqlite3
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from analytics.faults import StoreFault
 from analytics.instants import utc_day
+from service.audit.maintenance import Job, Maintenance
 from service.store.journal import list_pending_days
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
@@ -71,7 +73,31 @@ async def test_a_round_that_fails_is_logged_and_the_next_one_tries_again(audit):
             while "maintenance_failed" not in {line["event"] for line in logs}:
                 await audit.services.store.ping()
             other.execute("ROLLBACK")
+            audit.clock.advance(seconds=1)
             await a_segment(audit)
+
+
+async def test_a_job_that_fails_is_not_tried_again_before_its_time(audit):
+    """What cannot be read would be read in vain, all the time."""
+    tried = []
+
+    async def fail() -> None:
+        tried.append(audit.clock())
+        raise StoreFault("damaged")
+
+    stop = asyncio.Event()
+    jobs = [Job("fail", 60.0, fail)]
+    rounds = Maintenance(jobs, 0.001, audit.clock, audit.services.metrics)
+    running_rounds = asyncio.create_task(rounds.run(stop))
+    async with asyncio.timeout(PATIENCE_S):
+        while len(tried) < 3:
+            audit.clock.advance(seconds=20)
+            await asyncio.sleep(0.01)
+    stop.set()
+    await running_rounds
+
+    waited = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert min(waited) >= timedelta(seconds=60)
 
 
 async def test_a_damaged_batch_keeps_no_other_day_from_being_sealed(audit):
