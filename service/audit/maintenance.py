@@ -15,6 +15,7 @@ from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
 from service.audit.sweeper import Sweeper
 from service.clock import Clock
+from service.errors import ClockNotTrusted
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -93,6 +94,8 @@ class Maintenance:
             self._metrics.maintained(job.name, self._clock())
         except LeaseTaken:
             return  # another process is at it
+        except ClockNotTrusted:
+            self._metrics.maintenance_failed(job.name)  # the pruner has said more of it
         except Exception:
             self._metrics.maintenance_failed(job.name)
             _log.exception("maintenance_failed", job=job.name)

@@ -51,7 +51,7 @@ class Pruner:
         self._clock = clock
 
     async def prune_in_background(self) -> None:
-        """`prune` for everybody, in the service's own name; a clock it refuses is for the log."""
+        """`prune` for everybody, in the service's own name; a clock it refuses is logged, too."""
         try:
             await self.prune(service_stamp(self._settings.platform_tenant_id))
         except ClockNotTrusted as refusal:
@@ -60,6 +60,7 @@ class Pruner:
                 clock=format_ms(refusal.now),
                 last_run_at=format_ms(refusal.last_run_at),
             )
+            raise
 
     async def prune(
         self, by: Stamp, *, slug: str | None = None, is_clock_accepted: bool = False
