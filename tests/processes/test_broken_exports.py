@@ -71,13 +71,13 @@ def test_a_server_that_dies_midway_leaves_a_visibly_broken_file(long_home):
 def test_an_export_that_fails_inside_is_cut_and_recorded(long_home, form, coding):
     """A segment that cannot be read ends the connection, not just the file."""
     server = long_home.serve()
+    segment = oldest_segment(long_home)  # looked up before: the export goes on meanwhile
     path, wanted = EXPORT_PATH.replace("json", form), {"accept-encoding": coding}
     with server.client() as client, client.stream("GET", path, headers=wanted) as response:
         assert response.status_code == 200
         assert response.headers.get("content-encoding", "identity") == coding
         pieces = response.iter_raw()
         next(pieces)
-        segment = oldest_segment(long_home)
         aside = segment.rename(long_home.folder / "aside")
         with pytest.raises(CUT):
             list(pieces)
