@@ -79,7 +79,9 @@ class Authenticator:
             key = await find_live_key(session, values[0]) if len(values) == 1 else None
         if key is None:
             raise Unauthenticated
-        return KeyHolder(key.id, key.tenant_id, self._door(request, VerdictSource.PROXY))
+        return KeyHolder(
+            key.id, key.tenant_id, self._door(request, VerdictSource.PROXY), key.project_id
+        )
 
     async def member(self, request: Request, entrance: Door) -> SignedIn:
         """The member whose session cookie `request` carries. Raises Unauthenticated."""

@@ -73,6 +73,7 @@ class KeyHolder:
     key_id: str
     tenant_id: str
     door: Door
+    project_id: str | None = None
 
     @property
     def stamp(self) -> Stamp:

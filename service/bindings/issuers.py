@@ -21,7 +21,9 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     algorithms: Annotated[tuple[Algorithm, ...], msgspec.Meta(min_length=1)]
     requires_repository_id: bool
     repository_id_claim: str
-    event_name_claim: str
+    event_name_claim: str | None = None
+    run_id_claim: str | None = None
+    owner_claim: str | None = None
     jwks_uri: str | None = None
 
 

@@ -62,6 +62,8 @@ class Organisation(Base):
     """A tenant. `role_overrides` maps a role to the capabilities granted beyond its defaults.
 
     From `held_since` on, for `held_reason`, a legal hold keeps every row of it from being pruned.
+    `trust_revision` goes up with every change of its bindings: who knows the bindings of a revision
+    need not read them again until there is another.
     """
 
     __tablename__ = "organisations"
@@ -73,6 +75,7 @@ class Organisation(Base):
     created_at: Mapped[datetime]
     held_since: Mapped[datetime | None]
     held_reason: Mapped[str | None]
+    trust_revision: Mapped[int] = mapped_column(default=0)
 
 
 class FormerTier(Base):
@@ -214,6 +217,34 @@ Index(
     sqlite_where=Binding.revoked_at.is_(None),
     postgresql_where=Binding.revoked_at.is_(None),
 )
+
+
+class RejectedSubject(Base):
+    """A CI identity that was turned away: how often, and when first and last.
+
+    `digest` is over everything that makes two rejections the same one. `is_verified` says that the
+    token's signature, audience and time held, so that the issuer says all this; otherwise anybody
+    with a credential of the organisation may have made it up.
+    """
+
+    __tablename__ = "rejected_subjects"
+    __table_args__ = (Index("rejected_lately", "tenant_id", "is_verified", "last_at"),)
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), primary_key=True)
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    is_verified: Mapped[bool]
+    code: Mapped[str]
+    detail: Mapped[str | None]
+    issuer: Mapped[str | None]
+    sub: Mapped[str | None]
+    repository_id: Mapped[str | None]
+    event_name: Mapped[str | None]
+    owner: Mapped[str | None]
+    project_id: Mapped[str | None]
+    count: Mapped[int]
+    first_at: Mapped[datetime]
+    last_at: Mapped[datetime]
+    last_request_id: Mapped[str]
 
 
 class Counter(Base):

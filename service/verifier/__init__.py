@@ -1,0 +1,1 @@
+"""CI tokens: read, judged by seven rules, explained, and turned into attribution."""

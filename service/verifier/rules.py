@@ -1,0 +1,146 @@
+"""When a token is good: the seven rules, in order. The first one broken names the failure.
+
+Rules 1 to 5 compare what the token says with what is trusted here and look at nothing else, so
+that a token nobody trusts costs no key and no request to its issuer. Rule 6 is the only way from
+unverified claims to claims; rule 7 asks whether they hold now. All are pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeGuard
+
+from service.bindings.issuers import Issuer, Issuers
+from service.verifier.candidates import Candidate, Candidates
+from service.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
+from service.verifier.codes import Detail, FailureCode, TokenRejected
+from service.verifier.jwks import SigningKeys
+from service.verifier.signatures import SignatureFault, check_signature
+
+LEEWAY_S: Final = 60
+"""How far an issuer's clock may be ahead of ours. An expiry has no leeway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a token is judged on, besides keys and time.
+
+    `candidates` are the bindings of the organisation the request is for, `project_id` the project
+    of the API key it carries, None for every other credential.
+    """
+
+    issuers: Issuers
+    audience: str
+    candidates: Candidates
+    project_id: str | None = None
+
+
+def match_binding(
+    unverified_claims: UnverifiedClaims, grounds: Grounds
+) -> tuple[Issuer, Candidate]:
+    """Rules 1 to 5: the issuer and the binding the claims point to. Raises TokenRejected."""
+    issuer = rule_1_issuer(unverified_claims, grounds.issuers)
+    rule_2_audience(unverified_claims, grounds.audience)
+    same_sub = rule_3_subject(unverified_claims, issuer, grounds)
+    same_repository = rule_4_repository(unverified_claims, issuer, same_sub)
+    return issuer, rule_5_event(unverified_claims, issuer, same_repository)
+
+
+def hold(token: UnverifiedToken, issuer: Issuer, keys: SigningKeys, now: datetime) -> Claims:
+    """Rules 6 and 7: what `issuer` says, and says of now. Raises TokenRejected."""
+    claims = rule_6_signature(token, issuer, keys)
+    rule_7_time(claims, now)
+    return claims
+
+
+def rule_1_issuer(unverified_claims: UnverifiedClaims, issuers: Issuers) -> Issuer:
+    """The issuer is on the allowlist, character for character."""
+    url = unverified_claims.text("iss")
+    if url is None or url not in issuers:
+        raise TokenRejected(FailureCode.UNBOUND_ISSUER, 1)
+    return issuers[url]
+
+
+def rule_2_audience(unverified_claims: UnverifiedClaims, audience: str) -> None:
+    """The token was made for this service and for nobody else."""
+    if unverified_claims.members.get("aud") not in (audience, [audience]):
+        raise TokenRejected(FailureCode.BAD_AUDIENCE, 2)
+
+
+def rule_3_subject(
+    unverified_claims: UnverifiedClaims, issuer: Issuer, grounds: Grounds
+) -> Sequence[Candidate]:
+    """An active binding has exactly this subject: the candidates."""
+    sub = unverified_claims.text("sub")
+    if sub is None:
+        raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 3, detail=Detail.MISSING_SUB)
+    candidates = grounds.candidates.of(issuer.url, sub, grounds.project_id)
+    if not candidates:
+        raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 3)
+    return candidates
+
+
+def rule_4_repository(
+    unverified_claims: UnverifiedClaims, issuer: Issuer, candidates: Sequence[Candidate]
+) -> Sequence[Candidate]:
+    """The repository is the one that was bound, whatever goes by its name today.
+
+    Bindings without a repository id, which only some issuers allow, take any repository.
+    """
+    repository_id = unverified_claims.identifier(issuer.repository_id_claim)
+    if repository_id is None and issuer.requires_repository_id:
+        raise TokenRejected(FailureCode.MISSING_REPOSITORY_ID, 4)
+    same = [
+        candidate
+        for candidate in candidates
+        if candidate.repository_id is None or candidate.repository_id == repository_id
+    ]
+    if not same:
+        raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 4)
+    return same
+
+
+def rule_5_event(
+    unverified_claims: UnverifiedClaims, issuer: Issuer, candidates: Sequence[Candidate]
+) -> Candidate:
+    """What started the job is allowed, and it is clear by which binding.
+
+    A binding of a team or a project goes before the organisation's, and a team's before the one it
+    lies within. What is left must be one.
+    """
+    event_name = unverified_claims.text(issuer.event_name_claim)
+    allowing = [candidate for candidate in candidates if candidate.allows(event_name)]
+    if not allowing:
+        raise TokenRejected(
+            FailureCode.UNBOUND_OIDC_SUBJECT, 5, detail=Detail.EVENT_NAME_NOT_ALLOWED
+        )
+    stood_for = {candidate.stands_for for candidate in allowing}
+    left = [candidate for candidate in allowing if candidate.id not in stood_for]
+    first = [candidate for candidate in left if candidate.is_specific] or left
+    if len(first) > 1:
+        raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 5, detail=Detail.BINDING_AMBIGUOUS)
+    return first[0]
+
+
+def rule_6_signature(token: UnverifiedToken, issuer: Issuer, keys: SigningKeys) -> Claims:
+    """The issuer signed it, with an algorithm that is pinned for them."""
+    try:
+        return check_signature(token, issuer.algorithms, keys)
+    except SignatureFault as fault:
+        raise TokenRejected(FailureCode.SIGNATURE_INVALID, 6, reason=str(fault)) from fault
+
+
+def rule_7_time(claims: Claims, now: datetime) -> None:
+    """It has not expired, and neither was made in the future nor is meant for it."""
+    seconds = now.timestamp()
+    expires_at_s = claims.members.get("exp")
+    if not _is_number(expires_at_s) or expires_at_s <= seconds:
+        raise TokenRejected(FailureCode.EXPIRED_OR_NOT_YET_VALID, 7)
+    for name in ("iat", "nbf"):
+        starts_at_s = claims.members.get(name, seconds)
+        if not _is_number(starts_at_s) or starts_at_s > seconds + LEEWAY_S:
+            raise TokenRejected(FailureCode.EXPIRED_OR_NOT_YET_VALID, 7)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,78 @@
+"""Checking a signature: the one place that calls joserfc on a token, and so believes its header.
+
+The header chooses among what is pinned, by name: it never brings a key, an algorithm or an
+extension of its own (RFC 8725, 3.1).
+"""
+
+from collections.abc import Collection
+from functools import cache
+from typing import Final
+
+from joserfc import jws
+from joserfc.errors import JoseError
+
+from service.verifier.claims import Claims, UnverifiedToken
+from service.verifier.jwks import SigningKey, SigningKeys
+
+_EXTENSIONS: Final = ("crit", "b64")
+
+
+class SignatureFault(Exception):
+    """Why a signature proves nothing; the text may repeat what the token says."""
+
+
+def unverified_kid(token: UnverifiedToken, algorithms: Collection[str]) -> str | None:
+    """The `kid` to look for, or None if no key whatever would make the token good."""
+    try:
+        return _unverified_choice(token, algorithms)[1]
+    except SignatureFault:
+        return None
+
+
+def check_signature(
+    token: UnverifiedToken, algorithms: Collection[str], keys: SigningKeys
+) -> Claims:
+    """The claims of `token`, signed with one of `keys` by one of `algorithms`.
+
+    Raises SignatureFault.
+    """
+    algorithm, kid = _unverified_choice(token, algorithms)
+    signing_key = _find(keys, kid)
+    if algorithm not in signing_key.algorithms:
+        raise SignatureFault(f"key {kid!r} is not for {algorithm}")
+    try:
+        jws.deserialize_compact(token.compact, signing_key.key, registry=_registry(algorithm))
+    except (JoseError, ValueError, TypeError) as error:
+        raise SignatureFault(f"{type(error).__name__}: {error}") from error
+    return Claims(token.unverified_claims.members)
+
+
+def _unverified_choice(token: UnverifiedToken, algorithms: Collection[str]) -> tuple[str, str]:
+    """The algorithm, one of `algorithms`, and the `kid` that the header asks for."""
+    header = token.unverified_header
+    algorithm, kid = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or algorithm not in algorithms:
+        raise SignatureFault(f"alg {algorithm!r} is not one of {', '.join(algorithms)}")
+    extensions = [name for name in _EXTENSIONS if name in header]
+    if extensions:
+        raise SignatureFault(f"{' and '.join(extensions)} in the header")
+    if not isinstance(kid, str) or not kid:
+        raise SignatureFault("no kid in the header")
+    return algorithm, kid
+
+
+def _find(keys: SigningKeys, kid: str) -> SigningKey:
+    signing_key = keys.by_kid.get(kid)
+    if signing_key is None:
+        known = f"key {kid!r} is not published by the issuer"
+        raise SignatureFault(keys.refused.get(kid) or keys.fault or known)
+    return signing_key
+
+
+@cache
+def _registry(algorithm: str) -> jws.JWSRegistry:
+    """The library with this one algorithm.
+
+    Members of the header that it does not know are no fault: they must be ignored (RFC 7515, 4).
+    """
+    return jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
