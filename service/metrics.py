@@ -1,6 +1,6 @@
 """What Prometheus can scrape. One registry per app, so that two apps never share a counter."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -70,6 +70,23 @@ class Metrics:
             ["job"],
             registry=self._registry,
         )
+        self._keys_age = self._gauge(
+            "countersign_issuer_keys_age_seconds",
+            "How long ago this process last fetched an issuer's keys; +Inf if it has none.",
+            "issuer",
+        )
+        self._key_fetches = Counter(
+            "countersign_issuer_key_fetches",
+            "Times this process began to fetch an issuer's keys.",
+            ["issuer"],
+            registry=self._registry,
+        )
+        self._key_fetch_failures = Counter(
+            "countersign_issuer_key_fetch_failures",
+            "Times this process could not fetch an issuer's keys.",
+            ["issuer"],
+            registry=self._registry,
+        )
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self._registry)
@@ -105,6 +122,20 @@ class Metrics:
     def maintenance_failed(self, job: str) -> None:
         """Count a failure of `job`."""
         self._failures.labels(job).inc()
+
+    def keeps_keys_of(self, issuer: str, age_s: Callable[[], float]) -> None:
+        """Show `issuer`, by its name in the issuers file, from now on; `age_s` at each scrape."""
+        self._keys_age.labels(issuer).set_function(age_s)
+        self._key_fetches.labels(issuer)
+        self._key_fetch_failures.labels(issuer)
+
+    def fetching_keys(self, issuer: str) -> None:
+        """Count a fetch of `issuer`'s keys."""
+        self._key_fetches.labels(issuer).inc()
+
+    def key_fetch_failed(self, issuer: str) -> None:
+        """Count a fetch of `issuer`'s keys that failed."""
+        self._key_fetch_failures.labels(issuer).inc()
 
     def exposition(self) -> bytes:
         """Everything, in Prometheus' text format."""
