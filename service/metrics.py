@@ -23,6 +23,8 @@ _STORED: Final = {
 }
 """Fields of Stored, each a gauge of all organisations together and one of each."""
 
+_VERIFIED: Final = {True: "true", False: "false"}
+
 _STORED_OF_EACH: Final = _STORED | {"days": "UTC days with audit rows."}
 
 
@@ -87,6 +89,19 @@ class Metrics:
             ["issuer"],
             registry=self._registry,
         )
+        self._uses_dropped = Counter(
+            "countersign_binding_uses_dropped",
+            "Uses of bindings that were not counted: too many waited to be written.",
+            registry=self._registry,
+        )
+        self._rejections_dropped = Counter(
+            "countersign_rejections_dropped",
+            "Rejected tokens that were not remembered: too many waited to be written.",
+            ["verified"],
+            registry=self._registry,
+        )
+        for verified in _VERIFIED.values():
+            self._rejections_dropped.labels(verified)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self._registry)
@@ -136,6 +151,14 @@ class Metrics:
     def key_fetch_failed(self, issuer: str) -> None:
         """Count a fetch of `issuer`'s keys that failed."""
         self._key_fetch_failures.labels(issuer).inc()
+
+    def uses_dropped(self, count: int) -> None:
+        """Count uses of bindings that nobody will count."""
+        self._uses_dropped.inc(count)
+
+    def rejections_dropped(self, count: int, *, is_verified: bool) -> None:
+        """Count rejections that nobody will remember."""
+        self._rejections_dropped.labels(_VERIFIED[is_verified]).inc(count)
 
     def exposition(self) -> bytes:
         """Everything, in Prometheus' text format."""

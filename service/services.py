@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
+from typing import Final, cast
 
 from quart import current_app
 
@@ -12,7 +12,7 @@ from service.audit.exports import Exporter
 from service.audit.importer import Importer
 from service.audit.ingest import Ingest
 from service.audit.lease import LeaseKeeper
-from service.audit.maintenance import Maintenance, maintenance_jobs
+from service.audit.maintenance import Job, Maintenance, maintenance_jobs
 from service.audit.pages import AuditLog
 from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
@@ -26,8 +26,12 @@ from service.settings import Settings
 from service.store.engine import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
+from service.verifier.rejected import RejectedSubjects
+from service.verifier.usage import BindingUse
 
 EXTENSION = "countersign"
+BOOKKEEPING_INTERVAL_S: Final = 2.0
+"""How much of what the verifier notes a process that is killed may lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Services:
     pruner: Pruner
     sweeper: Sweeper
     metrics: Metrics
+    binding_use: BindingUse
+    rejected: RejectedSubjects
 
     def maintenance(self) -> Maintenance:
         """What one process of `serve` does in the background."""
@@ -58,6 +64,18 @@ class Services:
             self.settings, self.sealer, self.compactor, self.pruner, self.sweeper
         )
         return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
+
+    def bookkeeping(self) -> Maintenance:
+        """What one process of `serve` writes down every few seconds, beside its maintenance.
+
+        Apart from it, because a merge of segments may take longer than that.
+        """
+        jobs = [
+            Job("count_uses", 0, self.binding_use.flush),
+            Job("note_rejections", 0, self.rejected.flush),
+            Job("forget_rejections", self.settings.sweep_interval_s, self.rejected.forget_old),
+        ]
+        return Maintenance(jobs, BOOKKEEPING_INTERVAL_S, self.clock, self.metrics)
 
     async def close(self) -> None:
         """Finish what is under way, then release the database and the query engine."""
@@ -72,6 +90,7 @@ def build_services(settings: Settings, clock: Clock) -> Services:
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     lake = Lake(settings)
     group_commit = GroupCommit(store)
+    metrics = Metrics()
     lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
     return Services(
         settings=settings,
@@ -90,7 +109,9 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         compactor=Compactor(settings, store, lake, lease, clock),
         pruner=Pruner(settings, store, lease, clock),
         sweeper=Sweeper(settings, store, lake, lease, clock),
-        metrics=Metrics(),
+        metrics=metrics,
+        binding_use=BindingUse(store, metrics),
+        rejected=RejectedSubjects(store, metrics),
     )
 
 
