@@ -1,6 +1,6 @@
 """Bindings in the database: one query, one promise each. Nothing here commits."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, and_, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.rules import BindingSlot, Draft, Origin, Places, slot_key
+from service.store.chunks import scalars_of
 from service.store.tables import Binding, Project, Team
 
 
@@ -34,6 +35,25 @@ async def find_active(session: AsyncSession, slot: str) -> Binding | None:
     return await session.scalar(
         select(Binding).where(Binding.slot == slot, Binding.revoked_at.is_(None))
     )
+
+
+async def list_active_with_subs(
+    session: AsyncSession, tenant_id: str, subs: Collection[str]
+) -> Sequence[Binding]:
+    """The organisation's active bindings with one of these subjects."""
+    active = select(Binding).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    return [
+        binding async for binding in scalars_of(session, active, Binding.sub_pattern, list(subs))
+    ]
+
+
+async def list_active_slots(session: AsyncSession, slots: Sequence[str]) -> dict[str, str]:
+    """Those of `slots` that are taken: slot to the organisation that holds it."""
+    taken = select(Binding).where(Binding.revoked_at.is_(None))
+    return {
+        binding.slot: binding.tenant_id
+        async for binding in scalars_of(session, taken, Binding.slot, slots)
+    }
 
 
 async def find_envelope(
