@@ -7,6 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from service.store.stored import Stored, total_of
+from service.verifier.codes import FailureCode
 
 _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -103,6 +104,21 @@ class Metrics:
         for verified in _VERIFIED.values():
             self._rejections_dropped.labels(verified)
 
+        self._attributed = Counter(
+            "countersign_ci_requests_attributed",
+            "Requests that a verified CI token attributed.",
+            ["provider"],
+            registry=self._registry,
+        )
+        self._auth_failures = Counter(
+            "countersign_auth_failures",
+            "CI tokens that were rejected.",
+            ["code"],
+            registry=self._registry,
+        )
+        for code in FailureCode:  # a failure that is the first must be seen as an increase
+            self._auth_failures.labels(code)
+
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self._registry)
 
@@ -125,6 +141,14 @@ class Metrics:
         for tenant_id, stored in by_tenant.items():
             if stored.oldest_sealed_at is not None:
                 self._oldest_sealed.labels(tenant_id).set(stored.oldest_sealed_at.timestamp())
+
+    def attributed(self, provider: str) -> None:
+        """Count a request whose token was verified."""
+        self._attributed.labels(provider).inc()
+
+    def auth_failed(self, code: FailureCode) -> None:
+        """Count a request whose token was rejected."""
+        self._auth_failures.labels(code).inc()
 
     def maintains(self, job: str) -> None:
         """Show `job` from now on: a failure that is the first must be seen as an increase."""

@@ -3,13 +3,14 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.rules import BindingSlot, Draft, Origin, Places, slot_key
 from service.store.chunks import scalars_of
-from service.store.tables import Binding, Project, Team
+from service.store.tables import Binding, Organisation, Project, Team
 
 
 class BindingState(StrEnum):
@@ -17,6 +18,19 @@ class BindingState(StrEnum):
 
     ACTIVE = "active"
     REVOKED = "revoked"
+
+
+class BindingTerms(NamedTuple):
+    """What of an active binding a token is compared with."""
+
+    id: str
+    project_id: str | None
+    team_id: str | None
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: str
 
 
 async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> Places:
@@ -97,6 +111,35 @@ async def mark_revoked(
         .returning(Binding.id)
     )
     return revoked is not None
+
+
+async def move_trust_on(session: AsyncSession, tenant_id: str) -> None:
+    """Let everybody who has read the organisation's bindings know that they have changed.
+
+    Part of the change's own transaction: whoever sees the new revision sees the change.
+    """
+    await session.execute(
+        update(Organisation)
+        .where(Organisation.id == tenant_id)
+        .values(trust_revision=Organisation.trust_revision + 1)
+    )
+
+
+async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[BindingTerms]:
+    """What tokens are compared with: the organisation's active bindings, in no order."""
+    rows = await session.execute(
+        select(
+            Binding.id,
+            Binding.project_id,
+            Binding.team_id,
+            Binding.issuer,
+            Binding.sub_pattern,
+            Binding.repository_id,
+            Binding.event_names,
+            Binding.origin,
+        ).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    )
+    return [BindingTerms(*row) for row in rows]
 
 
 async def list_bindings(
