@@ -199,10 +199,10 @@ async def test_the_bookkeeping_writes_what_is_noted_and_survives_a_failure(
         rounds = asyncio.create_task(world.services.bookkeeping().run(stop))
         async with asyncio.timeout(PATIENCE_S):
             while "maintenance_failed" not in {line["event"] for line in logs}:
-                await asyncio.sleep(0.01)
+                await world.services.store.ping()
     async with asyncio.timeout(PATIENCE_S):
         while (await used(world))[0] == 0:
-            await asyncio.sleep(0.05)
+            await world.services.store.ping()
     stop.set()
     await rounds
 
