@@ -25,6 +25,12 @@ _CHECKING = "tests/service/audit/test_checking.py"
 _COPYING = "tests/analytics/test_copying.py"
 _TAKING = "tests/service/backup/test_taking.py"
 _RESTORING = "tests/service/backup/test_restoring.py"
+_ISSUERS = "tests/service/bindings/test_issuers.py"
+_JWKS = "tests/service/verifier/test_jwks.py"
+_KEY_FETCH = "tests/service/verifier/test_key_fetch.py"
+_KEY_SOURCE = "tests/service/verifier/test_key_source.py"
+_KEY_OUTAGES = "tests/service/verifier/test_key_outages.py"
+_ISSUER_PROCESS = "tests/service/verifier/test_issuer_process.py"
 
 GUARDS: Final = [
     Guard(

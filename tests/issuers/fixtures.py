@@ -99,9 +99,9 @@ class IssuerProcess:
     def stop(self) -> None:
         """End it; its port answers nobody any more."""
         self._http.close()
-        self._process.communicate("")
+        self._process.communicate()
 
-    def _order(self, name: str, **order: Any) -> Any:
+    def _order(self, name: str, /, **order: Any) -> Any:
         answer = self._http.post(f"/{name}", json=order)
         assert answer.status_code == 200, f"the issuer did not {name}"
         return answer.json()

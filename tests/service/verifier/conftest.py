@@ -1,5 +1,33 @@
 """What tests of the verifier share."""
 
-from tests.issuers.fixtures import issuer_process
+from collections.abc import AsyncIterator
 
-__all__ = ["issuer_process"]
+import httpx
+import pytest
+
+from service.metrics import Metrics
+from service.verifier.key_source import KeySource
+from tests.conftest import ISSUER, SettableClock
+from tests.issuers.fixtures import issuer_process
+from tests.service.verifier.sources import GITHUB, Desk, Network
+
+__all__ = ["issuer_process"]  # a fixture for all tests here
+
+
+@pytest.fixture
+async def desk(clock: SettableClock) -> AsyncIterator[Desk]:
+    """A source that has no keys yet."""
+    network, metrics = Network(), Metrics()
+    async with httpx.AsyncClient(transport=httpx.MockTransport(network.answer)) as http:
+        source = KeySource({ISSUER: GITHUB}, http, clock, metrics)
+        yield Desk(source, network, clock, metrics)
+        network.gate.set()
+        await source.close()
+
+
+@pytest.fixture
+async def warm(desk: Desk) -> Desk:
+    """A source with fresh keys, and a network that has counted nothing."""
+    await desk.source.warm_up()
+    desk.issuer.requests.clear()
+    return desk
