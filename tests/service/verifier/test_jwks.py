@@ -237,3 +237,12 @@ def test_what_holds_no_usable_key_is_a_fault(raw, why):
     """With what is wrong, for the log: an empty set must not replace the keys that are here."""
     with pytest.raises(KeyFault, match=why):
         parse_jwks(raw, PINNED)
+
+
+def test_a_key_set_nested_too_deeply_is_a_fault():
+    """Whatever walks it would have to climb."""
+    deep = GOOD | {"x5c": [[[[[[["deep"]]]]]]]}
+
+    with pytest.raises(KeyFault, match="nested deeper than 8 levels"):
+        parse_jwks(as_json({"keys": [deep]}), PINNED)
+    assert parse_jwks(as_json({"keys": [GOOD | {"x5c": [[[[["deep"]]]]]}]}), PINNED).by_kid
