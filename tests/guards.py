@@ -31,6 +31,9 @@ _KEY_FETCH = "tests/service/verifier/test_key_fetch.py"
 _KEY_SOURCE = "tests/service/verifier/test_key_source.py"
 _KEY_OUTAGES = "tests/service/verifier/test_key_outages.py"
 _ISSUER_PROCESS = "tests/service/verifier/test_issuer_process.py"
+_USAGE = "tests/service/verifier/test_usage.py"
+_REJECTED = "tests/service/verifier/test_rejected.py"
+_REJECTED_ROUTES = "tests/service/verifier/test_rejected_routes.py"
 
 GUARDS: Final = [
     Guard(
@@ -567,5 +570,110 @@ GUARDS: Final = [
         "reason[:REASON_CHARS_MAX]",
         "reason",
         f"{_KEY_OUTAGES}::test_every_failure_is_one_line_and_is_counted",
+    ),
+    Guard(
+        "uses are added up by the database",
+        "service/verifier/usage.py",
+        'use_count=Binding.use_count + bindparam("uses")',
+        'use_count=bindparam("uses")',
+        f"{_USAGE}::test_workers_that_flush_at_once_count_together",
+    ),
+    Guard(
+        "uses that could not be written are kept",
+        "service/verifier/usage.py",
+        "                self._add(binding_id, uses.count, uses.last_at)\n            raise\n",
+        "                pass\n            raise\n",
+        f"{_USAGE}::test_what_could_not_be_written_is_written_with_what_came_meanwhile",
+    ),
+    Guard(
+        "uses that wait are bounded",
+        "service/verifier/usage.py",
+        "len(self._pending) < PENDING_USES_MAX",
+        "True",
+        f"{_USAGE}::test_what_waits_to_be_written_is_bounded",
+    ),
+    Guard(
+        "rejections that wait are bounded for each organisation",
+        "service/verifier/rejected.py",
+        "len(pending) < PENDING_PER_ORG_MAX and self._size < PENDING_MAX",
+        "self._size < PENDING_MAX",
+        f"{_REJECTED}::test_a_flood_of_unverified_ones_takes_a_bounded_room",
+    ),
+    Guard(
+        "rejections that wait are bounded in all",
+        "service/verifier/rejected.py",
+        " and self._size < PENDING_MAX",
+        "",
+        f"{_REJECTED}::test_floods_of_all_organisations_together_are_bounded",
+    ),
+    Guard(
+        "a verified rejection finds room in a flood",
+        "service/verifier/rejected.py",
+        " or (noted.is_verified and self._make_room(pending))",
+        "",
+        f"{_REJECTED}::test_a_verified_one_finds_room_in_the_midst_of_a_flood",
+    ),
+    Guard(
+        "unverified rejections go before verified ones",
+        "service/verifier/rejected_rows.py",
+        "RejectedSubject.is_verified.desc(), RejectedSubject.last_at.desc()",
+        "RejectedSubject.last_at.desc()",
+        f"{_REJECTED}::test_what_is_stored_is_bounded_and_the_oldest_unverified_go_first",
+    ),
+    Guard(
+        "verified and unverified are never one entry",
+        "service/verifier/rejected.py",
+        "        rejection.is_verified,\n        rejection.code,",
+        "        rejection.code,",
+        f"{_REJECTED}::test_what_differs_in_anything_that_counts_is_another_entry",
+    ),
+    Guard(
+        "an unverified rejection gets no draft",
+        "service/verifier/proposals.py",
+        "        row.is_verified\n        and row.code",
+        "        row.code",
+        f"{_REJECTED_ROUTES}::test_there_is_no_draft_where_none_can_be_trusted_or_would_be_taken",
+    ),
+    Guard(
+        "a subject that was cut gets no draft",
+        "service/verifier/proposals.py",
+        "        and not is_cut(row.sub)\n",
+        "",
+        f"{_REJECTED_ROUTES}::test_there_is_no_draft_where_none_can_be_trusted_or_would_be_taken",
+    ),
+    Guard(
+        "a slot of another organisation is not proposed",
+        "service/verifier/proposals.py",
+        "        if holders.get(slots[digest], tenant_id) == tenant_id\n",
+        "",
+        f"{_REJECTED_ROUTES}::test_a_slot_that_another_organisation_holds_cannot_be_proposed",
+    ),
+    Guard(
+        "an organisation lists its own rejected subjects",
+        "service/verifier/rejected_rows.py",
+        "        RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since\n",
+        "        RejectedSubject.last_at >= since\n",
+        f"{_REJECTED_ROUTES}::test_an_organisation_lists_only_its_own",
+    ),
+    Guard(
+        "an organisation's bound counts its own rejected subjects",
+        "service/verifier/rejected_rows.py",
+        "        .where(RejectedSubject.tenant_id == tenant_id)\n        .order_by(",
+        "        .order_by(",
+        f"{_REJECTED}::test_one_organisations_flood_is_its_own",
+    ),
+    Guard(
+        "an organisation's bound deletes nobody else's rejected subjects",
+        "service/verifier/rejected_rows.py",
+        "RejectedSubject.tenant_id == tenant_id, RejectedSubject.digest.in_(beyond)",
+        "RejectedSubject.digest.in_(beyond)",
+        f"{_REJECTED}::test_one_organisations_flood_is_its_own",
+    ),
+    Guard(
+        "a terminal is sent nothing it obeys",
+        "service/cli/rejected.py",
+        "one if one.isprintable() else repr(one)[1:-1] for one in str(value)",
+        "one for one in str(value)",
+        "tests/processes/test_cli_rejected.py::test_people_see_the_draft_and_nothing_a_terminal_obeys",
     ),
 ]

@@ -359,13 +359,17 @@ async def test_what_is_stored_is_bounded_and_the_oldest_unverified_go_first(worl
 
 
 async def test_one_organisations_flood_is_its_own(world):
-    """The bound is each organisation's."""
-    await remember(world, rejection(world.other.id, is_verified=False, at=START - KEPT_FOR / 2))
+    """The bound is each organisation's, and so is what it costs: the same subjects included."""
+    oldest = next(distinct(world.other.id, is_verified=True))
+    tomorrow = START + timedelta(days=1)
+    newer = [rejection(world.other.id, sub=f"repo:other/{n}", at=tomorrow) for n in range(5)]
+    await remember(world, oldest, *newer)
+
     source = distinct(world.acme.id, is_verified=True)
     await remember_all(world, itertools.islice(source, ENTRIES_PER_ORG_MAX + 10))
 
     assert len(await remembered(world)) == ENTRIES_PER_ORG_MAX
-    assert len(await remembered(world, world.other.id)) == 1
+    assert len(await remembered(world, world.other.id)) == 6
 
 
 async def test_what_was_last_seen_long_ago_is_forgotten(world, notes):
