@@ -13,7 +13,9 @@ from service.bindings.issuer_urls import issuer_url_fault, key_url_fault
 from service.bindings.toml_lines import line_of
 from service.settings import InvalidSetting
 
-Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
+Algorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "Ed25519"
+]
 Provider = Literal["github", "gitlab", "circleci"]
 ClaimName = Annotated[str, msgspec.Meta(min_length=1)]
 

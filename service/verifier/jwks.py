@@ -29,7 +29,7 @@ _RSA_ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384",
 _CURVE_ALGORITHMS: Final = {
     ("EC", "P-256"): "ES256",
     ("EC", "P-384"): "ES384",
-    ("OKP", "Ed25519"): "EdDSA",
+    ("OKP", "Ed25519"): "Ed25519",
 }
 
 

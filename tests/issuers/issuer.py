@@ -50,6 +50,12 @@ def compact(header: bytes, payload: bytes, signature: bytes = b"") -> str:
     return f"{segment(header)}.{segment(payload)}.{segment(signature)}"
 
 
+def signature_of(token: str) -> bytes:
+    """The bytes of a compact token's signature."""
+    part = token.rpartition(".")[2]
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
 @dataclass
 class Issuer:
     """Publishes `jwks`, signs with `key`. Counts what it is asked over HTTP."""

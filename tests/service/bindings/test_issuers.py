@@ -137,7 +137,7 @@ def test_a_file_that_breaks_off_is_refused_with_its_last_line(tmp_path):
             ALGORITHMS,
             'algorithms = ["RS256", "HS256"]',
             "github.algorithms: Invalid enum value 'HS256', must be one of"
-            " RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
+            " RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, Ed25519",
         ),
         (ALGORITHMS, "algorithms = []", "github.algorithms: Expected `array` of length >= 1"),
         (ALGORITHMS, 'algorithms = "RS256"', "github.algorithms: Expected `array`, got `str`"),
