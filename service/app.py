@@ -216,15 +216,13 @@ def _run_maintenance(app: Quart) -> None:
 
     @app.before_serving
     async def start() -> None:
-        app.extensions["background"] = [
-            asyncio.create_task(here.maintenance().run(stop)),
-            asyncio.create_task(here.bookkeeping().run(stop)),
-        ]
-        app.extensions["warm_up"] = asyncio.create_task(here.keys.warm_up())
+        loops = (here.maintenance(), here.bookkeeping(), here.key_renewal())
+        running = [loop.run(stop) for loop in loops]
+        app.extensions["background"] = asyncio.gather(here.keys.warm_up(), *running)
 
     @app.after_serving
     async def finish() -> None:
         stop.set()
-        app.extensions["warm_up"].cancel()
-        await asyncio.gather(*app.extensions["background"])
+        await here.keys.close()  # what waits for an issuer need not wait any longer
+        await app.extensions["background"]
         await here.close()

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Final, cast
 
 import httpx
+import structlog
 from quart import current_app
 
 from service.access.authenticate import Authenticator
@@ -20,6 +21,7 @@ from service.audit.sealer import Sealer
 from service.audit.sweeper import Sweeper
 from service.bindings.issuers import Issuers, load_issuers
 from service.clock import Clock
+from service.errors import StoreUnavailable
 from service.lake import Lake
 from service.metrics import Metrics
 from service.secrets import derive_key
@@ -33,9 +35,12 @@ from service.verifier.trust import Trust
 from service.verifier.usage import BindingUse
 from service.verifier.verifier import Verifier
 
+_log = structlog.get_logger(__name__)
+
 EXTENSION = "countersign"
 BOOKKEEPING_INTERVAL_S: Final = 2.0
 """How much of what the verifier notes a process that is killed may lose."""
+KEY_RENEWAL_INTERVAL_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +85,26 @@ class Services:
         jobs = [
             Job("count_uses", 0, self.binding_use.flush),
             Job("note_rejections", 0, self.rejected.flush),
-            Job("renew_keys", 0, self.keys.refresh_due),
             Job("forget_rejections", self.settings.sweep_interval_s, self.rejected.forget_old),
         ]
         return Maintenance(jobs, BOOKKEEPING_INTERVAL_S, self.clock, self.metrics)
 
+    def key_renewal(self) -> Maintenance:
+        """The renewal of issuers' keys ahead of need, apart: an issuer may take its time."""
+        jobs = [Job("renew_keys", 0, self.keys.refresh_due)]
+        return Maintenance(jobs, KEY_RENEWAL_INTERVAL_S, self.clock, self.metrics)
+
     async def close(self) -> None:
-        """Finish what is under way, then release the database and the query engine."""
+        """Finish what is under way, then release the network, the database and the engine."""
         await self.exporter.drain()
         await self.group_commit.drain()
         await self.keys.close()
         await self.http.aclose()
-        await self.binding_use.flush()
-        await self.rejected.flush()
+        for flush in (self.binding_use.flush, self.rejected.flush):
+            try:
+                await flush()
+            except StoreUnavailable as error:  # a few counts less; the rest must still be closed
+                _log.error("last_flush_failed", reason=error.reason)
         await self.store.close()
         self.lake.close()
 

@@ -1,0 +1,174 @@
+"""Claim: verifying costs about a signature once, next to nothing again, and less for what is bad.
+
+Everything a request does with its token is measured: rules, keys, binding, counting and, for a
+rejection, the log line. The peers are joserfc alone and OpenSSL's own verify, on the same tokens.
+"""
+
+import asyncio
+import gc
+import os
+import random
+import statistics
+import string
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import padding
+from cryptography.hazmat.primitives.hashes import SHA256
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+from benchmarks.bench_bindings import fill
+from service.bindings.issuers import load_issuers
+from service.clock import utc_now
+from service.logs import configure_logs
+from service.orgs.repository import get_org
+from service.prepare import prepare
+from service.services import Services, build_services
+from service.settings import Settings
+from service.verifier.claims import Claims
+from service.verifier.seen import SeenTokens
+from service.verifier.verifier import Bearing
+from tests.issuers.issuer import Issuer, signature_of
+
+BINDINGS = 10_000
+TOKENS = 2_000
+ROUNDS = 7
+MANY = 1_000_000
+SUB, REPOSITORY = "repo:acme/service-7:ref:refs/heads/main", "8"
+ESTIMATES_US = {
+    "OpenSSL's verify alone": 18,
+    "joserfc's decode alone": 44,
+    "good, first seen": 90,
+    "good, seen before": 10,
+    "rejected: noise": 40,
+    "rejected: unsigned, of nobody": 60,
+    "rejected: bound, wrong signature": 90,
+}
+
+Work = Callable[[Sequence[str]], Awaitable[None]]
+
+
+def main() -> None:
+    """Print each figure with its unit, beside its estimate and the peers'."""
+    with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
+        configure_logs("info")
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(_measure(Path(folder)))
+
+
+async def _measure(data_dir: Path) -> None:
+    await fill(data_dir, BINDINGS)
+    issuer = Issuer(now=utc_now())
+    settings = await prepare(Settings(data_dir=data_dir))
+    services = build_services(settings, utc_now, issuer.transport())
+    good = [issuer.sign(sub=SUB, repository_id=REPOSITORY, jti=str(n)) for n in range(TOKENS)]
+    verify = await _verifying(services, good[0])
+    runs: dict[str, tuple[Work, Sequence[str]]] = {
+        "OpenSSL's verify alone": (_by_openssl(issuer, good), good),
+        "joserfc's decode alone": (_by_joserfc(issuer), good),
+        "good, first seen": (verify, good),
+        "good, seen before": (verify, [good[0]] * TOKENS),
+        **{name: (verify, tokens) for name, tokens in _bad(issuer, good).items()},
+    }
+    us: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name, (work, tokens) in runs.items():
+            services.verifier._seen = SeenTokens()
+            await verify(good[:1])
+            us[name].append(await _time_us(work, tokens))
+    bare = statistics.median(us["joserfc's decode alone"])
+    for name, figures in us.items():
+        figure = statistics.median(figures)
+        print(
+            f"{name:34} {figure:7.1f} us {figure / bare:6.2f} x joserfc"
+            f"   (estimated {ESTIMATES_US[name]} us)"
+        )
+    _measure_memory(good[0])
+    await services.close()
+
+
+async def _verifying(services: Services, warm_up: str) -> Work:
+    """What each request with a token does, once keys and bindings are in memory."""
+    async with services.store.read() as session:
+        bearing = Bearing(await get_org(session, "acme"), None, "req_0")
+    attribute = services.verifier.attribute
+    assert await attribute([warm_up], bearing) is not None
+
+    async def verify(tokens: Sequence[str]) -> None:
+        for token in tokens:
+            await attribute([token], bearing)
+
+    return verify
+
+
+def _by_joserfc(issuer: Issuer) -> Work:
+    public = RSAKey.import_key(issuer.jwks["keys"][0])
+
+    async def decode(tokens: Sequence[str]) -> None:
+        for token in tokens:
+            jwt.decode(token, public, algorithms=["RS256"])
+
+    return decode
+
+
+def _by_openssl(issuer: Issuer, good: Sequence[str]) -> Work:
+    public = RSAKey.import_key(issuer.jwks["keys"][0]).public_key
+    parts = [(signature_of(token), token.rpartition(".")[0].encode()) for token in good]
+
+    async def check(_: Sequence[str]) -> None:
+        for signature, signing_input in parts:
+            public.verify(signature, signing_input, padding.PKCS1v15(), SHA256())
+
+    return check
+
+
+async def _time_us(work: Work, tokens: Sequence[str]) -> float:
+    gc.collect()
+    began = time.perf_counter()
+    await work(tokens)
+    return (time.perf_counter() - began) / len(tokens) * 1e6
+
+
+def _bad(issuer: Issuer, good: Sequence[str]) -> dict[str, list[str]]:
+    """Floods by what is wrong with them; no two tokens of one are alike."""
+    chance = random.Random(7)  # noqa: S311 - a seeded flood is wanted: two runs are alike
+    noise = ["".join(chance.choices(string.printable, k=len(good[0]))) for _ in range(TOKENS)]
+    unsigned = [
+        issuer.sign(header={"alg": "none"}, sub=f"repo:evil/{n}").rpartition(".")[0] + "."
+        for n in range(TOKENS)
+    ]
+    forged = [
+        f"{token.rpartition('.')[0]}.{good[number - 1].rpartition('.')[2]}"
+        for number, token in enumerate(good)
+    ]
+    return {
+        "rejected: noise": noise,
+        "rejected: unsigned, of nobody": unsigned,
+        "rejected: bound, wrong signature": forged,
+    }
+
+
+def _measure_memory(token: str) -> None:
+    """What is kept when a million different tokens have passed through the cache."""
+    seen, now = SeenTokens(), utc_now()
+    (issuer,) = load_issuers(Settings().issuers_file).values()
+    gc.collect()
+    before = _resident_mb()
+    for number in range(MANY):
+        claims = Claims({"sub": f"{SUB}{number}", "jti": f"{token[:36]}{number}"})
+        seen.keep(f"{token}{number}", claims, issuer, now)
+    kept = _resident_mb() - before
+    print(f"memory after {MANY:,} tokens    {kept:7.1f} MB   (estimated 32 MB)")
+
+
+def _resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+if __name__ == "__main__":
+    main()
