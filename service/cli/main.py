@@ -4,9 +4,10 @@ import asyncio
 
 import click
 
+import service.cli.explain
 import service.cli.imports
 import service.cli.retention
-import service.cli.stored  # noqa: F401 - each adds its commands to `audit`
+import service.cli.stored  # noqa: F401 - each adds its commands to `audit` or `bindings`
 from service.cli.apply import apply_file
 from service.cli.audit import audit
 from service.cli.backup import backup, restore
