@@ -21,6 +21,7 @@ from service.verifier.forms import explanation_form
 _BYTES_MAX: Final = 64 * 1024
 _BEFORE_CHARS: Final = 40
 _WIDTH: Final = 80
+_SUBJECT: Final = 2
 _MARGIN: Final = " " * 12
 
 
@@ -39,7 +40,7 @@ async def bindings_explain(
     this machine could read. It is not stored or logged.
 
     \b
-    Example, in a job of GitHub Actions:
+    Example:
       countersign bindings explain --org acme < token.txt
 
     Exit code 1 means that it is not trusted.
@@ -90,14 +91,21 @@ def _lines(slug: str, said: dict[str, Any]) -> Iterator[str]:
             yield ""
             yield f"Rule {rule['rule']} ({rule['name']}): {_printable(rule['note'])}"
             yield from _comparison(rule["expected"], rule["found"], rule["difference"])
-    for near in said["nearest"]:
-        yield ""
-        yield f"Nearest: {near['id']} ({near['state']}). {_printable(near['why'])}"
-        if near["difference"]:
-            yield from _comparison(None, None, near["difference"])
+    yield from _nearest(said)
     if said["proposal"]:
         yield ""
         yield from _proposal(slug, said["proposal"])
+
+
+def _nearest(said: dict[str, Any]) -> Iterator[str]:
+    sub = said["rules"][_SUBJECT]["found"]
+    for near in said["nearest"]:
+        yield ""
+        yield f"Nearest: {near['id']} ({near['state']}). {_printable(near['why'])}"
+        difference = near["difference"]
+        # Of another repository the ids differ, and the sentence has named both.
+        if difference and difference["comparedWith"] == near["subPattern"]:
+            yield from _comparison(None, sub, difference)
 
 
 def _verdict(said: dict[str, Any]) -> str:
@@ -111,7 +119,8 @@ def _comparison(
     expected: object, found: object, difference: dict[str, Any] | None
 ) -> Iterator[str]:
     """What was expected and found, one above the other, and a caret where they part."""
-    if expected is not None and (difference is None or isinstance(expected, list)):
+    has_choice = isinstance(expected, list) and len(expected) > 1
+    if expected is not None and (difference is None or has_choice):
         yield f"  expected  {_printable(expected)}"
     if difference is None:
         if found is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from service.bindings.issuers import Issuer
@@ -120,9 +121,9 @@ def _holds_slot(binding: ActiveBinding, draft: Draft) -> bool:
 
 
 def _union(holders: Sequence[ActiveBinding], event_names: Sequence[str]) -> list[str]:
-    """All events listed, in order; none, which means any, as soon as one of them allows any."""
+    """All events listed, in order, each once; none, which means any, as soon as one of them allows any."""
     lists = [*(holder.event_names for holder in holders), event_names]
-    return [name for names in lists for name in names] if all(lists) else []
+    return list(dict.fromkeys(chain.from_iterable(lists))) if all(lists) else []
 
 
 def _would_match(

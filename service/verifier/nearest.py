@@ -20,7 +20,7 @@ from service.verifier.known import KnownBinding
 
 NEAREST_MAX: Final = 5
 AMBIGUOUS_MAX: Final = 100
-_QUALIFIED: Final = re.compile(r"repo:([^/@:]+)@([0-9]+)/([^/@:]+)@([0-9]+)(?=:|$)")
+_QUALIFIED: Final = re.compile(r"^repo:([^/@:]+)@([0-9]+)/([^/@:]+)@([0-9]+)(?=:|$)")
 _FOLDED_CHARS_MAX: Final = 1024
 
 

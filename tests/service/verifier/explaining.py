@@ -86,3 +86,11 @@ def failing(explanation: dict[str, Any]) -> dict[str, Any] | None:
     failed = [rule for rule in explanation["rules"] if rule["status"] == "failed"]
     assert len(failed) <= 1
     return failed[0] if failed else None
+
+
+def texts(value: Any) -> list[str]:
+    """Every string in `value`."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for one in inner for text in texts(one)]
