@@ -42,13 +42,13 @@ class ByteCache:
         return value
 
     def keep(self, key: Hashable, value: object, size: int) -> None:
-        """Hold `value`, of `size` bytes, until there is no more room for it."""
+        """Hold `value`, of `size` bytes, in place of what was there, until there is no room."""
         if size > self.bytes_max:
             return
         with self._lock:
-            if key not in self._entries:
-                self._entries[key] = (value, size)
-                self.size += size
+            _, freed = self._entries.pop(key, (None, 0))
+            self._entries[key] = (value, size)
+            self.size += size - freed
             while self.size > self.bytes_max:
                 _, (_, freed) = self._entries.popitem(last=False)
                 self.size -= freed

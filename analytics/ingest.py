@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from analytics.envelopes import compact
 from analytics.events import ENVELOPES, Envelope, parse_envelope
 from analytics.row_rules import (
     PACKAGE_NAME_MAX,
@@ -90,12 +91,20 @@ def _row(item: IngestItem, stamp: Stamp, window: Window) -> AuditRow:
         stamp,
         window.now if item.created_at is None else window.instant(item.created_at),
         received_at=window.now,
+        subject=stamp.ci.sub if stamp.ci else None,
         package_name=item.package_name,
         version=item.version,
     )
-    if len(row.payload.encode()) > ENVELOPE_BYTES_MAX:
-        raise RowRefused(f"envelope must take at most {ENVELOPE_BYTES_MAX} bytes")
+    _check_size(envelope, row.payload)
     return row
+
+
+def _check_size(envelope: Envelope, payload: str) -> None:
+    """Raise RowRefused for an envelope that is too long; `payload` holds it, and maybe more."""
+    # A character takes at most four bytes: nearly every payload is short enough at a glance.
+    is_short = len(payload) * 4 <= ENVELOPE_BYTES_MAX
+    if not is_short and len(compact(envelope).encode()) > ENVELOPE_BYTES_MAX:
+        raise RowRefused(f"envelope must take at most {ENVELOPE_BYTES_MAX} bytes")
 
 
 def _envelope(item: IngestItem) -> Envelope:

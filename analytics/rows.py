@@ -1,16 +1,16 @@
 """An audit row before it is stored, and Arrow tables of such rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 import pyarrow as pa
 
 from analytics.envelopes import DECISION_REASON_MAX, compact, decision_reason
-from analytics.events import Envelope
+from analytics.events import Envelope, VerifiedCi
 from analytics.schema import JOURNAL_SCHEMA
 
 
@@ -30,7 +30,10 @@ ACTOR_SOURCES: Final = ("admin_token", "api_key", "session", "system")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Who acted, through which door: the columns every row of one request has in common."""
+    """Who acted, through which door: the columns every row of one request has in common.
+
+    `ci` is what the CI token of the request said, if one was verified by `oidc_binding_id`.
+    """
 
     actor: str
     actor_source: str
@@ -38,6 +41,14 @@ class Stamp:
     actor_tenant_id: str | None = None
     request_id: str | None = None
     source_ip: str | None = None
+    oidc_binding_id: str | None = None
+    ci: VerifiedCi | None = None
+
+    def of_ci_job(self, provider: str, oidc_binding_id: str, ci: VerifiedCi) -> Self:
+        """The same for a request that a verified CI job sent: it stays who acted, by what right."""
+        return replace(
+            self, actor_source=f"oidc_{provider}", oidc_binding_id=oidc_binding_id, ci=ci
+        )
 
 
 class AuditRow(msgspec.Struct, frozen=True, gc=False):
@@ -79,7 +90,7 @@ def audit_row(
     `subject` is what the row is about (a binding id, a member id); install rows name their
     package. `received_at` is `at` unless somebody else tells us late.
     """
-    payload = compact(envelope)
+    keys = compact(envelope)
     return AuditRow(
         created_at=at,
         received_at=received_at or at,
@@ -87,24 +98,30 @@ def audit_row(
         package_name=package_name,
         version=version,
         decision=envelope.decision,
-        decision_reason=_fit(payload),
+        decision_reason=_fit(keys),
         verdict_source=stamp.verdict_source,
         actor_tenant_id=stamp.actor_tenant_id,
         actor=stamp.actor,
         actor_source=stamp.actor_source,
         subject=subject,
-        oidc_binding_id=None,
+        oidc_binding_id=stamp.oidc_binding_id,
         request_id=stamp.request_id,
         source_ip=stamp.source_ip,
-        payload=payload,
+        payload=keys if stamp.ci is None else _with_ci(keys, stamp.ci),
     )
 
 
-def _fit(payload: str) -> str:
+def _fit(keys: str) -> str:
     # Nearly every envelope fits as it is, and need not be taken apart to see that.
-    if len(payload) <= DECISION_REASON_MAX:
-        return payload
-    return decision_reason(msgspec.json.decode(payload))
+    if len(keys) <= DECISION_REASON_MAX:
+        return keys
+    return decision_reason(msgspec.json.decode(keys))
+
+
+def _with_ci(keys: str, ci: VerifiedCi) -> str:
+    """The JSON object `keys` with one member more; no envelope has a key of that name."""
+    comma = "" if keys == "{}" else ","
+    return f'{keys[:-1]}{comma}"ci":{compact(ci)}}}'
 
 
 def to_table(rows: Sequence[AuditRow]) -> pa.Table:

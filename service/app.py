@@ -5,6 +5,7 @@ import time
 from importlib.metadata import version
 from typing import Any
 
+import httpx
 import structlog
 from quart import Quart, Request, Response, g, request
 from werkzeug.datastructures import ImmutableDict
@@ -37,7 +38,7 @@ from service.verifier.routes import blueprint as verifier
 from service.web.answers import error_answer
 from service.web.guard import guarded
 from service.web.openapi import add_openapi
-from service.web.paths import RowName
+from service.web.paths import BindingName, RowName
 from service.web.system import blueprint as system
 
 _log = structlog.get_logger(__name__)
@@ -89,8 +90,13 @@ def _request_class(settings: Settings) -> type[Request]:
     return BoundedRequest
 
 
-def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
-    """The app over a data dir that `service.prepare.prepare` has made ready."""
+def create_app(
+    settings: Settings, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None
+) -> Quart:
+    """The app over a data dir that `service.prepare.prepare` has made ready.
+
+    Issuers are asked for their keys through `transport`; None is the network.
+    """
     app = _App(
         "service",
         template_folder=str(_TEMPLATES),
@@ -100,9 +106,10 @@ def create_app(settings: Settings, clock: Clock = utc_now) -> Quart:
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.config["MAX_CONTENT_LENGTH"] = settings.body_bytes_max
     app.request_class = _request_class(settings)
+    app.url_map.converters["binding"] = BindingName
     app.url_map.converters["row"] = RowName
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
-    app.extensions[EXTENSION] = build_services(settings, clock)
+    app.extensions[EXTENSION] = build_services(settings, clock, transport)
     add_openapi(app, version("countersign"))
     for blueprint in (system, bindings, verifier, audit, ingest, access, dashboard):
         app.register_blueprint(blueprint)
@@ -205,16 +212,21 @@ def _has_unread_body(request: Request) -> bool:
 
 
 def _run_maintenance(app: Quart) -> None:
-    """Maintain the lake while the app serves; close everything after the last request."""
+    """Work in the background while the app serves; close everything after the last request."""
     here: Services = app.extensions[EXTENSION]
     stop = asyncio.Event()
 
     @app.before_serving
     async def start() -> None:
-        app.extensions["maintenance"] = asyncio.create_task(here.maintenance().run(stop))
+        app.extensions["background"] = [
+            asyncio.create_task(here.maintenance().run(stop)),
+            asyncio.create_task(here.bookkeeping().run(stop)),
+        ]
+        app.extensions["warm_up"] = asyncio.create_task(here.keys.warm_up())
 
     @app.after_serving
     async def finish() -> None:
         stop.set()
-        await app.extensions["maintenance"]
+        app.extensions["warm_up"].cancel()
+        await asyncio.gather(*app.extensions["background"])
         await here.close()

@@ -1,12 +1,13 @@
 """What Prometheus can scrape. One registry per app, so that two apps never share a counter."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from service.store.stored import Stored, total_of
+from service.verifier.codes import FailureCode
 
 _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -22,6 +23,8 @@ _STORED: Final = {
     "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
 }
 """Fields of Stored, each a gauge of all organisations together and one of each."""
+
+_VERIFIED: Final = {True: "true", False: "false"}
 
 _STORED_OF_EACH: Final = _STORED | {"days": "UTC days with audit rows."}
 
@@ -70,6 +73,51 @@ class Metrics:
             ["job"],
             registry=self._registry,
         )
+        self._keys_age = self._gauge(
+            "countersign_issuer_keys_age_seconds",
+            "How long ago this process last fetched an issuer's keys; +Inf if it has none.",
+            "issuer",
+        )
+        self._key_fetches = Counter(
+            "countersign_issuer_key_fetches",
+            "Times this process began to fetch an issuer's keys.",
+            ["issuer"],
+            registry=self._registry,
+        )
+        self._key_fetch_failures = Counter(
+            "countersign_issuer_key_fetch_failures",
+            "Times this process could not fetch an issuer's keys.",
+            ["issuer"],
+            registry=self._registry,
+        )
+        self._uses_dropped = Counter(
+            "countersign_binding_uses_dropped",
+            "Uses of bindings that were not counted: too many waited to be written.",
+            registry=self._registry,
+        )
+        self._rejections_dropped = Counter(
+            "countersign_rejections_dropped",
+            "Rejected tokens that were not remembered: too many waited to be written.",
+            ["verified"],
+            registry=self._registry,
+        )
+        for verified in _VERIFIED.values():
+            self._rejections_dropped.labels(verified)
+
+        self._attributed = Counter(
+            "countersign_ci_requests_attributed",
+            "Requests that a verified CI token attributed.",
+            ["provider"],
+            registry=self._registry,
+        )
+        self._auth_failures = Counter(
+            "countersign_auth_failures",
+            "CI tokens that were rejected.",
+            ["code"],
+            registry=self._registry,
+        )
+        for code in FailureCode:  # a failure that is the first must be seen as an increase
+            self._auth_failures.labels(code)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self._registry)
@@ -94,6 +142,14 @@ class Metrics:
             if stored.oldest_sealed_at is not None:
                 self._oldest_sealed.labels(tenant_id).set(stored.oldest_sealed_at.timestamp())
 
+    def attributed(self, provider: str) -> None:
+        """Count a request whose token was verified."""
+        self._attributed.labels(provider).inc()
+
+    def auth_failed(self, code: FailureCode) -> None:
+        """Count a request whose token was rejected."""
+        self._auth_failures.labels(code).inc()
+
     def maintains(self, job: str) -> None:
         """Show `job` from now on: a failure that is the first must be seen as an increase."""
         self._failures.labels(job)
@@ -105,6 +161,28 @@ class Metrics:
     def maintenance_failed(self, job: str) -> None:
         """Count a failure of `job`."""
         self._failures.labels(job).inc()
+
+    def keeps_keys_of(self, issuer: str, age_s: Callable[[], float]) -> None:
+        """Show `issuer`, by its name in the issuers file, from now on; `age_s` at each scrape."""
+        self._keys_age.labels(issuer).set_function(age_s)
+        self._key_fetches.labels(issuer)
+        self._key_fetch_failures.labels(issuer)
+
+    def fetching_keys(self, issuer: str) -> None:
+        """Count a fetch of `issuer`'s keys."""
+        self._key_fetches.labels(issuer).inc()
+
+    def key_fetch_failed(self, issuer: str) -> None:
+        """Count a fetch of `issuer`'s keys that failed."""
+        self._key_fetch_failures.labels(issuer).inc()
+
+    def uses_dropped(self, count: int) -> None:
+        """Count uses of bindings that nobody will count."""
+        self._uses_dropped.inc(count)
+
+    def rejections_dropped(self, count: int, *, is_verified: bool) -> None:
+        """Count rejections that nobody will remember."""
+        self._rejections_dropped.labels(_VERIFIED[is_verified]).inc(count)
 
     def exposition(self) -> bytes:
         """Everything, in Prometheus' text format."""

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
+from typing import Final, cast
 
+import httpx
 from quart import current_app
 
 from service.access.authenticate import Authenticator
@@ -12,7 +13,7 @@ from service.audit.exports import Exporter
 from service.audit.importer import Importer
 from service.audit.ingest import Ingest
 from service.audit.lease import LeaseKeeper
-from service.audit.maintenance import Maintenance, maintenance_jobs
+from service.audit.maintenance import Job, Maintenance, maintenance_jobs
 from service.audit.pages import AuditLog
 from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
@@ -26,8 +27,15 @@ from service.settings import Settings
 from service.store.engine import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
+from service.verifier.key_source import KeySource
+from service.verifier.rejected import RejectedSubjects
+from service.verifier.trust import Trust
+from service.verifier.usage import BindingUse
+from service.verifier.verifier import Verifier
 
 EXTENSION = "countersign"
+BOOKKEEPING_INTERVAL_S: Final = 2.0
+"""How much of what the verifier notes a process that is killed may lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,11 @@ class Services:
     pruner: Pruner
     sweeper: Sweeper
     metrics: Metrics
+    keys: KeySource
+    verifier: Verifier
+    binding_use: BindingUse
+    rejected: RejectedSubjects
+    http: httpx.AsyncClient
 
     def maintenance(self) -> Maintenance:
         """What one process of `serve` does in the background."""
@@ -59,26 +72,64 @@ class Services:
         )
         return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
 
+    def bookkeeping(self) -> Maintenance:
+        """What one process of `serve` writes down every few seconds, beside its maintenance.
+
+        Apart from it, because a merge of segments may take longer than that.
+        """
+        jobs = [
+            Job("count_uses", 0, self.binding_use.flush),
+            Job("note_rejections", 0, self.rejected.flush),
+            Job("renew_keys", 0, self.keys.refresh_due),
+            Job("forget_rejections", self.settings.sweep_interval_s, self.rejected.forget_old),
+        ]
+        return Maintenance(jobs, BOOKKEEPING_INTERVAL_S, self.clock, self.metrics)
+
     async def close(self) -> None:
         """Finish what is under way, then release the database and the query engine."""
         await self.exporter.drain()
         await self.group_commit.drain()
+        await self.keys.close()
+        await self.http.aclose()
+        await self.binding_use.flush()
+        await self.rejected.flush()
         await self.store.close()
         self.lake.close()
 
 
-def build_services(settings: Settings, clock: Clock) -> Services:
-    """Services over the data dir and database of `settings`, which `init` has prepared."""
+def build_services(
+    settings: Settings, clock: Clock, transport: httpx.AsyncBaseTransport | None = None
+) -> Services:
+    """Services over the data dir and database of `settings`, which `init` has prepared.
+
+    What they ask of the network goes through `transport`; None is the network itself.
+    """
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     lake = Lake(settings)
     group_commit = GroupCommit(store)
+    metrics = Metrics()
+    issuers = load_issuers(settings.issuers_file)
+    http = httpx.AsyncClient(transport=transport)
+    keys = KeySource(issuers, http, clock, metrics)
+    binding_use = BindingUse(store, metrics)
+    rejected = RejectedSubjects(store, metrics)
+    verifier = Verifier(
+        issuers,
+        settings.audience,
+        Trust(store),
+        keys,
+        binding_use,
+        rejected,
+        metrics,
+        clock,
+    )
     lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
     return Services(
         settings=settings,
         clock=clock,
         store=store,
         lake=lake,
-        issuers=load_issuers(settings.issuers_file),
+        issuers=issuers,
         authenticator=Authenticator(settings, store, clock),
         audit_log=AuditLog(store, lake, derive_key(settings.secret_key, "audit cursor")),
         exporter=Exporter(store, lake, settings.export_max_s, settings.exports_per_org_max),
@@ -90,7 +141,12 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         compactor=Compactor(settings, store, lake, lease, clock),
         pruner=Pruner(settings, store, lease, clock),
         sweeper=Sweeper(settings, store, lake, lease, clock),
-        metrics=Metrics(),
+        metrics=metrics,
+        keys=keys,
+        verifier=verifier,
+        binding_use=binding_use,
+        rejected=rejected,
+        http=http,
     )
 
 

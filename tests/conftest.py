@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import hypothesis
 import pytest
 import pytest_asyncio
@@ -145,6 +146,10 @@ def clock() -> SettableClock:
     return SettableClock()
 
 
+def _unreachable(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("the tests have no network", request=request)
+
+
 async def refused(response: Any) -> tuple[int, str]:
     """Status and text of an error answer, which must have the one shape every error has."""
     assert response.headers["content-type"] == "application/json"
@@ -157,14 +162,19 @@ async def refused(response: Any) -> tuple[int, str]:
 
 @asynccontextmanager
 async def running_world(
-    settings: Settings, clock: SettableClock, *, has_sealer: bool = True
+    settings: Settings,
+    clock: SettableClock,
+    *,
+    has_sealer: bool = True,
+    transport: httpx.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[World]:
     """Acme (tier org) with a member of every role and a team, and another organisation.
 
-    Without `has_sealer` nothing runs in the background: for tests that seal step by step.
+    Without `has_sealer` nothing runs in the background: for tests that seal step by step. The
+    network ends in `transport`; without one there is none, and no issuer can be reached.
     """
     ready = await prepare(settings, clock)
-    app = create_app(ready, clock)
+    app = create_app(ready, clock, transport or httpx.MockTransport(_unreachable))
     services: Services = app.extensions[EXTENSION]
     async with services.store.write() as work:
         acme = await create_org(work, "acme", "org", BY_OPERATOR)

@@ -1,14 +1,20 @@
 """Letting a request in: who is calling, which organisation, may they. In this order."""
 
+from typing import TypeVar
+
 from quart import request
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.rows import VerdictSource
-from service.access.callers import Caller, Sender
+from service.access.callers import Caller, KeyHolder, Principal, Sender
 from service.access.capabilities import Capability
 from service.orgs.repository import get_org, get_org_by_id
 from service.services import services
 from service.store.tables import Organisation
+from service.verifier.verifier import CI_TOKEN_HEADER, Bearing
+from service.web.context import request_id
+
+_Principal = TypeVar("_Principal", bound=Principal)
 
 
 async def admit_sender(slug: str) -> tuple[Sender, Organisation]:
@@ -20,8 +26,17 @@ async def admit_sender(slug: str) -> tuple[Sender, Organisation]:
     sender = await here.authenticator.sender(request)
     async with here.store.read() as session:
         org = await get_org(session, slug)
+    sender = await _from_ci(sender, org)
     sender.require_sending_rights(org)
     return sender, org
+
+
+async def admit_sender_again(sender: Sender, org: Organisation) -> Sender:
+    """`sender` as trusted as they are now that the body of the request has been read."""
+    if sender.door.ci is None:
+        return sender
+    async with services().store.read() as session:
+        return await _from_ci_still(sender, await get_org_by_id(session, org.id))
 
 
 async def admit(
@@ -36,6 +51,7 @@ async def admit(
     caller = await here.authenticator.caller(request, door)
     async with here.store.read() as session:
         org = await get_org(session, slug)
+    caller = await _from_ci(caller, org)
     caller.require(capability, org)
     return caller, org
 
@@ -46,9 +62,35 @@ async def admit_again(
     """`caller` and `org` as they are inside the transaction that is about to change something.
 
     Between `admit` and now the body was read, which a client can make last; meanwhile a session
-    may have ended, or a role have gone. Raises Unauthenticated, OrgNotFound, Forbidden.
+    may have ended, a role or a binding have gone. Raises Unauthenticated, OrgNotFound, Forbidden.
     """
     present = await services().authenticator.refreshed(session, caller)
     present_org = await get_org_by_id(session, org.id)
+    present = await _from_ci_still(present, present_org)
     present.require(capability, present_org)
     return present, present_org
+
+
+async def _from_ci(principal: _Principal, org: Organisation) -> _Principal:
+    """`principal` with the CI job that the request's token proves, if it has one that does.
+
+    A credential of another organisation says nothing here: not even that its token was rejected.
+    """
+    values = request.headers.getlist(CI_TOKEN_HEADER)
+    if not values or not principal.belongs_to(org):
+        return principal
+    found = await services().verifier.attribute(values, _bearing(principal, org))
+    return principal.with_ci(found)
+
+
+async def _from_ci_still(principal: _Principal, org: Organisation) -> _Principal:
+    """`principal` with the CI job they had, as far as `org`, read anew, still trusts it."""
+    ci = principal.door.ci
+    if ci is None:
+        return principal
+    return principal.with_ci(await services().verifier.attribute_again(ci, org))
+
+
+def _bearing(principal: Principal, org: Organisation) -> Bearing:
+    project_id = principal.project_id if isinstance(principal, KeyHolder) else None
+    return Bearing(org, project_id, request_id())

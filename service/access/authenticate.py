@@ -80,7 +80,7 @@ class Authenticator:
         if key is None:
             raise Unauthenticated
         return KeyHolder(
-            key.id, key.tenant_id, self._door(request, VerdictSource.PROXY), key.project_id
+            key.id, key.tenant_id, key.project_id, door=self._door(request, VerdictSource.PROXY)
         )
 
     async def member(self, request: Request, entrance: Door) -> SignedIn:

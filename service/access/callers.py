@@ -1,7 +1,7 @@
 """The caller of a request, whichever way they proved who they are."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self
 
 from analytics.rows import Stamp, VerdictSource
 from service.access.capabilities import ORG_BINDING_ROLES, Capability, Role, granted
@@ -15,6 +15,7 @@ from service.errors import (
     NotTeamAdmin,
 )
 from service.store.tables import Organisation
+from service.verifier.attribution import Attribution
 
 ADMIN_TOKEN_ACTOR = "system:admin-token"  # noqa: S105 - an actor's name, not a secret
 CLI_ACTOR = "system:cli"
@@ -28,19 +29,50 @@ def member_actor(identity_provider: str, member_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How a request came in: what its audit rows say besides the actor."""
+    """How a request came in: what its audit rows say besides the actor.
+
+    `ci` is the CI job that it came from, if it brought a token that proves it.
+    """
 
     verdict_source: VerdictSource
     request_id: str | None = None
     source_ip: str | None = None
+    ci: Attribution | None = None
+
+    def stamp(self, actor: str, actor_source: str) -> Stamp:
+        """What the audit rows of a request by `actor` say."""
+        stamp = Stamp(
+            actor=actor,
+            actor_source=actor_source,
+            verdict_source=self.verdict_source,
+            request_id=self.request_id,
+            source_ip=self.source_ip,
+        )
+        if self.ci is None:
+            return stamp
+        return stamp.of_ci_job(self.ci.provider, self.ci.binding_id, self.ci.ci)
 
 
-class Caller(Protocol):
-    """Somebody who may act on organisations."""
+class Principal(Protocol):
+    """Whoever sent a request, once they have proved who they are."""
+
+    @property
+    def door(self) -> Door:
+        """How their request came in."""
 
     @property
     def stamp(self) -> Stamp:
-        """What the audit rows of this caller's actions say of who acted."""
+        """What the audit rows of their actions say of who acted."""
+
+    def belongs_to(self, org: Organisation) -> bool:
+        """True if their credential is one for `org`."""
+
+    def with_ci(self, ci: Attribution | None) -> Self:
+        """The same, their request coming from this CI job, or from none that is proved."""
+
+
+class Caller(Principal, Protocol):
+    """Somebody who may act on organisations."""
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Raise Forbidden unless the caller has `capability` in `org`."""
@@ -55,48 +87,64 @@ class Caller(Protocol):
         """Raise Forbidden unless the caller may revoke bindings of this level."""
 
 
-class Sender(Protocol):
+class Sender(Principal, Protocol):
     """Somebody who may, or may not, send audit rows."""
-
-    @property
-    def stamp(self) -> Stamp:
-        """What the rows say of who sent them."""
 
     def require_sending_rights(self, org: Organisation) -> None:
         """Raise Forbidden unless the caller may send rows of this organisation."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeyHolder:
+class _Entered:
+    """Whoever it was, they came through a door."""
+
+    door: Door = field(kw_only=True)
+
+    def with_ci(self, ci: Attribution | None) -> Self:
+        """The same, their request coming from this CI job, or from none that is proved."""
+        return replace(self, door=replace(self.door, ci=ci))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder(_Entered):
     """A machine with an API key of one organisation. It sends audit rows, and nothing else."""
 
     key_id: str
     tenant_id: str
-    door: Door
-    project_id: str | None = None
+    project_id: str | None
 
     @property
     def stamp(self) -> Stamp:
         """The key by its id."""
-        return Stamp(
-            actor=self.key_id,
-            actor_source="api_key",
-            verdict_source=self.door.verdict_source,
-            request_id=self.door.request_id,
-            source_ip=self.door.source_ip,
-        )
+        return self.door.stamp(self.key_id, "api_key")
+
+    def belongs_to(self, org: Organisation) -> bool:
+        """A key is for one organisation."""
+        return org.id == self.tenant_id
 
     def require_sending_rights(self, org: Organisation) -> None:
         """A key opens its own organisation only."""
-        if org.id != self.tenant_id:
+        if not self.belongs_to(org):
             raise KeyOfAnotherOrg
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(_Entered):
     """The platform itself: the admin token over HTTP, or the command line. May do everything."""
 
-    stamp: Stamp
+    actor: str
+    actor_source: str
+    actor_tenant_id: str | None = None
+
+    @property
+    def stamp(self) -> Stamp:
+        """The credential by its name."""
+        stamp = self.door.stamp(self.actor, self.actor_source)
+        return replace(stamp, actor_tenant_id=self.actor_tenant_id)
+
+    def belongs_to(self, org: Organisation) -> bool:
+        """To every one."""
+        return True
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Never refuse."""
@@ -113,27 +161,12 @@ class Operator:
 
 def admin_token_caller(door: Door) -> Operator:
     """Whoever sent the admin token. It counts as the organisation's own (`actor_tenant_id`)."""
-    return Operator(
-        Stamp(
-            actor=ADMIN_TOKEN_ACTOR,
-            actor_source="admin_token",
-            verdict_source=door.verdict_source,
-            request_id=door.request_id,
-            source_ip=door.source_ip,
-        )
-    )
+    return Operator(ADMIN_TOKEN_ACTOR, "admin_token", door=door)
 
 
 def cli_caller(platform_tenant_id: str) -> Operator:
     """The operator at the command line: the platform acting across tenants."""
-    return Operator(
-        Stamp(
-            actor=CLI_ACTOR,
-            actor_source="system",
-            verdict_source=VerdictSource.CLI,
-            actor_tenant_id=platform_tenant_id,
-        )
-    )
+    return Operator(CLI_ACTOR, "system", platform_tenant_id, door=Door(VerdictSource.CLI))
 
 
 def service_stamp(platform_tenant_id: str) -> Stamp:
@@ -147,7 +180,7 @@ def service_stamp(platform_tenant_id: str) -> Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class SignedIn:
+class SignedIn(_Entered):
     """A member with a session in their browser, or with its cookie in a script."""
 
     session_id: str
@@ -156,19 +189,16 @@ class SignedIn:
     role: Role
     identity_provider: str
     admin_of: frozenset[str]
-    door: Door
     is_cross_site: bool
 
     @property
     def stamp(self) -> Stamp:
         """The member under their home provider, however they signed in."""
-        return Stamp(
-            actor=member_actor(self.identity_provider, self.member_id),
-            actor_source="session",
-            verdict_source=self.door.verdict_source,
-            request_id=self.door.request_id,
-            source_ip=self.door.source_ip,
-        )
+        return self.door.stamp(member_actor(self.identity_provider, self.member_id), "session")
+
+    def belongs_to(self, org: Organisation) -> bool:
+        """A member is one of one organisation."""
+        return org.id == self.tenant_id
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Refuse members of other organisations, other sites' requests and lacking roles."""

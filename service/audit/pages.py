@@ -1,6 +1,5 @@
 """Reading the audit log a page at a time."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,10 +11,11 @@ from analytics.filters import Query, only, parse_query
 from analytics.formats import json_objects
 from analytics.retention import Tier, retention_floor
 from analytics.schema import parse_audit_id
-from service.errors import AuditRowNotFound, Invalid, InvalidCursor
+from service.errors import AuditRowNotFound, InvalidCursor
 from service.lake import Lake
 from service.store.store import Store
 from service.store.tables import Organisation
+from service.web.inputs import parse_limit
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000
@@ -45,7 +45,11 @@ def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
     query = parse_query(
         {name: values for name, values in parameters.items() if name not in PAGE_PARAMETERS}
     )
-    return PageRequest(query, _limit(only(parameters, "limit")), only(parameters, "cursor"))
+    return PageRequest(
+        query,
+        parse_limit(only(parameters, "limit"), LIMIT_DEFAULT, LIMIT_MAX),
+        only(parameters, "cursor"),
+    )
 
 
 class AuditLog:
@@ -97,11 +101,3 @@ class AuditLog:
             return decode_cursor(wanted.cursor, self._cursor_key, org.id, wanted.query)
         except WrongCursor as error:
             raise InvalidCursor from error
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return LIMIT_DEFAULT
-    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= LIMIT_MAX:
-        raise Invalid(f"limit must be an integer from 1 to {LIMIT_MAX}")
-    return int(text)

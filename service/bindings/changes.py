@@ -15,6 +15,7 @@ from service.bindings.repository import (
     find_places,
     find_revocable,
     mark_revoked,
+    move_trust_on,
 )
 from service.bindings.rules import (
     HTTP_ORIGINS,
@@ -67,6 +68,7 @@ async def add_binding(
         await work.session.flush()
     except IntegrityError as error:  # another process took the slot since we looked
         raise BindingExists from error
+    await move_trust_on(work.session, org.id)
     _record_created(work, binding, by)
     return binding
 
@@ -82,6 +84,7 @@ async def revoke_binding(
     now = _to_ms(work.now)
     if not await mark_revoked(work.session, binding, by.stamp.actor, reason, now):
         raise BindingNotFound
+    await move_trust_on(work.session, org.id)
     work.record(
         org.id,
         OidcBindingRevoked(binding_id=binding.id, revoked_reason=reason, by_user_id=by.stamp.actor),

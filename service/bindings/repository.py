@@ -1,14 +1,16 @@
 """Bindings in the database: one query, one promise each. Nothing here commits."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.rules import BindingSlot, Draft, Origin, Places, slot_key
-from service.store.tables import Binding, Project, Team
+from service.store.chunks import scalars_of
+from service.store.tables import Binding, Organisation, Project, Team
 
 
 class BindingState(StrEnum):
@@ -16,6 +18,19 @@ class BindingState(StrEnum):
 
     ACTIVE = "active"
     REVOKED = "revoked"
+
+
+class BindingTerms(NamedTuple):
+    """What of an active binding a token is compared with."""
+
+    id: str
+    project_id: str | None
+    team_id: str | None
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: str
 
 
 async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> Places:
@@ -34,6 +49,25 @@ async def find_active(session: AsyncSession, slot: str) -> Binding | None:
     return await session.scalar(
         select(Binding).where(Binding.slot == slot, Binding.revoked_at.is_(None))
     )
+
+
+async def list_active_with_subs(
+    session: AsyncSession, tenant_id: str, subs: Collection[str]
+) -> Sequence[Binding]:
+    """The organisation's active bindings with one of these subjects."""
+    active = select(Binding).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    return [
+        binding async for binding in scalars_of(session, active, Binding.sub_pattern, list(subs))
+    ]
+
+
+async def list_active_slots(session: AsyncSession, slots: Sequence[str]) -> dict[str, str]:
+    """Those of `slots` that are taken: slot to the organisation that holds it."""
+    taken = select(Binding).where(Binding.revoked_at.is_(None))
+    return {
+        binding.slot: binding.tenant_id
+        async for binding in scalars_of(session, taken, Binding.slot, slots)
+    }
 
 
 async def find_envelope(
@@ -77,6 +111,35 @@ async def mark_revoked(
         .returning(Binding.id)
     )
     return revoked is not None
+
+
+async def move_trust_on(session: AsyncSession, tenant_id: str) -> None:
+    """Let everybody who has read the organisation's bindings know that they have changed.
+
+    Part of the change's own transaction: whoever sees the new revision sees the change.
+    """
+    await session.execute(
+        update(Organisation)
+        .where(Organisation.id == tenant_id)
+        .values(trust_revision=Organisation.trust_revision + 1)
+    )
+
+
+async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[BindingTerms]:
+    """What tokens are compared with: the organisation's active bindings, in no order."""
+    rows = await session.execute(
+        select(
+            Binding.id,
+            Binding.project_id,
+            Binding.team_id,
+            Binding.issuer,
+            Binding.sub_pattern,
+            Binding.repository_id,
+            Binding.event_names,
+            Binding.origin,
+        ).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    )
+    return [BindingTerms(*row) for row in rows]
 
 
 async def list_bindings(

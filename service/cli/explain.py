@@ -56,7 +56,9 @@ async def bindings_explain(
         asked = Asked.from_claims(raw, project_id)
     else:
         asked = Asked.from_token(raw.decode(errors="replace"), project_id)
-    said = msgspec.to_builtins(explanation_form(await explain(asked, desk.services, org)))
+    here = desk.services
+    explanation = await explain(asked, here, org, here.keys.keys_for)
+    said = msgspec.to_builtins(explanation_form(explanation))
     return Answer(
         said,
         list(_lines(slug, said)),

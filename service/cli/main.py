@@ -6,8 +6,9 @@ import click
 
 import service.cli.explain
 import service.cli.imports
+import service.cli.rejected
 import service.cli.retention
-import service.cli.stored  # noqa: F401 - each adds its commands to `audit` or `bindings`
+import service.cli.stored  # noqa: F401 - each adds its commands to a group
 from service.cli.apply import apply_file
 from service.cli.audit import audit
 from service.cli.backup import backup, restore

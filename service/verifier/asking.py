@@ -27,7 +27,7 @@ from service.verifier.claims import UnverifiedToken
 from service.verifier.codes import TokenRejected
 from service.verifier.explain import Explanation, explain_no_token, explain_token
 from service.verifier.jwks import SigningKeys
-from service.verifier.known import list_known_bindings
+from service.verifier.known import active_terms, list_known_bindings
 from service.verifier.parsing import parse_token, read_header
 from service.verifier.rules import Grounds, match_binding
 from service.verifier.signatures import unverified_kid
@@ -63,11 +63,6 @@ class Asked:
         return cls(".".join((*segments, "")), has_signature=False, project_id=project_id)
 
 
-async def no_keys(issuer: Issuer, unverified_kid: str | None) -> SigningKeys:
-    """No keys at all, where nobody fetches any."""
-    return SigningKeys(fault=f"the keys of {issuer.url} are not available")
-
-
 def parse_asked(body: Mapping[str, Any]) -> Asked:
     """What `body` asks to have explained. Raises Invalid."""
     if ("token" in body) == ("claims" in body):
@@ -90,7 +85,7 @@ def parse_asked(body: Mapping[str, Any]) -> Asked:
 
 
 async def explain(
-    asked: Asked, here: Services, org: Organisation, keys_for: KeysFor = no_keys
+    asked: Asked, here: Services, org: Organisation, keys_for: KeysFor
 ) -> Explanation:
     """Why a request of `org` with this token would or would not be trusted just now.
 
@@ -105,9 +100,7 @@ async def explain(
         token = parse_token(read_header([asked.unverified_compact]))
     except TokenRejected as rejection:
         return explain_no_token(rejection, now)
-    sub = token.unverified_claims.text("sub")
-    # With another subject none is a candidate: among ten thousand these are few.
-    active = [known for known in bindings if known.revoked_at is None and known.sub_pattern == sub]
+    active = active_terms(bindings, token.unverified_claims.text("sub"))
     grounds = Grounds(
         issuers=here.issuers,
         audience=here.settings.audience,

@@ -7,22 +7,12 @@ active, and never reaches past it.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from service.bindings.repository import BindingTerms
 from service.bindings.rules import Origin
+from service.store.tables import Binding
 
-
-class ActiveBinding(Protocol):
-    """What of an active binding a token is compared with."""
-
-    id: str
-    project_id: str | None
-    team_id: str | None
-    issuer: str
-    sub_pattern: str
-    repository_id: str | None
-    event_names: list[str]
-    origin: str
+ActiveBinding = Binding | BindingTerms
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from service.bindings.issuers import Issuer
+from service.bindings.repository import BindingTerms
 from service.bindings.rules import Draft, Origin, Places, parse_binding
 from service.errors import Invalid
 from service.verifier.candidates import ActiveBinding, candidates_of
@@ -22,23 +23,9 @@ _OWNER_CHARS_MAX: Final = 128
 class Proposal:
     """What to send, after revoking the bindings of `revoke_first`, and what to look at before."""
 
-    body: Mapping[str, object]
+    body: Mapping[str, Any]
     revoke_first: Sequence[str]
     review: str
-
-
-@dataclass(slots=True)
-class _Supposed:
-    """The binding of a draft, as if it were there."""
-
-    issuer: str
-    sub_pattern: str
-    repository_id: str | None
-    event_names: list[str]
-    id: str = "obind_supposed"
-    project_id: str | None = None
-    team_id: str | None = None
-    origin: str = Origin.ORG_ADMIN
 
 
 def proposal_for(
@@ -46,7 +33,7 @@ def proposal_for(
 ) -> Proposal | None:
     """The binding that would make the rules about bindings hold, or None if none would.
 
-    `active` are the organisation's. Tried out: with it in place these rules do hold.
+    `active` are the organisation's with the token's subject, at least. Tried out: with it in place these rules do hold.
     """
     issuer = grounds.issuers.get(unverified_claims.text("iss") or "")
     if issuer is None:
@@ -121,7 +108,7 @@ def _holds_slot(binding: ActiveBinding, draft: Draft) -> bool:
 
 
 def _union(holders: Sequence[ActiveBinding], event_names: Sequence[str]) -> list[str]:
-    """All events listed, in order, each once; none, which means any, as soon as one of them allows any."""
+    """All events listed, in order, each once; none, for any, as soon as one of them allows any."""
     lists = [*(holder.event_names for holder in holders), event_names]
     return list(dict.fromkeys(chain.from_iterable(lists))) if all(lists) else []
 
@@ -133,21 +120,24 @@ def _would_match(
     active: Collection[ActiveBinding],
 ) -> bool:
     """True if rules 1 to 5 hold once the proposal has been followed."""
-    supposed = _Supposed(**{name: proposal.body[name] for name in _NAMES})  # type: ignore[arg-type]
-    left = [
-        binding
-        for binding in active
-        if binding.sub_pattern == supposed.sub_pattern and binding.id not in proposal.revoke_first
-    ]
+    body = proposal.body
+    supposed = BindingTerms(
+        id="obind_supposed",
+        project_id=None,
+        team_id=None,
+        issuer=body["issuer"],
+        sub_pattern=body["sub_pattern"],
+        repository_id=body["repository_id"],
+        event_names=body["event_names"],
+        origin=body["origin"],
+    )
+    left = [binding for binding in active if binding.id not in proposal.revoke_first]
     candidates = candidates_of([*left, supposed])
     try:
         match_binding(unverified_claims, replace(grounds, candidates=candidates))
     except TokenRejected:
         return False
     return True
-
-
-_NAMES: Final = ("issuer", "sub_pattern", "repository_id", "event_names")
 
 
 def _review(draft: Draft, owner: str | None, holders: Sequence[ActiveBinding]) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from analytics.instants import format_ms
 from service.bindings.issuers import Issuer
+from service.bindings.repository import BindingTerms
 from service.verifier.candidates import Candidate
 from service.verifier.claims import UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import Detail, FailureCode, TokenRejected
@@ -26,7 +27,7 @@ from service.verifier.differences import (
 )
 from service.verifier.drafts import Proposal, proposal_for
 from service.verifier.jwks import SigningKeys
-from service.verifier.known import KnownBinding
+from service.verifier.known import KnownBinding, active_terms
 from service.verifier.nearest import NearBinding, Sought, nearest_bindings
 from service.verifier.rules import (
     LEEWAY_S,
@@ -155,8 +156,8 @@ class _Case:
         return self.token.unverified_claims
 
     @property
-    def active(self) -> list[KnownBinding]:
-        return [binding for binding in self.bindings if binding.revoked_at is None]
+    def active(self) -> Sequence[BindingTerms]:
+        return active_terms(self.bindings, self.unverified_claims.text("sub"))
 
 
 def explain_token(

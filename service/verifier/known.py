@@ -1,12 +1,13 @@
 """An organisation's bindings, active and revoked, as explanations compare them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.bindings.repository import BindingTerms
 from service.store.tables import Binding
 
 
@@ -26,6 +27,21 @@ class KnownBinding:
     revoked_at: datetime | None = None
     revoked_by: str | None = None
     revoked_reason: str | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """True until it is revoked."""
+        return self.revoked_at is None
+
+    @property
+    def terms(self) -> BindingTerms:
+        """What of it decides about tokens."""
+        return BindingTerms(*(getattr(self, name) for name in BindingTerms._fields))
+
+
+def active_terms(bindings: Iterable[KnownBinding], sub: str | None) -> Sequence[BindingTerms]:
+    """The active ones of `bindings` with the subject `sub`: no other is a candidate for it."""
+    return [one.terms for one in bindings if one.is_active and one.sub_pattern == sub]
 
 
 async def list_known_bindings(session: AsyncSession, tenant_id: str) -> Sequence[KnownBinding]:

@@ -114,7 +114,7 @@ def _compared(sought: Sought, bindings: Collection[KnownBinding]) -> Iterator[_F
 
 def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[str], ...]]:
     """Which of these bindings are candidates for tokens at all, and for which events."""
-    active = [binding for binding in same_sub if binding.revoked_at is None]
+    active = [binding.terms for binding in same_sub if binding.is_active]
     by_subject = candidates_of(active).by_subject
     return {found.id: found.event_sets for some in by_subject.values() for found in some}
 

@@ -60,4 +60,5 @@ async def explain_(slug: str) -> ResponseReturnValue:
     _, org = await admit(slug, Capability.OIDC_READ)
     query_parameters(request, ())
     asked = parse_asked(await json_object(request))
-    return json_answer(explanation_form(await explain(asked, here, org)))
+    explanation = await explain(asked, here, org, here.keys.keys_for)
+    return json_answer(explanation_form(explanation))

@@ -1,12 +1,13 @@
 """Reading what a client sent, strictly: what is not understood is refused, never guessed."""
 
 import json
+import re
 from collections.abc import Collection
 from typing import Any, Final, NoReturn, cast
 
 from quart import Request
 
-from service.errors import NotAnObject, NotJson, UnknownParameter
+from service.errors import Invalid, NotAnObject, NotJson, UnknownParameter
 
 _INTEGER_DIGITS_MAX: Final = 64
 
@@ -49,6 +50,15 @@ def query_parameters(request: Request, allowed: Collection[str]) -> dict[str, li
 def all_parameters(request: Request) -> dict[str, list[str]]:
     """The query string's parameters, name to values, for a reader who knows which there are."""
     return {name: request.args.getlist(name) for name in request.args}
+
+
+def parse_limit(text: str | None, default: int, limit_max: int) -> int:
+    """How many a list may hold; what is out of bounds is refused, never cut. Raises Invalid."""
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= limit_max:
+        raise Invalid(f"limit must be an integer from 1 to {limit_max}")
+    return int(text)
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.events import BlocklistHit, OidcBindingRevoked, SignedOut
+from analytics.events import (
+    BlocklistHit,
+    Envelope,
+    InstallAllowed,
+    OidcBindingRevoked,
+    SignedOut,
+    VerifiedCi,
+)
 from analytics.rows import Stamp, VerdictSource, audit_row, to_table
 from analytics.schema import JOURNAL_SCHEMA
 from tests.analytics.samples import NOON, sample_row
@@ -28,7 +35,9 @@ def test_a_row_says_who_did_what_when_and_through_which_door():
     """The stamp's columns are the same for all rows of one request."""
     row = audit_row(SignedOut(member_id="mem_1", session_id="ses_1"), STAMP, NOON, subject="mem_1")
 
-    assert msgspec.structs.asdict(row) == asdict(STAMP) | {
+    stamp = asdict(STAMP)
+    assert stamp.pop("ci") is None
+    assert msgspec.structs.asdict(row) == stamp | {
         "created_at": NOON,
         "received_at": NOON,
         "event": "signed_out",
@@ -40,6 +49,25 @@ def test_a_row_says_who_did_what_when_and_through_which_door():
         "oidc_binding_id": None,
         "payload": '{"member_id":"mem_1","session_id":"ses_1"}',
     }
+
+
+@pytest.mark.parametrize(
+    ("envelope", "keys"),
+    [
+        (InstallAllowed(), {}),
+        (BlocklistHit(rule_id="r", source="osv"), {"rule_id": "r", "source": "osv"}),
+    ],
+)
+def test_a_row_of_a_ci_job_says_what_its_token_said(envelope: Envelope, keys: dict[str, str]):
+    """Beside the envelope's own keys, and not in the reason; who acted stays the credential."""
+    stamp = STAMP.of_ci_job("github", "obind_1", VerifiedCi(sub="repo:a/b", jti="j"))
+
+    row = audit_row(envelope, stamp, NOON)
+
+    assert json.loads(row.payload) == keys | {"ci": {"sub": "repo:a/b", "jti": "j"}}
+    assert json.loads(row.decision_reason) == keys
+    assert (row.actor, row.actor_source) == (STAMP.actor, "oidc_github")
+    assert row.oidc_binding_id == "obind_1"
 
 
 def test_an_install_carries_the_decision_of_its_event():

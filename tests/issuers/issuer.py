@@ -1,6 +1,7 @@
 """An issuer that signs whatever it is asked to: the valid token, and each wrong one beside it."""
 
 import base64
+import hmac
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,7 +10,7 @@ from typing import Any
 
 import httpx
 from joserfc import jws
-from joserfc.jwk import ECKey, Key, OctKey, RSAKey
+from joserfc.jwk import ECKey, Key, RSAKey
 
 from tests.conftest import ISSUER, START
 
@@ -105,17 +106,18 @@ class Issuer:
 
     def sign_raw(self, header: bytes, payload: bytes) -> str:
         """A token of these bytes as they are, under a good signature of `key`."""
-        signing_input = f"{segment(header)}.{segment(payload)}"
+        return self.sign_input(f"{segment(header)}.{segment(payload)}")
+
+    def sign_input(self, signing_input: str) -> str:
+        """A token that begins with `signing_input`, whatever that is, under a good signature."""
         algorithm = jws.JWSRegistry.algorithms[self.alg]
         return f"{signing_input}.{segment(algorithm.sign(signing_input.encode(), self.key))}"
 
     def sign_with_secret(self, secret: bytes, **changes: Any) -> str:
-        """A token under HS256 with `secret`."""
+        """A token under HS256 with `secret`; the library would refuse some for what they are."""
         header, payload = as_json(self.header(alg="HS256")), as_json(self.claims(**changes))
         signing_input = f"{segment(header)}.{segment(payload)}"
-        hs256 = jws.JWSRegistry.algorithms["HS256"]
-        key = OctKey.import_key(secret)
-        return f"{signing_input}.{segment(hs256.sign(signing_input.encode(), key))}"
+        return f"{signing_input}.{segment(hmac.digest(secret, signing_input.encode(), 'sha256'))}"
 
     def transport(self) -> httpx.MockTransport:
         """The network as far as this issuer goes: discovery and keys."""

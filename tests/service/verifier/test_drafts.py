@@ -3,8 +3,8 @@
 import pytest
 
 from service.bindings.issuers import Issuer as KnownIssuer
+from service.bindings.repository import BindingTerms
 from service.verifier.drafts import draft_of
-from service.verifier.known import KnownBinding
 from tests.conftest import ISSUER, START, World
 from tests.issuers.issuer import Issuer
 from tests.service.verifier.explaining import (
@@ -20,6 +20,7 @@ from tests.service.verifier.explaining import (
 MAIN = "repo:acme/payments:ref:refs/heads/main"
 NOW = int(START.timestamp())
 GITHUB = KnownIssuer(
+    name="github",
     url=ISSUER,
     provider="github",
     accepted=True,
@@ -30,6 +31,7 @@ GITHUB = KnownIssuer(
     owner_claim="repository_owner",
 )
 CIRCLECI = KnownIssuer(
+    name="circleci",
     url="https://oidc.circleci.com/org/0",
     provider="circleci",
     accepted=True,
@@ -161,14 +163,10 @@ async def test_nothing_is_proposed_for_a_bad_signature_or_no_token(world):
     assert (await explained(world, token="a.b"))["proposal"] is None
 
 
-def known(binding_id: str, **changes) -> KnownBinding:
+def known(binding_id: str, **changes) -> BindingTerms:
     """A binding of the good token's triple with `changes`."""
-    binding = KnownBinding(
-        binding_id, None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", START
-    )
-    for name, value in changes.items():
-        setattr(binding, name, value)
-    return binding
+    terms = BindingTerms(binding_id, None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin")
+    return terms._replace(**changes)
 
 
 def test_owner_and_repository_are_named_for_review():

@@ -20,6 +20,7 @@ from tests.issuers.issuer import AUDIENCE, Issuer
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
 GITHUB = KnownIssuer(
+    name="github",
     url=ISSUER,
     provider="github",
     accepted=True,
@@ -30,7 +31,7 @@ GITHUB = KnownIssuer(
     owner_claim="repository_owner",
 )
 BOUND = KnownBinding("obind_1", None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", START)
-GROUNDS = Grounds({ISSUER: GITHUB}, AUDIENCE, candidates_of([BOUND]))
+GROUNDS = Grounds({ISSUER: GITHUB}, AUDIENCE, candidates_of([BOUND.terms]))
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

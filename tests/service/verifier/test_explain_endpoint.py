@@ -4,6 +4,7 @@ import pytest
 
 from tests.conftest import World, bindings_path, grant, refused
 from tests.issuers.issuer import Issuer
+from tests.service.verifier.conftest import Gate
 from tests.service.verifier.explaining import (
     created,
     explain_path,
@@ -132,4 +133,25 @@ async def test_a_body_over_64_kib_is_refused(world: World):
 async def test_the_path_is_no_binding_id(world: World):
     """`explain` beside the ids takes POST alone."""
     answer = await world.client.delete(bindings_path("acme", "explain"), headers=world.admin)
-    assert await refused(answer) == (404, "Binding not found for this org (or already revoked)")
+
+    assert await refused(answer) == (405, "method not allowed")
+    assert answer.headers["allow"] == "POST"
+
+
+async def test_a_token_is_checked_with_its_issuers_published_keys(gate: Gate):
+    """Over HTTP, as the verifier checks it; the issuer's outage is named."""
+    good = await explained(gate.world, token=gate.issuer.sign())
+    other = await explained(gate.world, token=gate.issuer.sign(header={"kid": "other"}))
+
+    assert (good["passes"], good["signatureChecked"]) == (True, True)
+    assert (other["code"], failing(other)["name"]) == ("signature_invalid", "signature")
+    assert "other" in other["reason"]
+
+
+async def test_explain_and_the_verifier_say_the_same(gate: Gate):
+    """One and the same request, asked about and made."""
+    for changes in ({}, {"sub": "x"}, {"event_name": "release"}, {"exp": 1}, {"aud": []}):
+        token = gate.issuer.sign(**changes)
+        said = await explained(gate.world, token=token)
+        judged = await gate.judge(token)
+        assert (judged or (None, None)) == (said["code"], said["detail"])

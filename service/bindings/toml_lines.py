@@ -1,0 +1,28 @@
+"""Where in a TOML file something stands: tomllib forgets that once it has read it."""
+
+import re
+
+
+def line_of(text: str, table: str, key: str | None = None) -> int | None:
+    """The line, from 1, of `key` in `[table]`, else the table's, else None.
+
+    A search for the usual spellings and no parser: what is written in another way has no line.
+    """
+    header = re.compile(rf"\s*\[\s*{_spelling(table)}\s*\]")
+    inline = re.compile(rf"\s*{_spelling(table)}\s*[=.]")
+    member = None if key is None else re.compile(rf"\s*{_spelling(key)}\s*=")
+    found, is_top = None, True
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.lstrip().startswith("["):
+            if found is not None:
+                break
+            is_top = False
+        if found is None:
+            found = number if header.match(line) or (is_top and inline.match(line)) else None
+        elif member is not None and member.match(line):
+            return number
+    return found
+
+
+def _spelling(name: str) -> str:
+    return rf"""["']?{re.escape(name)}["']?"""

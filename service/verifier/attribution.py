@@ -1,0 +1,60 @@
+"""What a verified token does for a request: its audit rows say which CI job sent it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+
+from analytics.events import VerifiedCi
+from service.bindings.issuers import Issuer
+from service.verifier.candidates import Candidate
+from service.verifier.claims import Claims
+
+TEXT_MAX: Final = 256
+"""Code points that a row keeps of a claim with no limit of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """A CI job that sent a request, and the binding by which it is trusted.
+
+    `trust_revision` is that of the organisation when the binding was looked up, `project_id` the
+    project of the request's API key.
+    """
+
+    provider: str
+    binding_id: str
+    ci: VerifiedCi
+    claims: Claims
+    project_id: str | None
+    trust_revision: int
+
+
+def attribution(
+    issuer: Issuer, binding: Candidate, claims: Claims, project_id: str | None, trust_revision: int
+) -> Attribution:
+    """The attribution that `claims`, matched by `binding`, give."""
+    return Attribution(
+        issuer.provider,
+        binding.id,
+        _said(issuer, claims),
+        claims,
+        project_id,
+        trust_revision,
+    )
+
+
+def _said(issuer: Issuer, claims: Claims) -> VerifiedCi:
+    return VerifiedCi(
+        sub=claims.text("sub") or "",
+        repository_id=_kept(claims.identifier(issuer.repository_id_claim)),
+        event_name=_kept(claims.text(issuer.event_name_claim)),
+        run_id=_kept(claims.identifier(issuer.run_id_claim)),
+        jti=_kept(claims.text("jti")),
+    )
+
+
+def _kept(text: str | None) -> str | UnsetType:
+    if text is None:
+        return UNSET
+    return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}…"

@@ -1,0 +1,146 @@
+"""Rejected subjects in the database: one query, one promise each. Nothing here commits."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import bindparam, case, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.store.chunks import scalars_of
+from service.store.tables import Instant, RejectedSubject
+
+
+@dataclass(slots=True, kw_only=True)
+class Noted:
+    """Equal rejections together, under the names of their row."""
+
+    tenant_id: str
+    digest: str
+    is_verified: bool
+    code: str
+    detail: str | None
+    issuer: str | None
+    sub: str | None
+    repository_id: str | None
+    event_name: str | None
+    owner: str | None
+    project_id: str | None
+    count: int
+    first_at: datetime
+    last_at: datetime
+    last_request_id: str
+
+    def add(self, other: "Noted") -> None:
+        """Count `other`, which has the same digest, into this one."""
+        self.count += other.count
+        self.first_at = min(self.first_at, other.first_at)
+        if other.last_at >= self.last_at:
+            self.last_at, self.last_request_id = other.last_at, other.last_request_id
+            self.owner = other.owner
+
+
+async def write_noted(session: AsyncSession, tenant_id: str, noted: Sequence[Noted]) -> None:
+    """Count `noted`, each of another digest, into the organisation's rows.
+
+    Between the look and the write nobody else adds one: this transaction began with the write lock.
+    """
+    digests = [one.digest for one in noted]
+    theirs = select(RejectedSubject.digest).where(RejectedSubject.tenant_id == tenant_id)
+    known = {
+        digest async for digest in scalars_of(session, theirs, RejectedSubject.digest, digests)
+    }
+    new = [asdict(one) for one in noted if one.digest not in known]
+    again = [_again(one) for one in noted if one.digest in known]
+    # On the connection: the session knows no UPDATE of many rows by conditions.
+    connection = await session.connection()
+    if new:
+        await connection.execute(insert(RejectedSubject), new)
+    if again:
+        await connection.execute(_COUNT_UP, again)
+
+
+async def keep_newest(session: AsyncSession, tenant_id: str, entries_max: int) -> None:
+    """Delete what the organisation has beyond `entries_max`.
+
+    The oldest unverified go first, then the oldest verified.
+    """
+    beyond = (
+        select(RejectedSubject.digest)
+        .where(RejectedSubject.tenant_id == tenant_id)
+        .order_by(RejectedSubject.is_verified.desc(), RejectedSubject.last_at.desc())
+        .offset(entries_max)
+    )
+    await session.execute(
+        delete(RejectedSubject).where(
+            RejectedSubject.tenant_id == tenant_id, RejectedSubject.digest.in_(beyond)
+        ),
+        execution_options={"synchronize_session": False},
+    )
+
+
+async def forget_before(session: AsyncSession, instant: datetime) -> None:
+    """Delete what was last seen before `instant`, whosever it is."""
+    await session.execute(
+        delete(RejectedSubject).where(RejectedSubject.last_at < instant),
+        execution_options={"synchronize_session": False},
+    )
+
+
+async def list_rejected(
+    session: AsyncSession,
+    tenant_id: str,
+    *,
+    since: datetime,
+    limit: int,
+    is_verified: bool | None = None,
+    code: str | None = None,
+) -> Sequence[RejectedSubject]:
+    """The organisation's rows last seen at `since` or later, newest first, at most `limit`."""
+    query = select(RejectedSubject).where(
+        RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since
+    )
+    if is_verified is not None:
+        query = query.where(RejectedSubject.is_verified == is_verified)
+    if code is not None:
+        query = query.where(RejectedSubject.code == code)
+    newest_first = query.order_by(RejectedSubject.last_at.desc(), RejectedSubject.digest)
+    return (await session.scalars(newest_first.limit(limit))).all()
+
+
+_LAST_AT: Final = bindparam("noted_last_at", type_=Instant())
+_FIRST_AT: Final = bindparam("noted_first_at", type_=Instant())
+_IS_LATEST: Final = RejectedSubject.last_at <= _LAST_AT
+
+# Counted up by the database, because other processes count, too.
+_COUNT_UP: Final = (
+    update(RejectedSubject)
+    .where(
+        RejectedSubject.tenant_id == bindparam("noted_tenant_id"),
+        RejectedSubject.digest == bindparam("noted_digest"),
+    )
+    .values(
+        count=RejectedSubject.count + bindparam("noted_count"),
+        first_at=case(
+            (RejectedSubject.first_at > _FIRST_AT, _FIRST_AT), else_=RejectedSubject.first_at
+        ),
+        last_at=case((_IS_LATEST, _LAST_AT), else_=RejectedSubject.last_at),
+        last_request_id=case(
+            (_IS_LATEST, bindparam("noted_request_id")), else_=RejectedSubject.last_request_id
+        ),
+        owner=case((_IS_LATEST, bindparam("noted_owner")), else_=RejectedSubject.owner),
+    )
+)
+
+
+def _again(noted: Noted) -> dict[str, Any]:
+    return {
+        "noted_tenant_id": noted.tenant_id,
+        "noted_digest": noted.digest,
+        "noted_count": noted.count,
+        "noted_first_at": noted.first_at,
+        "noted_last_at": noted.last_at,
+        "noted_request_id": noted.last_request_id,
+        "noted_owner": noted.owner,
+    }

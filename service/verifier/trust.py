@@ -1,0 +1,49 @@
+"""What each organisation trusts, in memory: read from the database once for every change."""
+
+import asyncio
+from typing import Final
+
+from analytics.byte_cache import ENTRY_BYTES, ByteCache
+from service.bindings.repository import list_active
+from service.orgs.repository import get_org_by_id
+from service.store.store import Store
+from service.store.tables import Organisation
+from service.verifier.candidates import Candidates, candidates_of
+
+KEPT_BYTES_MAX: Final = 128 * 2**20
+_BINDING_BYTES: Final = 768
+"""What a binding takes in memory besides its subject, roughly."""
+
+
+class Trust:
+    """The candidates of organisations, as of the revision that a request has just read.
+
+    The request reads its organisation anyway, and the revision with it: so a binding that any
+    process has revoked is gone for the next request of every process, and nothing more is asked.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept = ByteCache(KEPT_BYTES_MAX)
+        self._loading: dict[tuple[str, int], asyncio.Task[Candidates]] = {}
+
+    async def candidates(self, org: Organisation) -> Candidates:
+        """The active bindings of `org`, no older than `org` itself."""
+        key = (org.id, org.trust_revision)
+        is_known, found = self._kept.find(key)
+        if is_known:
+            return found  # type: ignore[no-any-return]
+        if key not in self._loading:
+            self._loading[key] = asyncio.create_task(self._load(org.id))
+            self._loading[key].add_done_callback(lambda _: self._loading.pop(key))
+        # Requests that come together wait for one reading, and none of them can cancel it.
+        return await asyncio.shield(self._loading[key])
+
+    async def _load(self, tenant_id: str) -> Candidates:
+        async with self._store.read() as session:
+            org = await get_org_by_id(session, tenant_id)
+            active = await list_active(session, tenant_id)
+        found = candidates_of(active)
+        size = sum(_BINDING_BYTES + len(binding.sub_pattern) for binding in active)
+        self._kept.keep((tenant_id, org.trust_revision), found, ENTRY_BYTES + size)
+        return found
