@@ -33,7 +33,8 @@ def proposal_for(
 ) -> Proposal | None:
     """The binding that would make the rules about bindings hold, or None if none would.
 
-    `active` are the organisation's with the token's subject, at least. Tried out: with it in place these rules do hold.
+    `active` are the organisation's with the token's subject, at least. What is proposed has been
+    tried out: with it in place these rules do hold.
     """
     issuer = grounds.issuers.get(unverified_claims.text("iss") or "")
     if issuer is None:
