@@ -122,6 +122,3 @@ def test_every_failure_of_a_token_is_documented(name: str) -> None:
     )
 
     assert name in {found for row in rows for found in row}
-
-
-CI_TOKENS = (DOCS / "ci-tokens.md").read_text()
