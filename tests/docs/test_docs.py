@@ -117,8 +117,7 @@ def test_every_kind_of_finding_is_documented(kind: Kind) -> None:
 @pytest.mark.parametrize("name", [*FailureCode, *Detail])
 def test_every_failure_of_a_token_is_documented(name: str) -> None:
     """Code and detail in the table, each with what it means and what to do."""
-    rows = re.findall(
-        r"^\| `(\w+)` \| (?:`(\w+)`|–) \| .+ \| .+ \| .+ \|$", CI_TOKENS, re.MULTILINE
-    )
+    line = r"^\| `(\w+)` \| (?:`(\w+)`|–) \| .+ \| .+ \| .+ \|$"
+    rows = re.findall(line, (DOCS / "ci-tokens.md").read_text(), re.MULTILINE)
 
     assert name in {found for row in rows for found in row}
