@@ -34,5 +34,7 @@ def configure_logs(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # At info, alembic tells at every start which database it talks to.
-    logging.getLogger("alembic").setLevel(max(logging.WARNING, root.level))
+    # At info, alembic tells at every start which database it talks to, and httpx of every request
+    # for an issuer's keys; what goes wrong with those has a line of our own.
+    for talkative in ("alembic", "httpx"):
+        logging.getLogger(talkative).setLevel(max(logging.WARNING, root.level))

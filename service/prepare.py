@@ -29,8 +29,8 @@ async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
         folder.mkdir(exist_ok=True, mode=0o700)
         mkdir_synced(folder, within=settings.data_dir)
     complete = with_secrets(settings)
-    make_private(settings.database)
     engines = create_engines(settings.database, settings.database_wait_s)
+    make_private(settings.database)
     try:
         await migrate(engines)
         store = Store(engines, clock)

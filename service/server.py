@@ -5,6 +5,7 @@ import gc
 import logging
 import signal
 import socket
+from typing import Final
 
 import structlog
 import uvloop
@@ -16,6 +17,8 @@ from service.app import create_app
 from service.logs import configure_logs
 from service.prepare import prepare
 from service.settings import InvalidSetting, Settings
+
+HEADER_BYTES_MAX: Final = 64 * 1024
 
 _log = structlog.get_logger(__name__)
 
@@ -74,6 +77,8 @@ async def _answer(app: Quart, listener: socket.socket, grace_s: float, stop: asy
     config.include_server_header = False
     config.errorlog = logging.getLogger("hypercorn.error")
     config.accesslog = None
+    # Room for a CI token of the greatest length, and for the other headers beside it.
+    config.h11_max_incomplete_size = HEADER_BYTES_MAX
 
     async def stopped() -> None:
         await stop.wait()

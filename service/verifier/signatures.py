@@ -71,8 +71,5 @@ def _find(keys: SigningKeys, kid: str) -> SigningKey:
 
 @cache
 def _registry(algorithm: str) -> jws.JWSRegistry:
-    """The library with this one algorithm.
-
-    Members of the header that it does not know are no fault: they must be ignored (RFC 7515, 4).
-    """
-    return jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
+    """The library with this one algorithm, and as strict about headers as it comes."""
+    return jws.JWSRegistry(algorithms=[algorithm])

@@ -121,10 +121,14 @@ class Issuer:
 
     def transport(self) -> httpx.MockTransport:
         """The network as far as this issuer goes: discovery and keys."""
-        return httpx.MockTransport(self._answer)
+        return httpx.MockTransport(self._counted)
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
+    def _counted(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(str(request.url))
+        return self.answer(request)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        """What `request` gets."""
         discovery = f"{self.url}/.well-known/openid-configuration"
         jwks_uri = f"{self.url}/.well-known/jwks"
         if request.url == discovery:

@@ -13,6 +13,7 @@ from service.audit.sealer import Sealer
 from service.cli.audit import audit_seal
 from service.cli.desk import Desk
 from service.services import Services
+from service.settings import REPOSITORY
 from tests.processes.homes import PLATFORM, Home
 
 pytestmark = pytest.mark.slow
@@ -81,6 +82,22 @@ def test_a_database_url_that_cannot_be_used_is_one_line_that_names_it(
     assert ran.code == REFUSED
     assert ran.refusal.startswith(URL + reason)
     assert "secret" not in ran.refusal
+
+
+@pytest.mark.parametrize("command", ["org list", "serve"])
+def test_a_faulty_issuers_file_is_one_line_that_names_the_line(home, command):
+    """Trust is not started on half of what the operator meant."""
+    file = home.folder / "issuers.toml"
+    shipped = (REPOSITORY / "data" / "issuers.toml").read_text()
+    file.write_text(shipped.replace('algorithms = ["RS256"]', 'algorithms = ["none"]', 1))
+    line = file.read_text().split("\n").index('algorithms = ["none"]') + 1
+
+    ran = home.order(*command.split(), issuers_file=str(file))
+
+    assert ran.code == REFUSED
+    assert ran.refusal.startswith(
+        f"COUNTERSIGN_ISSUERS_FILE {file}, line {line}: github.algorithms: Invalid enum value"
+    )
 
 
 @pytest.mark.parametrize("words", ["org list", "audit seal", "init", "serve", "demo --no-serve"])

@@ -1,79 +1,39 @@
-"""A service whose network is one issuer, and what becomes of the tokens sent to it."""
+"""What tests of the verifier share."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
-from structlog.testing import capture_logs
 
+from service.metrics import Metrics
 from service.settings import Settings
-from service.verifier.codes import LOG_EVENT_PREFIX
-from service.verifier.verifier import CI_TOKEN_HEADER
-from tests.conftest import (
-    SettableClock,
-    World,
-    bindings_path,
-    running_world,
-    settings_over,
-)
-from tests.issuers.issuer import Issuer
+from service.verifier.key_source import KeySource
+from tests.conftest import ISSUER, SettableClock, settings_over
+from tests.issuers.fixtures import issuer_process
+from tests.service.verifier.gates import Gate, open_gate
+from tests.service.verifier.sources import GITHUB, Desk, Network
 
-TRUSTED = None
-"""What a token is rejected for that is not."""
+__all__ = ["issuer_process"]  # a fixture for all tests here
 
 
-@dataclass
-class Gate:
-    """The door that tokens come to, in a world where acme trusts one job of `issuer`."""
-
-    world: World
-    issuer: Issuer
-
-    async def send(self, *values: str, slug: str = "acme", **headers: str) -> list[dict[str, Any]]:
-        """Send a request with these token headers; the log events of rejections it caused."""
-        sent = [(CI_TOKEN_HEADER, value) for value in values]
-        sent += list((headers or self.world.admin).items())
-        with capture_logs() as logs:
-            response = await self.world.client.get(
-                f"/api/v1/admin/orgs/{slug}/oidc-bindings", headers=sent
-            )
-        assert response.status_code == 200, await response.get_data(as_text=True)
-        return [line for line in logs if line["event"].startswith(LOG_EVENT_PREFIX)]
-
-    async def judge(self, *values: str, **more: str) -> tuple[str, str | None] | None:
-        """The code and the detail that a request with these headers is rejected with, or None."""
-        lines = await self.send(*values, **more)
-        if not lines:
-            return TRUSTED
-        (line,) = lines
-        return line["event"].removeprefix(LOG_EVENT_PREFIX), line["detail"]
-
-    async def bind(self, **changes: Any) -> str:
-        """Create a binding with `changes`; its id."""
-        created = await self.world.create(**changes)
-        assert created.status_code == 201, await created.get_data(as_text=True)
-        return (await created.get_json())["id"]
-
-    async def revoke(self, binding_id: str) -> None:
-        """Revoke a binding of acme."""
-        path = bindings_path(binding_id=binding_id)
-        assert (await self.world.client.delete(path, headers=self.world.admin)).status_code == 200
+@pytest.fixture
+async def desk(clock: SettableClock) -> AsyncIterator[Desk]:
+    """A source that has no keys yet."""
+    network, metrics = Network(), Metrics()
+    async with httpx.AsyncClient(transport=httpx.MockTransport(network.answer)) as http:
+        source = KeySource({ISSUER: GITHUB}, http, clock, metrics)
+        yield Desk(source, network, clock, metrics)
+        network.gate.set()
+        await source.close()
 
 
-@asynccontextmanager
-async def open_gate(settings: Settings, issuer: Issuer | None = None) -> AsyncIterator[Gate]:
-    """A gate over a world of its own, in which acme trusts `issuer`'s usual job."""
-    issuer = issuer or Issuer()
-    async with running_world(
-        settings, SettableClock(), transport=issuer.transport(), has_sealer=False
-    ) as world:
-        gate = Gate(world, issuer)
-        await gate.bind()
-        yield gate
+@pytest.fixture
+async def warm(desk: Desk) -> Desk:
+    """A source with fresh keys, and a network that has counted nothing."""
+    await desk.source.warm_up()
+    desk.issuer.requests.clear()
+    return desk
 
 
 @pytest.fixture
@@ -86,5 +46,5 @@ async def gate(settings: Settings) -> AsyncIterator[Gate]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     """One gate for all tests of a module that change nothing behind it."""
-    async with open_gate(settings_over(Path(tmp_path_factory.mktemp("gate")))) as opened:
+    async with open_gate(settings_over(tmp_path_factory.mktemp("gate"))) as opened:
         yield opened

@@ -10,7 +10,7 @@ import pytest
 from joserfc.jwk import ECKey, Key, OctKey
 
 from tests.issuers.issuer import Issuer, as_json, compact, rsa_key, segment
-from tests.service.verifier.conftest import TRUSTED, Gate
+from tests.service.verifier.gates import TRUSTED, Gate
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -489,13 +489,16 @@ async def test_extensions_are_not_understood(shared_gate: Gate, more: dict[str, 
 @pytest.mark.parametrize("part", [0, 1, 2], ids=["header", "payload", "signature"])
 async def test_a_changed_byte_breaks_the_signature(shared_gate: Gate, part: int):
     """Line 18: one that leaves everything else as it is, wherever there is one."""
-    raw = [as_json(JOB.header(note="a")), as_json(JOB.claims(note="a")), b""]
-    signature = JOB.sign_raw(raw[0], raw[1]).split(".")[2]
-    parts = [segment(raw[0]), segment(raw[1]), signature]
-    if part < 2:
-        parts[part] = segment(raw[part].replace(b'"note":"a"', b'"note":"b"'))
-    else:
-        parts[2] = ("A" if signature[0] != "A" else "B") + signature[1:]
+    parts = [
+        segment(as_json(JOB.header()).replace(b"JWT", b"JWS")),
+        segment(as_json(JOB.claims()).replace(b'"acme"', b'"evil"')),
+        ("A" if SIGNATURE[0] != "A" else "B") + SIGNATURE[1:],
+    ]
+    parts = [
+        new if i == part else old
+        for i, (old, new) in enumerate(zip(GOOD.split("."), parts, strict=True))
+    ]
+    assert ".".join(parts) != GOOD
     assert await shared_gate.judge(".".join(parts)) == SIGNATURE_BAD
 
 

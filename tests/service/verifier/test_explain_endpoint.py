@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import World, bindings_path, grant, refused
 from tests.issuers.issuer import Issuer
-from tests.service.verifier.conftest import Gate
+from tests.service.verifier.gates import Gate
 from tests.service.verifier.explaining import (
     created,
     explain_path,

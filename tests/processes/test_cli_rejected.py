@@ -1,0 +1,72 @@
+"""`countersign bindings rejected`: what the operator sees of tokens that were turned away."""
+
+import json
+
+import pytest
+
+from service.clock import utc_now
+from service.orgs.repository import get_org
+from service.services import Services
+from service.verifier.codes import FailureCode
+from tests.service.verifier.notes import rejection
+
+pytestmark = pytest.mark.slow
+
+LIST = ("bindings", "rejected", "--org", "acme")
+HOSTILE = "repo:evil/\x1b[2J\x07\r\nrepo:acme"
+
+
+async def turn_away(services: Services) -> None:
+    """One verified and one made-up subject."""
+    async with services.store.read() as session:
+        acme = await get_org(session, "acme")
+    now = utc_now()
+    services.rejected.note(rejection(acme.id, at=now))
+    services.rejected.note(
+        rejection(
+            acme.id, at=now, is_verified=False, code=FailureCode.SIGNATURE_INVALID, sub=HOSTILE
+        )
+    )
+    await services.rejected.flush()
+
+
+def test_both_kinds_are_listed_and_told_apart(home):
+    """In JSON exactly what the API answers."""
+    home.change(turn_away)
+
+    everything = home.ask(*LIST)
+    (verified,) = home.ask(*LIST, "--verified")["rejected"]
+    (unverified,) = home.ask(*LIST, "--unverified")["rejected"]
+
+    assert (everything["org"], everything["count"]) == ("acme", 2)
+    assert (verified["verified"], verified["subject"]) == (
+        True,
+        "repo:acme/payments:ref:refs/heads/main",
+    )
+    assert (unverified["verified"], unverified["subject"], unverified["draft"]) == (
+        False,
+        HOSTILE,
+        None,
+    )
+    assert home.ask(*LIST, "--code", "signature_invalid")["rejected"] == [unverified]
+    assert home.ask(*LIST, "--limit", "1")["count"] == 1
+
+
+def test_people_see_the_draft_and_nothing_a_terminal_obeys(home):
+    """Whoever can send a token must not write on the operator's screen."""
+    home.change(turn_away)
+
+    ran = home.order(*LIST)
+
+    assert ran.code == 0
+    assert not [one for one in ran.out if not one.isprintable() and one != "\n"]
+    assert "repo:evil/\\x1b[2J\\x07\\r\\nrepo:acme" in ran.out
+    (draft,) = [line for line in ran.out.splitlines() if "then create:" in line]
+    assert json.loads(draft.partition("then create:")[2])["repository_id"] == "123456789"
+
+
+def test_an_unknown_organisation_is_refused(home):
+    """An empty list would look as if all were well."""
+    ran = home.order("bindings", "rejected", "--org", "nowhere")
+
+    assert (ran.code, ran.err) == (1, "countersign: Org not found\n")
