@@ -373,7 +373,7 @@ GUARDS: Final = [
     ),
     Guard(
         "claims are never taken for signed",
-        "service/verifier/explain.py",
+        "service/verifier/case.py",
         "    if case.keys is not None:\n        rule_6",
         "    if case.keys is None:\n        trail.is_signed = True\n    else:\n        rule_6",
         f"{_EXPLAIN}.py::test_good_claims_pass_but_for_the_signature_they_lack",

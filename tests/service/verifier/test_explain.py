@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from service.verifier.case import RULE_NAMES
 from service.verifier.differences import SHOWN_CHARS_MAX
-from service.verifier.explain import RULE_NAMES
 from tests.conftest import ISSUER, START, World
 from tests.issuers.issuer import Issuer, rsa_key
 from tests.service.verifier.explaining import (

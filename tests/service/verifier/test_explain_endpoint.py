@@ -4,7 +4,6 @@ import pytest
 
 from tests.conftest import World, bindings_path, grant, refused
 from tests.issuers.issuer import Issuer
-from tests.service.verifier.gates import Gate
 from tests.service.verifier.explaining import (
     created,
     explain_path,
@@ -13,6 +12,7 @@ from tests.service.verifier.explaining import (
     failing,
     texts,
 )
+from tests.service.verifier.gates import Gate
 
 
 async def test_another_normal_form_is_recognised(world: World):
