@@ -34,10 +34,11 @@ from service.errors import (
 from service.ids import new_request_id
 from service.services import EXTENSION, Services, build_services
 from service.settings import REPOSITORY, Settings
+from service.verifier.routes import blueprint as verifier
 from service.web.answers import error_answer
 from service.web.guard import guarded
 from service.web.openapi import add_openapi
-from service.web.paths import RowName
+from service.web.paths import BindingName, RowName
 from service.web.system import blueprint as system
 
 _log = structlog.get_logger(__name__)
@@ -105,11 +106,12 @@ def create_app(
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.config["MAX_CONTENT_LENGTH"] = settings.body_bytes_max
     app.request_class = _request_class(settings)
+    app.url_map.converters["binding"] = BindingName
     app.url_map.converters["row"] = RowName
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
     app.extensions[EXTENSION] = build_services(settings, clock, transport)
     add_openapi(app, version("countersign"))
-    for blueprint in (system, bindings, audit, ingest, access, dashboard):
+    for blueprint in (system, bindings, verifier, audit, ingest, access, dashboard):
         app.register_blueprint(blueprint)
     _answer_errors(app)
     _frame_requests(app)

@@ -164,6 +164,24 @@ class TeamIdMissing(Invalid):
     text = "team_id is required for origin=team_admin"
 
 
+class TokenNotString(Invalid):
+    """`token` is no string."""
+
+    text = "token must be a string"
+
+
+class ClaimsNotObject(Invalid):
+    """`claims` is no JSON object."""
+
+    text = "claims must be a JSON object"
+
+
+class NeitherTokenNorClaims(Invalid):
+    """There is nothing to explain, or twice."""
+
+    text = "give either token or claims"
+
+
 class UnknownField(Invalid):
     """The body has keys that mean nothing here; the text names them."""
 

@@ -25,6 +25,7 @@ _CHECKING = "tests/service/audit/test_checking.py"
 _COPYING = "tests/analytics/test_copying.py"
 _TAKING = "tests/service/backup/test_taking.py"
 _RESTORING = "tests/service/backup/test_restoring.py"
+_EXPLAIN = "tests/service/verifier/test_explain"
 _ISSUERS = "tests/service/bindings/test_issuers.py"
 _JWKS = "tests/service/verifier/test_jwks.py"
 _KEY_FETCH = "tests/service/verifier/test_key_fetch.py"
@@ -339,6 +340,43 @@ GUARDS: Final = [
         "database.is_file() and is_in_use(database)",
         "database is None",
         f"{_RESTORING}::test_a_data_dir_a_service_works_on_is_left_alone",
+    ),
+    Guard(
+        "an explanation wants its capability",
+        "service/verifier/routes.py",
+        "    _, org = await admit(slug, Capability.OIDC_READ)\n    query_parameters(request, ())\n"
+        "    asked",
+        "    _, org = await admit(slug, Capability.AUDIT_READ)\n    query_parameters(request, ())\n"
+        "    asked",
+        f"{_EXPLAIN}_endpoint.py::test_who_may_ask",
+    ),
+    Guard(
+        "an explanation sees its own organisation's bindings",
+        "service/verifier/known.py",
+        ".where(Binding.tenant_id == tenant_id)",
+        "",
+        f"{_EXPLAIN}_endpoint.py::test_another_organisations_bindings_are_not_named",
+    ),
+    Guard(
+        "nothing is proposed that would not help",
+        "service/verifier/drafts.py",
+        "proposal is None or not _would_match(proposal, unverified_claims, grounds, active)",
+        "proposal is None",
+        "tests/service/verifier/test_nearest.py::test_ambiguous_bindings_are_all_listed",
+    ),
+    Guard(
+        "a terminal does not obey what a token says",
+        "service/cli/explain.py",
+        "c if c.isprintable() else ascii(c)[1:-1]",
+        "c",
+        "tests/processes/test_cli_explain.py::test_a_terminal_is_told_nothing_by_a_token",
+    ),
+    Guard(
+        "claims are never taken for signed",
+        "service/verifier/case.py",
+        "    if case.keys is not None:\n        rule_6",
+        "    if case.keys is None:\n        trail.is_signed = True\n    else:\n        rule_6",
+        f"{_EXPLAIN}.py::test_good_claims_pass_but_for_the_signature_they_lack",
     ),
     Guard(
         "plain http to an issuer is for this machine",

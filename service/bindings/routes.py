@@ -88,7 +88,7 @@ async def create(slug: str) -> ResponseReturnValue:
     return json_answer(created_form(binding), 201)
 
 
-@blueprint.delete("/oidc-bindings/<binding_id>")
+@blueprint.delete("/oidc-bindings/<binding:binding_id>")
 @documented(
     answers={200: Revoked},
     querystring=RevokeQuery,

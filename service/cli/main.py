@@ -4,6 +4,7 @@ import asyncio
 
 import click
 
+import service.cli.explain
 import service.cli.imports
 import service.cli.rejected
 import service.cli.retention

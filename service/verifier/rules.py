@@ -114,12 +114,17 @@ def rule_5_event(
         raise TokenRejected(
             FailureCode.UNBOUND_OIDC_SUBJECT, 5, detail=Detail.EVENT_NAME_NOT_ALLOWED
         )
-    stood_for = {candidate.stands_for for candidate in allowing}
-    left = [candidate for candidate in allowing if candidate.id not in stood_for]
-    first = [candidate for candidate in left if candidate.is_specific] or left
+    first = foremost(allowing)
     if len(first) > 1:
         raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 5, detail=Detail.BINDING_AMBIGUOUS)
     return first[0]
+
+
+def foremost(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Those of `candidates` that go before the others: one, or rule 5 cannot tell which."""
+    stood_for = {candidate.stands_for for candidate in candidates}
+    left = [candidate for candidate in candidates if candidate.id not in stood_for]
+    return [candidate for candidate in left if candidate.is_specific] or left
 
 
 def rule_6_signature(token: UnverifiedToken, issuer: Issuer, keys: SigningKeys) -> Claims:
@@ -130,8 +135,11 @@ def rule_6_signature(token: UnverifiedToken, issuer: Issuer, keys: SigningKeys) 
         raise TokenRejected(FailureCode.SIGNATURE_INVALID, 6, reason=str(fault)) from fault
 
 
-def rule_7_time(claims: Claims, now: datetime) -> None:
-    """It has not expired, and neither was made in the future nor is meant for it."""
+def rule_7_time(claims: UnverifiedClaims, now: datetime) -> None:
+    """It has not expired, and neither was made in the future nor is meant for it.
+
+    For tokens after rule 6; an explanation also asks it of claims that nobody has signed.
+    """
     seconds = now.timestamp()
     expires_at_s = claims.members.get("exp")
     if not _is_number(expires_at_s) or expires_at_s <= seconds:

@@ -11,3 +11,9 @@ class RowName(BaseConverter):
     """
 
     regex = r"(?!events\Z)[^/]+"
+
+
+class BindingName(BaseConverter):
+    """A binding's id: anything but the names of endpoints beside it."""
+
+    regex = r"(?!(?:explain|rejected)\Z)[^/]+"

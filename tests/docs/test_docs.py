@@ -13,6 +13,7 @@ from analytics.schema import WIRE_COLUMNS
 from service import errors
 from service.access.capabilities import Capability, Role
 from service.settings import PREFIX, Settings
+from service.verifier.codes import Detail, FailureCode
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -111,3 +112,12 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_every_kind_of_finding_is_documented(kind: Kind) -> None:
     """Whoever is woken up by one can read what it means."""
     assert f"`{kind}`" in read("operations.md")
+
+
+@pytest.mark.parametrize("name", [*FailureCode, *Detail])
+def test_every_failure_of_a_token_is_documented(name: str) -> None:
+    """Code and detail in the table, each with what it means and what to do."""
+    line = r"^\| `(\w+)` \| (?:`(\w+)`|–) \| .+ \| .+ \| .+ \|$"
+    rows = re.findall(line, (DOCS / "ci-tokens.md").read_text(), re.MULTILINE)
+
+    assert name in {found for row in rows for found in row}

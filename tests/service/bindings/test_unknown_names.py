@@ -79,9 +79,9 @@ async def test_every_endpoint_of_the_api_refuses_unknown_query_parameters(shared
         path = rule.rule.replace("<slug>", "acme").replace("<row:audit_id>", "aud_" + "0" * 19)
         for method in rule.methods & {"GET", "POST", "PUT", "PATCH", "DELETE"}:
             answer = await shared_world.client.open(
-                f"{path.replace('<binding_id>', 'obind_0')}?format=csv&nonsense=1"
+                f"{path.replace('<binding:binding_id>', 'obind_0')}?format=csv&nonsense=1"
                 if rule.endpoint.endswith("export")
-                else f"{path.replace('<binding_id>', 'obind_0')}?nonsense=1",
+                else f"{path.replace('<binding:binding_id>', 'obind_0')}?nonsense=1",
                 method=method,
                 headers=shared_world.admin,
             )

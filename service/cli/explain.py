@@ -1,0 +1,166 @@
+"""`countersign bindings explain`: why a CI token is not trusted, and what would make it so."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from service.cli.bindings import bindings
+from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command, org_option, table
+from service.cli.sources import STANDARD_INPUT
+from service.errors import Invalid
+from service.orgs.repository import get_org, get_project
+from service.verifier.asking import Asked, explain
+from service.verifier.forms import explanation_form
+
+_BYTES_MAX: Final = 64 * 1024
+_BEFORE_CHARS: Final = 40
+_WIDTH: Final = 80
+_SUBJECT: Final = 2
+_MARGIN: Final = " " * 12
+
+
+@command(bindings, "explain")
+@org_option
+@click.option("--project", metavar="PROJECT", help="As for one of its API keys (id or name).")
+@click.option("--token-file", metavar="FILE", help="Where the token is; - (the default) is stdin.")
+@click.option("--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin.")
+async def bindings_explain(
+    desk: Desk, slug: str, project: str | None, token_file: str | None, claims_file: str | None
+) -> Answer:
+    """Explain why a CI token is trusted or not.
+
+    Shows the seven rules, the bindings that nearly match, and the binding that is missing. The
+    token comes from a file or standard input and never from an argument, which other users of
+    this machine could read. It is not stored or logged.
+
+    \b
+    Example:
+      countersign bindings explain --org acme < token.txt
+
+    Exit code 1 means that it is not trusted.
+    """  # noqa: D301 - click reads the backspace
+    if token_file is not None and claims_file is not None:
+        raise Invalid("give either --token-file or --claims")
+    async with desk.services.store.read() as session:
+        org = await get_org(session, slug)
+        limit = None if project is None else await get_project(session, org, project)
+    project_id = limit.id if limit else None
+    raw = _read(claims_file or token_file or STANDARD_INPUT).strip()
+    if claims_file is not None:
+        asked = Asked.from_claims(raw, project_id)
+    else:
+        asked = Asked.from_token(raw.decode(errors="replace"), project_id)
+    here = desk.services
+    explanation = await explain(asked, here, org, here.keys.keys_for)
+    said = msgspec.to_builtins(explanation_form(explanation))
+    return Answer(
+        said,
+        list(_lines(slug, said)),
+        table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in said["rules"]]),
+        code=EXIT_DONE if said["passes"] else EXIT_FOUND,
+    )
+
+
+def _read(name: str) -> bytes:
+    """What is in the file called `name`, which may be standard input. Raises Invalid."""
+    if name == STANDARD_INPUT:
+        raw = sys.stdin.buffer.read(_BYTES_MAX + 1)
+    else:
+        with Path(name).open("rb") as file:
+            raw = file.read(_BYTES_MAX + 1)
+    if len(raw) > _BYTES_MAX:
+        raise Invalid(f"over {_BYTES_MAX} bytes: that is no token")
+    return raw
+
+
+def _row(rule: dict[str, Any]) -> list[object]:
+    found = rule["found"]
+    return [rule["rule"], rule["name"], rule["status"].replace("_", " "), _printable(found)]
+
+
+def _lines(slug: str, said: dict[str, Any]) -> Iterator[str]:
+    yield _verdict(said)
+    if said["reason"]:
+        yield f"  {_printable(said['reason'])}"
+    for rule in said["rules"]:
+        if rule["status"] == "failed":
+            yield ""
+            yield f"Rule {rule['rule']} ({rule['name']}): {_printable(rule['note'])}"
+            yield from _comparison(rule["expected"], rule["found"], rule["difference"])
+    yield from _nearest(said)
+    if said["proposal"]:
+        yield ""
+        yield from _proposal(slug, said["proposal"])
+
+
+def _nearest(said: dict[str, Any]) -> Iterator[str]:
+    sub = said["rules"][_SUBJECT]["found"]
+    for near in said["nearest"]:
+        yield ""
+        yield f"Nearest: {near['id']} ({near['state']}). {_printable(near['why'])}"
+        difference = near["difference"]
+        # Of another repository the ids differ, and the sentence has named both.
+        if difference and difference["comparedWith"] == near["subPattern"]:
+            yield from _comparison(None, sub, difference)
+
+
+def _verdict(said: dict[str, Any]) -> str:
+    if not said["passes"]:
+        return f"Not trusted: {'/'.join(filter(None, (said['code'], said['detail'])))}"
+    unsigned = "" if said["signatureChecked"] else ", if the issuer has signed it"
+    return f"Trusted by {said['binding']}{unsigned}."
+
+
+def _comparison(
+    expected: object, found: object, difference: dict[str, Any] | None
+) -> Iterator[str]:
+    """What was expected and found, one above the other, and a caret where they part."""
+    has_choice = isinstance(expected, list) and len(expected) > 1
+    if expected is not None and (difference is None or has_choice):
+        yield f"  expected  {_printable(expected)}"
+    if difference is None:
+        if found is not None:
+            yield f"  found     {_printable(found)}"
+        return
+    wanted, at = difference["comparedWith"], difference["at"]
+    start = max(0, at - _BEFORE_CHARS)
+    lead = "…" if start else ""
+    yield f"  expected  {lead}{_printable(wanted[start : start + _WIDTH])}"
+    if isinstance(found, str):
+        yield f"  found     {lead}{_printable(found[start : start + _WIDTH])}"
+    yield f"{_MARGIN}{' ' * len(lead + _printable(wanted[start:at]))}^ {_part(difference)}"
+
+
+def _part(difference: dict[str, Any]) -> str:
+    wanted, got = (difference[name] or "the end" for name in _CODE_POINTS)
+    hint = f" ({difference['hint']})" if difference["hint"] else ""
+    return f"expected {wanted}, found {got}{hint}"
+
+
+_CODE_POINTS: Final = ("expectedCodePoint", "foundCodePoint")
+
+
+def _proposal(slug: str, proposal: dict[str, Any]) -> Iterator[str]:
+    yield f"What would make it trusted. {_printable(proposal['review'])}"
+    for binding_id in proposal["revokeFirst"]:
+        yield f"  countersign bindings revoke --org {slug} {binding_id}"
+    path = f"/api/v1/admin/orgs/{slug}/oidc-bindings"
+    yield f'  curl -X POST "$URL{path}" \\'
+    yield """    -H "x-service-admin-token: $TOKEN" -H 'content-type: application/json' \\"""
+    # ASCII alone: what a terminal would do with anything else is not known.
+    yield f"    -d {shlex.quote(json.dumps(proposal['body']))}"
+
+
+def _printable(value: object) -> str:
+    """`value` in characters that a terminal shows and does not obey."""
+    if value is None:
+        return "–"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(_printable, value))
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
