@@ -22,8 +22,8 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from benchmarks.bench_bindings import fill
-from service.bindings.issuers import load_issuers
 from service.clock import utc_now
+from service.issuers.issuers import load_issuers
 from service.logs import configure_logs
 from service.orgs.repository import get_org
 from service.prepare import prepare

@@ -31,10 +31,11 @@ from service.errors import (
     StorageDamaged,
     StoreUnavailable,
 )
+from service.explain.routes import blueprint as explain
 from service.ids import new_request_id
+from service.rejected.routes import blueprint as rejected
 from service.services import EXTENSION, Services, build_services
 from service.settings import REPOSITORY, Settings
-from service.verifier.routes import blueprint as verifier
 from service.web.answers import error_answer
 from service.web.guard import guarded
 from service.web.openapi import add_openapi
@@ -111,7 +112,7 @@ def create_app(
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
     app.extensions[EXTENSION] = build_services(settings, clock, transport)
     add_openapi(app, version("countersign"))
-    for blueprint in (system, bindings, verifier, audit, ingest, access, dashboard):
+    for blueprint in (system, bindings, explain, rejected, audit, ingest, access, dashboard):
         app.register_blueprint(blueprint)
     _answer_errors(app)
     _frame_requests(app)

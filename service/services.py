@@ -19,18 +19,18 @@ from service.audit.pages import AuditLog
 from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
 from service.audit.sweeper import Sweeper
-from service.bindings.issuers import Issuers, load_issuers
 from service.clock import Clock
 from service.errors import StoreUnavailable
+from service.issuers.issuers import Issuers, load_issuers
+from service.issuers.key_source import KeySource
 from service.lake import Lake
 from service.metrics import Metrics
+from service.rejected.subjects import RejectedSubjects
 from service.secrets import derive_key
 from service.settings import Settings
 from service.store.engine import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
-from service.verifier.key_source import KeySource
-from service.verifier.rejected import RejectedSubjects
 from service.verifier.trust import Trust
 from service.verifier.usage import BindingUse
 from service.verifier.verifier import Verifier

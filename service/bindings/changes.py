@@ -8,7 +8,6 @@ from sqlalchemy.exc import IntegrityError
 
 from analytics.events import OidcBindingCreated, OidcBindingRevoked
 from service.access.callers import Caller
-from service.bindings.issuers import Issuers
 from service.bindings.repository import (
     find_active,
     find_envelope,
@@ -28,6 +27,7 @@ from service.bindings.rules import (
 from service.bindings.slots import stored_slot_rule
 from service.errors import BindingExists, BindingNotFound, OutsideEnvelope
 from service.ids import new_id
+from service.issuers.issuers import Issuers
 from service.store.store import Work
 from service.store.tables import Binding, Organisation
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from service.bindings.issuers import Issuers
 from service.errors import (
     EventNameInvalid,
     EventNamesNotStrings,
@@ -34,6 +33,7 @@ from service.errors import (
     TooManyEventNames,
     UnknownField,
 )
+from service.issuers.issuers import Issuers
 
 SUB_PATTERN_MAX: Final = 1024
 REPOSITORY_ID_DIGITS_MAX: Final = 32

@@ -14,9 +14,9 @@ from service.cli.bindings import bindings
 from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command, org_option, table
 from service.cli.sources import STANDARD_INPUT
 from service.errors import Invalid
+from service.explain.asking import Asked, explain_asked
+from service.explain.forms import explanation_form
 from service.orgs.repository import get_org, get_project
-from service.verifier.asking import Asked, explain
-from service.verifier.forms import explanation_form
 
 _BYTES_MAX: Final = 64 * 1024
 _BEFORE_CHARS: Final = 40
@@ -57,7 +57,7 @@ async def bindings_explain(
     else:
         asked = Asked.from_token(raw.decode(errors="replace"), project_id)
     here = desk.services
-    explanation = await explain(asked, here, org, here.keys.keys_for)
+    explanation = await explain_asked(asked, here, org, here.keys.keys_for)
     said = msgspec.to_builtins(explanation_form(explanation))
     return Answer(
         said,

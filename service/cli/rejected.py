@@ -9,9 +9,9 @@ import msgspec
 from service.cli.bindings import bindings
 from service.cli.desk import Answer, Desk, command, org_option, table
 from service.orgs.repository import get_org
+from service.rejected.forms import rejected_form
+from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Wanted, list_entries
 from service.verifier.codes import FailureCode
-from service.verifier.rejected_forms import rejected_form
-from service.verifier.rejected_list import LIMIT_DEFAULT, LIMIT_MAX, Wanted, list_entries
 
 _COLUMNS = [
     *("verified", "code", "detail", "subject", "repositoryId", "eventName", "count", "lastAt"),

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from analytics.events import VerifiedCi
-from service.bindings.issuers import Issuer
+from service.issuers.issuers import Issuer
 from service.verifier.candidates import Candidate
 from service.verifier.claims import Claims
 

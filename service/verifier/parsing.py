@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from service.strict_json import NotStrictJson, strict_object
 from service.verifier.claims import UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import FailureCode, TokenRejected
-from service.verifier.strict_json import NotStrictJson, strict_object
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
 _OPTIONAL_WHITESPACE: Final = " \t"

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeGuard
 
-from service.bindings.issuers import Issuer, Issuers
+from service.issuers.issuers import Issuer, Issuers
+from service.issuers.jwks import SigningKeys
 from service.verifier.candidates import Candidate, Candidates
 from service.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import Detail, FailureCode, TokenRejected
-from service.verifier.jwks import SigningKeys
 from service.verifier.signatures import SignatureFault, check_signature
 
 LEEWAY_S: Final = 60

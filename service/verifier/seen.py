@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from analytics.byte_cache import ENTRY_BYTES, ByteCache
-from service.bindings.issuers import Issuer
+from service.issuers.issuers import Issuer
 from service.verifier.claims import Claims
 
 KEPT_FOR: Final = timedelta(minutes=10)

@@ -11,8 +11,8 @@ from typing import Final
 from joserfc import jws
 from joserfc.errors import JoseError
 
+from service.issuers.jwks import SigningKey, SigningKeys
 from service.verifier.claims import Claims, UnverifiedToken
-from service.verifier.jwks import SigningKey, SigningKeys
 
 _EXTENSIONS: Final = ("crit", "b64")
 

@@ -7,17 +7,17 @@ from typing import Final
 
 import structlog
 
-from service.bindings.issuers import Issuer, Issuers
 from service.clock import Clock
+from service.issuers.issuers import Issuer, Issuers
+from service.issuers.jwks import SigningKeys
+from service.issuers.key_source import KeySource
 from service.metrics import Metrics
+from service.rejected.subjects import RejectedSubjects, Rejection
 from service.store.tables import Organisation
 from service.verifier.attribution import Attribution, attribution
 from service.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import LOG_EVENT_PREFIX, FailureCode, TokenRejected
-from service.verifier.jwks import SigningKeys
-from service.verifier.key_source import KeySource
 from service.verifier.parsing import parse_token, read_header
-from service.verifier.rejected import RejectedSubjects, Rejection
 from service.verifier.rules import (
     Grounds,
     match_binding,

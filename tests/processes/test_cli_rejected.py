@@ -8,7 +8,7 @@ from service.clock import utc_now
 from service.orgs.repository import get_org
 from service.services import Services
 from service.verifier.codes import FailureCode
-from tests.service.verifier.notes import rejection
+from tests.service.rejected.notes import rejection
 
 pytestmark = pytest.mark.slow
 

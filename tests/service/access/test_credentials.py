@@ -36,6 +36,7 @@ class Request:
     good: int = 200
     query: dict[str, str] | None = None
     has_body: bool = False
+    body: dict[str, Any] | None = None
     items: list[dict[str, str]] | None = None
 
 
@@ -43,6 +44,8 @@ REQUESTS: Final = {
     "bindings.list_": Request("oidc:r"),
     "bindings.create": Request("oidc:w", good=201, has_body=True),
     "bindings.revoke": Request("oidc:w"),
+    "explain.explain": Request("oidc:r", body={"claims": {}}),
+    "rejected.rejected": Request("oidc:r"),
     "audit.page": Request("audit:r"),
     "audit.summary": Request("audit:r"),
     "audit.entry": Request("audit:r"),
@@ -220,14 +223,14 @@ def endpoints(world: World) -> dict[str, tuple[str, str]]:
 async def stored_ids(world: World, slug: str) -> dict[str, str]:
     """A live binding and an audit row of the organisation, made for one request."""
     if slug == "nobody":
-        return {"<binding_id>": "obind_0", "<row:audit_id>": "aud_0"}
+        return {"<binding:binding_id>": "obind_0", "<row:audit_id>": "aud_0"}
     created = await world.client.post(
         bindings_path(slug),
         headers=world.admin,
         json=binding_body(repository_id=str(next(numbers))),
     )
     (row, *_) = await world.audit(slug)
-    return {"<binding_id>": (await created.get_json())["id"], "<row:audit_id>": row["id"]}
+    return {"<binding:binding_id>": (await created.get_json())["id"], "<row:audit_id>": row["id"]}
 
 
 async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple[int, str]:
@@ -239,8 +242,8 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
     body: dict[str, Any] = (
         {"json": binding_body(repository_id=str(next(numbers)))} if wanted.has_body else {}
     )
-    if wanted.items is not None:
-        body = {"json": wanted.items}
+    if wanted.items is not None or wanted.body is not None:
+        body = {"json": wanted.items or wanted.body}
     answer = await world.client.open(
         path, method=method, headers=headers, query_string=wanted.query, **body
     )

@@ -10,7 +10,7 @@ import pytest
 from joserfc.jwk import ECKey, Key, OctKey
 
 from tests.issuers.issuer import Issuer, as_json, compact, rsa_key, segment
-from tests.service.verifier.gates import TRUSTED, Gate
+from tests.service.gates import TRUSTED, Gate
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from service.settings import Settings
 from tests.issuers.issuer import Issuer, ec_key, public_jwk, rsa_key, segment, signature_of
-from tests.service.verifier.gates import TRUSTED, Gate, open_gate
+from tests.service.gates import TRUSTED, Gate, open_gate
 
 SIGNATURE_BAD = ("signature_invalid", None)
 FIRST = rsa_key("first")

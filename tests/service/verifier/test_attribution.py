@@ -11,7 +11,7 @@ from service.services import EXTENSION, Services
 from service.verifier.verifier import CI_TOKEN_HEADER
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path
 from tests.polling import until
-from tests.service.verifier.gates import TRUSTED, Gate
+from tests.service.gates import TRUSTED, Gate
 
 INSTALL = {"event": "install_allowed", "packageName": "left-pad", "version": "1.3.0"}
 UNBOUND = ("unbound_oidc_subject", None)

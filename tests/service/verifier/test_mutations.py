@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from service.bindings.issuers import load_issuers
 from service.bindings.repository import BindingTerms
+from service.issuers.issuers import load_issuers
+from service.issuers.jwks import parse_jwks
 from service.settings import Settings
 from service.verifier.candidates import candidates_of
 from service.verifier.codes import Detail, FailureCode, TokenRejected
-from service.verifier.jwks import parse_jwks
 from service.verifier.parsing import parse_token, read_header
 from service.verifier.rules import Grounds, hold, match_binding
 from tests.conftest import START

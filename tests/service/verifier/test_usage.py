@@ -16,7 +16,7 @@ from service.store.tables import Organisation
 from service.verifier.usage import PENDING_USES_MAX, BindingUse
 from tests.conftest import START, SettableClock, World, bindings_path, running_world, settings_over
 from tests.power import PowerCut, at, power_cut
-from tests.service.verifier.notes import another_store, locked
+from tests.service.rejected.notes import another_store, locked
 
 LATER = START + timedelta(seconds=5)
 PATIENCE_S = 30

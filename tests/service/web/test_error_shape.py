@@ -15,7 +15,7 @@ def concrete(rule: str) -> str:
     """A path that matches the rule."""
     return (
         rule.replace("<slug>", "acme")
-        .replace("<binding_id>", "obind_0")
+        .replace("<binding:binding_id>", "obind_0")
         .replace("<row:audit_id>", "aud_0")
     )
 

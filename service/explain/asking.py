@@ -1,0 +1,126 @@
+"""Explaining what somebody asks about: with the organisation's bindings and the issuer's keys.
+
+Nothing that is sent here is kept, logged or counted.
+"""
+
+import base64
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from service.bindings.repository import find_places
+from service.bindings.rules import Places
+from service.errors import (
+    ClaimsNotObject,
+    NeitherTokenNorClaims,
+    ProjectIdNotString,
+    ProjectNotFound,
+    TokenNotString,
+    UnknownField,
+)
+from service.explain.explanation import Explanation, explain_no_token, explain_token
+from service.explain.known import active_terms, list_known_bindings
+from service.issuers.issuers import Issuer
+from service.issuers.jwks import SigningKeys
+from service.services import Services
+from service.store.tables import Organisation
+from service.verifier.candidates import candidates_of
+from service.verifier.claims import UnverifiedToken
+from service.verifier.codes import TokenRejected
+from service.verifier.parsing import parse_token, read_header
+from service.verifier.rules import Grounds, match_binding
+from service.verifier.signatures import unverified_kid
+
+KeysFor = Callable[[Issuer, str | None], Awaitable[SigningKeys]]
+"""An issuer's keys, fetched if need be because of the `kid` a token asks for."""
+
+_FIELDS = frozenset({"token", "claims", "project_id"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be explained: a token as it was sent, or claims in the guise of one.
+
+    `project_id` is the project of the API key that the request would carry.
+    """
+
+    unverified_compact: str
+    has_signature: bool
+    project_id: str | None = None
+
+    @classmethod
+    def from_token(cls, token: str, project_id: str | None = None) -> Self:
+        """A token as the header would carry it."""
+        return cls(token, has_signature=True, project_id=project_id)
+
+    @classmethod
+    def from_claims(cls, claims: bytes, project_id: str | None = None) -> Self:
+        """Claims in JSON; what no token could say of itself is as malformed as in a token."""
+        segments = (
+            base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (b"{}", claims)
+        )
+        return cls(".".join((*segments, "")), has_signature=False, project_id=project_id)
+
+
+def parse_asked(body: Mapping[str, Any]) -> Asked:
+    """What `body` asks to have explained. Raises Invalid."""
+    if ("token" in body) == ("claims" in body):
+        raise NeitherTokenNorClaims
+    token, claims, project_id = (body.get(name) for name in ("token", "claims", "project_id"))
+    if "token" in body and not isinstance(token, str):
+        raise TokenNotString
+    if "claims" in body and not isinstance(claims, dict):
+        raise ClaimsNotObject
+    if project_id is not None and not isinstance(project_id, str):
+        raise ProjectIdNotString
+    unknown = [name for name in body if name not in _FIELDS]
+    if unknown:
+        raise UnknownField(value=", ".join(unknown))
+    if token is not None:
+        return Asked.from_token(token, project_id)
+    # Lone surrogates go on as what they are, for the parser of tokens to find.
+    text = json.dumps(claims, ensure_ascii=False, separators=(",", ":"))
+    return Asked.from_claims(text.encode(errors="surrogatepass"), project_id)
+
+
+async def explain_asked(
+    asked: Asked, here: Services, org: Organisation, keys_for: KeysFor
+) -> Explanation:
+    """Why a request of `org` with this token would or would not be trusted just now.
+
+    Raises ProjectNotFound.
+    """
+    async with here.store.read() as session:
+        places = await find_places(session, org.id, asked.project_id)
+        _require_project(asked.project_id, places)
+        bindings = await list_known_bindings(session, org.id)
+    now = here.clock()
+    try:
+        token = parse_token(read_header([asked.unverified_compact]))
+    except TokenRejected as rejection:
+        return explain_no_token(rejection, now)
+    active = active_terms(bindings, token.unverified_claims.text("sub"))
+    grounds = Grounds(
+        issuers=here.issuers,
+        audience=here.settings.audience,
+        candidates=candidates_of(active),
+        project_id=asked.project_id,
+    )
+    keys = await _keys(token, grounds, keys_for) if asked.has_signature else None
+    return explain_token(token, grounds, bindings, keys, now)
+
+
+def _require_project(project_id: str | None, places: Places) -> None:
+    if project_id is not None and project_id not in places.projects:
+        raise ProjectNotFound
+
+
+async def _keys(token: UnverifiedToken, grounds: Grounds, keys_for: KeysFor) -> SigningKeys:
+    """The keys rule 6 needs; none, and nobody is asked, if the token does not get that far."""
+    try:
+        issuer, _ = match_binding(token.unverified_claims, grounds)
+    except TokenRejected:
+        return SigningKeys()
+    kid = unverified_kid(token, issuer.algorithms)
+    return SigningKeys() if kid is None else await keys_for(issuer, kid)

@@ -1,0 +1,120 @@
+"""A token, what it is judged on, and how far through the rules it got. Pure."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from service.bindings.repository import BindingTerms
+from service.explain.known import KnownBinding, active_terms
+from service.issuers.issuers import Issuer
+from service.issuers.jwks import SigningKeys
+from service.verifier.candidates import Candidate
+from service.verifier.claims import UnverifiedClaims, UnverifiedToken
+from service.verifier.codes import TokenRejected
+from service.verifier.rules import (
+    Grounds,
+    foremost,
+    rule_1_issuer,
+    rule_2_audience,
+    rule_3_subject,
+    rule_4_repository,
+    rule_5_event,
+    rule_6_signature,
+    rule_7_time,
+)
+
+RULE_NAMES: Final = (
+    "issuer",
+    "audience",
+    "subject",
+    "repository",
+    "event",
+    "signature",
+    "time",
+)
+SIGNATURE_RULE: Final = 6
+TIME_RULE: Final = 7
+
+
+class Status(StrEnum):
+    """What became of a rule."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_REACHED = "not_reached"
+
+
+@dataclass(slots=True)
+class Trail:
+    """What each rule handed on to the next one, as far as they got."""
+
+    issuer: Issuer | None = None
+    same_sub: Sequence[Candidate] = ()
+    same_repository: Sequence[Candidate] = ()
+    binding: Candidate | None = None
+    is_signed: bool = False
+    rejection: TokenRejected | None = None
+
+    def status(self, rule: int, *, has_signature: bool) -> Status:
+        """What became of `rule`."""
+        if rule == SIGNATURE_RULE and not has_signature:
+            return Status.NOT_REACHED
+        failed = len(RULE_NAMES) + 1
+        if self.rejection is not None:
+            failed = self.rejection.rule or 0
+        if rule == failed:
+            return Status.FAILED
+        return Status.PASSED if rule < failed else Status.NOT_REACHED
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A token and everything it is judged on. Without `keys` it is claims that nobody signed."""
+
+    token: UnverifiedToken
+    grounds: Grounds
+    bindings: Collection[KnownBinding]
+    keys: SigningKeys | None
+    now: datetime
+    trail: Trail = field(default_factory=Trail)
+
+    @property
+    def unverified_claims(self) -> UnverifiedClaims:
+        """What the token says of itself."""
+        return self.token.unverified_claims
+
+    @property
+    def active(self) -> Sequence[BindingTerms]:
+        """The active bindings with the token's subject."""
+        return active_terms(self.bindings, self.unverified_claims.text("sub"))
+
+
+def run_rules(case: Case) -> None:
+    """The verifier's rules in the verifier's order. Raises TokenRejected."""
+    claims, grounds, trail = case.unverified_claims, case.grounds, case.trail
+    issuer = rule_1_issuer(claims, grounds.issuers)
+    trail.issuer = issuer
+    rule_2_audience(claims, grounds.audience)
+    trail.same_sub = rule_3_subject(claims, issuer, grounds)
+    trail.same_repository = rule_4_repository(claims, issuer, trail.same_sub)
+    trail.binding = rule_5_event(claims, issuer, trail.same_repository)
+    if case.keys is not None:
+        rule_6_signature(case.token, issuer, case.keys)
+        trail.is_signed = True
+    rule_7_time(claims, case.now)
+
+
+def is_reached(case: Case, rule: int) -> bool:
+    """True if `rule` was tried, whatever came of it."""
+    status = case.trail.status(rule, has_signature=case.keys is not None)
+    return status is not Status.NOT_REACHED
+
+
+def ambiguous(case: Case) -> set[str]:
+    """The candidates of which rule 5 cannot choose one."""
+    issuer = case.trail.issuer
+    event_name = case.unverified_claims.text(issuer.event_name_claim if issuer else None)
+    allowing = [one for one in case.trail.same_repository if one.allows(event_name)]
+    return {one.id for one in foremost(allowing)}

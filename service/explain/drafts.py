@@ -1,0 +1,158 @@
+"""The binding that would make a token trusted: the body of the request that creates it. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
+
+from service.bindings.repository import BindingTerms
+from service.bindings.rules import Draft, Origin, Places, parse_binding
+from service.errors import Invalid
+from service.explain.differences import shown
+from service.issuers.issuers import Issuer
+from service.verifier.candidates import ActiveBinding, candidates_of
+from service.verifier.claims import UnverifiedClaims
+from service.verifier.codes import TokenRejected
+from service.verifier.rules import Grounds, match_binding
+
+_NOWHERE: Final = Places(projects=frozenset(), teams=frozenset())
+_OWNER_CHARS_MAX: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What to send, after revoking the bindings of `revoke_first`, and what to look at before."""
+
+    body: Mapping[str, Any]
+    revoke_first: Sequence[str]
+    review: str
+
+
+def proposal_for(
+    unverified_claims: UnverifiedClaims, grounds: Grounds, active: Collection[ActiveBinding]
+) -> Proposal | None:
+    """The binding that would make the rules about bindings hold, or None if none would.
+
+    `active` are the organisation's with the token's subject, at least. What is proposed has been
+    tried out: with it in place these rules do hold.
+    """
+    issuer = grounds.issuers.get(unverified_claims.text("iss") or "")
+    if issuer is None:
+        return None
+    proposal = draft_of(
+        issuer,
+        unverified_claims.text("sub"),
+        unverified_claims.identifier(issuer.repository_id_claim),
+        unverified_claims.text(issuer.event_name_claim),
+        unverified_claims.text(issuer.owner_claim),
+        active,
+    )
+    if proposal is None or not _would_match(proposal, unverified_claims, grounds, active):
+        return None
+    return proposal
+
+
+def draft_of(
+    issuer: Issuer,
+    sub: str | None,
+    repository_id: str | None,
+    event_name: str | None,
+    owner: str | None,
+    active: Collection[ActiveBinding] = (),
+) -> Proposal | None:
+    """A binding for such jobs, or None where no request for one would be accepted.
+
+    What of the organisation's `active` bindings holds the slot has to be revoked first, and what
+    it trusts goes over into the draft.
+    """
+    if not issuer.requires_repository_id and not (repository_id or "").isdecimal():
+        repository_id = None  # a binding without one takes any repository
+    draft = _parsed(issuer, sub, repository_id, [event_name] if event_name else [])
+    if draft is None or draft.repository_id != repository_id:
+        return None  # an id that is stored in another spelling matches no token
+    holders = [binding for binding in active if _holds_slot(binding, draft)]
+    draft = _parsed(issuer, sub, repository_id, _union(holders, draft.event_names))
+    if draft is None:
+        return None
+    body = {
+        "issuer": draft.issuer,
+        "sub_pattern": draft.sub_pattern,
+        "repository_id": draft.repository_id,
+        "event_names": list(draft.event_names),
+        "origin": draft.origin.value,
+    }
+    return Proposal(body, [holder.id for holder in holders], _review(draft, owner, holders))
+
+
+def _parsed(
+    issuer: Issuer, sub: str | None, repository_id: str | None, event_names: list[str]
+) -> Draft | None:
+    body = {
+        "issuer": issuer.url,
+        "sub_pattern": sub,
+        "repository_id": repository_id,
+        "event_names": event_names,
+        "origin": Origin.ORG_ADMIN.value,
+    }
+    try:
+        return parse_binding(body, {issuer.url: issuer}, _NOWHERE)
+    except Invalid:
+        return None
+
+
+def _holds_slot(binding: ActiveBinding, draft: Draft) -> bool:
+    """True for the organisation's binding of the same triple; a team's has a slot of its own."""
+    return binding.team_id is None and (
+        (binding.issuer, binding.sub_pattern, binding.repository_id)
+        == (draft.issuer, draft.sub_pattern, draft.repository_id)
+    )
+
+
+def _union(holders: Sequence[ActiveBinding], event_names: Sequence[str]) -> list[str]:
+    """All events listed, in order, each once; none, for any, as soon as one of them allows any."""
+    lists = [*(holder.event_names for holder in holders), event_names]
+    return list(dict.fromkeys(chain.from_iterable(lists))) if all(lists) else []
+
+
+def _would_match(
+    proposal: Proposal,
+    unverified_claims: UnverifiedClaims,
+    grounds: Grounds,
+    active: Collection[ActiveBinding],
+) -> bool:
+    """True if rules 1 to 5 hold once the proposal has been followed."""
+    body = proposal.body
+    supposed = BindingTerms(
+        id="obind_supposed",
+        project_id=None,
+        team_id=None,
+        issuer=body["issuer"],
+        sub_pattern=body["sub_pattern"],
+        repository_id=body["repository_id"],
+        event_names=body["event_names"],
+        origin=body["origin"],
+    )
+    left = [binding for binding in active if binding.id not in proposal.revoke_first]
+    candidates = candidates_of([*left, supposed])
+    try:
+        match_binding(unverified_claims, replace(grounds, candidates=candidates))
+    except TokenRejected:
+        return False
+    return True
+
+
+def _review(draft: Draft, owner: str | None, holders: Sequence[ActiveBinding]) -> str:
+    """What a person must know to be sure before they send it."""
+    who = shown(owner)[:_OWNER_CHARS_MAX] if owner else "an owner the token does not name"
+    repository = f"repository {draft.repository_id}" if draft.repository_id else "any repository"
+    events = f"started by {', '.join(draft.event_names)}" if draft.event_names else "of any event"
+    lines = [
+        f"Trusts jobs of {who} ({repository}), {events}:"
+        " check that both are yours before creating it."
+    ]
+    if holders:
+        ids = ", ".join(holder.id for holder in holders)
+        lines.append(f"It takes the place of {ids}, to be revoked first.")
+    if any(holder.project_id for holder in holders):
+        lines.append("That one was limited to a project; this one is not.")
+    return " ".join(lines)

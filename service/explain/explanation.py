@@ -1,0 +1,168 @@
+"""Why a token is or is not trusted: each rule's outcome, what it wanted and what it found.
+
+The rules themselves are run, one after the other; nothing here decides whether one holds. Pure.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from analytics.instants import format_ms
+from service.explain.case import (
+    RULE_NAMES,
+    SIGNATURE_RULE,
+    TIME_RULE,
+    Case,
+    Status,
+    ambiguous,
+    is_reached,
+    run_rules,
+)
+from service.explain.differences import (
+    Difference,
+    Shown,
+    shown,
+)
+from service.explain.drafts import Proposal, proposal_for
+from service.explain.known import KnownBinding
+from service.explain.nearest import NearBinding, Sought, nearest_bindings
+from service.explain.sights import (
+    Seen,
+    see_audience,
+    see_event,
+    see_issuer,
+    see_repository,
+    see_signature,
+    see_subject,
+    see_time,
+)
+from service.explain.times import TimeClaim, times
+from service.issuers.jwks import SigningKeys
+from service.verifier.claims import UnverifiedToken
+from service.verifier.codes import Detail, FailureCode, TokenRejected
+from service.verifier.rules import (
+    Grounds,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rule and what became of it."""
+
+    rule: int
+    name: str
+    status: Status
+    expected: Shown = None
+    found: Shown = None
+    difference: Difference | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the verifier would say of a token, and all it takes to understand that."""
+
+    passes: bool
+    code: FailureCode | None
+    detail: Detail | None
+    reason: str | None
+    binding: str | None
+    signature_checked: bool
+    now: str
+    rules: Sequence[Step]
+    times: Sequence[TimeClaim] = ()
+    nearest: Sequence[NearBinding] = ()
+    proposal: Proposal | None = None
+
+
+def explain_token(
+    token: UnverifiedToken,
+    grounds: Grounds,
+    bindings: Collection[KnownBinding],
+    keys: SigningKeys | None,
+    now: datetime,
+) -> Explanation:
+    """What the rules say of `token`, and which of the organisation's `bindings` come near.
+
+    `bindings` are all of them, revoked ones too. Without `keys` the signature is left out, as for
+    claims that nobody has signed.
+    """
+    case = Case(token, grounds, bindings, keys, now)
+    trail = case.trail
+    try:
+        run_rules(case)
+    except TokenRejected as broken:
+        trail.rejection = broken
+    rejection = trail.rejection
+    nearest = _nearest(case)
+    return Explanation(
+        passes=rejection is None,
+        code=rejection.code if rejection else None,
+        detail=rejection.detail if rejection else None,
+        reason=shown(rejection.reason) if rejection and rejection.reason else None,
+        binding=trail.binding.id if trail.binding else None,
+        signature_checked=trail.is_signed,
+        now=format_ms(now),
+        rules=_steps(case, nearest),
+        times=times(case) if is_reached(case, TIME_RULE) else (),
+        nearest=nearest,
+        proposal=(
+            proposal_for(case.unverified_claims, grounds, case.active)
+            if rejection is not None and trail.binding is None
+            else None
+        ),
+    )
+
+
+def explain_no_token(rejection: TokenRejected, now: datetime) -> Explanation:
+    """The explanation of what is no token at all: no rule is reached."""
+    return Explanation(
+        passes=False,
+        code=rejection.code,
+        detail=rejection.detail,
+        reason=shown(rejection.reason or "nothing was sent, or only white space"),
+        binding=None,
+        signature_checked=False,
+        now=format_ms(now),
+        rules=[Step(rule, name, Status.NOT_REACHED) for rule, name in enumerate(RULE_NAMES, 1)],
+    )
+
+
+def _steps(case: Case, nearest: Sequence[NearBinding]) -> list[Step]:
+    looks = (
+        see_issuer,
+        see_audience,
+        lambda case: see_subject(case, nearest),
+        see_repository,
+        see_event,
+        see_signature,
+        see_time,
+    )
+    steps = []
+    for rule, (name, look) in enumerate(zip(RULE_NAMES, looks, strict=True), 1):
+        status = case.trail.status(rule, has_signature=case.keys is not None)
+        seen = look(case) if status is not Status.NOT_REACHED else Seen()
+        if rule == SIGNATURE_RULE and case.keys is None:
+            seen = Seen(note="Claims carry no signature: nobody has said that they are true.")
+        steps.append(
+            Step(rule, name, status, seen.expected, seen.found, seen.difference, seen.note)
+        )
+    return steps
+
+
+def _nearest(case: Case) -> Sequence[NearBinding]:
+    """Bindings that come near, where it is for want of a binding that the token fails."""
+    claims, issuer = case.unverified_claims, case.trail.issuer
+    rejection = case.trail.rejection
+    sub = claims.text("sub")
+    if rejection is None or rejection.rule not in {3, 4, 5} or issuer is None or sub is None:
+        return ()
+    sought = Sought(
+        issuer=issuer.url,
+        sub=sub,
+        repository_id=claims.identifier(issuer.repository_id_claim),
+        event_name=claims.text(issuer.event_name_claim),
+        project_id=case.grounds.project_id,
+    )
+    is_ambiguous = rejection.detail is Detail.BINDING_AMBIGUOUS
+    return nearest_bindings(sought, case.bindings, ambiguous(case) if is_ambiguous else ())

@@ -1,0 +1,147 @@
+"""Explanations as the API shows them: camelCase, values bounded."""
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from service.bindings.forms import BindingId, Timestamp
+from service.explain.explanation import Explanation
+
+Code = Literal[
+    "missing_token",
+    "malformed_jwt",
+    "unbound_issuer",
+    "bad_audience",
+    "signature_invalid",
+    "expired_or_not_yet_valid",
+    "missing_repository_id",
+    "unbound_oidc_subject",
+]
+DetailName = Literal["missing_sub", "binding_ambiguous", "event_name_not_allowed"]
+
+
+class ExplainBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A token, or the claims of one; never both."""
+
+    token: (
+        Annotated[
+            str,
+            Meta(description="A CI token as the header carries it. It is not stored or logged."),
+        ]
+        | UnsetType
+    ) = UNSET
+    claims: (
+        Annotated[dict[str, Any], Meta(description="Claims of which there is no token.")]
+        | UnsetType
+    ) = UNSET
+    project_id: (
+        Annotated[str, Meta(description="Explain it as for a request with this project's API key.")]
+        | None
+    ) = None
+
+
+ExplainRequest = Annotated[
+    ExplainBody,
+    Meta(extra_json_schema={"oneOf": [{"required": ["token"]}, {"required": ["claims"]}]}),
+]
+
+REQUEST_EXAMPLE: Final = {
+    "claims": {
+        "iss": "https://token.actions.githubusercontent.com",
+        "aud": "countersign",
+        "sub": "repo:acme/payments:ref:refs/heads/main",
+        "repository_owner": "acme",
+        "repository_id": "123456789",
+        "event_name": "push",
+        "exp": 1_893_456_000,
+    }
+}
+
+
+class Difference(Struct, kw_only=True, rename="camel"):
+    """The first place where two texts part; characters are empty, code points null at an end."""
+
+    compared_with: str
+    at: Annotated[int, Meta(description="In code points, from 0.")]
+    expected: str
+    found: str
+    expected_code_point: str | None
+    found_code_point: str | None
+    hint: str | None
+
+
+class RuleOutcome(Struct, kw_only=True, rename="camel"):
+    """One of the seven rules, and what became of it."""
+
+    rule: Annotated[int, Meta(ge=1, le=7)]
+    name: Literal["issuer", "audience", "subject", "repository", "event", "signature", "time"]
+    status: Literal["passed", "failed", "not_reached"]
+    expected: str | list[str] | None
+    found: str | list[str] | None
+    difference: Difference | None
+    note: str | None
+
+
+class TimeOutcome(Struct, kw_only=True, rename="camel"):
+    """A claim about time beside now: `aheadS` is negative for the past."""
+
+    claim: Literal["exp", "iat", "nbf"]
+    found: str | None
+    instant: str | None
+    ahead_s: float | None
+    holds: bool
+
+
+class NearBinding(Struct, kw_only=True, rename="camel"):
+    """A binding that nearly matches."""
+
+    id: BindingId
+    state: Literal["active", "revoked"]
+    sub_pattern: str
+    repository_id: str | None
+    why: str
+    difference: Difference | None
+
+
+class DraftBody(Struct, kw_only=True):
+    """The body of the request that creates the binding, to be sent as it is."""
+
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: Literal["org_admin"]
+
+
+class DraftForm(Struct, kw_only=True, rename="camel"):
+    """A binding that would make the token trusted."""
+
+    body: DraftBody
+    revoke_first: Annotated[
+        list[BindingId], Meta(description="Active bindings that have to be revoked before.")
+    ]
+    review: Annotated[str, Meta(description="What to look at before creating it.")]
+
+
+class ExplanationForm(Struct, kw_only=True, rename="camel"):
+    """Why a token is or is not trusted."""
+
+    passes: bool
+    code: Code | None
+    detail: DetailName | None
+    reason: str | None
+    binding: BindingId | None
+    signature_checked: Annotated[
+        bool, Meta(description="False: nobody knows whether the issuer says any of this.")
+    ]
+    now: Timestamp
+    rules: list[RuleOutcome]
+    times: list[TimeOutcome]
+    nearest: list[NearBinding]
+    proposal: DraftForm | None
+
+
+def explanation_form(explanation: Explanation) -> ExplanationForm:
+    """`explanation` under the names of the wire."""
+    return msgspec.convert(explanation, ExplanationForm, from_attributes=True)

@@ -1,0 +1,235 @@
+"""Which of an organisation's bindings a rejected token may have been meant for, and why not.
+
+Pure, and quick with ten thousand bindings: every one of them is looked at, each cheaply.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from heapq import nsmallest
+from typing import Final
+from urllib.parse import unquote
+
+from analytics.instants import format_ms
+from service.bindings.repository import BindingState
+from service.explain.differences import Difference, common_prefix, difference_of, shown
+from service.explain.known import KnownBinding
+from service.verifier.candidates import candidates_of
+
+NEAREST_MAX: Final = 5
+AMBIGUOUS_MAX: Final = 100
+_QUALIFIED: Final = re.compile(r"^repo:([^/@:]+)@([0-9]+)/([^/@:]+)@([0-9]+)(?=:|$)")
+_FOLDED_CHARS_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What a token says of its job, unverified, and the project whose key it came with."""
+
+    issuer: str
+    sub: str
+    repository_id: str | None
+    event_name: str | None
+    project_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NearBinding:
+    """A binding that nearly matches: why it does not, and where its sub parts from the token's."""
+
+    id: str
+    state: BindingState
+    sub_pattern: str
+    repository_id: str | None
+    why: str
+    difference: Difference | None
+
+
+class _Kind(IntEnum):
+    """What is nearly right, the most useful to know first."""
+
+    AMBIGUOUS = auto()
+    REVOKED = auto()
+    OTHER_REPOSITORY = auto()
+    OTHER_PROJECT = auto()
+    OUTSIDE_ENVELOPE = auto()
+    OTHER_EVENT = auto()
+    QUALIFIED = auto()
+    SPELLING = auto()
+    OTHER_SUBJECT = auto()
+    CLOSEST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    binding: KnownBinding
+    kind: _Kind
+    why: str
+    distance: int = 0
+
+    @property
+    def order(self) -> tuple[int, bool, int, float, str]:
+        binding = self.binding
+        age = -binding.added_at.timestamp()
+        return self.kind, binding.revoked_at is not None, self.distance, age, binding.id
+
+
+def nearest_bindings(
+    sought: Sought, bindings: Collection[KnownBinding], ambiguous: Collection[str] = ()
+) -> Sequence[NearBinding]:
+    """The organisation's `bindings` nearest to what no single one of them matches.
+
+    With `ambiguous`, the ids of those that match alike, these and no others.
+    """
+    if ambiguous:
+        why = "It matches, and so do the others listed: none of them goes before the rest."
+        alike = (_Found(b, _Kind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
+        return [_near(one, sought) for one in nsmallest(AMBIGUOUS_MAX, alike, _order)]
+    found = nsmallest(NEAREST_MAX, _compared(sought, bindings), _order)
+    return [_near(one, sought) for one in found]
+
+
+def plain_sub(sub: str) -> str:
+    """`sub` without the ids that GitHub puts behind the names of owner and repository."""
+    return _QUALIFIED.sub(r"repo:\1/\3", sub, count=1) if "@" in sub else sub
+
+
+def _order(found: _Found) -> tuple[int, bool, int, float, str]:
+    return found.order
+
+
+def _compared(sought: Sought, bindings: Collection[KnownBinding]) -> Iterator[_Found]:
+    of_issuer = [binding for binding in bindings if binding.issuer == sought.issuer]
+    same_sub = [binding for binding in of_issuer if binding.sub_pattern == sought.sub]
+    live = _live_events(same_sub)
+    for binding in same_sub:
+        yield _with_same_sub(sought, binding, live)
+    plain, folded = plain_sub(sought.sub), _folded(sought.sub)
+    for binding in of_issuer:
+        if binding.sub_pattern != sought.sub:
+            yield _with_other_sub(sought, binding, plain, folded)
+
+
+def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[str], ...]]:
+    """Which of these bindings are candidates for tokens at all, and for which events."""
+    active = [binding.terms for binding in same_sub if binding.is_active]
+    by_subject = candidates_of(active).by_subject
+    return {found.id: found.event_sets for some in by_subject.values() for found in some}
+
+
+def _with_same_sub(
+    sought: Sought, binding: KnownBinding, live: dict[str, tuple[frozenset[str], ...]]
+) -> _Found:
+    if binding.repository_id not in {None, sought.repository_id}:
+        return _Found(binding, _Kind.OTHER_REPOSITORY, _why_other_repository(sought, binding))
+    if binding.project_id not in {None, sought.project_id}:
+        key = f"one of {sought.project_id}" if sought.project_id else "none of a project"
+        why = f"It is for API keys of project {binding.project_id} alone; this is {key}."
+        return _Found(binding, _Kind.OTHER_PROJECT, why)
+    if binding.revoked_at is None and binding.id not in live:
+        return _Found(binding, _Kind.OUTSIDE_ENVELOPE, _WHY_OUTSIDE)
+    event_sets = live.get(binding.id, (frozenset(binding.event_names),))
+    missing = [names for names in event_sets if names and sought.event_name not in names]
+    if missing:
+        return _Found(binding, _Kind.OTHER_EVENT, _why_other_event(sought, binding, missing[0]))
+    if binding.revoked_at is not None:
+        return _Found(binding, _Kind.REVOKED, "It fits.")
+    # A project's key, whose limit a team's binding takes over from its envelope.
+    return _Found(binding, _Kind.OTHER_PROJECT, "Its envelope is limited to another project.")
+
+
+_WHY_OUTSIDE: Final = (
+    "It is a team's, and the organisation's own binding that it lies within is not active"
+    " or is limited to another project."
+)
+
+
+def _why_other_repository(sought: Sought, binding: KnownBinding) -> str:
+    if sought.repository_id is None:
+        return f"It is for repository {binding.repository_id}; the token names no repository id."
+    return shown(
+        f"It is for repository {binding.repository_id}, the token comes from {sought.repository_id}"
+        " under the same name: renamed, transferred, or deleted and created anew."
+    )
+
+
+def _why_other_event(sought: Sought, binding: KnownBinding, listed: frozenset[str]) -> str:
+    whose = "It" if listed == frozenset(binding.event_names) else "The envelope above it"
+    not_by = "the token does not say what started its job"
+    if sought.event_name is not None:
+        not_by = f"not by {sought.event_name}"
+    return shown(f"{whose} trusts jobs started by {' or '.join(sorted(listed))}; {not_by}.")
+
+
+def _with_other_sub(sought: Sought, binding: KnownBinding, plain: str, folded: str) -> _Found:
+    pattern = binding.sub_pattern
+    is_same_repository = binding.repository_id == sought.repository_id is not None
+    if plain_sub(pattern) == plain:
+        return _Found(
+            binding,
+            _Kind.QUALIFIED,
+            _why_qualified(sought.sub, pattern, is_same_repository=is_same_repository),
+            0 if is_same_repository else 1,
+        )
+    if _folded(pattern) == folded:
+        return _Found(binding, _Kind.SPELLING, "Its subject differs in spelling alone.")
+    if is_same_repository:
+        why = "It is for the same repository id, but another branch, environment or name."
+        return _Found(binding, _Kind.OTHER_SUBJECT, why, -_likeness(sought.sub, pattern))
+    why = "Its subject is the most alike."
+    return _Found(binding, _Kind.CLOSEST, why, -_likeness(sought.sub, pattern))
+
+
+def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:
+    with_ids = _QUALIFIED.match(sub), _QUALIFIED.match(pattern)
+    same = "The repository id is the same." if is_same_repository else "The repository id differs."
+    if all(with_ids):
+        return f"Owner and repository have the same names but other ids. {same}"
+    whose, others = ("the token", "the binding") if with_ids[0] else ("the binding", "the token")
+    return (
+        f"The subject of {whose} has GitHub's ids behind the names (OWNER@ID/REPO@ID), that of"
+        f" {others} has not. {same}"
+    )
+
+
+def _folded(sub: str) -> str:
+    """`sub` without what spellings differ in: case, normal form, percent-encoding, ends."""
+    if len(sub) > _FOLDED_CHARS_MAX:
+        return sub
+    text = unquote(sub) if "%" in sub else sub
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+    return text.strip().rstrip("/").lower()
+
+
+def _likeness(one: str, other: str) -> int:
+    prefix = common_prefix(one, other)
+    return prefix + common_prefix(one[prefix:][::-1], other[prefix:][::-1])
+
+
+def _near(found: _Found, sought: Sought) -> NearBinding:
+    binding = found.binding
+    return NearBinding(
+        id=binding.id,
+        state=BindingState.ACTIVE if binding.revoked_at is None else BindingState.REVOKED,
+        sub_pattern=binding.sub_pattern,
+        repository_id=binding.repository_id,
+        why=" ".join([found.why, *_revoked(binding)]),
+        difference=_difference(found, sought),
+    )
+
+
+def _revoked(binding: KnownBinding) -> list[str]:
+    if binding.revoked_at is None:
+        return []
+    reason = f": {binding.revoked_reason}" if binding.revoked_reason else ", no reason given"
+    return [f"Revoked at {format_ms(binding.revoked_at)} by {binding.revoked_by}{reason}."]
+
+
+def _difference(found: _Found, sought: Sought) -> Difference | None:
+    binding = found.binding
+    if found.kind is _Kind.OTHER_REPOSITORY and binding.repository_id and sought.repository_id:
+        return difference_of(binding.repository_id, sought.repository_id)
+    return difference_of(binding.sub_pattern, sought.sub)

@@ -1,0 +1,64 @@
+"""The verifier's part of the binding API."""
+
+from quart import Blueprint, request
+from quart.typing import ResponseReturnValue
+
+from service.access.admission import admit
+from service.access.capabilities import Capability
+from service.errors import (
+    BodyTooLarge,
+    ClaimsNotObject,
+    Forbidden,
+    NeitherTokenNorClaims,
+    NotAnObject,
+    NotJson,
+    OrgNotFound,
+    ProjectIdNotString,
+    ProjectNotFound,
+    TokenNotString,
+    UnknownField,
+    UnknownParameter,
+)
+from service.explain.asking import explain_asked, parse_asked
+from service.explain.forms import (
+    REQUEST_EXAMPLE,
+    ExplainRequest,
+    ExplanationForm,
+    explanation_form,
+)
+from service.services import services
+from service.web.answers import json_answer
+from service.web.inputs import json_object, query_parameters
+from service.web.openapi import documented
+
+blueprint = Blueprint("explain", __name__, url_prefix="/api/v1/admin/orgs/<slug>")
+
+
+@blueprint.post("/oidc-bindings/explain")
+@documented(
+    answers={200: ExplanationForm},
+    request=ExplainRequest,
+    request_example=REQUEST_EXAMPLE,
+    refusals=[
+        NotAnObject,
+        TokenNotString,
+        ClaimsNotObject,
+        NeitherTokenNorClaims,
+        ProjectIdNotString,
+        UnknownField,
+        ProjectNotFound,
+        UnknownParameter,
+        Forbidden,
+        OrgNotFound,
+        BodyTooLarge,
+        NotJson,
+    ],
+)
+async def explain(slug: str) -> ResponseReturnValue:
+    """Say why a CI token is or is not trusted, and what would make it so; nothing is kept."""
+    here = services()
+    _, org = await admit(slug, Capability.OIDC_READ)
+    query_parameters(request, ())
+    asked = parse_asked(await json_object(request))
+    explanation = await explain_asked(asked, here, org, here.keys.keys_for)
+    return json_answer(explanation_form(explanation))

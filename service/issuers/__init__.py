@@ -1,0 +1,1 @@
+"""CI identity providers: which are accepted, where their keys are, and which keys may verify."""

@@ -1,0 +1,169 @@
+"""An issuer's published keys (RFC 7517): which of them may verify its tokens, and why not.
+
+A key set comes from outside. Each key is judged for itself, so that one that is weak or new to us
+never takes the good ones with it, and only its public members are read.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+from joserfc.util import base64_to_int
+
+from service.strict_json import NotStrictJson, strict_object
+
+PublicKey = RSAKey | ECKey | OKPKey
+
+KEYS_MAX: Final = 100
+"""How many published keys are looked at."""
+
+RSA_BITS_MIN: Final = 2048
+RSA_BITS_MAX: Final = 8192
+RSA_EXPONENT_BITS_MAX: Final = 64
+
+_RSA_ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
+_CURVE_ALGORITHMS: Final = {
+    ("EC", "P-256"): "ES256",
+    ("EC", "P-384"): "ES384",
+    ("OKP", "Ed25519"): "Ed25519",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A public key, and the algorithms it may be used with."""
+
+    key: PublicKey
+    algorithms: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKeys:
+    """The keys of one issuer that may verify, by `kid`.
+
+    `refused` says of the others why not; `fault` why there are none at all, or none newer.
+    """
+
+    by_kid: Mapping[str, SigningKey] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    fault: str | None = None
+
+
+class KeyFault(Exception):
+    """Why an issuer's keys cannot be had; the text is for the log."""
+
+
+class _Refused(Exception):
+    """Why one published key may not verify."""
+
+
+def parse_jwks(raw: bytes, algorithms: Collection[str]) -> SigningKeys:
+    """The keys of a JWK Set that may verify under `algorithms`. At least one: raises KeyFault.
+
+    Two keys with one `kid` are both refused: which of them would be meant?
+    """
+    entries = _entries(raw)
+    published = Counter(kid for entry in entries if (kid := _kid(entry)) is not None)
+    by_kid: dict[str, SigningKey] = {}
+    refused: dict[str, str] = {}
+    for entry in entries[:KEYS_MAX]:
+        kid = _kid(entry)
+        if kid is None:
+            continue
+        try:
+            if published[kid] > 1:
+                raise _Refused("its kid is published more than once")
+            by_kid[kid] = _signing_key(entry, frozenset(algorithms))
+        except _Refused as reason:
+            refused[kid] = f"key {kid!r} may not verify: {reason}"
+    if not by_kid:
+        raise KeyFault("; ".join(["no usable key published", *refused.values()]))
+    return SigningKeys(by_kid, refused)
+
+
+def _entries(raw: bytes) -> list[Any]:
+    try:
+        entries = strict_object(raw).get("keys")
+    except NotStrictJson as error:
+        raise KeyFault(f"the key set is {error}") from error
+    if not isinstance(entries, list):
+        raise KeyFault("the key set has no list of keys")
+    return entries
+
+
+def _kid(entry: object) -> str | None:
+    """What tokens call a key by, without which none can mean it."""
+    kid = entry.get("kid") if isinstance(entry, dict) else None
+    return kid if isinstance(kid, str) and kid else None
+
+
+def _signing_key(jwk: Mapping[str, Any], pinned: frozenset[str]) -> SigningKey:
+    _check_purpose(jwk)
+    algorithms = _algorithms(jwk, pinned)
+    try:
+        return SigningKey(_public_key(jwk), algorithms)
+    except (JoseError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _Refused(f"it is damaged: {error}") from error
+
+
+def _check_purpose(jwk: Mapping[str, Any]) -> None:
+    """Signatures, if the key says at all what it is for (RFC 7517, 4.2 and 4.3)."""
+    if jwk.get("use", "sig") != "sig":
+        raise _Refused("its use is not sig")
+    operations = jwk.get("key_ops", ["verify"])
+    if not isinstance(operations, list) or "verify" not in operations:
+        raise _Refused("its key_ops do not have verify")
+
+
+def _algorithms(jwk: Mapping[str, Any], pinned: frozenset[str]) -> frozenset[str]:
+    """Those of the `pinned` ones that the key is of the right kind for, and that it says it is."""
+    kind, curve = jwk.get("kty"), jwk.get("crv")
+    if kind == "RSA":
+        fitting = _RSA_ALGORITHMS
+    elif isinstance(kind, str) and isinstance(curve, str):
+        fitting = frozenset({_CURVE_ALGORITHMS.get((kind, curve), "")})
+    else:
+        fitting = frozenset()
+    algorithms = fitting & pinned
+    if "alg" in jwk:
+        algorithms = frozenset(name for name in algorithms if name == jwk["alg"])
+    if not algorithms:
+        named = ", ".join(f"{name} {jwk[name]!r}" for name in ("kty", "crv", "alg") if name in jwk)
+        raise _Refused(f"{named or 'no kty'} is not for {' or '.join(sorted(pinned))}")
+    return algorithms
+
+
+def _public_key(jwk: Mapping[str, Any]) -> PublicKey:
+    """The key without what else was published, a private part least of all."""
+    match jwk["kty"]:
+        case "RSA":
+            public = _members(jwk, "n", "e")
+            _check_rsa(base64_to_int(public["n"]), base64_to_int(public["e"]))
+            return RSAKey.import_key(public)
+        case "EC":
+            return ECKey.import_key(_members(jwk, "crv", "x", "y"))
+        case _:
+            return OKPKey.import_key(_members(jwk, "crv", "x"))
+
+
+def _members(jwk: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    public = {name: jwk.get(name) for name in ("kty", *names)}
+    if not all(isinstance(value, str) for value in public.values()):
+        raise _Refused(f"not all of {', '.join(names)} are there as strings")
+    return public
+
+
+def _check_rsa(modulus: int, exponent: int) -> None:
+    """Before anything is computed with them: a long enough number keeps a processor busy.
+
+    With an exponent of 1 every signature would be good.
+    """
+    bits = modulus.bit_length()
+    if not RSA_BITS_MIN <= bits <= RSA_BITS_MAX or modulus % 2 == 0:
+        raise _Refused(f"its modulus of {bits} bits is too weak, too slow or even")
+    if exponent < 3 or exponent % 2 == 0 or exponent.bit_length() > RSA_EXPONENT_BITS_MAX:
+        raise _Refused("its exponent is not odd, at least 3 and small")

@@ -1,0 +1,1 @@
+"""CI identities that were turned away: remembered, listed, and proposed for trust."""

@@ -1,0 +1,123 @@
+"""Rejected subjects as the API shows them."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from analytics.instants import format_ms
+from service.bindings.forms import BindingId, Timestamp
+from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Entry
+from service.verifier.codes import Detail, FailureCode
+from service.web.openapi import INSTANT_PATTERN
+
+_CODES = [code.value for code in FailureCode]
+_DETAILS = [detail.value for detail in Detail]
+
+
+class RejectedQuery(Struct, kw_only=True):
+    """Which rejected subjects to list; all of them unless said otherwise."""
+
+    verified: (
+        Annotated[
+            Literal["true", "false"],
+            Meta(description="Only those whose token held apart from trust, or only the others."),
+        ]
+        | UnsetType
+    ) = UNSET
+    code: (
+        Annotated[
+            str,
+            Meta(
+                description="Only those that were turned away for this.",
+                extra_json_schema={"enum": _CODES},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    since: (
+        Annotated[
+            str,
+            Meta(
+                description="Only those that were turned away at this instant or later.",
+                pattern=f"^{INSTANT_PATTERN}$",
+                examples=["2026-01-31T08:00:00Z"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    limit: (
+        Annotated[int, Meta(ge=1, le=LIMIT_MAX, description=f"How many; default {LIMIT_DEFAULT}.")]
+        | UnsetType
+    ) = UNSET
+
+
+class RejectedEntry(Struct, kw_only=True, rename="camel"):
+    """A CI identity that was turned away.
+
+    What it says of itself is the issuer's word only if it is `verified`.
+    """
+
+    verified: bool
+    code: Annotated[str, Meta(extra_json_schema={"enum": _CODES})]
+    detail: Annotated[str, Meta(extra_json_schema={"enum": _DETAILS})] | None
+    issuer: str | None
+    subject: str | None
+    repository_id: str | None
+    event_name: str | None
+    owner: str | None
+    project_id: Annotated[str, Meta(description="Of the API key it came with.")] | None
+    count: Annotated[int, Meta(ge=1)]
+    first_at: Timestamp
+    last_at: Timestamp
+    last_request_id: str
+    draft: (
+        Annotated[
+            dict[str, Any],
+            Meta(description="The body of the create that would make it trusted."),
+        ]
+        | None
+    )
+    revoke_first: Annotated[
+        list[BindingId], Meta(description="What has to be revoked before the draft is sent.")
+    ]
+    review: (
+        Annotated[str, Meta(description="What to make sure of before the draft is sent.")] | None
+    )
+
+
+class RejectedList(Struct, kw_only=True):
+    """Rejected subjects, the one turned away last first; `count` is how many are listed."""
+
+    org: str
+    count: int
+    rejected: Annotated[list[RejectedEntry], Meta(max_length=LIMIT_MAX)]
+
+
+def rejected_form(slug: str, entries: Sequence[Entry]) -> RejectedList:
+    """The answer to a list."""
+    return RejectedList(
+        org=slug, count=len(entries), rejected=[_entry_form(entry) for entry in entries]
+    )
+
+
+def _entry_form(entry: Entry) -> RejectedEntry:
+    row, proposal = entry.row, entry.proposal
+    return RejectedEntry(
+        verified=row.is_verified,
+        code=row.code,
+        detail=row.detail,
+        issuer=row.issuer,
+        subject=row.sub,
+        repository_id=row.repository_id,
+        event_name=row.event_name,
+        owner=row.owner,
+        project_id=row.project_id,
+        count=row.count,
+        first_at=format_ms(row.first_at),
+        last_at=format_ms(row.last_at),
+        last_request_id=row.last_request_id,
+        draft=None if proposal is None else dict(proposal.body),
+        revoke_first=[] if proposal is None else list(proposal.revoke_first),
+        review=None if proposal is None else proposal.review,
+    )

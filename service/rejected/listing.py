@@ -1,0 +1,92 @@
+"""Listing whom an organisation's requests brought along and the verifier turned away."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from analytics.filters import only
+from analytics.instants import parse_instant
+from service.errors import Invalid
+from service.explain.drafts import Proposal
+from service.issuers.issuers import Issuers
+from service.rejected.proposals import list_proposals
+from service.rejected.rows import list_rejected
+from service.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR
+from service.store.store import Store
+from service.store.tables import RejectedSubject
+from service.verifier.codes import FailureCode
+from service.web.inputs import parse_limit
+
+PARAMETERS: Final = ("verified", "code", "since", "limit")
+LIMIT_DEFAULT: Final = 100
+LIMIT_MAX: Final = ENTRIES_PER_ORG_MAX
+_VERIFIED: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which rejected subjects; None is any."""
+
+    is_verified: bool | None = None
+    code: FailureCode | None = None
+    since: datetime | None = None
+    limit: int = LIMIT_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A rejected subject, and what would make it trusted."""
+
+    row: RejectedSubject
+    proposal: Proposal | None
+
+
+def parse_wanted(parameters: Mapping[str, list[str]]) -> Wanted:
+    """The rejected subjects that query parameters ask for. Raises Invalid, InvalidQuery."""
+    return Wanted(
+        is_verified=_is_verified(only(parameters, "verified")),
+        code=_code(only(parameters, "code")),
+        since=_since(only(parameters, "since")),
+        limit=parse_limit(only(parameters, "limit"), LIMIT_DEFAULT, LIMIT_MAX),
+    )
+
+
+async def list_entries(
+    store: Store, issuers: Issuers, tenant_id: str, wanted: Wanted, now: datetime
+) -> Sequence[Entry]:
+    """The organisation's rejected subjects, the one turned away last first.
+
+    What is past its time is not there, even where nobody has deleted it yet.
+    """
+    floor = now - KEPT_FOR
+    async with store.read() as session:
+        rows = await list_rejected(
+            session,
+            tenant_id,
+            since=floor if wanted.since is None else max(wanted.since, floor),
+            limit=wanted.limit,
+            is_verified=wanted.is_verified,
+            code=wanted.code,
+        )
+        proposals = await list_proposals(session, tenant_id, rows, issuers)
+    return [Entry(row, proposals.get(row.digest)) for row in rows]
+
+
+def _is_verified(text: str | None) -> bool | None:
+    if text is not None and text not in _VERIFIED:
+        raise Invalid("verified must be true or false")
+    return None if text is None else _VERIFIED[text]
+
+
+def _code(text: str | None) -> FailureCode | None:
+    if text is not None and text not in set(FailureCode):
+        raise Invalid(f"code must be one of {', '.join(FailureCode)}")
+    return None if text is None else FailureCode(text)
+
+
+def _since(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else parse_instant(text)
+    except ValueError as error:
+        raise Invalid("since must be an RFC 3339 instant (2026-01-31T08:00:00Z)") from error

@@ -1,0 +1,108 @@
+"""What would make the jobs trusted that were turned away, as trust stands now.
+
+Only for rejections whose token held: of any other nobody knows who wrote it, and a proposal made of
+it would put a stranger's words before somebody who may trust them.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.bindings.repository import list_active_slots, list_active_with_subs
+from service.bindings.rules import Places, parse_binding, slot_key
+from service.bindings.slots import stored_slot_rule
+from service.explain.drafts import Proposal, proposal_for
+from service.issuers.issuers import Issuers
+from service.rejected.subjects import is_cut
+from service.store.tables import RejectedSubject
+from service.verifier.candidates import ActiveBinding, candidates_of
+from service.verifier.claims import UnverifiedClaims
+from service.verifier.codes import Detail, FailureCode, TokenRejected
+from service.verifier.rules import Grounds, match_binding
+
+_MENDED_BY_A_BINDING: Final = frozenset({None, Detail.EVENT_NAME_NOT_ALLOWED})
+_AUDIENCE: Final = "this service"
+_NO_PLACES: Final = Places(projects=(), teams=())
+
+
+async def list_proposals(
+    session: AsyncSession, tenant_id: str, rows: Sequence[RejectedSubject], issuers: Issuers
+) -> Mapping[str, Proposal]:
+    """What would help the organisation's `rows`, by digest; nothing for most of them.
+
+    Nothing for what is unverified, is trusted by now, or needs a create that would be refused.
+    """
+    askable = [row for row in rows if _is_askable(row, issuers)]
+    if not askable:
+        return {}
+    by_sub: defaultdict[str, list[ActiveBinding]] = defaultdict(list)
+    for binding in await list_active_with_subs(
+        session, tenant_id, {str(row.sub) for row in askable}
+    ):
+        by_sub[binding.sub_pattern].append(binding)
+    proposals = {
+        row.digest: proposal
+        for row in askable
+        if (proposal := _proposal(row, issuers, by_sub[str(row.sub)])) is not None
+    }
+    return await _without_taken(session, tenant_id, proposals, issuers)
+
+
+def _is_askable(row: RejectedSubject, issuers: Issuers) -> bool:
+    return (
+        row.is_verified
+        and row.code == FailureCode.UNBOUND_OIDC_SUBJECT
+        and row.issuer in issuers
+        and row.sub is not None
+        and not is_cut(row.sub)
+    )
+
+
+def _proposal(
+    row: RejectedSubject, issuers: Issuers, active: Collection[ActiveBinding]
+) -> Proposal | None:
+    """What would help, if a job like that one is still turned away for want of a binding."""
+    claims = _claims(row, issuers)
+    grounds = Grounds(issuers, _AUDIENCE, candidates_of(active), row.project_id)
+    try:
+        match_binding(claims, grounds)
+    except TokenRejected as rejected:
+        is_unbound = rejected.code is FailureCode.UNBOUND_OIDC_SUBJECT
+        if is_unbound and rejected.detail in _MENDED_BY_A_BINDING:
+            return proposal_for(claims, grounds, active)
+    return None
+
+
+def _claims(row: RejectedSubject, issuers: Issuers) -> UnverifiedClaims:
+    """The claims that count, put together again."""
+    issuer = issuers[str(row.issuer)]
+    values = {
+        "iss": row.issuer,
+        "aud": _AUDIENCE,
+        "sub": row.sub,
+        issuer.repository_id_claim: row.repository_id,
+        issuer.event_name_claim: row.event_name,
+        issuer.owner_claim: row.owner,
+    }
+    return UnverifiedClaims(
+        {name: value for name, value in values.items() if name and value is not None}
+    )
+
+
+async def _without_taken(
+    session: AsyncSession, tenant_id: str, proposals: Mapping[str, Proposal], issuers: Issuers
+) -> Mapping[str, Proposal]:
+    """`proposals` without those whose slot another organisation holds: theirs is not to revoke."""
+    slot_rule = await stored_slot_rule(session)
+    slots = {
+        digest: slot_key(parse_binding(proposal.body, issuers, _NO_PLACES), tenant_id, slot_rule)
+        for digest, proposal in proposals.items()
+    }
+    holders = await list_active_slots(session, list(slots.values()))
+    return {
+        digest: proposal
+        for digest, proposal in proposals.items()
+        if holders.get(slots[digest], tenant_id) == tenant_id
+    }

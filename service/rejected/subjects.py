@@ -1,0 +1,201 @@
+"""Whom an organisation's requests brought along and the verifier turned away, as it remembers them.
+
+Who was turned away is noted in memory and written every few seconds; what a process has noted and
+not yet written is lost when it is killed. A rejection is *verified* if the token's signature,
+audience and time held: then its issuer says all that. Everything else anybody could have written
+into a token, so what is unverified never takes the room of what is verified.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from service.errors import StoreUnavailable
+from service.metrics import Metrics
+from service.rejected.rows import Noted, forget_before, keep_newest, write_noted
+from service.store.store import Store
+from service.verifier.codes import Detail, FailureCode
+
+SUB_CHARS_MAX: Final = 1024
+TEXT_CHARS_MAX: Final = 256
+PENDING_PER_ORG_MAX: Final = 200
+"""Different rejections of one organisation that wait to be written."""
+PENDING_MAX: Final = 2_000
+"""Different rejections of all organisations that wait to be written."""
+ENTRIES_PER_ORG_MAX: Final = 1_000
+KEPT_FOR: Final = timedelta(days=30)
+
+_CUT: Final = "…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """One token that was turned away. `project_id` is that of the API key it came with.
+
+    `owner` is who the token says owns the repository: for people to look at, not to tell two
+    rejections apart by.
+    """
+
+    tenant_id: str
+    is_verified: bool
+    code: FailureCode
+    detail: Detail | None
+    issuer: str | None
+    sub: str | None
+    repository_id: str | None
+    event_name: str | None
+    owner: str | None
+    project_id: str | None
+    request_id: str
+    at: datetime
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What waits to be written of one organisation, by digest."""
+
+    verified: dict[str, Noted] = field(default_factory=dict)
+    unverified: dict[str, Noted] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.verified) + len(self.unverified)
+
+    def __iter__(self) -> Iterator[Noted]:
+        yield from self.verified.values()
+        yield from self.unverified.values()
+
+
+class RejectedSubjects:
+    """Notes rejections for every request, and writes them when it is told to."""
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._pending: dict[str, _Pending] = {}
+        self._size = 0
+
+    def note(self, rejection: Rejection) -> None:
+        """Remember that a token was turned away; equal rejections are counted together.
+
+        Texts are cut to a bound first. Without room the rejection is dropped, unless it is verified
+        and an unverified one can make room for it.
+        """
+        self._add(_noted(_cut(rejection)))
+
+    async def flush(self) -> None:
+        """Write what was noted since the last time, all of it or nothing.
+
+        What cannot be written now (StoreUnavailable) is written next time, as far as there is room.
+        """
+        taken, self._pending, self._size = self._pending, {}, 0
+        if not taken:
+            return
+        try:
+            async with self._store.write() as work:
+                for tenant_id, pending in taken.items():
+                    await write_noted(work.session, tenant_id, list(pending))
+                    await keep_newest(work.session, tenant_id, ENTRIES_PER_ORG_MAX)
+        except (StoreUnavailable, asyncio.CancelledError):
+            for pending in taken.values():
+                for noted in pending:
+                    self._add(noted)
+            raise
+
+    async def forget_old(self) -> None:
+        """Delete what was last seen longer ago than is kept, in every organisation."""
+        async with self._store.write() as work:
+            await forget_before(work.session, work.now - KEPT_FOR)
+
+    def _add(self, noted: Noted) -> None:
+        pending = self._pending.setdefault(noted.tenant_id, _Pending())
+        entries = pending.verified if noted.is_verified else pending.unverified
+        known = entries.get(noted.digest)
+        if known is not None:
+            known.add(noted)
+        elif self._has_room(pending) or (noted.is_verified and self._make_room(pending)):
+            entries[noted.digest] = noted
+            self._size += 1
+        else:
+            self._dropped(noted)
+
+    def _has_room(self, pending: _Pending) -> bool:
+        return len(pending) < PENDING_PER_ORG_MAX and self._size < PENDING_MAX
+
+    def _make_room(self, pending: _Pending) -> bool:
+        """Drop an unverified rejection: the organisation's own, if it is the one with too many.
+
+        Else one of whoever has the most. False if there is none.
+        """
+        if len(pending) < PENDING_PER_ORG_MAX:
+            pending = max(self._pending.values(), key=lambda other: len(other.unverified))
+        if not pending.unverified:
+            return False
+        _, noted = pending.unverified.popitem()
+        self._size -= 1
+        self._dropped(noted)
+        return True
+
+    def _dropped(self, noted: Noted) -> None:
+        self._metrics.rejections_dropped(noted.count, is_verified=noted.is_verified)
+
+
+def is_cut(sub: str) -> bool:
+    """True if `sub`, as it is stored, may be the beginning of a longer one."""
+    return len(sub) == SUB_CHARS_MAX and sub.endswith(_CUT)
+
+
+def _cut(rejection: Rejection) -> Rejection:
+    return replace(
+        rejection,
+        issuer=_bounded(rejection.issuer),
+        sub=_bounded(rejection.sub, SUB_CHARS_MAX),
+        repository_id=_bounded(rejection.repository_id),
+        event_name=_bounded(rejection.event_name),
+        owner=_bounded(rejection.owner),
+        project_id=_bounded(rejection.project_id),
+    )
+
+
+def _bounded(text: str | None, chars_max: int = TEXT_CHARS_MAX) -> str | None:
+    if text is None or len(text) <= chars_max:
+        return text
+    return text[: chars_max - 1] + _CUT
+
+
+def _noted(rejection: Rejection) -> Noted:
+    return Noted(
+        tenant_id=rejection.tenant_id,
+        digest=_digest(rejection),
+        is_verified=rejection.is_verified,
+        code=rejection.code.value,
+        detail=rejection.detail.value if rejection.detail else None,
+        issuer=rejection.issuer,
+        sub=rejection.sub,
+        repository_id=rejection.repository_id,
+        event_name=rejection.event_name,
+        owner=rejection.owner,
+        project_id=rejection.project_id,
+        count=1,
+        first_at=rejection.at,
+        last_at=rejection.at,
+        last_request_id=rejection.request_id,
+    )
+
+
+def _digest(rejection: Rejection) -> str:
+    """What two rejections have in common if they are the same one, again and again."""
+    parts = [
+        rejection.is_verified,
+        rejection.code,
+        rejection.detail,
+        rejection.issuer,
+        rejection.sub,
+        rejection.repository_id,
+        rejection.event_name,
+        rejection.project_id,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
