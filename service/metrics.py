@@ -110,14 +110,14 @@ class Metrics:
             ["provider"],
             registry=self._registry,
         )
-        self._auth_failures = Counter(
+        auth_failures = Counter(
             "countersign_auth_failures",
             "CI tokens that were rejected.",
             ["code"],
             registry=self._registry,
         )
-        for code in FailureCode:  # a failure that is the first must be seen as an increase
-            self._auth_failures.labels(code)
+        # A failure that is the first must be seen as an increase.
+        self._auth_failures_of = {code: auth_failures.labels(code) for code in FailureCode}
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self._registry)
@@ -148,7 +148,7 @@ class Metrics:
 
     def auth_failed(self, code: FailureCode) -> None:
         """Count a request whose token was rejected."""
-        self._auth_failures.labels(code).inc()
+        self._auth_failures_of[code].inc()
 
     def maintains(self, job: str) -> None:
         """Show `job` from now on: a failure that is the first must be seen as an increase."""

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 NESTING_MAX: Final = 8
 INTEGER_DIGITS_MAX: Final = 32
+_CONTAINERS: Final = frozenset({dict, list})
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -24,13 +25,7 @@ def strict_object(raw: bytes) -> dict[str, Any]:
     The size is the caller's to bound.
     """
     try:
-        value = json.loads(
-            raw.decode(),  # a byte order mark stays, and is no JSON
-            object_pairs_hook=_members,
-            parse_int=_integer,
-            parse_float=_number,
-            parse_constant=_refuse_constant,
-        )
+        value = _decoder.decode(raw.decode())  # a byte order mark stays, and is no JSON
     except (ValueError, RecursionError) as error:
         raise NotStrictJson("not strict JSON in UTF-8") from error
     if not isinstance(value, dict):
@@ -65,6 +60,14 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_decoder: Final = json.JSONDecoder(
+    object_pairs_hook=_members,
+    parse_int=_integer,
+    parse_float=_number,
+    parse_constant=_refuse_constant,
+)
+
+
 def _refuse_lone_surrogates(value: object) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
@@ -79,7 +82,7 @@ def _refuse_deep_nesting(value: dict[str, Any]) -> None:
             inner
             for outer in level
             for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
+            if type(inner) in _CONTAINERS
         ]
         if not level:
             return

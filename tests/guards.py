@@ -660,9 +660,9 @@ GUARDS: Final = [
     ),
     Guard(
         "verified and unverified are never one entry",
-        "service/rejected/subjects.py",
-        "        rejection.is_verified,\n        rejection.code,",
-        "        rejection.code,",
+        "service/rejected/rows.py",
+        "            self.is_verified,\n            self.code,",
+        "            self.code,",
         f"{_REJECTED}::test_what_differs_in_anything_that_counts_is_another_entry",
     ),
     Guard(

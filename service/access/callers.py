@@ -50,7 +50,7 @@ class Door:
         )
         if self.ci is None:
             return stamp
-        return stamp.of_ci_job(self.ci.provider, self.ci.binding_id, self.ci.ci)
+        return stamp.of_ci_job(self.ci.issuer.provider, self.ci.binding_id, self.ci.ci)
 
 
 class Principal(Protocol):

@@ -1,5 +1,7 @@
 """Rejected subjects in the database: one query, one promise each. Nothing here commits."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -17,7 +19,6 @@ class Noted:
     """Equal rejections together, under the names of their row."""
 
     tenant_id: str
-    digest: str
     is_verified: bool
     code: str
     detail: str | None
@@ -32,8 +33,27 @@ class Noted:
     last_at: datetime
     last_request_id: str
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What two rejections of an organisation have in common if they are the same one."""
+        return (
+            self.is_verified,
+            self.code,
+            self.detail,
+            self.issuer,
+            self.sub,
+            self.repository_id,
+            self.event_name,
+            self.project_id,
+        )
+
+    @property
+    def digest(self) -> str:
+        """The identity as a key of the table: some databases cannot index texts this long."""
+        return hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
+
     def add(self, other: "Noted") -> None:
-        """Count `other`, which has the same digest, into this one."""
+        """Count `other`, which has the same identity, into this one."""
         self.count += other.count
         self.first_at = min(self.first_at, other.first_at)
         if other.last_at >= self.last_at:
@@ -42,17 +62,18 @@ class Noted:
 
 
 async def write_noted(session: AsyncSession, tenant_id: str, noted: Sequence[Noted]) -> None:
-    """Count `noted`, each of another digest, into the organisation's rows.
+    """Count `noted`, each of another identity, into the organisation's rows.
 
     Between the look and the write nobody else adds one: this transaction began with the write lock.
     """
-    digests = [one.digest for one in noted]
+    by_digest = {one.digest: one for one in noted}
     theirs = select(RejectedSubject.digest).where(RejectedSubject.tenant_id == tenant_id)
     known = {
-        digest async for digest in scalars_of(session, theirs, RejectedSubject.digest, digests)
+        digest
+        async for digest in scalars_of(session, theirs, RejectedSubject.digest, list(by_digest))
     }
-    new = [asdict(one) for one in noted if one.digest not in known]
-    again = [_again(one) for one in noted if one.digest in known]
+    new = [{**asdict(one), "digest": key} for key, one in by_digest.items() if key not in known]
+    again = [_again(one) for key, one in by_digest.items() if key in known]
     # On the connection: the session knows no UPDATE of many rows by conditions.
     connection = await session.connection()
     if new:

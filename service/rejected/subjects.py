@@ -7,10 +7,8 @@ into a token, so what is unverified never takes the room of what is verified.
 """
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -56,10 +54,10 @@ class Rejection:
 
 @dataclass(slots=True)
 class _Pending:
-    """What waits to be written of one organisation, by digest."""
+    """What waits to be written of one organisation, by identity."""
 
-    verified: dict[str, Noted] = field(default_factory=dict)
-    unverified: dict[str, Noted] = field(default_factory=dict)
+    verified: dict[tuple[object, ...], Noted] = field(default_factory=dict)
+    unverified: dict[tuple[object, ...], Noted] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.verified) + len(self.unverified)
@@ -84,7 +82,7 @@ class RejectedSubjects:
         Texts are cut to a bound first. Without room the rejection is dropped, unless it is verified
         and an unverified one can make room for it.
         """
-        self._add(_noted(_cut(rejection)))
+        self._add(_noted(rejection))
 
     async def flush(self) -> None:
         """Write what was noted since the last time, all of it or nothing.
@@ -113,11 +111,11 @@ class RejectedSubjects:
     def _add(self, noted: Noted) -> None:
         pending = self._pending.setdefault(noted.tenant_id, _Pending())
         entries = pending.verified if noted.is_verified else pending.unverified
-        known = entries.get(noted.digest)
+        known = entries.get(noted.identity)
         if known is not None:
             known.add(noted)
         elif self._has_room(pending) or (noted.is_verified and self._make_room(pending)):
-            entries[noted.digest] = noted
+            entries[noted.identity] = noted
             self._size += 1
         else:
             self._dropped(noted)
@@ -148,18 +146,6 @@ def is_cut(sub: str) -> bool:
     return len(sub) == SUB_CHARS_MAX and sub.endswith(_CUT)
 
 
-def _cut(rejection: Rejection) -> Rejection:
-    return replace(
-        rejection,
-        issuer=_bounded(rejection.issuer),
-        sub=_bounded(rejection.sub, SUB_CHARS_MAX),
-        repository_id=_bounded(rejection.repository_id),
-        event_name=_bounded(rejection.event_name),
-        owner=_bounded(rejection.owner),
-        project_id=_bounded(rejection.project_id),
-    )
-
-
 def _bounded(text: str | None, chars_max: int = TEXT_CHARS_MAX) -> str | None:
     if text is None or len(text) <= chars_max:
         return text
@@ -167,35 +153,20 @@ def _bounded(text: str | None, chars_max: int = TEXT_CHARS_MAX) -> str | None:
 
 
 def _noted(rejection: Rejection) -> Noted:
+    """`rejection` as it is stored: its texts cut to a bound, and once so far."""
     return Noted(
         tenant_id=rejection.tenant_id,
-        digest=_digest(rejection),
         is_verified=rejection.is_verified,
         code=rejection.code.value,
         detail=rejection.detail.value if rejection.detail else None,
-        issuer=rejection.issuer,
-        sub=rejection.sub,
-        repository_id=rejection.repository_id,
-        event_name=rejection.event_name,
-        owner=rejection.owner,
-        project_id=rejection.project_id,
+        issuer=_bounded(rejection.issuer),
+        sub=_bounded(rejection.sub, SUB_CHARS_MAX),
+        repository_id=_bounded(rejection.repository_id),
+        event_name=_bounded(rejection.event_name),
+        owner=_bounded(rejection.owner),
+        project_id=_bounded(rejection.project_id),
         count=1,
         first_at=rejection.at,
         last_at=rejection.at,
         last_request_id=rejection.request_id,
     )
-
-
-def _digest(rejection: Rejection) -> str:
-    """What two rejections have in common if they are the same one, again and again."""
-    parts = [
-        rejection.is_verified,
-        rejection.code,
-        rejection.detail,
-        rejection.issuer,
-        rejection.sub,
-        rejection.repository_id,
-        rejection.event_name,
-        rejection.project_id,
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -7,7 +7,6 @@ from msgspec import UNSET, UnsetType
 
 from analytics.events import VerifiedCi
 from service.issuers.issuers import Issuer
-from service.verifier.candidates import Candidate
 from service.verifier.claims import Claims
 
 TEXT_MAX: Final = 256
@@ -22,36 +21,23 @@ class Attribution:
     project of the request's API key.
     """
 
-    provider: str
+    issuer: Issuer
     binding_id: str
-    ci: VerifiedCi
     claims: Claims
     project_id: str | None
     trust_revision: int
 
-
-def attribution(
-    issuer: Issuer, binding: Candidate, claims: Claims, project_id: str | None, trust_revision: int
-) -> Attribution:
-    """The attribution that `claims`, matched by `binding`, give."""
-    return Attribution(
-        issuer.provider,
-        binding.id,
-        _said(issuer, claims),
-        claims,
-        project_id,
-        trust_revision,
-    )
-
-
-def _said(issuer: Issuer, claims: Claims) -> VerifiedCi:
-    return VerifiedCi(
-        sub=claims.text("sub") or "",
-        repository_id=_kept(claims.identifier(issuer.repository_id_claim)),
-        event_name=_kept(claims.text(issuer.event_name_claim)),
-        run_id=_kept(claims.identifier(issuer.run_id_claim)),
-        jti=_kept(claims.text("jti")),
-    )
+    @property
+    def ci(self) -> VerifiedCi:
+        """What the token said, as a row keeps it."""
+        issuer, claims = self.issuer, self.claims
+        return VerifiedCi(
+            sub=claims.text("sub") or "",
+            repository_id=_kept(claims.identifier(issuer.repository_id_claim)),
+            event_name=_kept(claims.text(issuer.event_name_claim)),
+            run_id=_kept(claims.identifier(issuer.run_id_claim)),
+            jti=_kept(claims.text("jti")),
+        )
 
 
 def _kept(text: str | None) -> str | UnsetType:

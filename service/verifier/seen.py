@@ -5,8 +5,8 @@ else: bindings and time are looked at every time.
 """
 
 import hashlib
-from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Final
 
 from analytics.byte_cache import ENTRY_BYTES, ByteCache
@@ -34,9 +34,8 @@ class SeenTokens:
 
     def keep(self, compact: str, claims: Claims, issuer: Issuer, now: datetime) -> None:
         """Remember that the token's signature held, and what of its claims is ever read."""
-        members = {
-            name: claims.members[name] for name in _read_of(issuer) if name in claims.members
-        }
+        read = _read_of(issuer)
+        members = {name: said for name, said in claims.members.items() if name in read}
         # Every value is a part of the token, and so not longer in all.
         size = ENTRY_BYTES + len(compact) + _MEMBER_BYTES * len(members)
         self._kept.keep(_hash(compact), (Claims(members), now), size)
@@ -46,11 +45,13 @@ def _hash(compact: str) -> bytes:
     return hashlib.sha256(compact.encode()).digest()
 
 
-def _read_of(issuer: Issuer) -> Iterable[str]:
+@cache
+def _read_of(issuer: Issuer) -> frozenset[str]:
+    """The claims that rules and audit rows read."""
     own = (
         issuer.repository_id_claim,
         issuer.event_name_claim,
         issuer.run_id_claim,
         issuer.owner_claim,
     )
-    return dict.fromkeys((*_REGISTERED, *(name for name in own if name is not None)))
+    return frozenset((*_REGISTERED, *(name for name in own if name is not None)))

@@ -14,7 +14,7 @@ from service.issuers.key_source import KeySource
 from service.metrics import Metrics
 from service.rejected.subjects import RejectedSubjects, Rejection
 from service.store.tables import Organisation
-from service.verifier.attribution import Attribution, attribution
+from service.verifier.attribution import Attribution
 from service.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import LOG_EVENT_PREFIX, FailureCode, TokenRejected
 from service.verifier.parsing import parse_token, read_header
@@ -101,7 +101,7 @@ class Verifier:
             self._turn_away(rejection, values, reading, bearing)
             return None
         self._use.note(found.binding_id, self._clock())
-        self._metrics.attributed(found.provider)
+        self._metrics.attributed(found.issuer.provider)
         return found
 
     async def attribute_again(self, before: Attribution, org: Organisation) -> Attribution | None:
@@ -116,7 +116,7 @@ class Verifier:
             issuer, binding = match_binding(before.claims, grounds)
         except TokenRejected:
             return None
-        return attribution(issuer, binding, before.claims, before.project_id, org.trust_revision)
+        return Attribution(issuer, binding.id, before.claims, before.project_id, org.trust_revision)
 
     async def grounds(self, org: Organisation, project_id: str | None) -> Grounds:
         """What tokens for `org` are judged on now."""
@@ -136,7 +136,9 @@ class Verifier:
             kid = unverified_kid(claims, issuer.algorithms)
             claims = self._sign(reading, claims, issuer, await self._keys.keys_for(issuer, kid))
         rule_7_time(claims, self._clock())
-        return attribution(issuer, binding, claims, bearing.project_id, bearing.org.trust_revision)
+        return Attribution(
+            issuer, binding.id, claims, bearing.project_id, bearing.org.trust_revision
+        )
 
     def _sign(
         self, reading: _Reading, token: UnverifiedToken, issuer: Issuer, keys: SigningKeys

@@ -175,6 +175,7 @@ class Home:
             "admin_token": ADMIN_TOKEN,
             "secret_key": "secret-key-of-the-process-tests",
             "platform_tenant_id": PLATFORM,
+            "port": str(free_port()),  # somebody at this machine may be trying the service out
             **self.settings,
             **changes,
         }
