@@ -165,3 +165,51 @@ def test_a_server_starts_and_serves_without_its_issuer(
     (line,) = rejections(server)
     assert line["event"] == "auth_failure_signature_invalid"
     assert "ConnectError" in str(line["reason"])
+
+
+ORGANISATION = """
+[orgs.acme]
+projects = ["payments"]
+members."ada@acme.example" = { role = "owner", idp = "github" }
+"""
+
+
+def test_from_an_empty_data_dir_to_attributed_rows(empty_home: Home, issuer_process: IssuerProcess):
+    """What an operator does: apply, bind, hand out a key; a job's installs are then its own."""
+    home = empty_home
+    home.settings["issuers_file"] = str(issuer_process.file(home.folder))
+    (home.folder / "orgs.toml").write_text(ORGANISATION)
+    assert home.order("init").code == 0
+    home.ask("apply", str(home.folder / "orgs.toml"))
+    of_payments = ("--org", "acme", "--project", "payments")
+    issued = home.ask("apikey", "issue", *of_payments, "--name", "proxy")
+    binding = home.ask(
+        *("bindings", "add", *of_payments, "--issuer", issuer_process.url),
+        *("--sub", "repo:acme/payments:ref:refs/heads/main"),
+        *("--repository-id", "123456789", "--event", "push"),
+    )
+    headers = {"x-service-api-key": issued["secret"], CI_TOKEN_HEADER: issuer_process.sign()}
+    audit = "/api/v1/admin/orgs/acme/audit"
+    with home.serve().client() as client:
+
+        def ingest() -> None:
+            sent = httpx.post(f"{client.base_url}{EVENTS}", json=[INSTALL], headers=headers)
+            assert sent.json()["accepted"] == 1
+
+        def found(**filters: str) -> list[str]:
+            return [row["id"] for row in client.get(audit, params=filters).json()["entries"]]
+
+        ingest()
+        (row,) = found(event="install_allowed")
+        assert found(actor_source="oidc_*") == [row]
+        assert found(oidc_binding_id=binding["id"]) == [row]
+        assert client.get(f"{audit}/{row}").json()["payload"]["ci"]["run_id"] == "9876543210"
+        home.ask("bindings", "revoke", "--org", "acme", binding["id"])
+        ingest()
+        assert len(found(event="install_allowed")) == 2
+        assert found(actor_source="oidc_*") == [row]
+        rejections = ("bindings", "rejected", "--org", "acme")
+        eventually(lambda: home.ask(*rejections)["rejected"], "written down")
+    (rejected,) = home.ask(*rejections)["rejected"]
+    assert (rejected["verified"], rejected["count"]) == (True, 1)
+    assert rejected["draft"]["sub_pattern"] == "repo:acme/payments:ref:refs/heads/main"
