@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from service.issuers.issuers import Provider
 from service.store.stored import Stored, total_of
 from service.verifier.codes import FailureCode
 
@@ -104,7 +105,7 @@ class Metrics:
         for verified in _VERIFIED.values():
             self._rejections_dropped.labels(verified)
 
-        self._attributed = Counter(
+        attributed = Counter(
             "countersign_ci_requests_attributed",
             "Requests that a verified CI token attributed.",
             ["provider"],
@@ -116,7 +117,8 @@ class Metrics:
             ["code"],
             registry=self._registry,
         )
-        # A failure that is the first must be seen as an increase.
+        # What is the first must be seen as an increase.
+        self._attributed_of = {name: attributed.labels(name) for name in get_args(Provider)}
         self._auth_failures_of = {code: auth_failures.labels(code) for code in FailureCode}
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
@@ -142,9 +144,9 @@ class Metrics:
             if stored.oldest_sealed_at is not None:
                 self._oldest_sealed.labels(tenant_id).set(stored.oldest_sealed_at.timestamp())
 
-    def attributed(self, provider: str) -> None:
+    def attributed(self, provider: Provider) -> None:
         """Count a request whose token was verified."""
-        self._attributed.labels(provider).inc()
+        self._attributed_of[provider].inc()
 
     def auth_failed(self, code: FailureCode) -> None:
         """Count a request whose token was rejected."""

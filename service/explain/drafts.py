@@ -1,9 +1,11 @@
 """The binding that would make a token trusted: the body of the request that creates it. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
+
+from msgspec import structs
 
 from service.bindings.repository import BindingTerms
 from service.bindings.rules import Draft, Origin, Places, parse_binding
@@ -135,7 +137,7 @@ def _would_match(
     left = [binding for binding in active if binding.id not in proposal.revoke_first]
     candidates = candidates_of([*left, supposed])
     try:
-        match_binding(unverified_claims, replace(grounds, candidates=candidates))
+        match_binding(unverified_claims, structs.replace(grounds, candidates=candidates))
     except TokenRejected:
         return False
     return True

@@ -1,9 +1,8 @@
 """What a verified token does for a request: its audit rows say which CI job sent it."""
 
-from dataclasses import dataclass
 from typing import Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from analytics.events import VerifiedCi
 from service.issuers.issuers import Issuer
@@ -13,8 +12,7 @@ TEXT_MAX: Final = 256
 """Code points that a row keeps of a claim with no limit of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Struct, frozen=True):
     """A CI job that sent a request, and the binding by which it is trusted.
 
     `trust_revision` is that of the organisation when the binding was looked up, `project_id` the

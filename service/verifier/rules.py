@@ -6,9 +6,10 @@ unverified claims to claims; rule 7 asks whether they hold now. All are pure.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeGuard
+
+from msgspec import Struct
 
 from service.issuers.issuers import Issuer, Issuers
 from service.issuers.jwks import SigningKeys
@@ -21,8 +22,7 @@ LEEWAY_S: Final = 60
 """How far an issuer's clock may be ahead of ours. An expiry has no leeway."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grounds:
+class Grounds(Struct, frozen=True):
     """What a token is judged on, besides keys and time.
 
     `candidates` are the bindings of the organisation the request is for, `project_id` the project

@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from msgspec import Struct
 
 from service.clock import Clock
 from service.issuers.issuers import Issuer, Issuers
@@ -42,8 +42,7 @@ _ABOUT_BINDINGS: Final = frozenset(
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Bearing:
+class Bearing(Struct, frozen=True):
     """The request that bears a token: for which organisation, and by whose leave.
 
     `project_id` is the project of its API key, None for every other credential.
@@ -54,8 +53,7 @@ class Bearing:
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     """A token as far as it is known: as claims, if its signature has held before."""
 
     compact: str
