@@ -12,6 +12,7 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import RSAKey
 from msgspec import structs
 
+from service.issuers.jwks import RSA_BITS_MAX
 from service.settings import Settings
 from tests.issuers.issuer import Issuer, ec_key, public_jwk, rsa_key, segment, signature_of
 from tests.service.gates import TRUSTED, Gate, open_gate
@@ -61,6 +62,14 @@ async def test_a_key_that_does_not_fit_makes_no_signature_good(settings: Setting
         (line,) = await gate.send(issuer.sign())
         assert line["event"] == "auth_failure_signature_invalid"
         assert line["reason"]
+
+
+@pytest.mark.slow
+async def test_the_longest_key_that_is_taken_verifies(settings: Settings):
+    """A key that is in the set and whose every signature is refused would be a riddle."""
+    issuer = Issuer(key=rsa_key("long", RSA_BITS_MAX))
+    async with open_gate(settings, issuer) as gate:
+        assert await gate.judge(issuer.sign()) is TRUSTED
 
 
 ES256_FILE = """
