@@ -434,6 +434,7 @@ async def test_a_token_does_not_bring_its_own_key(shared_gate: Gate, name: str):
         "x5t#S256": segment(b"0" * 32),
     }[name]
     forger = Issuer(key=ATTACKER)
+    assert await shared_gate.judge(GOOD) is TRUSTED  # so that the issuer's keys are here
     before = list(shared_gate.issuer.requests)
     for kid in ("first", ...):
         forged = forger.sign(header={name: value, "kid": kid})
@@ -620,3 +621,12 @@ async def test_a_key_of_another_kind_is_no_key(shared_gate: Gate):
         forger = Issuer(key=key, alg=alg, jwks={"keys": []})
         for header in ({"kid": "first"}, {"kid": "first", "alg": "RS256"}):
             assert await shared_gate.judge(forger.sign(header=header)) == SIGNATURE_BAD
+
+
+async def test_an_algorithm_that_is_not_pinned_costs_no_request(shared_gate: Gate):
+    """No key whatever would make such a token good, so none is looked for."""
+    before = list(shared_gate.issuer.requests)
+    for alg in ("none", "RS512"):
+        token = JOB.sign(header={"alg": alg, "kid": "not published"})
+        assert await shared_gate.judge(token) == SIGNATURE_BAD
+    assert shared_gate.issuer.requests == before

@@ -112,6 +112,20 @@ async def test_an_elliptic_signature_has_one_form(settings: Settings, tmp_path: 
         assert await gate.judge(Issuer().sign()) == SIGNATURE_BAD
 
 
+async def test_a_key_is_used_with_the_algorithm_it_names(settings: Settings, tmp_path: Path):
+    """Line 15: both are pinned, the key could do both, and its issuer says which one it is for."""
+    file = tmp_path / "issuers.toml"
+    file.write_text(ES256_FILE.replace('["ES256"]', '["RS256", "RS512"]'))
+    issuer = Issuer(alg="RS512")
+    async with open_gate(settings_with(settings, file), issuer) as gate:
+        assert await gate.judge(Issuer().sign()) is TRUSTED
+        assert await gate.judge(issuer.sign()) == SIGNATURE_BAD
+        issuer.jwks = {"keys": [public_jwk(FIRST, alg=...)]}
+        gate.world.clock.advance(minutes=10)
+        issuer.now = gate.world.clock.now
+        assert await gate.judge(issuer.sign()) is TRUSTED
+
+
 def settings_with(settings: Settings, file: Path) -> Settings:
     """`settings` with another issuers file."""
     return structs.replace(settings, issuers_file=file)
@@ -202,6 +216,15 @@ async def test_a_key_of_tomorrow_spoils_nothing(settings: Settings):
     issuer.jwks["keys"].insert(0, {"kty": "QUANTUM", "kid": "tomorrow", "use": "sig"})
     async with open_gate(settings, issuer) as gate:
         assert await gate.judge(issuer.sign()) is TRUSTED
+
+
+async def test_a_signature_that_held_is_checked_again_after_a_while(gate: Gate):
+    """An issuer that takes a key back is believed within ten minutes, whatever has been seen."""
+    token = gate.issuer.sign(exp=int(gate.issuer.now.timestamp()) + 3_600)
+    assert await gate.judge(token) is TRUSTED
+    gate.issuer.publish(rsa_key("second"))
+    gate.world.clock.advance(minutes=10)
+    assert await gate.judge(token) == SIGNATURE_BAD
 
 
 async def test_a_token_is_not_trusted_longer_than_it_lasts(gate: Gate):
