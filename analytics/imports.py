@@ -21,6 +21,7 @@ from analytics.row_rules import (
     Window,
     check_decision,
     check_printable,
+    check_subject,
     readable,
 )
 from analytics.rows import ACTOR_SOURCES, AuditRow, Stamp, VerdictSource
@@ -295,4 +296,7 @@ def _check_text(column: str, text: str | None) -> None:
         return
     if not 0 < len(text) <= _LENGTHS[column]:
         raise RowRefused(f"{column} must be 1..{_LENGTHS[column]} characters")
-    check_printable(column, text)
+    if column == "subject":
+        check_subject(text)
+    else:
+        check_printable(column, text)

@@ -1,5 +1,6 @@
 """What every row from outside is held to, whichever way it comes in."""
 
+import unicodedata
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,6 +15,7 @@ AHEAD_MAX: Final = timedelta(seconds=60)
 
 PACKAGE_NAME_MAX: Final = 512
 VERSION_MAX: Final = 256
+_UNKNOWN: Final = frozenset({"Co", "Cn"})
 
 
 class RowRefused(ValueError):
@@ -53,6 +55,16 @@ def check_printable(field: str, text: str | None) -> None:
     """Raise RowRefused for text that is not what it looks like."""
     if text is not None and not text.isprintable():
         raise RowRefused(f"{field} must have printable characters only")
+
+
+def check_subject(text: str | None) -> None:
+    """As `check_printable`, but with the characters that trust bindings, too, may have.
+
+    A subject is what an issuer signed: with characters of private use, or newer than this Python.
+    """
+    if text is not None and not text.isprintable():
+        text = "".join(c for c in text if unicodedata.category(c) not in _UNKNOWN)
+        check_printable("subject", text)
 
 
 def readable(error: msgspec.ValidationError, within: str) -> str:

@@ -25,13 +25,17 @@ _CHECKING = "tests/service/audit/test_checking.py"
 _COPYING = "tests/analytics/test_copying.py"
 _TAKING = "tests/service/backup/test_taking.py"
 _RESTORING = "tests/service/backup/test_restoring.py"
-_EXPLAIN = "tests/service/verifier/test_explain"
+_EXPLAIN = "tests/service/explain"
 _ISSUERS = "tests/service/issuers/test_issuers.py"
 _JWKS = "tests/service/issuers/test_jwks.py"
 _KEY_FETCH = "tests/service/issuers/test_key_fetch.py"
 _KEY_SOURCE = "tests/service/issuers/test_key_source.py"
 _KEY_OUTAGES = "tests/service/issuers/test_key_outages.py"
 _ISSUER_PROCESS = "tests/service/issuers/test_issuer_process.py"
+_ATTACKS = "tests/service/verifier/test_attacks.py"
+_ATTACKS_ON_KEYS = "tests/service/verifier/test_attacks_on_keys.py"
+_ATTRIBUTION = "tests/service/verifier/test_attribution.py"
+_HOLDING = "tests/service/rejected/test_holding.py"
 _USAGE = "tests/service/verifier/test_usage.py"
 _REJECTED = "tests/service/rejected/test_subjects.py"
 _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
@@ -348,14 +352,14 @@ GUARDS: Final = [
         "    asked",
         "    _, org = await admit(slug, Capability.AUDIT_READ)\n    query_parameters(request, ())\n"
         "    asked",
-        f"{_EXPLAIN}_endpoint.py::test_who_may_ask",
+        f"{_EXPLAIN}/test_routes.py::test_who_may_ask",
     ),
     Guard(
         "an explanation sees its own organisation's bindings",
         "service/explain/known.py",
         ".where(Binding.tenant_id == tenant_id)",
         "",
-        f"{_EXPLAIN}_endpoint.py::test_another_organisations_bindings_are_not_named",
+        f"{_EXPLAIN}/test_routes.py::test_another_organisations_bindings_are_not_named",
     ),
     Guard(
         "nothing is proposed that would not help",
@@ -376,7 +380,7 @@ GUARDS: Final = [
         "service/explain/case.py",
         "    if case.keys is not None:\n        rule_6",
         "    if case.keys is None:\n        trail.is_signed = True\n    else:\n        rule_6",
-        f"{_EXPLAIN}.py::test_good_claims_pass_but_for_the_signature_they_lack",
+        f"{_EXPLAIN}/test_explanation.py::test_good_claims_pass_but_for_the_signature_they_lack",
     ),
     Guard(
         "plain http to an issuer is for this machine",
@@ -713,5 +717,259 @@ GUARDS: Final = [
         "one if one.isprintable() else repr(one)[1:-1] for one in str(value)",
         "one for one in str(value)",
         "tests/processes/test_cli_rejected.py::test_people_see_the_draft_and_nothing_a_terminal_obeys",
+    ),
+    Guard(
+        "a new binding moves trust on",
+        "service/bindings/changes.py",
+        "    await move_trust_on(work.session, org.id)\n    _record_created",
+        "    _record_created",
+        f"{_ATTRIBUTION}::test_a_revoke_is_seen_by_the_next_request",
+    ),
+    Guard(
+        "a revoke moves trust on",
+        "service/bindings/changes.py",
+        "    await move_trust_on(work.session, org.id)\n    work.record(",
+        "    work.record(",
+        f"{_ATTRIBUTION}::test_a_revoke_is_seen_by_the_next_request",
+    ),
+    Guard(
+        "a revoke is seen in every process",
+        "service/verifier/trust.py",
+        "        key = (org.id, org.trust_revision)\n",
+        "        key = (org.id, 1)\n",
+        f"{_ATTRIBUTION}::test_a_revoke_is_seen_in_every_process",
+    ),
+    Guard(
+        "tokens meet their own organisation's bindings",
+        "service/bindings/repository.py",
+        "        ).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))\n    )",
+        "        ).where(Binding.revoked_at.is_(None))\n    )",
+        f"{_ATTRIBUTION}::test_another_organisations_binding_is_not_ours",
+    ),
+    Guard(
+        "a token beside another organisation's credential is not looked at",
+        "service/access/admission.py",
+        "not values or not principal.belongs_to(org)",
+        "not values",
+        f"{_ATTRIBUTION}::test_a_token_beside_a_foreign_credential_is_not_looked_at",
+    ),
+    Guard(
+        "a change is attributed as trust stands in its transaction",
+        "service/access/admission.py",
+        "    present = await _from_ci_still(present, present_org)\n",
+        "",
+        f"{_ATTRIBUTION}::test_a_slow_change_does_not_outlast_a_revoke",
+    ),
+    Guard(
+        "rows are attributed as trust stands in their transaction",
+        "service/audit/ingest.py",
+        "            if now.stamp != sender.stamp:\n                return now\n",
+        "",
+        f"{_ATTRIBUTION}::test_rows_that_wait_for_their_commit_do_not_outlast_a_revoke",
+    ),
+    Guard(
+        "trust that never stands still holds up no row",
+        "service/audit/ingest.py",
+        "alone = sender.with_ci(None)",
+        "alone = sender",
+        f"{_ATTRIBUTION}::test_trust_that_never_stands_still_holds_up_no_row",
+    ),
+    Guard(
+        "a project's binding is for its keys",
+        "service/verifier/candidates.py",
+        "            if candidate.project_id in {None, project_id}\n",
+        "",
+        f"{_ATTRIBUTION}::test_a_binding_of_a_project_is_for_its_keys",
+    ),
+    Guard(
+        "a team's binding needs its envelope",
+        "service/verifier/candidates.py",
+        "_within(binding, envelope) if binding.team_id else _alone(binding)",
+        "_alone(binding)",
+        f"{_ATTRIBUTION}::test_a_teams_binding_ends_with_its_envelope",
+    ),
+    Guard(
+        "a team's binding allows no more events than its envelope",
+        "service/verifier/candidates.py",
+        "(*_event_sets(binding), *_event_sets(envelope))",
+        "_event_sets(binding)",
+        f"{_ATTRIBUTION}::test_a_teams_binding_never_allows_more_events",
+    ),
+    Guard(
+        "which of two bindings is meant is not guessed",
+        "service/verifier/rules.py",
+        "    if len(first) > 1:\n",
+        "    if not first:\n",
+        f"{_ATTRIBUTION}::test_two_teams_are_ambiguous",
+    ),
+    Guard(
+        "what bindings take in memory is counted",
+        "service/verifier/trust.py",
+        " + sum(map(_bytes_of_set, candidate.event_sets))",
+        "",
+        "tests/service/verifier/test_trust.py",
+    ),
+    Guard(
+        "a token is sent once",
+        "service/verifier/parsing.py",
+        "    if len(values) != 1:\n",
+        "    if not values:\n",
+        f"{_ATTACKS}::test_what_is_not_one_compact_token_is_malformed",
+    ),
+    Guard(
+        "a token that is too long is not decoded",
+        "service/verifier/parsing.py",
+        "if len(compact) > TOKEN_CHARS_MAX:",
+        "if not compact:",
+        f"{_ATTACKS}::test_what_is_too_long_is_not_even_decoded",
+    ),
+    Guard(
+        "a token has one spelling",
+        "service/verifier/parsing.py",
+        'if len(part) % 4 and base64.urlsafe_b64encode(raw).rstrip(b"=") != part.encode():',
+        "if not raw and part:",
+        f"{_ATTACKS}::test_stray_bits_are_malformed_in_every_part",
+    ),
+    Guard(
+        "half of a surrogate pair is no text",
+        "service/strict_json.py",
+        "        _refuse_lone_surrogates(value)\n",
+        "        pass\n",
+        f"{_ATTACKS}::test_claims_are_one_strict_json_object",
+    ),
+    Guard(
+        "an integer has a bounded length",
+        "service/strict_json.py",
+        'len(digits.lstrip("-")) > INTEGER_DIGITS_MAX',
+        "not digits",
+        f"{_ATTACKS}::test_claims_are_one_strict_json_object",
+    ),
+    Guard(
+        "the audience is this service and nobody else",
+        "service/verifier/rules.py",
+        'unverified_claims.members.get("aud") not in (audience, [audience])',
+        'audience not in str(unverified_claims.members.get("aud"))',
+        f"{_ATTACKS}::test_the_audience_is_this_service_alone",
+    ),
+    Guard(
+        "the rules are asked in their order",
+        "service/verifier/rules.py",
+        "    rule_2_audience(unverified_claims, grounds.audience)\n"
+        "    same_sub = rule_3_subject(unverified_claims, issuer, grounds)\n",
+        "    same_sub = rule_3_subject(unverified_claims, issuer, grounds)\n"
+        "    rule_2_audience(unverified_claims, grounds.audience)\n",
+        f"{_ATTACKS}::test_the_first_rule_broken_names_the_failure",
+    ),
+    Guard(
+        "a repository is the one that was bound",
+        "service/verifier/rules.py",
+        "candidate.repository_id is None or candidate.repository_id == repository_id",
+        "candidate is not None",
+        f"{_ATTACKS}::test_the_same_name_with_another_repository_is_unbound",
+    ),
+    Guard(
+        "an issuer that has repository ids has to name one",
+        "service/verifier/rules.py",
+        "repository_id is None and issuer.requires_repository_id",
+        "repository_id is None and not issuer",
+        f"{_ATTACKS}::test_a_missing_repository_id_has_its_code",
+    ),
+    Guard(
+        "an expiry has no leeway",
+        "service/verifier/rules.py",
+        "expires_at_s <= seconds",
+        "expires_at_s < seconds",
+        f"{_ATTACKS}::test_an_expiry_must_be_ahead",
+    ),
+    Guard(
+        "true is no instant",
+        "service/verifier/rules.py",
+        "isinstance(value, int | float) and not isinstance(value, bool)",
+        "isinstance(value, int | float)",
+        f"{_ATTACKS}::test_a_token_from_the_future_is_not_valid_yet",
+    ),
+    Guard(
+        "a token from the future waits",
+        "service/verifier/rules.py",
+        "starts_at_s > seconds + LEEWAY_S",
+        "not seconds",
+        f"{_ATTACKS}::test_a_token_from_the_future_is_not_valid_yet",
+    ),
+    Guard(
+        "time is asked of tokens that were seen before",
+        "service/verifier/verifier.py",
+        "        rule_7_time(claims, self._clock())\n        return attribution(",
+        "        return attribution(",
+        f"{_ATTACKS_ON_KEYS}::test_a_token_is_not_trusted_longer_than_it_lasts",
+    ),
+    Guard(
+        "extensions of a header are refused",
+        "service/verifier/signatures.py",
+        "    if extensions:\n",
+        "    if extensions is None:\n",
+        f"{_ATTACKS}::test_extensions_are_not_understood",
+    ),
+    Guard(
+        "no key is looked for under an algorithm that is not pinned",
+        "service/verifier/signatures.py",
+        "not isinstance(algorithm, str) or algorithm not in algorithms",
+        "not isinstance(algorithm, str)",
+        f"{_ATTACKS}::test_an_algorithm_that_is_not_pinned_costs_no_request",
+    ),
+    Guard(
+        "a key verifies under its own algorithms",
+        "service/verifier/signatures.py",
+        "if algorithm not in signing_key.algorithms:",
+        "if not signing_key.algorithms:",
+        f"{_ATTACKS_ON_KEYS}::test_a_key_is_used_with_the_algorithm_it_names",
+    ),
+    Guard(
+        "a kid is a name",
+        "service/verifier/signatures.py",
+        "if not isinstance(kid, str) or not kid:",
+        "if kid is None:",
+        f"{_ATTACKS}::test_a_kid_is_a_name_and_nothing_else",
+    ),
+    Guard(
+        "a signature that held is checked again after a while",
+        "service/verifier/seen.py",
+        "not timedelta(0) <= now - found[1] < KEPT_FOR",
+        "now < found[1]",
+        f"{_ATTACKS_ON_KEYS}::test_a_signature_that_held_is_checked_again_after_a_while",
+    ),
+    Guard(
+        "what is logged of a token is cut",
+        "service/verifier/verifier.py",
+        "text[:LOGGED_CHARS_MAX]",
+        "text",
+        f"{_ATTACKS}::test_hostile_text_changes_no_code",
+    ),
+    Guard(
+        "who says what is turned away is asked of its signature",
+        "service/verifier/verifier.py",
+        "                claims = self._sign(reading, claims, issuer, self._keys.cached(issuer))\n",
+        "                claims = reading.unverified_claims\n",
+        f"{_HOLDING}::test_what_anybody_could_have_written_is_not",
+    ),
+    Guard(
+        "who says what is turned away is asked of its time",
+        "service/verifier/verifier.py",
+        "            rule_7_time(claims, self._clock())\n        except",
+        "        except",
+        f"{_HOLDING}::test_what_anybody_could_have_written_is_not",
+    ),
+    Guard(
+        "hostile subjects are not all taken apart",
+        "service/explain/nearest.py",
+        "islice(hard, FOLDS_MAX)",
+        "hard",
+        "tests/service/explain/test_nearest.py::test_hostile_subjects_are_not_all_taken_apart",
+    ),
+    Guard(
+        "hpack does not log what it reads",
+        "service/logs.py",
+        '("alembic", "hpack", "httpx")',
+        '("alembic", "httpx")',
+        "tests/processes/test_logs.py::test_not_even_at_debug_are_credentials_logged",
     ),
 ]

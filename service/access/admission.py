@@ -31,14 +31,6 @@ async def admit_sender(slug: str) -> tuple[Sender, Organisation]:
     return sender, org
 
 
-async def admit_sender_again(sender: Sender, org: Organisation) -> Sender:
-    """`sender` as trusted as they are now that the body of the request has been read."""
-    if sender.door.ci is None:
-        return sender
-    async with services().store.read() as session:
-        return await _from_ci_still(sender, await get_org_by_id(session, org.id))
-
-
 async def admit(
     slug: str, capability: Capability, door: VerdictSource = VerdictSource.ADMIN_API
 ) -> tuple[Caller, Organisation]:

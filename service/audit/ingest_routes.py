@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
-from service.access.admission import admit_sender, admit_sender_again
+from service.access.admission import admit_sender
 from service.errors import (
     BodyTooLarge,
     Busy,
@@ -106,5 +106,4 @@ async def events(slug: str) -> ResponseReturnValue:
     key = idempotency_key(request)
     body = await read_body(request, here.settings.ingest_bytes_max)
     items = split_items(body, request.mimetype)
-    sender = await admit_sender_again(sender, org)
-    return json_answer(Raw(await here.ingest.take(org, sender.stamp, items, key, body)))
+    return json_answer(Raw(await here.ingest.take(org, sender, items, key, body)))

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from heapq import nsmallest
+from itertools import chain, islice
 from typing import Final
 from urllib.parse import unquote
 
@@ -21,7 +22,13 @@ from service.verifier.candidates import candidates_of
 NEAREST_MAX: Final = 5
 AMBIGUOUS_MAX: Final = 100
 _QUALIFIED: Final = re.compile(r"^repo:([^/@:]+)@([0-9]+)/([^/@:]+)@([0-9]+)(?=:|$)")
-_FOLDED_CHARS_MAX: Final = 1024
+FOLDED_CHARS_MAX: Final = 256
+FOLDS_MAX: Final = 500
+"""How many subjects beyond plain ASCII are looked at for their spelling, in no special order.
+
+A hostile one takes long: the time goes up with the square of its length, and nobody is answered
+meanwhile.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +113,11 @@ def _compared(sought: Sought, bindings: Collection[KnownBinding]) -> Iterator[_F
     live = _live_events(same_sub)
     for binding in same_sub:
         yield _with_same_sub(sought, binding, live)
-    plain, folded = plain_sub(sought.sub), _folded(sought.sub)
+    plain = plain_sub(sought.sub)
+    respelt = _respelt(sought.sub, [binding.sub_pattern for binding in of_issuer])
     for binding in of_issuer:
         if binding.sub_pattern != sought.sub:
-            yield _with_other_sub(sought, binding, plain, folded)
+            yield _with_other_sub(sought, binding, plain, respelt)
 
 
 def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[str], ...]]:
@@ -163,7 +171,9 @@ def _why_other_event(sought: Sought, binding: KnownBinding, listed: frozenset[st
     return shown(f"{whose} trusts jobs started by {' or '.join(sorted(listed))}; {not_by}.")
 
 
-def _with_other_sub(sought: Sought, binding: KnownBinding, plain: str, folded: str) -> _Found:
+def _with_other_sub(
+    sought: Sought, binding: KnownBinding, plain: str, respelt: Collection[str]
+) -> _Found:
     pattern = binding.sub_pattern
     is_same_repository = binding.repository_id == sought.repository_id is not None
     if plain_sub(pattern) == plain:
@@ -173,7 +183,7 @@ def _with_other_sub(sought: Sought, binding: KnownBinding, plain: str, folded: s
             _why_qualified(sought.sub, pattern, is_same_repository=is_same_repository),
             0 if is_same_repository else 1,
         )
-    if _folded(pattern) == folded:
+    if pattern in respelt:
         return _Found(binding, _Kind.SPELLING, "Its subject differs in spelling alone.")
     if is_same_repository:
         why = "It is for the same repository id, but another branch, environment or name."
@@ -194,9 +204,22 @@ def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:
     )
 
 
+def _respelt(sub: str, patterns: Collection[str]) -> Collection[str]:
+    """Those of `patterns` that differ from `sub` in nothing but spelling."""
+    folded = _folded(sub)
+    easy = (pattern for pattern in patterns if _is_easy(pattern))
+    hard = (pattern for pattern in patterns if not _is_easy(pattern))
+    looked_at = chain(easy, islice(hard, FOLDS_MAX))
+    return {pattern for pattern in looked_at if _folded(pattern) == folded}
+
+
+def _is_easy(sub: str) -> bool:
+    return sub.isascii() and "%" not in sub
+
+
 def _folded(sub: str) -> str:
     """`sub` without what spellings differ in: case, normal form, percent-encoding, ends."""
-    if len(sub) > _FOLDED_CHARS_MAX:
+    if len(sub) > FOLDED_CHARS_MAX:
         return sub
     text = unquote(sub) if "%" in sub else sub
     if not text.isascii():

@@ -99,6 +99,8 @@ def _tables(text: str) -> dict[str, Any]:
         at_end = text.rstrip("\n").count("\n") + 1
         line = int(place[1]) if place and place[1] else at_end
         raise _Fault(_SYNTAX_PLACE.sub("", str(error)), line=line) from error
+    except ValueError as error:  # what tomllib leaves to Python, which has a limit of its own
+        raise _Fault("an integer is too long") from error
     except RecursionError as error:
         raise _Fault("nested too deeply") from error
 

@@ -26,6 +26,9 @@ _MENDED_BY_A_BINDING: Final = frozenset({None, Detail.EVENT_NAME_NOT_ALLOWED})
 _AUDIENCE: Final = "this service"
 _NO_PLACES: Final = Places(projects=(), teams=())
 
+_Job = tuple[str, str | None]
+"""A subject and a repository id."""
+
 
 async def list_proposals(
     session: AsyncSession, tenant_id: str, rows: Sequence[RejectedSubject], issuers: Issuers
@@ -37,17 +40,24 @@ async def list_proposals(
     askable = [row for row in rows if _is_askable(row, issuers)]
     if not askable:
         return {}
-    by_sub: defaultdict[str, list[ActiveBinding]] = defaultdict(list)
-    for binding in await list_active_with_subs(
-        session, tenant_id, {str(row.sub) for row in askable}
-    ):
-        by_sub[binding.sub_pattern].append(binding)
+    active = await list_active_with_subs(session, tenant_id, {str(row.sub) for row in askable})
+    by_job: defaultdict[_Job, list[ActiveBinding]] = defaultdict(list)
+    for binding in active:
+        by_job[binding.sub_pattern, binding.repository_id].append(binding)
     proposals = {
         row.digest: proposal
         for row in askable
-        if (proposal := _proposal(row, issuers, by_sub[str(row.sub)])) is not None
+        if (proposal := _proposal(row, issuers, _of_job(row, by_job))) is not None
     }
     return await _without_taken(session, tenant_id, proposals, issuers)
+
+
+def _of_job(
+    row: RejectedSubject, by_job: Mapping[_Job, Sequence[ActiveBinding]]
+) -> Sequence[ActiveBinding]:
+    """What could match such a job: of a subject there may be bindings for thousands of others."""
+    repository_ids = dict.fromkeys((row.repository_id, None))
+    return [one for id_ in repository_ids for one in by_job.get((str(row.sub), id_), ())]
 
 
 def _is_askable(row: RejectedSubject, issuers: Issuers) -> bool:

@@ -13,6 +13,7 @@ from joserfc.errors import BadSignatureError, JoseError
 
 from service.issuers.jwks import PublicKey, SigningKey, SigningKeys
 from service.verifier.claims import Claims, UnverifiedToken
+from service.verifier.parsing import TOKEN_CHARS_MAX
 
 _EXTENSIONS: Final = ("crit", "b64")
 
@@ -88,4 +89,7 @@ def _find(keys: SigningKeys, kid: str) -> SigningKey:
 @cache
 def _registry(algorithm: str) -> jws.JWSRegistry:
     """The library with this one algorithm, and as strict about headers as it comes."""
-    return jws.JWSRegistry(algorithms=[algorithm])
+    registry = jws.JWSRegistry(algorithms=[algorithm])
+    # Its own bound would refuse what the longest keys that may verify have signed.
+    registry.max_signature_length = TOKEN_CHARS_MAX
+    return registry

@@ -1,11 +1,19 @@
 """The bindings a rejected token may have been meant for, the most telling first."""
 
+import unicodedata
 from itertools import pairwise
 
 import pytest
 
 from service.explain.known import KnownBinding
-from service.explain.nearest import NEAREST_MAX, Sought, nearest_bindings, plain_sub
+from service.explain.nearest import (
+    FOLDED_CHARS_MAX,
+    FOLDS_MAX,
+    NEAREST_MAX,
+    Sought,
+    nearest_bindings,
+    plain_sub,
+)
 from service.orgs.changes import create_team
 from tests.conftest import BY_OPERATOR, ISSUER, START, World
 from tests.issuers.issuer import Issuer
@@ -159,6 +167,28 @@ def test_five_of_ten_thousand_are_named_and_the_nearest_are_among_them():
 
     assert len(found) == NEAREST_MAX
     assert found[0].id == "near"
+
+
+def test_hostile_subjects_are_not_all_taken_apart(monkeypatch: pytest.MonkeyPatch):
+    """Marks to be sorted behind one letter: a millisecond each, in which nobody is answered."""
+    taken_apart = []
+    normalize = unicodedata.normalize
+
+    def counted(form: str, text: str) -> str:
+        taken_apart.append(text)
+        return normalize(form, text)
+
+    monkeypatch.setattr("unicodedata.normalize", counted)
+    marks = "\u0315\u0300"
+    short = [known(f"s{n}", sub_pattern=f"a{marks * 100}{n}") for n in range(2 * FOLDS_MAX)]
+    long = [known(f"l{n}", sub_pattern=f"a{marks * 400}{n}") for n in range(FOLDS_MAX)]
+
+    assert nearest_bindings(SOUGHT, [*long, *short])
+    assert nearest_bindings(SOUGHT, [*short, *long])
+
+    shown = 4 * NEAREST_MAX  # the differences of those that are named
+    assert len(taken_apart) <= 2 * (FOLDS_MAX + shown)
+    assert sum(len(text) > FOLDED_CHARS_MAX for text in taken_apart) <= 2 * shown
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,7 @@ def test_what_is_found_nowhere_is_refused_without_a_line(tmp_path):
         (b"[github]\n# \xff\n", ", line 2: not UTF-8"),
         ("\ufeff" + GOOD, ", line 1: Invalid statement"),
         ("x = " + "[" * 3000 + "]" * 3000, ": nested too deeply"),
+        ("x = " + "9" * 5000, ": an integer is too long"),
     ],
 )
 def test_a_file_that_holds_no_issuers_is_refused(tmp_path, content, wrong):

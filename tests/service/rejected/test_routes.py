@@ -1,6 +1,6 @@
 """The list of rejected subjects: who may see it, what it shows, and when it proposes a binding."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from service.orgs.changes import create_team
 from service.rejected.subjects import KEPT_FOR
 from service.settings import Settings
+from service.verifier.candidates import ActiveBinding, Candidates, candidates_of
 from service.verifier.codes import Detail, FailureCode
 from tests.conftest import (
     BY_OPERATOR,
@@ -366,6 +367,29 @@ async def another_team(world: World) -> str:
     async with world.services.store.write() as work:
         acme = await work.session.merge(world.acme)
         return (await create_team(work, acme, "second", BY_OPERATOR)).id
+
+
+async def test_a_draft_is_compared_with_the_bindings_of_its_own_job(
+    world, monkeypatch: pytest.MonkeyPatch
+):
+    """A subject may be bound for thousands of repositories, and a list be a thousand long."""
+    looked_at = 0
+
+    def counted(active: Iterable[ActiveBinding]) -> Candidates:
+        nonlocal looked_at
+        bindings = list(active)
+        looked_at += len(bindings)
+        return candidates_of(bindings)
+
+    monkeypatch.setattr("service.rejected.proposals.candidates_of", counted)
+    monkeypatch.setattr("service.explain.drafts.candidates_of", counted)
+    for number in range(20):
+        await create(world, repository_id=str(number + 1))
+    many = [rejection(world.acme.id, repository_id=str(number + 100)) for number in range(20)]
+    await remember(world, *many)
+
+    assert all(entry["draft"] is not None for entry in await listed(world))
+    assert looked_at == len(many)  # each with what it supposes, and with nothing else
 
 
 async def test_a_slot_that_another_organisation_holds_cannot_be_proposed(world):

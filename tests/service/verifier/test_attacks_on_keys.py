@@ -12,6 +12,7 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import RSAKey
 from msgspec import structs
 
+from service.issuers.jwks import RSA_BITS_MAX
 from service.settings import Settings
 from tests.issuers.issuer import Issuer, ec_key, public_jwk, rsa_key, segment, signature_of
 from tests.service.gates import TRUSTED, Gate, open_gate
@@ -63,6 +64,14 @@ async def test_a_key_that_does_not_fit_makes_no_signature_good(settings: Setting
         assert line["reason"]
 
 
+@pytest.mark.slow
+async def test_the_longest_key_that_is_taken_verifies(settings: Settings):
+    """A key that is in the set and whose every signature is refused would be a riddle."""
+    issuer = Issuer(key=rsa_key("long", RSA_BITS_MAX))
+    async with open_gate(settings, issuer) as gate:
+        assert await gate.judge(issuer.sign()) is TRUSTED
+
+
 ES256_FILE = """
 [github]
 url = "https://token.actions.githubusercontent.com"
@@ -101,6 +110,20 @@ async def test_an_elliptic_signature_has_one_form(settings: Settings, tmp_path: 
         for form in forms.values():
             assert await gate.judge(f"{signing_input}.{segment(form)}") == SIGNATURE_BAD
         assert await gate.judge(Issuer().sign()) == SIGNATURE_BAD
+
+
+async def test_a_key_is_used_with_the_algorithm_it_names(settings: Settings, tmp_path: Path):
+    """Line 15: both are pinned, the key could do both, and its issuer says which one it is for."""
+    file = tmp_path / "issuers.toml"
+    file.write_text(ES256_FILE.replace('["ES256"]', '["RS256", "RS512"]'))
+    issuer = Issuer(alg="RS512")
+    async with open_gate(settings_with(settings, file), issuer) as gate:
+        assert await gate.judge(Issuer().sign()) is TRUSTED
+        assert await gate.judge(issuer.sign()) == SIGNATURE_BAD
+        issuer.jwks = {"keys": [public_jwk(FIRST, alg=...)]}
+        gate.world.clock.advance(minutes=10)
+        issuer.now = gate.world.clock.now
+        assert await gate.judge(issuer.sign()) is TRUSTED
 
 
 def settings_with(settings: Settings, file: Path) -> Settings:
@@ -193,6 +216,15 @@ async def test_a_key_of_tomorrow_spoils_nothing(settings: Settings):
     issuer.jwks["keys"].insert(0, {"kty": "QUANTUM", "kid": "tomorrow", "use": "sig"})
     async with open_gate(settings, issuer) as gate:
         assert await gate.judge(issuer.sign()) is TRUSTED
+
+
+async def test_a_signature_that_held_is_checked_again_after_a_while(gate: Gate):
+    """An issuer that takes a key back is believed within ten minutes, whatever has been seen."""
+    token = gate.issuer.sign(exp=int(gate.issuer.now.timestamp()) + 3_600)
+    assert await gate.judge(token) is TRUSTED
+    gate.issuer.publish(rsa_key("second"))
+    gate.world.clock.advance(minutes=10)
+    assert await gate.judge(token) == SIGNATURE_BAD
 
 
 async def test_a_token_is_not_trusted_longer_than_it_lasts(gate: Gate):

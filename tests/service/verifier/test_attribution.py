@@ -1,13 +1,22 @@
 """What a verified token does to a request's audit rows, and when it ceases to."""
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
+from service.access.callers import cli_caller
 from service.app import create_app
+from service.bindings.changes import add_binding, revoke_binding
 from service.orgs.changes import create_team, issue_api_key
 from service.services import EXTENSION, Services
+from service.store.store import Work
+from service.store.tables import Binding, Organisation
+from service.verifier.attribution import Attribution
 from service.verifier.verifier import CI_TOKEN_HEADER
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path
 from tests.polling import until
@@ -276,6 +285,69 @@ async def test_a_slow_body_does_not_outlast_a_revoke(gate: Gate):
     """A request that began while its job was trusted, and whose body ended after the revoke."""
     assert await send_slowly(gate, "/api/v1/admin/orgs/acme/audit/events", [INSTALL]) == 200
     row = await last_install(gate.world)
+    assert (row["actor_source"], row["oidc_binding_id"]) == ("admin_token", None)
+
+
+async def while_rows_wait(
+    gate: Gate, change: Callable[[Work, Organisation], Awaitable[Any]]
+) -> Any:
+    """Send a row with a token, and commit `change` when the row is about to be; the row."""
+    here = gate.world.services
+    async with here.store.write() as work:
+        token = {CI_TOKEN_HEADER: gate.issuer.sign()}
+        sending = asyncio.create_task(ingest(gate.world, gate.world.admin | token, None))
+        await until(lambda: here.group_commit._worker is not None)
+        await change(work, await work.session.get_one(Organisation, gate.world.acme.id))
+    assert (await sending).status_code == 200
+    (row,) = await gate.world.audit(event="install_allowed")
+    return row
+
+
+async def test_rows_that_wait_for_their_commit_do_not_outlast_a_revoke(gate: Gate):
+    """A row that is received after the revoke is not of what was revoked."""
+    (binding,) = await gate.world.bindings()
+    caller = cli_caller("org_platform")
+
+    async def revoked(work: Work, org: Organisation) -> None:
+        await revoke_binding(work, org, binding["id"], None, caller)
+
+    row = await while_rows_wait(gate, revoked)
+    assert (row["actor_source"], row["oidc_binding_id"]) == ("admin_token", None)
+    assert (row["subject"], row["payload"]) == (None, {})
+
+
+async def test_rows_that_wait_for_their_commit_are_of_what_then_matches(gate: Gate):
+    """Trust has changed, and the job is still trusted: by a binding that goes before the other."""
+    caller = cli_caller("org_platform")
+    body = binding_body(origin="team_admin", team_id=gate.world.team.id)
+    added: list[Binding] = []
+
+    async def bound(work: Work, org: Organisation) -> None:
+        added.append(await add_binding(work, org, body, caller, gate.world.services.issuers))
+
+    row = await while_rows_wait(gate, bound)
+    assert row["oidc_binding_id"] == added[0].id
+    assert row["payload"]["ci"]["run_id"] == "9876543210"
+
+
+async def test_trust_that_never_stands_still_holds_up_no_row(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+):
+    """As a last resort the row goes in as that of its credential alone."""
+    verifier = gate.world.services.verifier
+    again = verifier.attribute_again
+    looks = 0
+
+    async def restless(before: Attribution, org: Organisation) -> Attribution | None:
+        nonlocal looks
+        looks += 1
+        now = await again(before, org)
+        return now and replace(now, ci=replace_struct(now.ci, run_id=str(looks)))
+
+    monkeypatch.setattr(verifier, "attribute_again", restless)
+    await ingest(gate.world, gate.world.admin, gate.issuer.sign())
+    row = await last_install(gate.world)
+    assert looks > 1
     assert (row["actor_source"], row["oidc_binding_id"]) == ("admin_token", None)
 
 
