@@ -25,7 +25,8 @@ _CHECKING = "tests/service/audit/test_checking.py"
 _COPYING = "tests/analytics/test_copying.py"
 _TAKING = "tests/service/backup/test_taking.py"
 _RESTORING = "tests/service/backup/test_restoring.py"
-_EXPLAIN = "tests/service/verifier/test_explain"
+_EXPLANATION = "tests/service/explain/test_explanation.py"
+_EXPLAIN_ROUTES = "tests/service/explain/test_routes.py"
 _ISSUERS = "tests/service/issuers/test_issuers.py"
 _JWKS = "tests/service/issuers/test_jwks.py"
 _KEY_FETCH = "tests/service/issuers/test_key_fetch.py"
@@ -348,14 +349,14 @@ GUARDS: Final = [
         "    asked",
         "    _, org = await admit(slug, Capability.AUDIT_READ)\n    query_parameters(request, ())\n"
         "    asked",
-        f"{_EXPLAIN}_endpoint.py::test_who_may_ask",
+        f"{_EXPLAIN_ROUTES}::test_who_may_ask",
     ),
     Guard(
         "an explanation sees its own organisation's bindings",
         "service/explain/known.py",
         ".where(Binding.tenant_id == tenant_id)",
         "",
-        f"{_EXPLAIN}_endpoint.py::test_another_organisations_bindings_are_not_named",
+        f"{_EXPLAIN_ROUTES}::test_another_organisations_bindings_are_not_named",
     ),
     Guard(
         "nothing is proposed that would not help",
@@ -376,7 +377,7 @@ GUARDS: Final = [
         "service/explain/case.py",
         "    if case.keys is not None:\n        rule_6",
         "    if case.keys is None:\n        trail.is_signed = True\n    else:\n        rule_6",
-        f"{_EXPLAIN}.py::test_good_claims_pass_but_for_the_signature_they_lack",
+        f"{_EXPLANATION}::test_good_claims_pass_but_for_the_signature_they_lack",
     ),
     Guard(
         "plain http to an issuer is for this machine",
