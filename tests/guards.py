@@ -367,7 +367,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a terminal does not obey what a token says",
-        "service/cli/explain.py",
+        "service/cli/proposals.py",
         "c if c.isprintable() else ascii(c)[1:-1]",
         "c",
         "tests/processes/test_cli_explain.py::test_a_terminal_is_told_nothing_by_a_token",
@@ -671,14 +671,14 @@ GUARDS: Final = [
         "service/rejected/proposals.py",
         "        row.is_verified\n        and row.code",
         "        row.code",
-        f"{_REJECTED_ROUTES}::test_there_is_no_draft_where_none_can_be_trusted_or_would_be_taken",
+        f"{_REJECTED_ROUTES}::test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken",
     ),
     Guard(
         "a subject that was cut gets no draft",
         "service/rejected/proposals.py",
         "        and not is_cut(row.sub)\n",
         "",
-        f"{_REJECTED_ROUTES}::test_there_is_no_draft_where_none_can_be_trusted_or_would_be_taken",
+        f"{_REJECTED_ROUTES}::test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken",
     ),
     Guard(
         "a slot of another organisation is not proposed",
@@ -711,8 +711,8 @@ GUARDS: Final = [
     Guard(
         "a terminal is sent nothing it obeys",
         "service/cli/rejected.py",
-        "one if one.isprintable() else repr(one)[1:-1] for one in str(value)",
-        "one for one in str(value)",
-        "tests/processes/test_cli_rejected.py::test_people_see_the_draft_and_nothing_a_terminal_obeys",
+        "printable(entry[column])",
+        "entry[column]",
+        "tests/processes/test_cli_rejected.py::test_people_see_what_to_send_and_nothing_a_terminal_obeys",
     ),
 ]
