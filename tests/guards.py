@@ -33,6 +33,7 @@ _KEY_FETCH = "tests/service/issuers/test_key_fetch.py"
 _KEY_SOURCE = "tests/service/issuers/test_key_source.py"
 _KEY_OUTAGES = "tests/service/issuers/test_key_outages.py"
 _ISSUER_PROCESS = "tests/service/issuers/test_issuer_process.py"
+_ATTRIBUTION = "tests/service/verifier/test_attribution.py"
 _USAGE = "tests/service/verifier/test_usage.py"
 _REJECTED = "tests/service/rejected/test_subjects.py"
 _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
@@ -714,5 +715,69 @@ GUARDS: Final = [
         "printable(entry[column])",
         "entry[column]",
         "tests/processes/test_cli_rejected.py::test_people_see_what_to_send_and_nothing_a_terminal_obeys",
+    ),
+    Guard(
+        "a project's binding is for its keys",
+        "service/verifier/candidates.py",
+        "if candidate.project_id in {None, project_id}",
+        "if True",
+        f"{_ATTRIBUTION}::test_a_binding_of_a_project_is_for_its_keys",
+    ),
+    Guard(
+        "a team's binding ends with its envelope",
+        "service/verifier/candidates.py",
+        "    if envelope is None:\n        return None\n",
+        "    if envelope is None:\n        return _alone(binding)\n",
+        f"{_ATTRIBUTION}::test_a_teams_binding_ends_with_its_envelope",
+    ),
+    Guard(
+        "a team's binding keeps to its envelope's events",
+        "service/verifier/candidates.py",
+        "(*_event_sets(binding), *_event_sets(envelope))",
+        "_event_sets(binding)",
+        f"{_ATTRIBUTION}::test_a_teams_binding_never_allows_more_events",
+    ),
+    Guard(
+        "a team's binding keeps to its envelope's project",
+        "service/verifier/candidates.py",
+        "binding.project_id or envelope.project_id",
+        "binding.project_id",
+        f"{_ATTRIBUTION}::test_a_narrower_envelope_narrows_the_teams_binding",
+    ),
+    Guard(
+        "a team's binding does not leave its envelope's project",
+        "service/verifier/candidates.py",
+        "    if binding.project_id and envelope.project_id not in {None, binding.project_id}:\n"
+        "        return None\n",
+        "",
+        f"{_ATTRIBUTION}::test_a_teams_binding_never_reaches_another_project",
+    ),
+    Guard(
+        "a token beside another organisation's credential is not looked at",
+        "service/access/admission.py",
+        " or not principal.belongs_to(org)",
+        "",
+        f"{_ATTRIBUTION}::test_a_token_beside_a_foreign_credential_is_not_looked_at",
+    ),
+    Guard(
+        "rows sent slowly are attributed as of their commit",
+        "service/access/admission.py",
+        "    if sender.door.ci is None:\n        return sender\n",
+        "    return sender\n",
+        f"{_ATTRIBUTION}::test_a_slow_body_does_not_outlast_a_revoke",
+    ),
+    Guard(
+        "a change sent slowly is attributed as of its commit",
+        "service/access/admission.py",
+        "    present = await _from_ci_still(present, present_org)\n",
+        "",
+        f"{_ATTRIBUTION}::test_a_slow_change_does_not_outlast_a_revoke",
+    ),
+    Guard(
+        "a revoke moves trust on",
+        "service/bindings/changes.py",
+        "    await move_trust_on(work.session, org.id)\n    work.record",
+        "    work.record",
+        f"{_ATTRIBUTION}::test_a_revoke_is_seen_by_the_next_request",
     ),
 ]
