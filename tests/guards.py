@@ -370,7 +370,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a terminal does not obey what a token says",
-        "service/cli/explain.py",
+        "service/cli/proposals.py",
         "c if c.isprintable() else ascii(c)[1:-1]",
         "c",
         "tests/processes/test_cli_explain.py::test_a_terminal_is_told_nothing_by_a_token",
@@ -674,14 +674,14 @@ GUARDS: Final = [
         "service/rejected/proposals.py",
         "        row.is_verified\n        and row.code",
         "        row.code",
-        f"{_REJECTED_ROUTES}::test_there_is_no_draft_where_none_can_be_trusted_or_would_be_taken",
+        f"{_REJECTED_ROUTES}::test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken",
     ),
     Guard(
         "a subject that was cut gets no draft",
         "service/rejected/proposals.py",
         "        and not is_cut(row.sub)\n",
         "",
-        f"{_REJECTED_ROUTES}::test_there_is_no_draft_where_none_can_be_trusted_or_would_be_taken",
+        f"{_REJECTED_ROUTES}::test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken",
     ),
     Guard(
         "a slot of another organisation is not proposed",
@@ -714,9 +714,24 @@ GUARDS: Final = [
     Guard(
         "a terminal is sent nothing it obeys",
         "service/cli/rejected.py",
-        "one if one.isprintable() else repr(one)[1:-1] for one in str(value)",
-        "one for one in str(value)",
-        "tests/processes/test_cli_rejected.py::test_people_see_the_draft_and_nothing_a_terminal_obeys",
+        "printable(entry[column])",
+        "entry[column]",
+        "tests/processes/test_cli_rejected.py::test_people_see_what_to_send_and_nothing_a_terminal_obeys",
+    ),
+    Guard(
+        "a team's binding keeps to its envelope's project",
+        "service/verifier/candidates.py",
+        "binding.project_id or envelope.project_id",
+        "binding.project_id",
+        f"{_ATTRIBUTION}::test_a_narrower_envelope_narrows_the_teams_binding",
+    ),
+    Guard(
+        "a team's binding does not leave its envelope's project",
+        "service/verifier/candidates.py",
+        "    if binding.project_id and envelope.project_id not in {None, binding.project_id}:\n"
+        "        return None\n",
+        "",
+        f"{_ATTRIBUTION}::test_a_teams_binding_never_reaches_another_project",
     ),
     Guard(
         "a new binding moves trust on",
@@ -898,8 +913,8 @@ GUARDS: Final = [
     Guard(
         "time is asked of tokens that were seen before",
         "service/verifier/verifier.py",
-        "        rule_7_time(claims, self._clock())\n        return attribution(",
-        "        return attribution(",
+        "        rule_7_time(claims, self._clock())\n        return Attribution(",
+        "        return Attribution(",
         f"{_ATTACKS_ON_KEYS}::test_a_token_is_not_trusted_longer_than_it_lasts",
     ),
     Guard(

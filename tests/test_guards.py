@@ -45,10 +45,13 @@ def run(copy: Path, *tests: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_the_guard_is_where_the_list_says(guard: Guard) -> None:
-    """A change that moves it has to say where to."""
+    """A change that moves it, or its test, has to say where to."""
     code = (REPOSITORY / guard.file).read_text()
+    file, _, test = guard.test.partition("::")
+    tests = (REPOSITORY / file).read_text()
 
     assert code.count(guard.text) == 1, f"{guard.file} holds {guard.text!r} not exactly once"
+    assert f"def {test.partition('[')[0]}" in tests, f"{file} has no {test}"
 
 
 @pytest.mark.slow

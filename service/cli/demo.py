@@ -30,7 +30,7 @@ _WELCOME = """
     {token}
 
   Three things to try in another terminal:
-    curl -s -H 'x-service-admin-token: {token}' '{api}/oidc-bindings?state=active'
+    curl -s -H 'x-service-admin-token: {token}' '{api}/oidc-bindings/rejected'
     curl -s -H 'x-service-admin-token: {token}' '{api}/audit?decision=BLOCKED&limit=5'
     curl -s -H 'x-service-admin-token: {token}' '{ui}/audit/export?format=csv&decision=BLOCKED'
 

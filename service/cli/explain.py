@@ -1,9 +1,7 @@
 """`countersign bindings explain`: why a CI token is not trusted, and what would make it so."""
 
-import json
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +10,7 @@ import msgspec
 
 from service.cli.bindings import bindings
 from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command, org_option, table
+from service.cli.proposals import printable, proposal_lines
 from service.cli.sources import STANDARD_INPUT
 from service.errors import Invalid
 from service.explain.asking import Asked, explain_asked
@@ -81,29 +80,30 @@ def _read(name: str) -> bytes:
 
 def _row(rule: dict[str, Any]) -> list[object]:
     found = rule["found"]
-    return [rule["rule"], rule["name"], rule["status"].replace("_", " "), _printable(found)]
+    return [rule["rule"], rule["name"], rule["status"].replace("_", " "), printable(found)]
 
 
 def _lines(slug: str, said: dict[str, Any]) -> Iterator[str]:
     yield _verdict(said)
     if said["reason"]:
-        yield f"  {_printable(said['reason'])}"
+        yield f"  {printable(said['reason'])}"
     for rule in said["rules"]:
         if rule["status"] == "failed":
             yield ""
-            yield f"Rule {rule['rule']} ({rule['name']}): {_printable(rule['note'])}"
+            yield f"Rule {rule['rule']} ({rule['name']}): {printable(rule['note'])}"
             yield from _comparison(rule["expected"], rule["found"], rule["difference"])
     yield from _nearest(said)
     if said["proposal"]:
         yield ""
-        yield from _proposal(slug, said["proposal"])
+        yield "What would make it trusted:"
+        yield from proposal_lines(slug, said["proposal"])
 
 
 def _nearest(said: dict[str, Any]) -> Iterator[str]:
     sub = said["rules"][_SUBJECT]["found"]
     for near in said["nearest"]:
         yield ""
-        yield f"Nearest: {near['id']} ({near['state']}). {_printable(near['why'])}"
+        yield f"Nearest: {near['id']} ({near['state']}). {printable(near['why'])}"
         difference = near["difference"]
         # Of another repository the ids differ, and the sentence has named both.
         if difference and difference["comparedWith"] == near["subPattern"]:
@@ -123,18 +123,18 @@ def _comparison(
     """What was expected and found, one above the other, and a caret where they part."""
     has_choice = isinstance(expected, list) and len(expected) > 1
     if expected is not None and (difference is None or has_choice):
-        yield f"  expected  {_printable(expected)}"
+        yield f"  expected  {printable(expected)}"
     if difference is None:
         if found is not None:
-            yield f"  found     {_printable(found)}"
+            yield f"  found     {printable(found)}"
         return
     wanted, at = difference["comparedWith"], difference["at"]
     start = max(0, at - _BEFORE_CHARS)
     lead = "…" if start else ""
-    yield f"  expected  {lead}{_printable(wanted[start : start + _WIDTH])}"
+    yield f"  expected  {lead}{printable(wanted[start : start + _WIDTH])}"
     if isinstance(found, str):
-        yield f"  found     {lead}{_printable(found[start : start + _WIDTH])}"
-    yield f"{_MARGIN}{' ' * len(lead + _printable(wanted[start:at]))}^ {_part(difference)}"
+        yield f"  found     {lead}{printable(found[start : start + _WIDTH])}"
+    yield f"{_MARGIN}{' ' * len(lead + printable(wanted[start:at]))}^ {_part(difference)}"
 
 
 def _part(difference: dict[str, Any]) -> str:
@@ -144,23 +144,3 @@ def _part(difference: dict[str, Any]) -> str:
 
 
 _CODE_POINTS: Final = ("expectedCodePoint", "foundCodePoint")
-
-
-def _proposal(slug: str, proposal: dict[str, Any]) -> Iterator[str]:
-    yield f"What would make it trusted. {_printable(proposal['review'])}"
-    for binding_id in proposal["revokeFirst"]:
-        yield f"  countersign bindings revoke --org {slug} {binding_id}"
-    path = f"/api/v1/admin/orgs/{slug}/oidc-bindings"
-    yield f'  curl -X POST "$URL{path}" \\'
-    yield """    -H "x-service-admin-token: $TOKEN" -H 'content-type: application/json' \\"""
-    # ASCII alone: what a terminal would do with anything else is not known.
-    yield f"    -d {shlex.quote(json.dumps(proposal['body']))}"
-
-
-def _printable(value: object) -> str:
-    """`value` in characters that a terminal shows and does not obey."""
-    if value is None:
-        return "–"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(map(_printable, value))
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))

@@ -1,6 +1,6 @@
 """`countersign bindings rejected`: whom the verifier turned away, and what they lack."""
 
-import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -8,14 +8,13 @@ import msgspec
 
 from service.cli.bindings import bindings
 from service.cli.desk import Answer, Desk, command, org_option, table
+from service.cli.proposals import printable, proposal_lines
 from service.orgs.repository import get_org
 from service.rejected.forms import rejected_form
 from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Wanted, list_entries
 from service.verifier.codes import FailureCode
 
-_COLUMNS = [
-    *("verified", "code", "detail", "subject", "repositoryId", "eventName", "count", "lastAt"),
-]
+_COLUMNS = ["verified", "code", "subject", "repositoryId", "eventName", "count", "lastAt"]
 
 
 @command(bindings, "rejected")
@@ -24,12 +23,13 @@ _COLUMNS = [
     "--verified/--unverified",
     "is_verified",
     default=None,
-    help="Only those whose token held apart from trust, or only the others.",
+    help="Only those whose issuer does say this, or only the others.",
 )
 @click.option(
     "--code",
+    metavar="CODE",
     type=click.Choice([code.value for code in FailureCode]),
-    help="Only those turned away for this.",
+    help="Only those turned away for this, such as unbound_oidc_subject.",
 )
 @click.option(
     "--limit",
@@ -43,33 +43,29 @@ async def bindings_rejected(
 ) -> Answer:
     """List the CI identities that were turned away lately.
 
-    Below them, what to send to trust those that could be. Only what is verified is the issuer's
-    word; anybody who can send requests may have made up the rest.
+    Below the list, for each of them that a binding would help: what to look at, and what to send.
+    Only what is verified is the issuer's word. The rest may have been made up by anybody who can
+    send requests.
     """
     here = desk.services
     async with here.store.read() as session:
         org = await get_org(session, slug)
     wanted = Wanted(is_verified=is_verified, code=FailureCode(code) if code else None, limit=limit)
     entries = await list_entries(here.store, here.issuers, org.id, wanted, here.clock())
-    form = msgspec.to_builtins(rejected_form(slug, entries))
-    rows = [[_shown(entry[column]) for column in _COLUMNS] for entry in form["rejected"]]
-    return Answer(form, _drafts(form["rejected"]), table("Rejected subjects", _COLUMNS, rows))
+    said = msgspec.to_builtins(rejected_form(slug, entries))
+    rows = [_row(entry) for entry in said["rejected"]]
+    return Answer(said, list(_lines(slug, said)), table("Rejected subjects", _COLUMNS, rows))
 
 
-def _drafts(entries: list[dict[str, Any]]) -> list[str]:
-    """For each draft what to look at, what to revoke, and what to send."""
-    lines = []
-    for entry in entries:
-        if entry["draft"] is None:
-            continue
-        lines += ["", _shown(f"{entry['subject']}: {entry['review']}")]
-        lines += [f"  revoke first: {binding_id}" for binding_id in entry["revokeFirst"]]
-        lines += [f"  then create:  {json.dumps(entry['draft'])}"]
-    return lines
+def _row(entry: dict[str, Any]) -> list[object]:
+    code = "/".join(filter(None, (entry["code"], entry["detail"])))
+    said = [printable(entry[column]) for column in _COLUMNS[2:]]
+    return ["yes" if entry["verified"] else "no", code, *said]
 
 
-def _shown(value: object) -> Any:  # noqa: ANN401 - text, or nothing
-    """`value` as a terminal may be sent it: tokens can hold what a terminal obeys."""
-    if value is None:
-        return None
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in str(value))
+def _lines(slug: str, said: dict[str, Any]) -> Iterator[str]:
+    for entry in said["rejected"]:
+        if entry["proposal"] is not None:
+            yield ""
+            yield f"What would make {printable(entry['subject'])} trusted:"
+            yield from proposal_lines(slug, entry["proposal"])

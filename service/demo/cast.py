@@ -7,6 +7,7 @@ from datetime import datetime
 from analytics.events import IdentityProviderName
 from service.access.callers import member_actor
 from service.bindings.rules import Origin
+from service.verifier.codes import Detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,18 @@ class Trust:
     added_us: int
     revoked_us: int | None
 
-    def admits(self, event_name: str, project_id: str | None, at_us: int) -> bool:
-        """True if a token with this event, sent with a key of this project, matched then."""
+    def is_in_force(self, project_id: str | None, at_us: int) -> bool:
+        """True if a token that was sent with a key of this project was compared with it then."""
         return (
             self.added_us <= at_us
             and (self.revoked_us is None or at_us < self.revoked_us)
-            and (not self.event_names or event_name in self.event_names)
             and self.project_id in {None, project_id}
         )
+
+    def admits(self, event_name: str, project_id: str | None, at_us: int) -> bool:
+        """True if a token with this event, sent with a key of this project, matched then."""
+        allows = not self.event_names or event_name in self.event_names
+        return allows and self.is_in_force(project_id, at_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +87,10 @@ def stamping(
         key=lambda trust: (trust.origin is not Origin.TEAM_ADMIN, trust.project_id is None),
     )
     return narrow_first[0] if narrow_first else None
+
+
+def rejection_detail(trusts: Sequence[Trust], project_id: str | None, at_us: int) -> Detail | None:
+    """Why a request that nothing stamps is turned away: for its event, if there was a binding."""
+    of_organisation = (trust for trust in trusts if trust.origin is not Origin.TEAM_ADMIN)
+    has_binding = any(trust.is_in_force(project_id, at_us) for trust in of_organisation)
+    return Detail.EVENT_NAME_NOT_ALLOWED if has_binding else None

@@ -1,7 +1,7 @@
 """The demo's history: which rows each day has, and those rows as Arrow tables. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from random import Random
@@ -13,12 +13,14 @@ from analytics.envelopes import compact
 from analytics.instants import utc_day
 from analytics.rows import AuditRow, VerdictSource, to_table
 from analytics.schema import JOURNAL_SCHEMA
-from service.demo.calendar import Calendar, drawn_request_id, seeded, to_us
-from service.demo.cast import Cast, Trust, stamping
+from service.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
+from service.demo.cast import Cast, Trust, rejection_detail, stamping
 from service.demo.packages import Package, Verdict, open_markets
 from service.demo.people import SignIns, exports
 from service.demo.profile import JobEntry, Profile, TokenEntry
 from service.demo.runs import RECEIVED_WITHIN_US, Planner, Run
+from service.rejected.subjects import Rejection
+from service.verifier.codes import FailureCode
 
 _RUN_IDS_FROM: Final = 14_000_000_000
 _RUNNERS: Final = (11, 58)  # the last number of an address in a job's network
@@ -67,6 +69,13 @@ class History:
                 last_us[trust.binding_id] = run.at_us
         return {binding_id: (uses[binding_id], last_us[binding_id]) for binding_id in uses}
 
+    def rejections(self, tenant_id: str) -> Iterator[Rejection]:
+        """Each request that was turned away: its token was genuine, and no binding matched."""
+        for run in (run for day in self.days for run in day.runs):
+            job = self._profile.jobs[run.job]
+            if job.token is not None and self._trust(run) is None:
+                yield self._rejection(tenant_id, run, job, job.token)
+
     def table(self, day: Day) -> pa.Table:
         """The rows of `day` as JOURNAL_SCHEMA, in no order."""
         chance = seeded(self._profile.seed, "rows", day.number)
@@ -95,6 +104,28 @@ class History:
         trusts = self._cast.trusts.get(job.token.sub, [])
         key = self._cast.keys[job.key]
         return stamping(trusts, run.event_name, key.project_id, run.at_us)
+
+    def _rejection(self, tenant_id: str, run: Run, job: JobEntry, token: TokenEntry) -> Rejection:
+        project_id = self._cast.keys[job.key].project_id
+        trusts = self._cast.trusts.get(token.sub, [])
+        return Rejection(
+            tenant_id=tenant_id,
+            is_verified=True,
+            code=FailureCode.UNBOUND_OIDC_SUBJECT,
+            detail=rejection_detail(trusts, project_id, run.at_us),
+            issuer=self._profile.issuer,
+            sub=token.sub,
+            repository_id=self._profile.repositories[token.repository],
+            event_name=run.event_name,
+            owner=token.repository.partition("/")[0],
+            project_id=project_id,
+            request_id=self._request_id(run),
+            at=from_us(run.at_us),
+        )
+
+    def _request_id(self, run: Run) -> str:
+        chance = seeded(self._profile.seed, "request", run.job, run.at_us)
+        return drawn_request_id(chance, run.at_us)
 
     def _write_run(self, columns: dict[str, list[Any]], run: Run, chance: Random) -> None:
         """Add the rows of `run`: what they have in common, and one verdict for each."""
@@ -136,7 +167,7 @@ class History:
             "actor_source": "api_key" if trust is None else "oidc_github",
             "subject": job.token.sub if trust and job.token else None,
             "oidc_binding_id": None if trust is None else trust.binding_id,
-            "request_id": drawn_request_id(chance, run.at_us),
+            "request_id": self._request_id(run),
             "source_ip": f"{network}.{chance.randint(*_RUNNERS)}",
         }
 

@@ -15,6 +15,8 @@ from service.demo.history import Day, History
 from service.demo.profile import load_profile
 from service.ids import new_id
 from service.orgs.repository import find_org
+from service.rejected.rows import Noted, write_noted
+from service.rejected.subjects import KEPT_FOR, noted_of
 from service.services import Services
 from service.store.catalog import add_segment
 from service.store.journal import list_batches, remove_batches, take_seq
@@ -43,6 +45,7 @@ async def seed_demo(services: Services, now: datetime, on_progress: Progress) ->
         usage = history.usage()
         for binding in founder.bindings.values():
             _mark_used(binding, usage)
+        await _remember_rejections(work, org.id, history)
         await _store(work, services, org.id, history, on_progress)
     return True
 
@@ -52,6 +55,17 @@ def _mark_used(binding: Binding, usage: Mapping[str, tuple[int, int]]) -> None:
     uses, last_us = usage.get(binding.id, (0, None))
     binding.use_count = uses
     binding.last_used_at = None if last_us is None else from_us(last_us)
+
+
+async def _remember_rejections(work: Work, tenant_id: str, history: History) -> None:
+    """What the verifier would still know of those it turned away."""
+    noted: dict[str, Noted] = {}
+    for rejection in history.rejections(tenant_id):
+        one = noted_of(rejection)
+        if (known := noted.setdefault(one.digest, one)) is not one:
+            known.add(one)
+    remembered = [one for one in noted.values() if one.last_at >= work.now - KEPT_FOR]
+    await write_noted(work.session, tenant_id, remembered)
 
 
 async def _store(

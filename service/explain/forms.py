@@ -6,19 +6,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.bindings.forms import BindingId, Timestamp
+from service.explain.drafts import Proposal
 from service.explain.explanation import Explanation
-
-Code = Literal[
-    "missing_token",
-    "malformed_jwt",
-    "unbound_issuer",
-    "bad_audience",
-    "signature_invalid",
-    "expired_or_not_yet_valid",
-    "missing_repository_id",
-    "unbound_oidc_subject",
-]
-DetailName = Literal["missing_sub", "binding_ambiguous", "event_name_not_allowed"]
+from service.verifier.codes import Detail, FailureCode
 
 
 class ExplainBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -114,7 +104,7 @@ class DraftBody(Struct, kw_only=True):
     origin: Literal["org_admin"]
 
 
-class DraftForm(Struct, kw_only=True, rename="camel"):
+class ProposalForm(Struct, kw_only=True, rename="camel"):
     """A binding that would make the token trusted."""
 
     body: DraftBody
@@ -128,8 +118,8 @@ class ExplanationForm(Struct, kw_only=True, rename="camel"):
     """Why a token is or is not trusted."""
 
     passes: bool
-    code: Code | None
-    detail: DetailName | None
+    code: FailureCode | None
+    detail: Detail | None
     reason: str | None
     binding: BindingId | None
     signature_checked: Annotated[
@@ -139,9 +129,14 @@ class ExplanationForm(Struct, kw_only=True, rename="camel"):
     rules: list[RuleOutcome]
     times: list[TimeOutcome]
     nearest: list[NearBinding]
-    proposal: DraftForm | None
+    proposal: ProposalForm | None
 
 
 def explanation_form(explanation: Explanation) -> ExplanationForm:
     """`explanation` under the names of the wire."""
     return msgspec.convert(explanation, ExplanationForm, from_attributes=True)
+
+
+def proposal_form(proposal: Proposal) -> ProposalForm:
+    """`proposal` under the names of the wire."""
+    return msgspec.convert(proposal, ProposalForm, from_attributes=True)

@@ -95,7 +95,9 @@ def nearest_bindings(
         alike = (_Found(b, _Kind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
         return [_near(one, sought) for one in nsmallest(AMBIGUOUS_MAX, alike, _order)]
     found = nsmallest(NEAREST_MAX, _compared(sought, bindings), _order)
-    return [_near(one, sought) for one in found]
+    # Where something is nearly right, what is merely alike would only hide it.
+    telling = [one for one in found if one.kind is not _Kind.CLOSEST]
+    return [_near(one, sought) for one in telling or found]
 
 
 def plain_sub(sub: str) -> str:
@@ -188,7 +190,7 @@ def _with_other_sub(
     if is_same_repository:
         why = "It is for the same repository id, but another branch, environment or name."
         return _Found(binding, _Kind.OTHER_SUBJECT, why, -_likeness(sought.sub, pattern))
-    why = "Its subject is the most alike."
+    why = "Its subject is among the most alike."
     return _Found(binding, _Kind.CLOSEST, why, -_likeness(sought.sub, pattern))
 
 

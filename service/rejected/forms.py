@@ -1,18 +1,16 @@
 """Rejected subjects as the API shows them."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analytics.instants import format_ms
-from service.bindings.forms import BindingId, Timestamp
+from service.bindings.forms import Timestamp
+from service.explain.forms import ProposalForm, proposal_form
 from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Entry
 from service.verifier.codes import Detail, FailureCode
 from service.web.openapi import INSTANT_PATTERN
-
-_CODES = [code.value for code in FailureCode]
-_DETAILS = [detail.value for detail in Detail]
 
 
 class RejectedQuery(Struct, kw_only=True):
@@ -26,13 +24,7 @@ class RejectedQuery(Struct, kw_only=True):
         | UnsetType
     ) = UNSET
     code: (
-        Annotated[
-            str,
-            Meta(
-                description="Only those that were turned away for this.",
-                extra_json_schema={"enum": _CODES},
-            ),
-        ]
+        Annotated[FailureCode, Meta(description="Only those that were turned away for this.")]
         | UnsetType
     ) = UNSET
     since: (
@@ -59,8 +51,8 @@ class RejectedEntry(Struct, kw_only=True, rename="camel"):
     """
 
     verified: bool
-    code: Annotated[str, Meta(extra_json_schema={"enum": _CODES})]
-    detail: Annotated[str, Meta(extra_json_schema={"enum": _DETAILS})] | None
+    code: FailureCode
+    detail: Detail | None
     issuer: str | None
     subject: str | None
     repository_id: str | None
@@ -71,19 +63,7 @@ class RejectedEntry(Struct, kw_only=True, rename="camel"):
     first_at: Timestamp
     last_at: Timestamp
     last_request_id: str
-    draft: (
-        Annotated[
-            dict[str, Any],
-            Meta(description="The body of the create that would make it trusted."),
-        ]
-        | None
-    )
-    revoke_first: Annotated[
-        list[BindingId], Meta(description="What has to be revoked before the draft is sent.")
-    ]
-    review: (
-        Annotated[str, Meta(description="What to make sure of before the draft is sent.")] | None
-    )
+    proposal: ProposalForm | None
 
 
 class RejectedList(Struct, kw_only=True):
@@ -105,8 +85,8 @@ def _entry_form(entry: Entry) -> RejectedEntry:
     row, proposal = entry.row, entry.proposal
     return RejectedEntry(
         verified=row.is_verified,
-        code=row.code,
-        detail=row.detail,
+        code=FailureCode(row.code),
+        detail=None if row.detail is None else Detail(row.detail),
         issuer=row.issuer,
         subject=row.sub,
         repository_id=row.repository_id,
@@ -117,7 +97,5 @@ def _entry_form(entry: Entry) -> RejectedEntry:
         first_at=format_ms(row.first_at),
         last_at=format_ms(row.last_at),
         last_request_id=row.last_request_id,
-        draft=None if proposal is None else dict(proposal.body),
-        revoke_first=[] if proposal is None else list(proposal.revoke_first),
-        review=None if proposal is None else proposal.review,
+        proposal=None if proposal is None else proposal_form(proposal),
     )

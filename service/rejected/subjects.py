@@ -82,7 +82,7 @@ class RejectedSubjects:
         Texts are cut to a bound first. Without room the rejection is dropped, unless it is verified
         and an unverified one can make room for it.
         """
-        self._add(_noted(rejection))
+        self._add(noted_of(rejection))
 
     async def flush(self) -> None:
         """Write what was noted since the last time, all of it or nothing.
@@ -152,8 +152,8 @@ def _bounded(text: str | None, chars_max: int = TEXT_CHARS_MAX) -> str | None:
     return text[: chars_max - 1] + _CUT
 
 
-def _noted(rejection: Rejection) -> Noted:
-    """`rejection` as it is stored: its texts cut to a bound, and once so far."""
+def noted_of(rejection: Rejection) -> Noted:
+    """`rejection` as it is stored, its texts cut to a bound: noted once."""
     return Noted(
         tenant_id=rejection.tenant_id,
         is_verified=rejection.is_verified,

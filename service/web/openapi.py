@@ -28,6 +28,7 @@ from werkzeug.routing.rules import Rule
 from service.access.authenticate import ADMIN_TOKEN_HEADER, API_KEY_HEADER
 from service.access.sessions import SESSION_COOKIE
 from service.errors import Internal, Refusal, StorageFull, StoreUnavailable, Unauthenticated
+from service.verifier.verifier import CI_TOKEN_HEADER
 
 _ATTRIBUTE: Final = "_countersign_documentation"
 _EVERYWHERE: Final = (Internal, StoreUnavailable, StorageFull)
@@ -45,6 +46,18 @@ PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "slug": {"description": "The organisation.", "example": "acme"},
     "binding_id": {"description": "Prefix `obind_`.", "example": "obind_7f3k9m2p4q8r1s5t"},
     "audit_id": {"description": "Prefix `aud_`.", "example": "aud_0000000000000000042"},
+}
+
+
+_CI_TOKEN: Final[Mapping[str, Any]] = {
+    "name": CI_TOKEN_HEADER,
+    "in": "header",
+    "required": False,
+    "description": (
+        "A CI token, beside the credential. It grants and denies nothing: if it is good, the audit"
+        " rows of the request name the CI job and its binding."
+    ),
+    "schema": {"type": "string"},
 }
 
 
@@ -205,6 +218,7 @@ def _complete(operation: dict[str, Any], said: _Documentation) -> None:
         body["example"] = said.request_example
     if said.credentials:
         operation["security"] = [{name: []} for name in said.credentials]
+        operation["parameters"].append(_CI_TOKEN)
 
 
 def _by_status(refusals: Sequence[type[Refusal]]) -> dict[int, list[type[Refusal]]]:

@@ -9,6 +9,7 @@ import pytest
 from service import errors
 from service.bindings.forms import PLAIN_PATTERN, REQUEST_EXAMPLE
 from service.bindings.rules import is_plain
+from service.verifier.verifier import CI_TOKEN_HEADER
 from tests.conftest import World
 
 PAGES = {"/", "/sign-in", "/sign-out", "/docs", "/admin/ui/orgs/{slug}/audit"}
@@ -94,7 +95,10 @@ def test_the_pattern_of_plain_text_says_what_the_rule_says() -> None:
 
 
 async def test_the_document_names_the_ways_in(document: Any) -> None:
-    """On every endpoint that wants credentials; rows are sent with a key and not by session."""
+    """On every endpoint that wants credentials, beside which a CI token is looked at.
+
+    Rows are sent with a key and not by session.
+    """
     schemes = document["components"]["securitySchemes"]
     assert schemes.keys() == {"adminToken", "session", "apiKey"}
     for path, operations in document["paths"].items():
@@ -103,3 +107,5 @@ async def test_the_document_names_the_ways_in(document: Any) -> None:
                 second = "apiKey" if path.endswith("/audit/events") else "session"
                 assert operation["security"] == [{"adminToken": []}, {second: []}]
                 assert "401" in operation["responses"]
+            names = {parameter["name"] for parameter in operation["parameters"]}
+            assert (CI_TOKEN_HEADER in names) == ("security" in operation)

@@ -1,7 +1,5 @@
 """`countersign bindings rejected`: what the operator sees of tokens that were turned away."""
 
-import json
-
 import pytest
 
 from service.clock import utc_now
@@ -13,6 +11,7 @@ from tests.service.rejected.notes import rejection
 pytestmark = pytest.mark.slow
 
 LIST = ("bindings", "rejected", "--org", "acme")
+SUB = "repo:acme/payments:ref:refs/heads/main"
 HOSTILE = "repo:evil/\x1b[2J\x07\r\nrepo:acme"
 
 
@@ -41,9 +40,9 @@ def test_both_kinds_are_listed_and_told_apart(home):
     assert (everything["org"], everything["count"]) == ("acme", 2)
     assert (verified["verified"], verified["subject"]) == (
         True,
-        "repo:acme/payments:ref:refs/heads/main",
+        SUB,
     )
-    assert (unverified["verified"], unverified["subject"], unverified["draft"]) == (
+    assert (unverified["verified"], unverified["subject"], unverified["proposal"]) == (
         False,
         HOSTILE,
         None,
@@ -52,7 +51,7 @@ def test_both_kinds_are_listed_and_told_apart(home):
     assert home.ask(*LIST, "--limit", "1")["count"] == 1
 
 
-def test_people_see_the_draft_and_nothing_a_terminal_obeys(home):
+def test_people_see_what_to_send_and_nothing_a_terminal_obeys(home):
     """Whoever can send a token must not write on the operator's screen."""
     home.change(turn_away)
 
@@ -61,8 +60,10 @@ def test_people_see_the_draft_and_nothing_a_terminal_obeys(home):
     assert ran.code == 0
     assert not [one for one in ran.out if not one.isprintable() and one != "\n"]
     assert "repo:evil/\\x1b[2J\\x07\\r\\nrepo:acme" in ran.out
-    (draft,) = [line for line in ran.out.splitlines() if "then create:" in line]
-    assert json.loads(draft.partition("then create:")[2])["repository_id"] == "123456789"
+    assert f"What would make {SUB} trusted:" in ran.out
+    assert "check that both are yours" in ran.out
+    (body,) = [line for line in ran.out.splitlines() if line.startswith("    -d ")]
+    assert '"repository_id": "123456789"' in body
 
 
 def test_an_unknown_organisation_is_refused(home):

@@ -5,6 +5,8 @@ from datetime import datetime
 
 import pytest
 
+from service.demo.seed import DEMO_ORG
+from tests.conftest import ADMIN_TOKEN, bindings_path
 from tests.service.demo.conftest import Demo, Row
 
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.slow]
@@ -125,6 +127,49 @@ async def test_use_is_counted_by_request(demo: Demo, rows: list[Row]):
         assert binding["useCount"] == len(requests[binding["id"]])
         assert (binding["lastUsedAt"] is None) == (binding["useCount"] == 0)
         assert (binding["lastUsedAt"] or "")[:16] <= last.get(binding["id"], "")
+
+
+async def test_rejected_subjects_are_those_of_the_rows(demo: Demo, rows: list[Row]):
+    """Each was turned away with a request that left rows without a binding, and could be trusted.
+
+    What has been trusted since has nothing to propose.
+    """
+    path = f"{bindings_path(DEMO_ORG)}/rejected"
+    entries = (await (await demo.answer(path)).get_json())["rejected"]
+    requests = {row.request_id: row for row in reversed(rows)}
+
+    assert len(entries) >= 3
+    assert {None, "event_name_not_allowed"} == {entry["detail"] for entry in entries}
+    assert len([entry for entry in entries if entry["proposal"]]) >= 2
+    assert any(entry["proposal"] is None for entry in entries)
+    for entry in entries:
+        row = requests[entry["lastRequestId"]]
+        assert entry["verified"]
+        assert (row.verdict_source, row.oidc_binding_id) == ("proxy", None)
+        assert entry["lastAt"] <= row.created_at.isoformat()
+
+
+async def test_what_is_proposed_for_them_is_what_an_explanation_says(demo: Demo):
+    """The first thing a visitor tries: ask why, with the claims of one that was turned away."""
+    path = f"{bindings_path(DEMO_ORG)}"
+    entries = (await (await demo.answer(f"{path}/rejected")).get_json())["rejected"]
+    for entry in entries:
+        claims = {
+            "iss": entry["issuer"],
+            "aud": "countersign",
+            "sub": entry["subject"],
+            "repository_owner": entry["owner"],
+            "repository_id": entry["repositoryId"],
+            "event_name": entry["eventName"],
+            "exp": 4_000_000_000,
+        }
+        body = {"claims": claims, "project_id": entry["projectId"]}
+        response = await demo.client.post(
+            f"{path}/explain", headers={"x-service-admin-token": ADMIN_TOKEN}, json=body
+        )
+        said = await response.get_json()
+        assert said["proposal"] == entry["proposal"]
+        assert said["passes"] == (entry["proposal"] is None)
 
 
 def _ms(instant: str) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.explain.asking import parse_asked
 from service.explain.explanation import explain_no_token, explain_token
-from service.explain.forms import Code, DetailName, explanation_form
+from service.explain.forms import explanation_form
 from service.explain.known import KnownBinding
 from service.issuers.issuers import Issuer as KnownIssuer
 from service.verifier.candidates import candidates_of
@@ -63,12 +63,6 @@ def test_any_claims_are_explained_as_the_verifier_judges_them(changes):
     assert (said.code, said.detail) == expected
     assert said.passes == (said.code is None)
     assert msgspec.json.decode(msgspec.json.encode(explanation_form(said)))["rules"]
-
-
-def test_the_forms_name_every_code_and_detail():
-    """A code the form does not know could not be answered with."""
-    assert set(Code.__args__) == set(FailureCode)
-    assert set(DetailName.__args__) == set(Detail)
 
 
 def test_claims_are_wrapped_without_a_signature():

@@ -62,8 +62,9 @@ def test_each_kind_says_why_it_does_not_match(name, changes, why):
 WITH_DIFFERENCE = {"repository", "qualified", "spelling", "ref", "closest"}
 
 
-# Beside a team's binding, another one of the same triple would be its envelope.
-ALONE = [kind for kind in KINDS if kind[0] != "envelope"]
+# Beside a team's binding, another one of the same triple would be its envelope; and what is merely
+# alike is shown beside nothing else.
+ALONE = [kind for kind in KINDS if kind[0] not in {"envelope", "closest"}]
 ENVELOPE = next(kind for kind in KINDS if kind[0] == "envelope")
 
 
@@ -155,18 +156,29 @@ def test_bindings_of_another_issuer_are_not_near():
     assert nearest_bindings(SOUGHT, [known("x", issuer="https://gitlab.com")]) == []
 
 
-def test_five_of_ten_thousand_are_named_and_the_nearest_are_among_them():
-    """Whatever stands around them."""
-    many = [
-        known(f"obind_{number}", sub_pattern=f"repo:other/{number}", repository_id=str(number + 1))
-        for number in range(10_000)
-    ]
+MANY = [
+    known(f"obind_{number}", sub_pattern=f"repo:other/{number}", repository_id=str(number + 1))
+    for number in range(10_000)
+]
+
+
+def test_one_that_is_nearly_right_is_not_hidden_by_what_is_merely_alike():
+    """Among ten thousand others it stands alone."""
     near = known("near", sub_pattern=f"{MAIN}tenance")
 
-    found = nearest_bindings(SOUGHT, [*many[:5000], near, *many[5000:]])
+    found = nearest_bindings(SOUGHT, [*MANY[:5000], near, *MANY[5000:]])
+
+    assert [one.id for one in found] == ["near"]
+
+
+def test_five_of_ten_thousand_are_named_and_the_most_alike_is_among_them():
+    """Where none is nearly right; the rest would be noise."""
+    alike = known("alike", sub_pattern=f"{MAIN}tenance", repository_id="5")
+
+    found = nearest_bindings(SOUGHT, [*MANY[:5000], alike, *MANY[5000:]])
 
     assert len(found) == NEAREST_MAX
-    assert found[0].id == "near"
+    assert found[0].id == "alike"
 
 
 def test_hostile_subjects_are_not_all_taken_apart(monkeypatch: pytest.MonkeyPatch):

@@ -93,17 +93,13 @@ async def create(world: World, **changes: Any) -> str:
     return (await response.get_json())["id"]
 
 
-async def follow(world: World, entry: dict[str, Any]) -> None:
-    """Do what the entry proposes, exactly as it stands there."""
-    for binding_id in entry["revokeFirst"]:
+async def follow(world: World, proposal: dict[str, Any]) -> None:
+    """Do what is proposed, exactly as it stands there."""
+    for binding_id in proposal["revokeFirst"]:
         gone = await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
         assert gone.status_code == 200
-    made = await world.client.post(bindings_path(), headers=world.admin, json=entry["draft"])
+    made = await world.client.post(bindings_path(), headers=world.admin, json=proposal["body"])
     assert made.status_code == 201, await made.get_data(as_text=True)
-
-
-def has_no_draft(entry: dict[str, Any]) -> bool:
-    return (entry["draft"], entry["revokeFirst"], entry["review"]) == (None, [], None)
 
 
 async def test_an_entry_shows_who_was_turned_away_why_how_often_and_when(world):
@@ -117,7 +113,7 @@ async def test_an_entry_shows_who_was_turned_away_why_how_often_and_when(world):
 
     (entry,) = await listed(world)
 
-    review = entry.pop("review")
+    review = entry["proposal"].pop("review")
     assert "acme" in review
     assert "123456789" in review
     assert entry == {
@@ -134,8 +130,7 @@ async def test_an_entry_shows_who_was_turned_away_why_how_often_and_when(world):
         "firstAt": "2026-03-04T12:00:00.123Z",
         "lastAt": "2026-03-04T13:00:00.123Z",
         "lastRequestId": "req_2",
-        "draft": DRAFT,
-        "revokeFirst": [],
+        "proposal": {"body": DRAFT, "revokeFirst": []},
     }
 
 
@@ -146,7 +141,7 @@ async def test_a_token_that_says_nothing_is_listed_as_such(world):
     entry = await only_entry(world, is_verified=False, code=FailureCode.MALFORMED_JWT, **nothing)
 
     assert (entry["code"], entry["subject"], entry["issuer"]) == ("malformed_jwt", None, None)
-    assert has_no_draft(entry)
+    assert (entry)["proposal"] is None
 
 
 @pytest.mark.parametrize(
@@ -284,9 +279,9 @@ async def test_a_draft_sent_as_it_is_makes_the_subject_trusted(world):
     """And with that it has nothing more to propose."""
     entry = await only_entry(world)
 
-    await follow(world, entry)
+    await follow(world, entry["proposal"])
 
-    assert has_no_draft((await listed(world))[0])
+    assert (await listed(world))[0]["proposal"] is None
 
 
 @pytest.mark.parametrize(
@@ -307,9 +302,9 @@ async def test_a_draft_sent_as_it_is_makes_the_subject_trusted(world):
     ],
     ids=str,
 )
-async def test_there_is_no_draft_where_none_can_be_trusted_or_would_be_taken(world, changes):
+async def test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken(world, changes):
     """Unverified first of all: a stranger would word what somebody then trusts."""
-    assert has_no_draft(await only_entry(world, **changes))
+    assert (await only_entry(world, **changes))["proposal"] is None
 
 
 async def test_an_event_that_is_not_listed_is_added_to_those_that_are(world):
@@ -318,10 +313,10 @@ async def test_an_event_that_is_not_listed_is_added_to_those_that_are(world):
 
     entry = await only_entry(world, detail=Detail.EVENT_NAME_NOT_ALLOWED)
 
-    assert entry["revokeFirst"] == [binding_id]
-    assert sorted(entry["draft"]["event_names"]) == ["push", "release", "schedule"]
-    await follow(world, entry)
-    assert has_no_draft((await listed(world))[0])
+    assert entry["proposal"]["revokeFirst"] == [binding_id]
+    assert sorted(entry["proposal"]["body"]["event_names"]) == ["push", "release", "schedule"]
+    await follow(world, entry["proposal"])
+    assert (await listed(world))[0]["proposal"] is None
 
 
 async def test_a_binding_of_another_project_has_to_make_room(world):
@@ -330,28 +325,29 @@ async def test_a_binding_of_another_project_has_to_make_room(world):
 
     entry = await only_entry(world)
 
-    assert entry["revokeFirst"] == [binding_id]
-    await follow(world, entry)
-    assert has_no_draft((await listed(world))[0])
+    assert entry["proposal"]["revokeFirst"] == [binding_id]
+    await follow(world, entry["proposal"])
+    assert (await listed(world))[0]["proposal"] is None
 
 
 async def test_for_the_project_it_is_limited_to_the_binding_is_enough(world):
     """What is trusted by now needs nothing."""
     await create(world, project_id=world.project.id)
 
-    assert has_no_draft(await only_entry(world, project_id=world.project.id))
+    assert (await only_entry(world, project_id=world.project.id))["proposal"] is None
 
 
-async def test_what_was_trusted_in_the_meantime_needs_no_draft_until_it_is_revoked(world):
+async def test_what_was_trusted_in_the_meantime_needs_no_proposal_until_it_is_revoked(world):
     """A proposal is of the present bindings, not of those at the time."""
-    assert (await only_entry(world))["draft"] == DRAFT
+    assert (await only_entry(world))["proposal"]["body"] == DRAFT
 
     binding_id = await create(world)
-    assert has_no_draft((await listed(world))[0])
+    assert (await listed(world))[0]["proposal"] is None
 
     await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
     (entry,) = await listed(world)
-    assert (entry["draft"], entry["revokeFirst"]) == (DRAFT, [])
+    assert entry["proposal"]["body"] == DRAFT
+    assert entry["proposal"]["revokeFirst"] == []
 
 
 async def test_ambiguity_is_for_a_person_to_resolve(world):
@@ -360,7 +356,7 @@ async def test_ambiguity_is_for_a_person_to_resolve(world):
     for team_id in (world.team.id, await another_team(world)):
         await create(world, origin="team_admin", team_id=team_id)
 
-    assert has_no_draft(await only_entry(world, detail=Detail.BINDING_AMBIGUOUS))
+    assert (await only_entry(world, detail=Detail.BINDING_AMBIGUOUS))["proposal"] is None
 
 
 async def another_team(world: World) -> str:
@@ -397,7 +393,7 @@ async def test_a_slot_that_another_organisation_holds_cannot_be_proposed(world):
     made = await world.client.post(bindings_path("other"), headers=world.admin, json=binding_body())
     assert made.status_code == 201
 
-    assert has_no_draft(await only_entry(world))
+    assert (await only_entry(world))["proposal"] is None
 
 
 async def test_hostile_text_arrives_as_text(world):

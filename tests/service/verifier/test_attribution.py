@@ -12,7 +12,7 @@ from msgspec.structs import replace as replace_struct
 from service.access.callers import cli_caller
 from service.app import create_app
 from service.bindings.changes import add_binding, revoke_binding
-from service.orgs.changes import create_team, issue_api_key
+from service.orgs.changes import create_project, create_team, issue_api_key
 from service.services import EXTENSION, Services
 from service.store.store import Work
 from service.store.tables import Binding, Organisation
@@ -244,6 +244,30 @@ async def test_a_team_in_a_projects_envelope_goes_before_it(gate: Gate):
     await ingest(world, await key_of(world, of_project=True), gate.issuer.sign(sub=sub))
     assert (await last_install(world))["oidc_binding_id"] == team
     assert await gate.judge(gate.issuer.sign(sub=sub)) == UNBOUND
+
+
+async def test_a_narrower_envelope_narrows_the_teams_binding(gate: Gate):
+    """Limited to a project where it was not before: the team's binding, too, is for it alone."""
+    (envelope,) = await gate.world.bindings()
+    team = await team_binding(gate)
+    await gate.revoke(envelope["id"])
+    await gate.bind(project_id=gate.world.project.id)
+    assert await gate.judge(gate.issuer.sign()) == UNBOUND
+    await ingest(gate.world, await key_of(gate.world, of_project=True), gate.issuer.sign())
+    assert (await last_install(gate.world))["oidc_binding_id"] == team
+
+
+async def test_a_teams_binding_never_reaches_another_project(gate: Gate):
+    """The envelope it lies within is now another project's: nothing of it is left."""
+    (envelope,) = await gate.world.bindings()
+    await team_binding(gate, project_id=gate.world.project.id)
+    await gate.revoke(envelope["id"])
+    async with gate.world.services.store.write() as work:
+        acme = await work.session.merge(gate.world.acme)
+        second = await create_project(work, acme, "second", BY_OPERATOR)
+    await gate.bind(project_id=second.id)
+    await ingest(gate.world, await key_of(gate.world, of_project=True), gate.issuer.sign())
+    assert (await last_install(gate.world))["oidc_binding_id"] is None
 
 
 async def test_two_teams_are_ambiguous(gate: Gate):
