@@ -12,6 +12,13 @@ FORBIDDEN = {
 }
 
 
+WITHIN_SERVICE = {
+    "issuers": {"verifier", "explain", "rejected", "bindings", "access", "web", "services"},
+    "verifier": {"explain", "access", "web", "services"},
+    "explain": {"rejected"},
+}
+
+
 def imported_packages(path: Path) -> set[str]:
     """The top-level packages that the module at `path` imports."""
     found: set[str] = set()
@@ -32,6 +39,30 @@ def test_no_module_imports_against_the_direction(package: str) -> None:
         str(module.relative_to(ROOT)): wrong
         for module in modules
         if (wrong := imported_packages(module) & FORBIDDEN[package])
+    }
+
+    assert len(modules) > 5
+    assert offenders == {}
+
+
+def imported_parts(path: Path) -> set[str]:
+    """The parts of the service that the module at `path` imports from."""
+    return {
+        node.module.split(".")[1]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("service.")
+    }
+
+
+@pytest.mark.parametrize("part", WITHIN_SERVICE)
+def test_what_judges_tokens_knows_nothing_of_who_asks(part: str) -> None:
+    """Keys and rules must serve whatever comes: admin requests, ingest, explanations, a proxy."""
+    modules = list((ROOT / "service" / part).rglob("*.py"))
+
+    offenders = {
+        module.name: wrong
+        for module in modules
+        if (wrong := imported_parts(module) & WITHIN_SERVICE[part])
     }
 
     assert len(modules) > 5

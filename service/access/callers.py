@@ -204,12 +204,13 @@ class SignedIn(_Entered):
         """Refuse members of other organisations, other sites' requests and lacking roles."""
         if self.is_cross_site:
             raise CrossSite
-        if org.id != self.tenant_id or capability not in granted(self.role, org.role_overrides):
+        capabilities = granted(self.role, org.role_overrides)
+        if not self.belongs_to(org) or capability not in capabilities:
             raise LacksCapability(capability)
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
         """Owners and admins at the organisation's level; in a team, its admins alone."""
-        if org.id != self.tenant_id:
+        if not self.belongs_to(org):
             raise Forbidden
         if team_id is None and self.role not in ORG_BINDING_ROLES:
             raise NotOrgAdmin
@@ -218,7 +219,7 @@ class SignedIn(_Entered):
 
     def require_revoke_rights(self, org: Organisation, team_id: str | None) -> None:
         """As for creating; besides, owners and admins may end any team's binding."""
-        if self.role not in ORG_BINDING_ROLES or org.id != self.tenant_id:
+        if self.role not in ORG_BINDING_ROLES or not self.belongs_to(org):
             self.require_binding_rights(org, team_id)
 
     def require_sending_rights(self, org: Organisation) -> None:

@@ -127,18 +127,9 @@ async def move_trust_on(session: AsyncSession, tenant_id: str) -> None:
 
 async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[BindingTerms]:
     """What tokens are compared with: the organisation's active bindings, in no order."""
-    rows = await session.execute(
-        select(
-            Binding.id,
-            Binding.project_id,
-            Binding.team_id,
-            Binding.issuer,
-            Binding.sub_pattern,
-            Binding.repository_id,
-            Binding.event_names,
-            Binding.origin,
-        ).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
-    )
+    terms = [getattr(Binding, name) for name in BindingTerms._fields]
+    active = select(*terms).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    rows = await session.execute(active)
     return [BindingTerms(*row) for row in rows]
 
 

@@ -18,11 +18,7 @@ from service.explain.case import (
     is_reached,
     run_rules,
 )
-from service.explain.differences import (
-    Difference,
-    Shown,
-    shown,
-)
+from service.explain.differences import Difference, Shown, shown
 from service.explain.drafts import Proposal, proposal_for
 from service.explain.known import KnownBinding
 from service.explain.nearest import NearBinding, Sought, nearest_bindings
@@ -40,9 +36,7 @@ from service.explain.times import TimeClaim, times
 from service.issuers.jwks import SigningKeys
 from service.verifier.claims import UnverifiedToken
 from service.verifier.codes import Detail, FailureCode, TokenRejected
-from service.verifier.rules import (
-    Grounds,
-)
+from service.verifier.rules import Grounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analytics.instants import format_ms
-from service.explain.case import (
-    SIGNATURE_RULE,
-    Case,
-    ambiguous,
-)
+from service.explain.case import SIGNATURE_RULE, Case, ambiguous
 from service.explain.differences import (
     Difference,
     Shown,
@@ -21,9 +17,7 @@ from service.explain.differences import (
 from service.explain.nearest import NearBinding
 from service.explain.times import lateness, one_line, times
 from service.verifier.codes import Detail
-from service.verifier.rules import (
-    LEEWAY_S,
-)
+from service.verifier.rules import LEEWAY_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from analytics.instants import format_ms
-from service.explain.case import (
-    Case,
-)
-from service.explain.differences import (
-    shown,
-)
+from service.explain.case import Case
+from service.explain.differences import shown
 from service.verifier.claims import UnverifiedClaims
 from service.verifier.codes import TokenRejected
-from service.verifier.rules import (
-    LEEWAY_S,
-    rule_7_time,
-)
+from service.verifier.rules import LEEWAY_S, rule_7_time
 
 
 @dataclass(frozen=True, slots=True)
