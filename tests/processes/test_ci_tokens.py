@@ -212,4 +212,4 @@ def test_from_an_empty_data_dir_to_attributed_rows(empty_home: Home, issuer_proc
         eventually(lambda: home.ask(*rejections)["rejected"], "written down")
     (rejected,) = home.ask(*rejections)["rejected"]
     assert (rejected["verified"], rejected["count"]) == (True, 1)
-    assert rejected["draft"]["sub_pattern"] == "repo:acme/payments:ref:refs/heads/main"
+    assert rejected["proposal"]["body"]["sub_pattern"] == "repo:acme/payments:ref:refs/heads/main"

@@ -29,14 +29,14 @@ async def entry_of(gate: Gate, token: str) -> dict[str, Any]:
     return entry
 
 
-async def test_what_the_issuer_says_is_believed_and_gets_a_draft(gate: Gate):
-    """The draft, sent as it is, makes that very token pass."""
+async def test_what_the_issuer_says_is_believed_and_gets_a_proposal(gate: Gate):
+    """The proposal, sent as it is, makes that very token pass."""
     entry = await entry_of(gate, GOOD)
 
     assert (entry["verified"], entry["subject"]) == (True, UNBOUND)
     assert entry["owner"] == "acme"
-    assert entry["draft"]["repository_id"] == "123456789"
-    body = entry["draft"]
+    body = entry["proposal"]["body"]
+    assert body["repository_id"] == "123456789"
     made = await gate.world.client.post(bindings_path(), headers=gate.world.admin, json=body)
     assert made.status_code == 201
     assert await gate.judge(GOOD) is TRUSTED
@@ -71,7 +71,7 @@ async def test_what_anybody_could_have_written_is_not(gate: Gate, token: str):
     """Its code is the one it has; but nobody is asked to trust it."""
     entry = await entry_of(gate, token)
 
-    assert (entry["verified"], entry["draft"], entry["review"]) == (False, None, None)
+    assert (entry["verified"], entry["proposal"]) == (False, None)
 
 
 async def test_without_keys_at_hand_nothing_is_believed_and_nobody_is_asked(gate: Gate):

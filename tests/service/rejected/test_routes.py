@@ -384,7 +384,7 @@ async def test_a_draft_is_compared_with_the_bindings_of_its_own_job(
     many = [rejection(world.acme.id, repository_id=str(number + 100)) for number in range(20)]
     await remember(world, *many)
 
-    assert all(entry["draft"] is not None for entry in await listed(world))
+    assert all(entry["proposal"] is not None for entry in await listed(world))
     assert looked_at == len(many)  # each with what it supposes, and with nothing else
 
 

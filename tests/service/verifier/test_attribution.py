@@ -3,11 +3,10 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace as replace_struct
+from msgspec.structs import replace
 
 from service.access.callers import cli_caller
 from service.app import create_app
@@ -17,6 +16,7 @@ from service.services import EXTENSION, Services
 from service.store.store import Work
 from service.store.tables import Binding, Organisation
 from service.verifier.attribution import Attribution
+from service.verifier.claims import Claims
 from service.verifier.verifier import CI_TOKEN_HEADER
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path
 from tests.polling import until
@@ -366,7 +366,7 @@ async def test_trust_that_never_stands_still_holds_up_no_row(
         nonlocal looks
         looks += 1
         now = await again(before, org)
-        return now and replace(now, ci=replace_struct(now.ci, run_id=str(looks)))
+        return now and replace(now, claims=Claims({**now.claims.members, "run_id": str(looks)}))
 
     monkeypatch.setattr(verifier, "attribute_again", restless)
     await ingest(gate.world, gate.world.admin, gate.issuer.sign())
