@@ -68,6 +68,6 @@ def configure_logs(level: str) -> None:
     root.setLevel(threshold)
     # At info, alembic tells at every start which database it talks to, and httpx of every request
     # for an issuer's keys; what goes wrong with those has a line of our own. At debug, hpack tells
-    # every header of a request over HTTP/2, tokens and keys and cookies, too.
-    for talkative in ("alembic", "hpack", "httpx"):
+    # every header of a request over HTTP/2, tokens and keys and cookies, and aiosqlite every value.
+    for talkative in ("aiosqlite", "alembic", "hpack", "httpx"):
         logging.getLogger(talkative).setLevel(max(logging.WARNING, threshold))

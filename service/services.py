@@ -131,7 +131,7 @@ def build_services(
         Trust(store),
         keys,
         binding_use,
-        rejected,
+        rejected.note,
         metrics,
         clock,
     )

@@ -757,8 +757,8 @@ GUARDS: Final = [
     Guard(
         "tokens meet their own organisation's bindings",
         "service/bindings/repository.py",
-        "        ).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))\n    )",
-        "        ).where(Binding.revoked_at.is_(None))\n    )",
+        "select(*terms).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))",
+        "select(*terms).where(Binding.revoked_at.is_(None))",
         f"{_ATTRIBUTION}::test_another_organisations_binding_is_not_ours",
     ),
     Guard(
@@ -954,7 +954,7 @@ GUARDS: Final = [
     ),
     Guard(
         "what is logged of a token is cut",
-        "service/verifier/verifier.py",
+        "service/verifier/rejections.py",
         "text[:LOGGED_CHARS_MAX]",
         "text",
         f"{_ATTACKS}::test_hostile_text_changes_no_code",
@@ -983,8 +983,8 @@ GUARDS: Final = [
     Guard(
         "hpack does not log what it reads",
         "service/logs.py",
-        '("alembic", "hpack", "httpx")',
-        '("alembic", "httpx")',
+        '("aiosqlite", "alembic", "hpack", "httpx")',
+        '("aiosqlite", "alembic", "httpx")',
         "tests/processes/test_logs.py::test_not_even_at_debug_are_credentials_logged",
     ),
 ]

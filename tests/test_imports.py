@@ -14,7 +14,7 @@ FORBIDDEN = {
 
 WITHIN_SERVICE = {
     "issuers": {"verifier", "explain", "rejected", "bindings", "access", "web", "services"},
-    "verifier": {"explain", "access", "web", "services"},
+    "verifier": {"explain", "rejected", "access", "web", "services"},
     "explain": {"rejected"},
 }
 

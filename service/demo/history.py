@@ -19,8 +19,8 @@ from service.demo.packages import Package, Verdict, open_markets
 from service.demo.people import SignIns, exports
 from service.demo.profile import JobEntry, Profile, TokenEntry
 from service.demo.runs import RECEIVED_WITHIN_US, Planner, Run
-from service.rejected.subjects import Rejection
 from service.verifier.codes import FailureCode
+from service.verifier.rejections import Rejection
 
 _RUN_IDS_FROM: Final = 14_000_000_000
 _RUNNERS: Final = (11, 58)  # the last number of an address in a job's network

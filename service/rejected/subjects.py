@@ -9,14 +9,14 @@ into a token, so what is unverified never takes the room of what is verified.
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from service.errors import StoreUnavailable
 from service.metrics import Metrics
 from service.rejected.rows import Noted, forget_before, keep_newest, write_noted
 from service.store.store import Store
-from service.verifier.codes import Detail, FailureCode
+from service.verifier.rejections import Rejection
 
 SUB_CHARS_MAX: Final = 1024
 TEXT_CHARS_MAX: Final = 256
@@ -28,28 +28,6 @@ ENTRIES_PER_ORG_MAX: Final = 1_000
 KEPT_FOR: Final = timedelta(days=30)
 
 _CUT: Final = "…"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
-    """One token that was turned away. `project_id` is that of the API key it came with.
-
-    `owner` is who the token says owns the repository: for people to look at, not to tell two
-    rejections apart by.
-    """
-
-    tenant_id: str
-    is_verified: bool
-    code: FailureCode
-    detail: Detail | None
-    issuer: str | None
-    sub: str | None
-    repository_id: str | None
-    event_name: str | None
-    owner: str | None
-    project_id: str | None
-    request_id: str
-    at: datetime
 
 
 @dataclass(slots=True)

@@ -1,10 +1,8 @@
 """The verifier: from the header of a request to its attribution, or to a rejection on record."""
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-import structlog
 from msgspec import Struct
 
 from service.clock import Clock
@@ -12,12 +10,12 @@ from service.issuers.issuers import Issuer, Issuers
 from service.issuers.jwks import SigningKeys
 from service.issuers.key_source import KeySource
 from service.metrics import Metrics
-from service.rejected.subjects import RejectedSubjects, Rejection
 from service.store.tables import Organisation
 from service.verifier.attribution import Attribution
 from service.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
-from service.verifier.codes import LOG_EVENT_PREFIX, FailureCode, TokenRejected
+from service.verifier.codes import FailureCode, TokenRejected
 from service.verifier.parsing import parse_token, read_header
+from service.verifier.rejections import Rejection, log_rejection
 from service.verifier.rules import (
     Grounds,
     match_binding,
@@ -32,14 +30,11 @@ from service.verifier.trust import Trust
 from service.verifier.usage import BindingUse
 
 CI_TOKEN_HEADER: Final = "x-service-ci-oidc"  # noqa: S105 - a header's name
-LOGGED_CHARS_MAX: Final = 256
 
 # Codes a token can get whatever its signature: who says what it says is then asked apart.
 _ABOUT_BINDINGS: Final = frozenset(
     {FailureCode.MISSING_REPOSITORY_ID, FailureCode.UNBOUND_OIDC_SUBJECT}
 )
-
-_log = structlog.get_logger(__name__)
 
 
 class Bearing(Struct, frozen=True):
@@ -75,7 +70,7 @@ class Verifier:
         trust: Trust,
         keys: KeySource,
         use: BindingUse,
-        rejected: RejectedSubjects,
+        note_rejection: Callable[[Rejection], None],
         metrics: Metrics,
         clock: Clock,
     ) -> None:
@@ -84,7 +79,7 @@ class Verifier:
         self._trust = trust
         self._keys = keys
         self._use = use
-        self._rejected = rejected
+        self._note_rejection = note_rejection
         self._metrics = metrics
         self._clock = clock
         self._seen = SeenTokens()
@@ -155,29 +150,14 @@ class Verifier:
         """Put on record that the token was rejected, and why; never the token."""
         said = reading.unverified_claims if reading else UnverifiedClaims({})
         self._metrics.auth_failed(rejection.code)
-        _log.warning(
-            f"{LOG_EVENT_PREFIX}{rejection.code}",
-            issuer=_cut(said.text("iss")),
-            token_sha256=hashlib.sha256(",".join(values).encode()).hexdigest(),
-            organisation=bearing.org.id,
-            detail=rejection.detail,
-            reason=_cut(rejection.reason),
-        )
-        issuer = self._issuers.get(said.text("iss") or "")
-        repository_id_claim = issuer.repository_id_claim if issuer else None
-        event_name_claim = issuer.event_name_claim if issuer else None
-        owner_claim = issuer.owner_claim if issuer else None
-        self._rejected.note(
-            Rejection(
+        log_rejection(rejection, values, said, bearing.org.id)
+        self._note_rejection(
+            Rejection.of(
+                said,
+                self._issuers.get(said.text("iss") or ""),
+                rejection,
                 tenant_id=bearing.org.id,
                 is_verified=self._holds(rejection, reading),
-                code=rejection.code,
-                detail=rejection.detail,
-                issuer=said.text("iss"),
-                sub=said.text("sub"),
-                repository_id=said.identifier(repository_id_claim),
-                event_name=said.text(event_name_claim),
-                owner=said.text(owner_claim),
                 project_id=bearing.project_id,
                 request_id=bearing.request_id,
                 at=self._clock(),
@@ -201,7 +181,3 @@ class Verifier:
         except TokenRejected:
             return False
         return True
-
-
-def _cut(text: str | None) -> str | None:
-    return text if text is None else text[:LOGGED_CHARS_MAX]

@@ -9,12 +9,13 @@ from typing import Any
 from sqlalchemy import select
 
 from service.metrics import Metrics
-from service.rejected.subjects import RejectedSubjects, Rejection
+from service.rejected.subjects import RejectedSubjects
 from service.settings import Settings
 from service.store.engine import create_engines
 from service.store.store import Store
 from service.store.tables import RejectedSubject
 from service.verifier.codes import FailureCode
+from service.verifier.rejections import Rejection
 from tests.conftest import ISSUER, START, SettableClock, World
 
 
