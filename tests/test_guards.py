@@ -3,9 +3,13 @@
 The mutants are tried on a copy of the code, so that nothing here is touched.
 """
 
+import itertools
+import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,8 @@ from tests.guards import GUARDS, Guard
 REPOSITORY = Path(__file__).resolve().parent.parent
 PARTS = ("analytics", "data", "service", "templates", "tests")
 TESTS_FAILED = 1
+Runner = Callable[..., tuple[int, str]]
+SECONDS = itertools.count(1_000_000_000)
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +37,35 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(copy: Path, *tests: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
-        cwd=copy,
-        env={"PATH": "", "PYTHONPATH": str(copy)},
-        capture_output=True,
+@pytest.fixture(scope="module")
+def runner(copy: Path) -> Iterator[Runner]:
+    """What runs tests of the copy."""
+    with subprocess.Popen(
+        [sys.executable, str(REPOSITORY / "tests" / "mutants.py"), str(copy)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
-    )
+        env={},
+    ) as process:
+        assert process.stdin is not None
+        orders, answers = process.stdin, process.stdout
+        assert answers is not None
+
+        def run(*tests: str) -> tuple[int, str]:
+            orders.write(json.dumps(tests) + "\n")
+            orders.flush()
+            code, said = json.loads(answers.readline())
+            return code, said
+
+        yield run
+        orders.close()
+
+
+def rewrite(file: Path, code: str) -> None:
+    """Write `code`, as of a second of its own: what is compiled is told apart by that."""
+    file.write_text(code)
+    second = next(SECONDS)
+    os.utime(file, (second, second))
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
@@ -55,23 +80,23 @@ def test_the_guard_is_where_the_list_says(guard: Guard) -> None:
 
 
 @pytest.mark.slow
-def test_with_all_guards_in_place_the_tests_pass(copy: Path) -> None:
+def test_with_all_guards_in_place_the_tests_pass(runner: Runner) -> None:
     """Else one that always fails would look as if it missed its guard."""
-    done = run(copy, *sorted({guard.test for guard in GUARDS}))
+    code, said = runner(*sorted({guard.test for guard in GUARDS}))
 
-    assert done.returncode == 0, done.stdout
+    assert code == 0, said
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
-def test_without_the_guard_its_test_fails(copy: Path, guard: Guard) -> None:
+def test_without_the_guard_its_test_fails(copy: Path, runner: Runner, guard: Guard) -> None:
     """A guard that no test misses is one that the next change may lose."""
     file = copy / guard.file
     code = file.read_text()
-    file.write_text(code.replace(guard.text, guard.without))
+    rewrite(file, code.replace(guard.text, guard.without))
     try:
-        done = run(copy, guard.test)
+        ended, said = runner(guard.test)
     finally:
-        file.write_text(code)
+        rewrite(file, code)
 
-    assert done.returncode == TESTS_FAILED, done.stdout
+    assert ended == TESTS_FAILED, said
