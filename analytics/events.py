@@ -41,6 +41,7 @@ class Event(StrEnum):
     ORG_TIER_CHANGED = "org_tier_changed"
     LEGAL_HOLD_CHANGED = "legal_hold_changed"
     ROLE_OVERRIDE_CHANGED = "role_override_changed"
+    SIGN_IN_DOMAIN_CHANGED = "sign_in_domain_changed"
     MEMBER_ADDED = "member_added"
     MEMBER_ROLE_CHANGED = "member_role_changed"
     MEMBER_REMOVED = "member_removed"
@@ -245,6 +246,15 @@ class RoleOverrideChanged(Envelope, frozen=True, kw_only=True):
     role: str
     capabilities_before: list[str]
     capabilities_after: list[str]
+
+
+class SignInDomainChanged(Envelope, frozen=True, kw_only=True):
+    """The people of a domain may, or may no longer, sign in without an invitation."""
+
+    event = Event.SIGN_IN_DOMAIN_CHANGED
+    domain: str
+    identity_provider: IdentityProviderName
+    is_allowed: bool
 
 
 class MemberAdded(Envelope, frozen=True, kw_only=True):

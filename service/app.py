@@ -36,6 +36,7 @@ from service.ids import new_request_id
 from service.rejected.routes import blueprint as rejected
 from service.services import EXTENSION, Services, build_services
 from service.settings import REPOSITORY, Settings
+from service.sign_in.routes import blueprint as sign_in
 from service.web.answers import error_answer
 from service.web.guard import guarded
 from service.web.openapi import add_openapi
@@ -112,7 +113,17 @@ def create_app(
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
     app.extensions[EXTENSION] = build_services(settings, clock, transport)
     add_openapi(app, version("countersign"))
-    for blueprint in (system, bindings, explain, rejected, audit, ingest, access, dashboard):
+    for blueprint in (
+        system,
+        bindings,
+        explain,
+        rejected,
+        audit,
+        ingest,
+        access,
+        sign_in,
+        dashboard,
+    ):
         app.register_blueprint(blueprint)
     _answer_errors(app)
     _frame_requests(app)
@@ -227,5 +238,6 @@ def _run_maintenance(app: Quart) -> None:
     async def finish() -> None:
         stop.set()
         await here.keys.close()  # what waits for an issuer need not wait any longer
+        await here.sign_in.close()
         await app.extensions["background"]
         await here.close()

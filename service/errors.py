@@ -393,6 +393,56 @@ class TooManyExports(Refusal):
     retry_after_s = 30
 
 
+class SignInRefused(Refusal):
+    """A sign-in that came to nothing. People see it as a page; the log says what went wrong."""
+
+    status = 400
+    text = "you are not signed in"
+
+
+class SignInNotUnderWay(SignInRefused):
+    """The answer belongs to no sign-in that this browser began, or comes late or twice."""
+
+    text = "this sign-in was not begun in this browser, has been used, or took over 10 minutes"
+
+
+class ProviderSaidNo(SignInRefused):
+    """The person turned back at the provider, or it would not let them in."""
+
+    text = "the identity provider did not sign you in"
+
+
+class IdentityNotProved(SignInRefused):
+    """The provider's answer does not say for certain who somebody is."""
+
+    text = "what the identity provider sent does not prove who you are"
+
+
+class AccountNotKnown(SignInRefused):
+    """The account is linked to no member, nor does anything here let it in."""
+
+    status = 403
+    text = (
+        "no organisation here lets this account in: ask an owner to add you with this provider"
+        " and the address that it has verified"
+    )
+
+
+class ProviderUnavailable(SignInRefused):
+    """The provider does not answer, or not as it should."""
+
+    status = 502
+    text = "the identity provider does not answer as it should: try again in a few minutes"
+
+
+class TooManySignIns(SignInRefused):
+    """More attempts than people make, from one address or from all together."""
+
+    status = 429
+    text = "too many attempts to sign in: wait a minute"
+    retry_after_s = 60
+
+
 class Internal(Refusal):
     """A fault of ours. The log, under the request id, says which."""
 

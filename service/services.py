@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, cast
 
 import httpx
@@ -28,6 +29,7 @@ from service.metrics import Metrics
 from service.rejected.subjects import RejectedSubjects
 from service.secrets import derive_key
 from service.settings import Settings
+from service.sign_in.desk import SignInDesk
 from service.store.engine import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
@@ -68,6 +70,7 @@ class Services:
     verifier: Verifier
     binding_use: BindingUse
     rejected: RejectedSubjects
+    sign_in: SignInDesk
     http: httpx.AsyncClient
 
     def maintenance(self) -> Maintenance:
@@ -99,6 +102,7 @@ class Services:
         await self.exporter.drain()
         await self.group_commit.drain()
         await self.keys.close()
+        await self.sign_in.close()
         await self.http.aclose()
         for flush in (self.binding_use.flush, self.rejected.flush):
             try:
@@ -121,7 +125,9 @@ def build_services(
     group_commit = GroupCommit(store)
     metrics = Metrics()
     issuers = load_issuers(settings.issuers_file)
-    http = httpx.AsyncClient(transport=transport)
+    # What one server sets must not come along with what is asked for somebody else.
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    http = httpx.AsyncClient(transport=transport, cookies=no_cookies)
     keys = KeySource(issuers, http, clock, metrics)
     binding_use = BindingUse(store, metrics)
     rejected = RejectedSubjects(store, metrics)
@@ -158,6 +164,7 @@ def build_services(
         verifier=verifier,
         binding_use=binding_use,
         rejected=rejected,
+        sign_in=SignInDesk(settings, http, clock, metrics),
         http=http,
     )
 

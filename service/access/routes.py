@@ -38,7 +38,7 @@ async def sign_in_page() -> ResponseReturnValue:
 async def sign_in() -> ResponseReturnValue:
     """Use up a sign-in link and start a session."""
     here = services()
-    _refuse_cross_site_form()
+    refuse_cross_site_form()
     token = (await request.form).get("token", "")
     async with here.store.write() as work:
         signed_in = await _use_link(work, token)
@@ -46,7 +46,7 @@ async def sign_in() -> ResponseReturnValue:
         raise Unauthenticated("this sign-in link is used up, expired or wrong")
     slug, cookie = signed_in
     response = redirect(f"/admin/ui/orgs/{quote(slug)}/audit", 303)
-    _set_cookie(response, cookie, max_age=int(here.settings.session_absolute_s))
+    set_session_cookie(response, cookie, max_age=int(here.settings.session_absolute_s))
     return response
 
 
@@ -73,7 +73,7 @@ async def sign_out() -> ResponseReturnValue:
             subject=member.member_id,
         )
     response = redirect("/", 303)
-    _set_cookie(response, "", max_age=0)
+    set_session_cookie(response, "", max_age=0)
     return response
 
 
@@ -103,7 +103,8 @@ async def _use_link(work: Work, token: str) -> tuple[str, str] | None:
     return org.slug, cookie
 
 
-def _refuse_cross_site_form() -> None:
+def refuse_cross_site_form() -> None:
+    """Raise CrossSite unless the form that was sent is on one of our own pages."""
     if is_cross_site(
         request.method,
         request.headers.get("origin"),
@@ -114,7 +115,8 @@ def _refuse_cross_site_form() -> None:
         raise CrossSite
 
 
-def _set_cookie(response: BaseResponse, value: str, max_age: int) -> None:
+def set_session_cookie(response: BaseResponse, value: str, max_age: int) -> None:
+    """Let the browser keep `value` as its session; `max_age` is in seconds."""
     response.set_cookie(
         SESSION_COOKIE,
         value,

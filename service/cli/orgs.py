@@ -1,9 +1,11 @@
 """`countersign org`, `project` and `team`."""
 
 from datetime import datetime
+from typing import get_args
 
 import click
 
+from analytics.events import IdentityProviderName
 from analytics.instants import format_ms
 from analytics.retention import RETENTION_DAYS, Tier
 from service.access.capabilities import Capability, Role
@@ -26,6 +28,7 @@ from service.orgs.repository import (
     list_team_admins,
     list_teams,
 )
+from service.sign_in.domains import list_domains, set_domain
 
 _TIERS = click.Choice([tier.value for tier in Tier])
 
@@ -156,6 +159,57 @@ async def org_grant(desk: Desk, slug: str, role: str, capabilities: tuple[str, .
     return Answer(
         {"slug": slug, "role": role, "capabilities": granted},
         [f"{role} in {slug}: {', '.join(granted) or 'defaults only'}."],
+    )
+
+
+@command(org, "allow-domain")
+@click.argument("slug")
+@click.argument("domain")
+@click.option(
+    "--idp",
+    type=click.Choice(get_args(IdentityProviderName)),
+    required=True,
+    help="The identity provider that vouches for the address.",
+)
+@click.option("--remove", is_flag=True, help="Let nobody new in any more; members stay.")
+async def org_allow_domain(desk: Desk, slug: str, domain: str, idp: str, *, remove: bool) -> Answer:
+    """Let the people of DOMAIN sign in to SLUG uninvited.
+
+    Whoever signs in with a verified address of it for the first time becomes a member, with the
+    role member. Members that were removed stay out.
+    """
+    async with desk.change(slug) as (work, found):
+        await set_domain(work, found, domain, idp, desk.stamp, is_allowed=not remove)
+    come = "come in only when invited" if remove else "may sign in uninvited"
+    return Answer(
+        {"slug": slug, "domain": domain.lower(), "idp": idp, "is_allowed": not remove},
+        [f"People of {domain.lower()} {come}, with {idp}, to {slug}."],
+    )
+
+
+@command(org, "domains")
+@click.argument("slug")
+async def org_domains(desk: Desk, slug: str) -> Answer:
+    """List the domains whose people may sign in to SLUG uninvited."""
+    async with desk.services.store.read() as session:
+        domains = await list_domains(session, await get_org(session, slug))
+    return Answer(
+        [
+            {
+                "domain": found.domain,
+                "idp": found.identity_provider,
+                "added_at": format_ms(found.added_at),
+            }
+            for found in domains
+        ],
+        table=table(
+            f"Domains of {slug}",
+            ["domain", "idp", "since"],
+            [
+                [found.domain, found.identity_provider, format_ms(found.added_at)]
+                for found in domains
+            ],
+        ),
     )
 
 

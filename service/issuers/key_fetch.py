@@ -5,11 +5,11 @@ cannot send this service to another host by a redirect, nor to this machine by i
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Collection
+from typing import Final, Protocol
 
 import httpx
 
-from service.issuers.issuers import Issuer
 from service.issuers.jwks import KeyFault, SigningKeys, parse_jwks
 from service.issuers.urls import is_plain_loopback, key_url_fault
 from service.strict_json import NotStrictJson, strict_object
@@ -24,7 +24,30 @@ _DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 _HEADERS: Final = {"accept": "application/json", "accept-encoding": "identity"}
 
 
-async def fetch_keys(issuer: Issuer, http: httpx.AsyncClient) -> SigningKeys:
+class KeyOwner(Protocol):
+    """Whoever publishes keys: a CI issuer, or one whose id tokens people sign in with.
+
+    Without `jwks_uri` the keys are where the configuration under `url` says.
+    """
+
+    @property
+    def name(self) -> str:
+        """What logs and metrics call it."""
+
+    @property
+    def url(self) -> str:
+        """The `iss` of its tokens."""
+
+    @property
+    def jwks_uri(self) -> str | None:
+        """Where its keys are, if that is known."""
+
+    @property
+    def algorithms(self) -> Collection[str]:
+        """What its tokens may be signed with."""
+
+
+async def fetch_keys(issuer: KeyOwner, http: httpx.AsyncClient) -> SigningKeys:
     """The keys `issuer` publishes now; at least one of them may verify. Raises KeyFault."""
     try:
         # Around everything: a server that drips keeps to each timeout of a single read.
@@ -37,7 +60,7 @@ async def fetch_keys(issuer: Issuer, http: httpx.AsyncClient) -> SigningKeys:
         raise KeyFault(f"{type(error).__name__}: {error}") from error
 
 
-async def _discover(issuer: Issuer, http: httpx.AsyncClient) -> str:
+async def _discover(issuer: KeyOwner, http: httpx.AsyncClient) -> str:
     """Where the keys are (OpenID Connect Discovery, 4)."""
     raw = await _document(issuer.url.removesuffix("/") + _DISCOVERY_PATH, http)
     try:

@@ -6,7 +6,7 @@ background, kept through an outage, and asked for at most once at a time.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,9 +16,8 @@ import httpx
 import structlog
 
 from service.clock import Clock
-from service.issuers.issuers import Issuer, Issuers
 from service.issuers.jwks import KeyFault, SigningKeys
-from service.issuers.key_fetch import fetch_keys
+from service.issuers.key_fetch import KeyOwner, fetch_keys
 from service.metrics import Metrics
 
 FRESH: Final = timedelta(minutes=10)
@@ -45,7 +44,7 @@ _log = structlog.get_logger(__name__)
 class _Held:
     """What is known of one issuer's keys. `keys.fault` tells of the last attempt."""
 
-    issuer: Issuer
+    issuer: KeyOwner
     keys: SigningKeys = field(default_factory=SigningKeys)
     renewed_at: datetime | None = None
     failed_at: datetime | None = None
@@ -63,7 +62,11 @@ class KeySource:
     """Every accepted issuer's keys, fetched when needed and kept through its outages."""
 
     def __init__(
-        self, issuers: Issuers, http: httpx.AsyncClient, clock: Clock, metrics: Metrics
+        self,
+        issuers: Mapping[str, KeyOwner],
+        http: httpx.AsyncClient,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
         self._http = http
         self._clock = clock
@@ -73,7 +76,7 @@ class KeySource:
         for held in self._held.values():
             metrics.keeps_keys_of(held.issuer.name, partial(self._age_s, held))
 
-    async def keys_for(self, issuer: Issuer, unverified_kid: str | None) -> SigningKeys:
+    async def keys_for(self, issuer: KeyOwner, unverified_kid: str | None) -> SigningKeys:
         """The keys of `issuer`, with the one called `unverified_kid` if it publishes such a key.
 
         Never raises: `fault` says why keys are missing or could not be renewed. None is the `kid`
@@ -91,7 +94,7 @@ class KeySource:
             await self._renew_for(held, unverified_kid)
         return self._current(held)
 
-    def cached(self, issuer: Issuer) -> SigningKeys:
+    def cached(self, issuer: KeyOwner) -> SigningKeys:
         """The keys of `issuer` that are here now, be they none; nothing is fetched."""
         return self._current(self._held[issuer.url])
 

@@ -101,7 +101,11 @@ class Project(Base):
 
 
 class Member(Base):
-    """A person in an organisation. Removed members keep their row: audit rows name them."""
+    """A person in an organisation. Removed members keep their row: audit rows name them.
+
+    `identity_subject`, unique within `identity_namespace`, is their account at their identity
+    provider; both are null until they first sign in with it. From then on no address counts.
+    """
 
     __tablename__ = "members"
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -111,6 +115,8 @@ class Member(Base):
     identity_provider: Mapped[str]
     created_at: Mapped[datetime]
     removed_at: Mapped[datetime | None]
+    identity_namespace: Mapped[str | None]
+    identity_subject: Mapped[str | None]
 
 
 Index(
@@ -121,6 +127,37 @@ Index(
     sqlite_where=Member.removed_at.is_(None),
     postgresql_where=Member.removed_at.is_(None),
 )
+
+Index(
+    "one_member_per_identity",
+    Member.identity_provider,
+    Member.identity_namespace,
+    Member.identity_subject,
+    Member.tenant_id,
+    unique=True,
+    sqlite_where=Member.removed_at.is_(None),
+    postgresql_where=Member.removed_at.is_(None),
+)
+
+
+class AllowedDomain(Base):
+    """A domain whose people a provider may sign in to an organisation without an invitation."""
+
+    __tablename__ = "allowed_domains"
+
+    identity_provider: Mapped[str] = mapped_column(primary_key=True)
+    domain: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), primary_key=True)
+    added_at: Mapped[datetime]
+
+
+class SpentSignIn(Base):
+    """A step of a sign-in that has been taken, and cannot be again while it would be taken."""
+
+    __tablename__ = "spent_sign_ins"
+
+    id_hash: Mapped[str] = mapped_column(primary_key=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class Team(Base):

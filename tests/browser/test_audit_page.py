@@ -1,33 +1,16 @@
 """A person signs in, looks for something, and signs out, in a real browser."""
 
-import shutil
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from service.orgs.changes import add_member, issue_sign_in
 from service.orgs.repository import get_org
 from service.services import Services
+from tests.browser.chromium import needs_chromium
 from tests.conftest import BY_OPERATOR, binding_body, bindings_path
 from tests.processes.homes import Home, Server
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
-]
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield browser
-        browser.close()
+pytestmark = needs_chromium
 
 
 @pytest.fixture

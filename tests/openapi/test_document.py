@@ -12,7 +12,17 @@ from service.bindings.rules import is_plain
 from service.verifier.verifier import CI_TOKEN_HEADER
 from tests.conftest import World
 
-PAGES = {"/", "/sign-in", "/sign-out", "/docs", "/admin/ui/orgs/{slug}/audit"}
+PAGES = {
+    "/",
+    "/sign-in",
+    "/sign-out",
+    "/admin/ui/sign-in",
+    "/admin/ui/sign-in/choose",
+    "/admin/ui/sign-in/{provider_name}",
+    "/admin/ui/sign-in/{provider_name}/callback",
+    "/docs",
+    "/admin/ui/orgs/{slug}/audit",
+}
 """What people look at, and the description itself."""
 
 

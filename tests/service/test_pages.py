@@ -17,7 +17,15 @@ from service.store.journal import append
 from tests.conftest import BY_OPERATOR, World, binding_body
 
 AUDIT = "/admin/ui/orgs/acme/audit"
-PAGES = ("/", "/sign-in", "/sign-in?token=abc", "/docs", AUDIT, f"{AUDIT}?package=none")
+PAGES = (
+    "/",
+    "/sign-in",
+    "/admin/ui/sign-in",
+    "/sign-in?token=abc",
+    "/docs",
+    AUDIT,
+    f"{AUDIT}?package=none",
+)
 HOSTILE = """</code></td>"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"""
 BROWSER = {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}
 VOID = {"meta", "link", "input", "br", "img", "hr"}

@@ -1,0 +1,64 @@
+"""The verified-domain rule: whose people an organisation lets in without an invitation."""
+
+import re
+from collections.abc import Sequence
+from typing import Final, get_args
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.events import IdentityProviderName, SignInDomainChanged
+from analytics.rows import Stamp
+from service.errors import Invalid
+from service.store.store import Work
+from service.store.tables import AllowedDomain, Organisation
+
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN: Final = re.compile(rf"(?:{_LABEL}\.)+{_LABEL}", re.ASCII)
+_DOMAIN_CHARS_MAX: Final = 190
+_PROVIDERS: Final[dict[str, IdentityProviderName]] = {
+    name: name for name in get_args(IdentityProviderName)
+}
+
+
+async def set_domain(
+    work: Work, org: Organisation, domain: str, idp: str, by: Stamp, *, is_allowed: bool
+) -> None:
+    """Let the people of `domain` in by the provider `idp`, or end it; no change leaves no row.
+
+    Who is a member already stays one. Raises Invalid.
+    """
+    domain = domain.lower()
+    if len(domain) > _DOMAIN_CHARS_MAX or not _DOMAIN.fullmatch(domain):
+        raise Invalid("domain must be one such as example.com; write others than ASCII as xn--…")
+    provider = _PROVIDERS.get(idp)
+    if provider is None:
+        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}")
+    entry = await work.session.get(AllowedDomain, (provider, domain, org.id))
+    if (entry is not None) == is_allowed:
+        return
+    if entry is None:
+        work.session.add(
+            AllowedDomain(
+                identity_provider=provider, domain=domain, tenant_id=org.id, added_at=work.now
+            )
+        )
+        await work.session.flush()
+    else:
+        await work.session.delete(entry)
+    work.record(
+        org.id,
+        SignInDomainChanged(domain=domain, identity_provider=provider, is_allowed=is_allowed),
+        by,
+    )
+
+
+async def list_domains(session: AsyncSession, org: Organisation) -> Sequence[AllowedDomain]:
+    """The domains whose people the organisation lets in, by domain and provider."""
+    return (
+        await session.scalars(
+            select(AllowedDomain)
+            .where(AllowedDomain.tenant_id == org.id)
+            .order_by(AllowedDomain.domain, AllowedDomain.identity_provider)
+        )
+    ).all()

@@ -1,0 +1,168 @@
+"""From a provider's code to the person: the one place that sends a client secret anywhere."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Final
+
+import httpx
+import msgspec
+import structlog
+
+from service.clock import Clock
+from service.errors import IdentityNotProved, ProviderUnavailable
+from service.issuers.key_source import KeySource
+from service.issuers.urls import is_plain_loopback, key_url_fault
+from service.sign_in.flow import Flow
+from service.sign_in.id_tokens import IdTokenFault, check_id_token, read_id_token
+from service.sign_in.identity import Identity, identity_of
+from service.sign_in.provider_http import ask, unavailable
+from service.sign_in.providers import Endpoints, IdTokenIssuer, Provider
+from service.verifier.signatures import unverified_kid
+
+CONFIGURATION_FRESH: Final = timedelta(hours=1)
+_DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
+_ERROR_CODE: Final = re.compile(r"[a-z_]{1,64}", re.ASCII)
+_TOKEN_STATUSES: Final = frozenset({200, 400, 401})
+
+_log = structlog.get_logger(__name__)
+
+
+class _Configuration(msgspec.Struct, frozen=True):
+    """What an issuer says of itself (OpenID Connect Discovery, 3)."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+
+
+class _Tokens(msgspec.Struct, frozen=True):
+    """What a token endpoint answers; GitHub says 200 also when it refuses."""
+
+    access_token: str | None = None
+    id_token: str | None = None
+    error: str | None = None
+
+
+class _Account(msgspec.Struct, frozen=True):
+    """A GitHub account. The login can change hands; the id never does."""
+
+    id: int
+
+
+class _Address(msgspec.Struct, frozen=True):
+    """One of the addresses of a GitHub account."""
+
+    email: str
+    primary: bool
+    verified: bool
+
+
+class Exchange:
+    """Turns the codes of providers into identities, over `http`, with the keys in `keys`."""
+
+    def __init__(self, http: httpx.AsyncClient, keys: KeySource, clock: Clock) -> None:
+        self._http = http
+        self._keys = keys
+        self._clock = clock
+        self._discovered: dict[str, tuple[Endpoints, datetime]] = {}
+
+    async def endpoints(self, provider: Provider) -> Endpoints:
+        """Where `provider` is asked. Raises ProviderUnavailable."""
+        if provider.endpoints is not None or provider.id_tokens is None:
+            assert provider.endpoints is not None  # noqa: S101 - as Provider promises
+            return provider.endpoints
+        issuer = provider.id_tokens
+        known = self._discovered.get(issuer.url)
+        now = self._clock()
+        if known is not None and abs(now - known[1]) < CONFIGURATION_FRESH:
+            return known[0]
+        try:
+            found = await self._discover(issuer)
+        except ProviderUnavailable:
+            if known is None:
+                raise
+            return known[0]  # endpoints hardly ever move
+        self._discovered[issuer.url] = found, now
+        return found
+
+    async def identify(
+        self, provider: Provider, flow: Flow, code: str, redirect_uri: str
+    ) -> Identity:
+        """Who came back with `code`. Raises ProviderUnavailable, IdentityNotProved."""
+        endpoints = await self.endpoints(provider)
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "client_id": provider.client_id,
+            "client_secret": provider.client_secret,
+            "code_verifier": flow.verifier,
+        }
+        tokens = await ask(
+            self._http, _Tokens, endpoints.token, form=form, statuses=_TOKEN_STATUSES
+        )
+        if tokens.error is not None:
+            raise not_proved(provider, f"no token: {error_code(tokens.error)}")
+        if provider.id_tokens is None:
+            return await self._github_identity(provider, tokens)
+        return await self._identity_in(provider, provider.id_tokens, flow, tokens)
+
+    async def _identity_in(
+        self, provider: Provider, issuer: IdTokenIssuer, flow: Flow, tokens: _Tokens
+    ) -> Identity:
+        if tokens.id_token is None:
+            raise not_proved(provider, "no id token")
+        try:
+            token = read_id_token(tokens.id_token)
+            kid = unverified_kid(token, issuer.algorithms)
+            keys = await self._keys.keys_for(issuer, kid)
+            if kid is not None and not keys.by_kid:
+                raise unavailable(issuer.url, keys.fault or "no keys")
+            subject, claims = check_id_token(
+                token, issuer, provider.client_id, flow.nonce, keys, self._clock()
+            )
+        except IdTokenFault as fault:
+            raise not_proved(provider, f"the id token: {fault}") from fault
+        return identity_of(provider, subject, claims)
+
+    async def _github_identity(self, provider: Provider, tokens: _Tokens) -> Identity:
+        """The account a token is for, and its primary address if GitHub has verified it."""
+        if tokens.access_token is None or not tokens.access_token.isascii():
+            raise not_proved(provider, "no access token")
+        headers = {"authorization": f"Bearer {tokens.access_token}"}
+        url = provider.api_url
+        account = await ask(self._http, _Account, f"{url}/user", headers=headers)
+        addresses = await ask(
+            self._http, list[_Address], f"{url}/user/emails?per_page=100", headers=headers
+        )
+        primary = next((address for address in addresses if address.primary), None)
+        is_verified = primary is not None and primary.verified
+        return Identity(
+            provider.name,
+            provider.namespace,
+            str(account.id),
+            None if primary is None else primary.email,
+            is_verified=is_verified,
+            is_of_domain=is_verified,
+        )
+
+    async def _discover(self, issuer: IdTokenIssuer) -> Endpoints:
+        url = issuer.url + _DISCOVERY_PATH
+        found = await ask(self._http, _Configuration, url)
+        if found.issuer != issuer.url:
+            raise unavailable(url, "is the configuration of another issuer")
+        for endpoint in (found.authorization_endpoint, found.token_endpoint):
+            if key_url_fault(endpoint, is_loopback_allowed=is_plain_loopback(issuer.url)):
+                raise unavailable(url, "names an endpoint that is not https")
+        return Endpoints(found.authorization_endpoint, found.token_endpoint)
+
+
+def not_proved(provider: Provider, reason: str) -> IdentityNotProved:
+    """The refusal to raise, once `reason` is in the log."""
+    _log.warning("sign_in_not_proved", provider=provider.name, reason=reason)
+    return IdentityNotProved()
+
+
+def error_code(text: str) -> str:
+    """A provider's error code, if it is one: whatever else it sends is not for the log."""
+    return text if _ERROR_CODE.fullmatch(text) else "an unknown error"

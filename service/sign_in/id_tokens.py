@@ -1,0 +1,96 @@
+"""When an id token proves who somebody is (OpenID Connect Core, 3.1.3.7)."""
+
+import hmac
+import math
+from datetime import datetime, timedelta
+from typing import Final
+
+from service.issuers.jwks import SigningKeys
+from service.sign_in.providers import TENANT_PLACE, IdTokenIssuer, is_tenant
+from service.verifier.claims import Claims, UnverifiedToken
+from service.verifier.codes import TokenRejected
+from service.verifier.parsing import parse_token
+from service.verifier.signatures import SignatureFault, check_signature
+
+LEEWAY: Final = timedelta(seconds=60)
+"""How far another clock may be ahead of ours. Nothing is taken past its expiry."""
+
+SUBJECT_CHARS_MAX: Final = 255
+
+
+class IdTokenFault(Exception):
+    """Why an id token proves nothing; the text is for the log."""
+
+
+def read_id_token(compact: str) -> UnverifiedToken:
+    """The token taken apart. Raises IdTokenFault."""
+    try:
+        return parse_token(compact)
+    except TokenRejected as error:
+        raise IdTokenFault(f"it is no JWS: {error}") from error
+
+
+def check_id_token(
+    token: UnverifiedToken,
+    issuer: IdTokenIssuer,
+    client_id: str,
+    nonce: str,
+    keys: SigningKeys,
+    now: datetime,
+) -> tuple[str, Claims]:
+    """The subject and the claims of a token of `issuer` for this sign-in. Raises IdTokenFault."""
+    try:
+        claims = check_signature(token, issuer.algorithms, keys)
+    except SignatureFault as error:
+        raise IdTokenFault(f"its signature: {error}") from error
+    _check_issuer(claims, issuer)
+    _check_audience(claims, client_id)
+    _check_times(claims, now)
+    given = claims.text("nonce") or ""
+    if not hmac.compare_digest(given.encode(), nonce.encode()):
+        raise IdTokenFault("nonce is not that of this sign-in")
+    return _subject(claims), claims
+
+
+def _check_issuer(claims: Claims, issuer: IdTokenIssuer) -> None:
+    """`iss` to the letter; where several tenants may sign in, that of the tenant it names."""
+    expected = issuer.url
+    if TENANT_PLACE in expected:
+        tenant = claims.text("tid")
+        if tenant is None or not is_tenant(tenant) or tenant in issuer.refused_tenants:
+            raise IdTokenFault("tid is not a tenant that may sign in")
+        expected = expected.replace(TENANT_PLACE, tenant)
+    if claims.members.get("iss") != expected:
+        raise IdTokenFault("iss is another issuer")
+
+
+def _check_audience(claims: Claims, client_id: str) -> None:
+    """For this service alone: who shares a token could use it here."""
+    if claims.members.get("aud") not in (client_id, [client_id]):
+        raise IdTokenFault("aud is not this service alone")
+    if "azp" in claims.members and claims.members["azp"] != client_id:
+        raise IdTokenFault("azp is another service")
+
+
+def _check_times(claims: Claims, now: datetime) -> None:
+    latest = (now + LEEWAY).timestamp()
+    if _number(claims, "exp") <= now.timestamp():
+        raise IdTokenFault("exp is past")
+    if _number(claims, "iat") > latest:
+        raise IdTokenFault("iat is in the future")
+    if "nbf" in claims.members and _number(claims, "nbf") > latest:
+        raise IdTokenFault("nbf is in the future")
+
+
+def _number(claims: Claims, name: str) -> float:
+    value = claims.members.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise IdTokenFault(f"{name} is missing or no number")
+    return value
+
+
+def _subject(claims: Claims) -> str:
+    subject = claims.text("sub")
+    if subject is None or len(subject) > SUBJECT_CHARS_MAX or not subject.isascii():
+        raise IdTokenFault("sub is missing, too long or not ASCII")
+    return subject

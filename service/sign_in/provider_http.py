@@ -1,0 +1,74 @@
+"""Asking an identity provider's server: one request, bounded in time and size, no redirects."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import httpx
+import msgspec
+import structlog
+
+from service.errors import ProviderUnavailable
+
+ANSWER_S: Final = 5.0
+"""How long an answer may take, to its last byte."""
+
+ANSWER_BYTES_MAX: Final = 100 * 1024
+# A packed answer could be small on the wire and large in memory.
+_HEADERS: Final = {"accept": "application/json", "accept-encoding": "identity"}
+
+_log = structlog.get_logger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+async def ask(
+    http: httpx.AsyncClient,
+    kind: type[_Answer],
+    url: str,
+    *,
+    form: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    statuses: frozenset[int] = frozenset({200}),
+) -> _Answer:
+    """The JSON at `url`, which must be a `kind`; what `form` gets there, if there is one.
+
+    Raises ProviderUnavailable, also for a status that is none of `statuses`.
+    """
+    try:
+        # Around everything: a server that drips keeps to each timeout of a single read.
+        async with asyncio.timeout(ANSWER_S):
+            status, body = await _fetch(http, url, form, {**_HEADERS, **(headers or {})})
+    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+        raise unavailable(url, type(error).__name__) from error
+    if status not in statuses:
+        raise unavailable(url, f"answered {status}")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise unavailable(url, "did not answer in the JSON expected") from error
+
+
+def unavailable(url: str, reason: str) -> ProviderUnavailable:
+    """The refusal to raise, once `reason` is in the log."""
+    _log.warning("identity_provider_unavailable", url=url, reason=reason)
+    return ProviderUnavailable()
+
+
+async def _fetch(
+    http: httpx.AsyncClient,
+    url: str,
+    form: Mapping[str, str] | None,
+    headers: Mapping[str, str],
+) -> tuple[int, bytes]:
+    method = "GET" if form is None else "POST"
+    async with http.stream(
+        method, url, data=form, headers=headers, follow_redirects=False, timeout=ANSWER_S
+    ) as response:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx.DecodingError("packed", request=response.request)
+        body = bytearray()
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > ANSWER_BYTES_MAX:
+                raise httpx.DecodingError("too long", request=response.request)
+        return response.status_code, bytes(body)
