@@ -35,6 +35,7 @@ _ISSUER_PROCESS = "tests/service/issuers/test_issuer_process.py"
 _USAGE = "tests/service/verifier/test_usage.py"
 _REJECTED = "tests/service/rejected/test_subjects.py"
 _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
+_AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 
 GUARDS: Final = [
     Guard(
@@ -713,5 +714,41 @@ GUARDS: Final = [
         "one if one.isprintable() else repr(one)[1:-1] for one in str(value)",
         "one for one in str(value)",
         "tests/processes/test_cli_rejected.py::test_people_see_the_draft_and_nothing_a_terminal_obeys",
+    ),
+    Guard(
+        "a browser runs no script but ours",
+        "service/app.py",
+        "script-src 'self'; ",
+        "script-src 'self' 'unsafe-inline'; ",
+        f"{_AUDIT_PAGE}::test_the_browser_runs_no_script_but_ours",
+    ),
+    Guard(
+        "the numbers of a page end at the retention floor",
+        "service/dashboard/glance.py",
+        "lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S)",
+        "lake.summary(rows_now, query, None, bucket, GLANCE_MAX_S)",
+        f"{_AUDIT_PAGE}::test_what_is_past_retention_is_neither_shown_nor_counted",
+    ),
+    Guard(
+        "rows and numbers of a page are of one snapshot",
+        "service/dashboard/audit_page.py",
+        "audit_log.page(org, wanted, now, rows_now)",
+        "audit_log.page(org, wanted, now)",
+        f"{_AUDIT_PAGE}::test_the_page_asks_for_its_rows_and_for_its_numbers_once",
+    ),
+    Guard(
+        "a link to a value means that value alone",
+        "analytics/filters.py",
+        """    return f"{text[:-1]}\\\\*" if text.endswith("*") else text\n""",
+        "    return text\n",
+        "tests/analytics/test_filters.py::test_a_literal_means_the_value_it_was_made_of",
+    ),
+    Guard(
+        "numbers that cannot be read are said to be missing",
+        "service/dashboard/glance.py",
+        "        return NoGlance.DAMAGED\n",
+        "        return NoGlance.SLOW\n",
+        "tests/service/dashboard/test_slow_page.py"
+        "::test_damage_that_only_the_numbers_meet_is_said_on_the_page",
     ),
 ]

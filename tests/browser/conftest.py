@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -11,11 +12,12 @@ from tests.processes.conftest import empty_home, home  # noqa: F401 - fixtures a
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium. Ask for it after whatever prepares a data dir.
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Debian's Chromium, for as long as the block lasts.
 
-    Playwright keeps an event loop running in this thread, and `Home.change` wants one of its own.
+    Playwright keeps an event loop running in this thread meanwhile, and `Home.change` wants one of
+    its own: what prepares a data dir comes before.
     """
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine")
@@ -26,3 +28,10 @@ def browser() -> Iterator[Browser]:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """A browser of the test's own."""
+    with chromium() as browser:
+        yield browser

@@ -97,10 +97,10 @@ async def test_a_block_is_told_by_word_and_sign_not_by_colour_alone(world):
 
 async def test_a_ci_job_is_told_from_a_person(world):
     """Who vouched for it, and the binding that let it in."""
-    await add_install(world, actor_source="oidc_github", oidc_binding_id="obind_1234567")
+    await add_install(world, actor_source="oidc_github", oidc_binding_id="obind_12345")
     page = await open_page(world, "?actor_source=oidc_*")
 
-    assert page.one("span", **{"class": "badge ci"}).text == "CI · GitHub obind_1234567"
+    assert page.one("span", **{"class": "badge ci"}).text == "CI · GitHub obind_12345"
 
 
 @pytest.mark.parametrize("value", ["!", "*", "left*", "!left-pad", "a\\*b\\", "a b&c=d/é+%"])
@@ -555,3 +555,31 @@ async def test_without_a_limit_to_retention_the_page_names_none(world):
 
     assert "retention" not in page.one("main").text
     assert "keeps rows for ever" in page.one("main").text
+
+
+async def test_what_is_past_retention_is_neither_shown_nor_counted(world):
+    """Not as a row, not in a number, a bar or a frequent value, and not in the export's."""
+    async with world.services.store.write() as work:
+        acme = await work.session.merge(world.acme)
+        await set_tier(work, acme, "free", BY_OPERATOR)
+    await add_install(world, package_name="bygone")
+    world.clock.advance(days=7, seconds=1)
+    await add_install(world, package_name="present")
+    page = await open_page(world, "?event=install_allowed", **world.admin)
+
+    assert "bygone" not in page.html
+    assert "Export 1 row:" in " ".join(page.one("p", **{"class": "export"}).text.split())
+
+
+async def test_the_browser_runs_no_script_but_ours(world):
+    """Should anything hostile ever get past the escaping, it still may not run."""
+    response = await world.client.get(AUDIT, headers=world.session("auditor"))
+    policy = dict(
+        part.strip().partition(" ")[::2]
+        for part in response.headers["content-security-policy"].split(";")
+    )
+
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == "'self'"
+    assert policy["style-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'"
