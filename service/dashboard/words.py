@@ -4,7 +4,7 @@ from typing import Final
 
 from analytics.events import Event
 
-EVENT_WORDS: Final[dict[Event, str]] = {
+EVENT_WORDS: Final[dict[str, str]] = {
     Event.OSS_FIRST_PARTY: "First-party install",
     Event.INSTALL_ALLOWED: "Install allowed",
     Event.BLOCKLIST_HIT: "Blocked by blocklist",
@@ -70,7 +70,7 @@ ACTOR_SOURCES: Final = (
 
 def event_words(event: str) -> str:
     """`event` in plain words; one that the catalogue does not know by its own name."""
-    return EVENT_WORDS[Event(event)] if event in set(Event) else event
+    return EVENT_WORDS.get(event, event)
 
 
 def ci_words(actor_source: str) -> str | None:
