@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from service.settings import REPOSITORY
-from tests.browser.conftest import chromium
+from tests.browser.chromium import chromium
 from tests.conftest import ADMIN_TOKEN
 from tests.processes.homes import Home
 

@@ -15,11 +15,11 @@ from service.clock import utc_now
 from service.orgs.changes import add_member, issue_cookie
 from service.orgs.repository import get_org
 from service.services import Services
-from tests.browser.conftest import chromium
+from tests.browser.chromium import chromium, needs_chromium
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server, add_acme
 
-pytestmark = pytest.mark.slow
+pytestmark = needs_chromium
 
 HOSTILE = """</code></td>"'><script>alert(1)</script><img src=x onerror=alert(1)>"""
 WIDE = {"width": 1280, "height": 900}

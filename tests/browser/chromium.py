@@ -1,0 +1,37 @@
+"""The browser that tests drive: Debian's Chromium, where there is one."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+needs_chromium = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
+]
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser for as long as the block lasts.
+
+    Playwright keeps an event loop running in this thread meanwhile, and `Home.change` wants one of
+    its own: what prepares a data dir comes before.
+    """
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """A browser of the test's own."""
+    with chromium() as browser:
+        yield browser
