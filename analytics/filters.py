@@ -133,7 +133,7 @@ def parse_query(parameters: Mapping[str, Sequence[str]]) -> Query:
         since=since,
         until=until,
         conditions=tuple(
-            Condition(column, tuple(_parse_term(name, value) for value in parameters[name]))
+            Condition(column, tuple(parse_term(name, value) for value in parameters[name]))
             for name, column in FILTER_COLUMNS.items()
             if parameters.get(name)
         ),
@@ -170,7 +170,8 @@ def _parse_order(parameters: Mapping[str, Sequence[str]]) -> Order:
         raise InvalidQuery("order must be 'asc' or 'desc'") from error
 
 
-def _parse_term(name: str, value: str) -> Term:
+def parse_term(name: str, value: str) -> Term:
+    """What `value` of the parameter `name` means. Raises InvalidQuery when it means nothing."""
     is_negated = value.startswith("!")
     characters: list[str] = []
     is_prefix = False
@@ -187,6 +188,14 @@ def _parse_term(name: str, value: str) -> Term:
     if not text and not is_prefix:
         raise InvalidQuery(f"{name} must not be empty")
     return Term(text, is_prefix, is_negated)
+
+
+def literal(value: str) -> str:
+    """`value` as a filter's text: it means exactly this value, whatever characters are in it."""
+    text = value.replace("\\", "\\\\")
+    if text.startswith("!"):
+        text = f"\\{text}"
+    return f"{text[:-1]}\\*" if text.endswith("*") else text
 
 
 def where(query: Query) -> tuple[str, dict[str, Any]]:

@@ -29,24 +29,32 @@ class TooManyBuckets(InvalidQuery):
 
     def __init__(self) -> None:
         super().__init__(
-            f"more than {BUCKETS_MAX} buckets: narrow since and until, or ask for bucket=day"
+            f"more than {BUCKETS_MAX} buckets: narrow since and until, or ask for longer buckets"
         )
 
 
 class Bucket(StrEnum):
-    """How long one bucket is; buckets begin at full hours or days, UTC."""
+    """How long one bucket is; buckets begin at full minutes, hours or days, UTC."""
 
+    MINUTE = "minute"
     HOUR = "hour"
     DAY = "day"
 
     @property
     def length(self) -> timedelta:
         """From one bucket's start to the next."""
-        return timedelta(hours=1) if self is Bucket.HOUR else timedelta(days=1)
+        return _LENGTHS[self]
 
     def start(self, instant: datetime) -> datetime:
         """The start of the bucket that `instant` falls into."""
         return _EPOCH + (instant - _EPOCH) // self.length * self.length
+
+
+_LENGTHS: Final = {
+    Bucket.MINUTE: timedelta(minutes=1),
+    Bucket.HOUR: timedelta(hours=1),
+    Bucket.DAY: timedelta(days=1),
+}
 
 
 @dataclass(frozen=True, slots=True)

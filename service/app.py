@@ -51,8 +51,8 @@ _REFUSALS: dict[int, type[Refusal]] = {
 _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": (
-        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self';"
-        " base-uri 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     # Never a path or a query, which can hold a sign-in token; but not `no-referrer`, under which
     # browsers send `Origin: null` with our own forms.

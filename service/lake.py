@@ -104,10 +104,17 @@ class Lake:
         return await self._ask(lambda reader: reader.row(snapshot, seq, query))
 
     async def summary(
-        self, snapshot: Snapshot, asked: Query, floor: datetime | None, bucket: Bucket
+        self,
+        snapshot: Snapshot,
+        asked: Query,
+        floor: datetime | None,
+        bucket: Bucket,
+        time_max_s: float | None = None,
     ) -> Summary:
-        """See `analytics.summaries.summarise`."""
-        return await self._ask(lambda reader: summarise(reader, snapshot, asked, floor, bucket))
+        """See `analytics.summaries.summarise`. May take as long as any query, or `time_max_s`."""
+        return await self._ask(
+            lambda reader: summarise(reader, snapshot, asked, floor, bucket), time_max_s
+        )
 
     async def export(
         self, snapshot: Snapshot, query: Query, form: FileForm, ends_at: float

@@ -42,6 +42,7 @@ _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
 _SIGN_IN = "tests/service/sign_in/test_signing_in.py"
 _SIGN_IN_ATTACKS = "tests/service/sign_in/test_attacks.py"
 _ID_TOKENS = "tests/service/sign_in/test_id_tokens.py"
+_AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 
 GUARDS: Final = [
     Guard(
@@ -1164,5 +1165,41 @@ GUARDS: Final = [
         "if count >= PER_ADDRESS_MAX or self._total >= TOTAL_MAX:",
         "if self._total >= TOTAL_MAX:",
         f"{_SIGN_IN_ATTACKS}::test_attempts_are_limited_by_address",
+    ),
+    Guard(
+        "a browser runs no script but ours",
+        "service/app.py",
+        "script-src 'self'; ",
+        "script-src 'self' 'unsafe-inline'; ",
+        f"{_AUDIT_PAGE}::test_the_browser_runs_no_script_but_ours",
+    ),
+    Guard(
+        "the numbers of a page end at the retention floor",
+        "service/dashboard/glance.py",
+        "lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S)",
+        "lake.summary(rows_now, query, None, bucket, GLANCE_MAX_S)",
+        f"{_AUDIT_PAGE}::test_what_is_past_retention_is_neither_shown_nor_counted",
+    ),
+    Guard(
+        "rows and numbers of a page are of one snapshot",
+        "service/dashboard/audit_page.py",
+        "audit_log.page(org, wanted, now, rows_now)",
+        "audit_log.page(org, wanted, now)",
+        f"{_AUDIT_PAGE}::test_the_page_asks_for_its_rows_and_for_its_numbers_once",
+    ),
+    Guard(
+        "a link to a value means that value alone",
+        "analytics/filters.py",
+        """    return f"{text[:-1]}\\\\*" if text.endswith("*") else text\n""",
+        "    return text\n",
+        "tests/analytics/test_filters.py::test_a_literal_means_the_value_it_was_made_of",
+    ),
+    Guard(
+        "numbers that cannot be read are said to be missing",
+        "service/dashboard/glance.py",
+        "        return NoGlance.DAMAGED\n",
+        "        return NoGlance.SLOW\n",
+        "tests/service/dashboard/test_slow_page.py"
+        "::test_damage_that_only_the_numbers_meet_is_said_on_the_page",
     ),
 ]

@@ -206,7 +206,10 @@ class SummaryQuery(RowFilters, kw_only=True):
     """Which rows to sum up, and by how much time."""
 
     bucket: (
-        Annotated[Literal["hour", "day"], Meta(description="One bucket's length; default `day`.")]
+        Annotated[
+            Literal["minute", "hour", "day"],
+            Meta(description="One bucket's length; default `day`."),
+        ]
         | UnsetType
     ) = UNSET
 
@@ -300,7 +303,7 @@ class AuditSummary(Struct, kw_only=True):
     """Rows summed up, oldest bucket first; nothing before the floor is counted."""
 
     org: str
-    bucket: Literal["hour", "day"]
+    bucket: Literal["minute", "hour", "day"]
     retention_floor: Timestamp | None
     total: Count
     buckets: Annotated[list[SummaryBucket], Meta(max_length=BUCKETS_MAX)]

@@ -9,6 +9,7 @@ from analytics.cursors import InvalidCursor as WrongCursor
 from analytics.cursors import Position, decode_cursor, encode_cursor
 from analytics.filters import Query, only, parse_query
 from analytics.formats import json_objects
+from analytics.queries import Snapshot
 from analytics.retention import Tier, retention_floor
 from analytics.schema import parse_audit_id
 from service.errors import AuditRowNotFound, InvalidCursor
@@ -60,11 +61,17 @@ class AuditLog:
         self._lake = lake
         self._cursor_key = cursor_key
 
-    async def page(self, org: Organisation, wanted: PageRequest, now: datetime) -> Page:
-        """One page of rows. Raises InvalidCursor, StoreFault."""
+    async def page(
+        self,
+        org: Organisation,
+        wanted: PageRequest,
+        now: datetime,
+        rows_now: Snapshot | None = None,
+    ) -> Page:
+        """One page of rows, as of `rows_now` if it is given. Raises InvalidCursor, StoreFault."""
         after = self._position(org, wanted)
         floor = retention_floor(Tier(org.tier), now)
-        rows_now = await self._store.snapshot(org.id)
+        rows_now = rows_now or await self._store.snapshot(org.id)
         # One row more than wanted tells whether there is a next page.
         rows = await self._lake.page(
             rows_now, wanted.query.not_before(floor), wanted.limit + 1, after

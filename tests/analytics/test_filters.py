@@ -15,7 +15,9 @@ from analytics.filters import (
     Order,
     Query,
     Term,
+    literal,
     parse_query,
+    parse_term,
     where,
 )
 
@@ -246,3 +248,13 @@ def test_bounds_are_bound_too():
 
     assert sql == "true AND created_at >= $f0::TIMESTAMPTZ AND created_at < $f1::TIMESTAMPTZ"
     assert bound == {"f0": EIGHT, "f1": datetime(2026, 2, 2, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize(
+    "value", ["left-pad", "!", "*", "left*", "!left-pad", "\\", "\\!", "a\\*b\\", "a\\\\*", "a*b!c"]
+)
+@pytest.mark.parametrize("name", ["package", "event"])
+def test_a_literal_means_the_value_it_was_made_of(name: str, value: str) -> None:
+    """A link to rows with one value must not find others, whatever the value looks like."""
+    assert parse_term(name, literal(value)) == Term(value, is_prefix=False, is_negated=False)
+    assert parse_term(name, f"!{literal(value)}") == Term(value, is_prefix=False, is_negated=True)

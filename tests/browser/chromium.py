@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -13,8 +14,13 @@ needs_chromium = [
 ]
 
 
-@pytest.fixture
-def browser() -> Iterator[Browser]:
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser for as long as the block lasts.
+
+    Playwright keeps an event loop running in this thread meanwhile, and `Home.change` wants one of
+    its own: what prepares a data dir comes before.
+    """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM,
@@ -22,3 +28,10 @@ def browser() -> Iterator[Browser]:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """A browser of the test's own."""
+    with chromium() as browser:
+        yield browser

@@ -1,0 +1,129 @@
+"""The audit page: one page of rows and their summary, both of one snapshot, each read once."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+from analytics.filters import InvalidQuery, Order
+from analytics.retention import RETENTION_DAYS, Tier, retention_floor
+from service.audit.pages import parse_page_request
+from service.dashboard.chips import Chip, active_chips
+from service.dashboard.glance import Glance, NoGlance, glance
+from service.dashboard.rows import ShownRow, shown_row
+from service.dashboard.state import ROWS_DEFAULT, WINDOWS, State
+from service.errors import Invalid, QueryTooSlow
+from service.services import services
+from service.store.tables import Organisation
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why no rows are shown. `name` is the parameter that has to be mended, if it is one."""
+
+    status: int
+    text: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page of rows. `glance` is asked by the template, once what stands before it is sent."""
+
+    rows: list[ShownRow]
+    is_oldest_first: bool
+    older: str | None
+    newer: str | None
+    glance: Callable[[], Awaitable[Glance | NoGlance]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How far back the organisation's rows reach; None is without an end."""
+
+    tier: Tier
+    days: int | None
+    floor: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditView:
+    """What the template shows: `found`, or a `fault` instead."""
+
+    state: State
+    chips: list[Chip]
+    windows: dict[str, str]
+    export_query: str
+    mended: str
+    kept: Kept
+    found: Found | None = None
+    fault: Fault | None = None
+
+    @property
+    def status(self) -> int:
+        """Of the answer: to a script, too, a fault must not look like rows."""
+        return 200 if self.fault is None else self.fault.status
+
+    @property
+    def carried(self) -> list[tuple[str, str]]:
+        """What the form sends along besides its own fields: all that is filtered but the fault."""
+        faulty = None if self.fault is None else self.fault.name
+        return [(name, value) for name, value in self.state.carried if name != faulty]
+
+
+async def look_at_audit(org: Organisation, state: State) -> AuditView:
+    """What the page with this state shows of `org` now. Raises StoreFault, StoreUnavailable."""
+    now = services().clock()
+    tier = Tier(org.tier)
+    kept = Kept(tier, RETENTION_DAYS[tier], retention_floor(tier, now))
+    exact = state.as_of(now)
+    found, fault = None, None
+    try:
+        found = await _find(org, kept, state, exact, now)
+    except (InvalidQuery, Invalid) as error:
+        fault = _fault_of(str(error), state)
+    except QueryTooSlow as error:
+        fault = Fault(error.status, error.text)
+    return AuditView(
+        state=state,
+        chips=active_chips(state),
+        windows=_windows(state, kept),
+        export_query=urlencode(exact.filters, doseq=True),
+        mended=state.mended(None if fault is None else fault.name).href,
+        kept=kept,
+        found=found,
+        fault=fault,
+    )
+
+
+async def _find(org: Organisation, kept: Kept, state: State, exact: State, now: datetime) -> Found:
+    """The rows, and the way to their summary. Raises InvalidQuery, Invalid, QueryTooSlow."""
+    here = services()
+    if state.last is not None and state.last not in WINDOWS:
+        raise InvalidQuery(f"last must be one of {', '.join(WINDOWS)}")
+    wanted = parse_page_request({"limit": [ROWS_DEFAULT], **exact.asked})
+    rows_now = await here.store.snapshot(org.id)
+    page = await here.audit_log.page(org, wanted, now, rows_now)
+    newer = exact.newer()
+    return Found(
+        rows=[shown_row(entry, state) for entry in page.entries],
+        is_oldest_first=wanted.query.order is Order.OLDEST_FIRST,
+        older=None if page.next_cursor is None else exact.older(page.next_cursor).href,
+        newer=None if newer is None else newer.href,
+        glance=lambda: glance(here.lake, rows_now, wanted.query, kept.floor, now, state),
+    )
+
+
+def _fault_of(text: str, state: State) -> Fault:
+    """The fault of a query; a refusal's text begins with the parameter that it is about."""
+    name = text.split(maxsplit=1)[0]
+    return Fault(Invalid.status, text, name if name in state.given else None)
+
+
+def _windows(state: State, kept: Kept) -> dict[str, str]:
+    """The windows that the organisation's rows can fill, and their links."""
+    return {
+        name: state.within(name).href
+        for name, length in WINDOWS.items()
+        if kept.days is None or length.days <= kept.days
+    }

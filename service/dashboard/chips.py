@@ -1,0 +1,47 @@
+"""The active filters in words, each with the link that takes it away."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from analytics.filters import FILTER_COLUMNS, InvalidQuery, parse_term
+from service.dashboard.state import State
+from service.dashboard.words import FILTER_WORDS, event_words
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One active filter: `label` `relation` `value`, and the link to the page without it."""
+
+    label: str
+    relation: str
+    value: str
+    remove: str
+
+
+def active_chips(state: State) -> list[Chip]:
+    """Every filter of `state` that leaves rows out, its window first."""
+    return [*_window_chips(state), *_value_chips(state)]
+
+
+def _window_chips(state: State) -> Iterator[Chip]:
+    for name, relation in (("last", "last"), ("since", "since"), ("until", "until")):
+        for value in state.given.get(name, ()):
+            yield Chip("Time", relation, value, state.removing(name, value).href)
+
+
+def _value_chips(state: State) -> Iterator[Chip]:
+    for name in FILTER_COLUMNS:
+        for value in state.given.get(name, ()):
+            relation, text = _meaning(name, value)
+            shown = event_words(text) if name == "event" else text
+            yield Chip(FILTER_WORDS[name], relation, shown, state.removing(name, value).href)
+
+
+def _meaning(name: str, value: str) -> tuple[str, str]:
+    try:
+        term = parse_term(name, value)
+    except InvalidQuery:
+        return "is", value
+    if term.is_prefix:
+        return ("does not begin with" if term.is_negated else "begins with"), term.text
+    return ("is not" if term.is_negated else "is"), term.text

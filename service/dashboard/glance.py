@@ -1,0 +1,103 @@
+"""What the audit page says before its rows: how many there are, when, and of what most."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import structlog
+
+from analytics.faults import StoreFault
+from analytics.filters import InvalidQuery, Query
+from analytics.queries import Snapshot
+from analytics.summaries import ValueCount
+from service.dashboard.histogram import Histogram, bucket_of, draw
+from service.dashboard.state import State
+from service.dashboard.words import event_words
+from service.errors import QueryTooSlow, StoreUnavailable
+from service.lake import Lake
+
+GLANCE_MAX_S: Final = 3.0
+"""How long the rows wait for their summary; they are worth more than their number."""
+
+_TOPS: Final = ("package", "actor", "event")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopValue:
+    """A frequent value in words, its rows, and the links to them and to all others.
+
+    A link is None when it would lead to this page, or to an empty one.
+    """
+
+    value: str
+    text: str
+    count: int
+    only: str | None
+    exclude: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """All of it. `other` are the rows without an install decision; `tops` is by filter."""
+
+    total: int
+    histogram: Histogram
+    blocked: TopValue
+    allowed: TopValue
+    other: int
+    tops: dict[str, list[TopValue]]
+
+
+class NoGlance(StrEnum):
+    """Why there is none."""
+
+    SLOW = "slow"
+    DAMAGED = "damaged"
+
+
+async def glance(
+    lake: Lake,
+    rows_now: Snapshot,
+    query: Query,
+    floor: datetime | None,
+    now: datetime,
+    state: State,
+) -> Glance | NoGlance:
+    """The summary of the rows of `query` as the page shows it.
+
+    Never raises for want of time or for damaged files: the rows beside it are sent already.
+    """
+    within = query.not_before(floor)
+    bucket = bucket_of(within, now)
+    try:
+        found = await lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S)
+    except (QueryTooSlow, InvalidQuery):
+        return NoGlance.SLOW
+    except (StoreFault, StoreUnavailable) as error:
+        _log.error("store_fault", reason=str(error))
+        return NoGlance.DAMAGED
+    counted = {one.value: one.count for one in found.top["decision"]}
+    blocked, allowed = counted.get("BLOCKED", 0), counted.get("ALLOWED", 0)
+    return Glance(
+        total=found.total,
+        histogram=draw(found.buckets, bucket, within, state),
+        blocked=_top("decision", ValueCount("BLOCKED", blocked), state, found.total),
+        allowed=_top("decision", ValueCount("ALLOWED", allowed), state, found.total),
+        other=found.total - blocked - allowed,
+        tops={
+            name: [_top(name, one, state, found.total) for one in found.top[name]] for name in _TOPS
+        },
+    )
+
+
+def _top(name: str, one: ValueCount, state: State, total: int) -> TopValue:
+    narrows = 0 < one.count < total
+    return TopValue(
+        value=one.value,
+        text=event_words(one.value) if name == "event" else one.value,
+        count=one.count,
+        only=state.only(name, one.value).href if narrows else None,
+        exclude=state.excluding(name, one.value).href if narrows else None,
+    )

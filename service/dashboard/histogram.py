@@ -1,0 +1,134 @@
+"""A summary's buckets as the bars of a histogram: few enough to be seen, at round instants."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from analytics.filters import Query
+from analytics.instants import format_us
+from analytics.summaries import Bucket, BucketCounts
+from service.dashboard.state import State
+
+BARS_MAX: Final = 64
+HEIGHT: Final = 100
+"""Of the drawing, in its own units; the page scales it."""
+
+_EPOCH: Final = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday: weeks begin there
+_STEPS: Final = tuple(
+    [timedelta(minutes=minutes) for minutes in (1, 5, 15)]
+    + [timedelta(hours=hours) for hours in (1, 3, 6, 12)]
+    + [timedelta(days=days) for days in (1, 2, 7, 28, 91, 364, 3_640)]
+)
+_INSTANT: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The rows from `start` on for one step. Tops and heights are in units of the drawing."""
+
+    start: datetime
+    until: datetime
+    allowed: int
+    blocked: int
+    other: int
+    heights: tuple[int, int, int]
+    narrow: str
+    """The link to these rows alone."""
+
+    @property
+    def total(self) -> int:
+        """All rows of the bar."""
+        return self.allowed + self.blocked + self.other
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Bars without gaps, oldest first; `most` is what the tallest stands for."""
+
+    bars: list[Bar]
+    step: timedelta
+    most: int
+
+    @property
+    def is_by_day(self) -> bool:
+        """Whether the bars' starts are told apart by their dates alone."""
+        return self.step >= timedelta(days=1)
+
+
+def bucket_of(query: Query, now: datetime) -> Bucket:
+    """The buckets to ask for: the shortest that make about as many as there may be bars."""
+    if query.since is None:
+        return Bucket.DAY
+    length = (query.until or max(now, query.since + _INSTANT)) - query.since
+    step = _step(length)
+    return max((one for one in Bucket if one.length <= step), key=lambda one: one.length)
+
+
+def draw(buckets: Sequence[BucketCounts], bucket: Bucket, query: Query, state: State) -> Histogram:
+    """The histogram of a summary's `buckets`, each bar narrowing `state` to its own time."""
+    if not buckets:
+        return Histogram([], bucket.length, 0)
+    length = buckets[-1].start - buckets[0].start + bucket.length
+    step = max(_step(length), bucket.length)
+    sums: dict[datetime, list[int]] = {}
+    for one in buckets:
+        counts = sums.setdefault(_start(one.start, step), [0, 0, 0])
+        for place, rows in enumerate((one.blocked, one.allowed, one.other)):
+            counts[place] += rows
+    most = max(sum(counts) for counts in sums.values())
+    bars = [_bar(start, step, counts, most, query, state) for start, counts in sums.items()]
+    return Histogram(bars, step, most)
+
+
+def _bar(
+    start: datetime, step: timedelta, counts: list[int], most: int, query: Query, state: State
+) -> Bar:
+    """The bar's own window lies within the one asked for: narrowing never widens."""
+    since = max(start, query.since or start)
+    end = _end(start, step)
+    until = min(end, query.until or end)
+    blocked, allowed, other = counts
+    return Bar(
+        start=since,
+        until=until,
+        allowed=allowed,
+        blocked=blocked,
+        other=other,
+        heights=_heights(counts, most),
+        narrow=state.between(_text(since), _text(until)).href,
+    )
+
+
+def _heights(counts: list[int], most: int) -> tuple[int, int, int]:
+    """How tall each part is. A part that is there is seen: one block among thousands matters."""
+    blocked, allowed, other = (
+        max(round(HEIGHT * rows / most), 3) if rows else 0 for rows in counts
+    )
+    over = max(blocked + allowed + other - HEIGHT, 0)
+    if allowed >= other:
+        return blocked, allowed - over, other
+    return blocked, allowed, other - over
+
+
+def _step(length: timedelta) -> timedelta:
+    """The shortest step of which BARS_MAX cover `length`, wherever it begins."""
+    return next((step for step in _STEPS if length / step <= BARS_MAX - 1), _STEPS[-1])
+
+
+def _start(instant: datetime, step: timedelta) -> datetime:
+    try:
+        return _EPOCH + (instant - _EPOCH) // step * step
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _end(start: datetime, step: timedelta) -> datetime:
+    try:
+        return start + step
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _text(instant: datetime) -> str:
+    return format_us(instant).replace(".000000Z", "Z")

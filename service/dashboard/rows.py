@@ -1,0 +1,79 @@
+"""An audit row as the page shows it: its entry, decoded, with links to the rows like it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from service.dashboard.state import State
+from service.dashboard.words import ci_words, event_words
+
+_ALIKE: Final = {
+    "package": ("package", "packageName"),
+    "actor": ("actor", "actor"),
+    "subject": ("subject", "subject"),
+    "event": ("event", "event"),
+    "request": ("request_id", "request_id"),
+    "binding": ("oidc_binding_id", "oidc_binding_id"),
+    "source address": ("source_ip", "source_ip"),
+}
+"""What rows may have in common: its name, the filter's, the entry's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """One row. `reason` and `ci` are keys and values, None where there is nothing to decode."""
+
+    entry: dict[str, Any]
+    event: str
+    ci_provider: str | None
+    reason: list[tuple[str, str]] | None
+    ci: list[tuple[str, str]] | None
+    payload: str | None
+    alike: list[tuple[str, str]]
+
+
+def shown_row(text: str, state: State) -> ShownRow:
+    """The row of the JSON object `text`, on a page with this state."""
+    entry = json.loads(text)
+    payload = entry["payload"]
+    return ShownRow(
+        entry=entry,
+        event=event_words(entry["event"]),
+        ci_provider=ci_words(entry["actor_source"]),
+        reason=_decoded(entry["decision_reason"]),
+        ci=_pairs(payload.get("ci")) if isinstance(payload, dict) else None,
+        payload=None if payload is None else pretty_json(payload),
+        alike=list(_alike(entry, state)),
+    )
+
+
+def pretty_json(value: object, indent: int | None = 2) -> str:
+    """`value` as JSON for a person to read: plain text, which the template escapes as it needs."""
+    return json.dumps(value, indent=indent, ensure_ascii=False)
+
+
+def _alike(entry: dict[str, Any], state: State) -> Iterator[tuple[str, str]]:
+    for label, (name, key) in _ALIKE.items():
+        if entry[key]:
+            yield label, state.about(name, entry[key]).href
+
+
+def _decoded(reason: str | None) -> list[tuple[str, str]] | None:
+    """The keys of a reason's envelope; None if it is no envelope: imported rows may say anything.
+
+    It comes from outside, so nothing it holds may do more than be shown as it is.
+    """
+    try:
+        return _pairs(json.loads(reason or ""))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _pairs(value: object) -> list[tuple[str, str]] | None:
+    if not isinstance(value, dict):
+        return None
+    return [
+        (str(key), one if isinstance(one, str) else pretty_json(one, indent=None))
+        for key, one in value.items()
+    ]

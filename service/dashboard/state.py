@@ -1,0 +1,181 @@
+"""The audit page's state, all of which stands in its URL: a link to it is the page itself."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import urlencode
+
+from analytics.filters import BOUND_PARAMETERS, FILTER_COLUMNS, literal
+from service.audit.pages import PAGE_PARAMETERS
+
+WINDOWS: Final[dict[str, timedelta]] = {
+    "1h": timedelta(hours=1),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+    "90d": timedelta(days=90),
+}
+"""The windows up to now that a link can ask for with `last`."""
+
+ROWS_DEFAULT: Final = "50"
+"""Rows on a page; with 100 of them the page would weigh more than it tells."""
+
+BACK_MAX: Final = 20
+"""How many pages back a URL remembers: at some 90 bytes each, it stays within every limit."""
+
+_FORGOTTEN: Final = "-"
+_TIME: Final = ("last", *BOUND_PARAMETERS)
+_PLACE: Final = ("cursor", "back")
+"""Where in the rows a page is; any change of the filters begins at the first page again."""
+
+_KNOWN: Final = (*_TIME, *FILTER_COLUMNS, "order", "limit")
+
+Values = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the page shows, as its URL says it: parameters and their values, none of them empty."""
+
+    given: Mapping[str, Values]
+
+    @property
+    def filters(self) -> dict[str, list[str]]:
+        """What decides which rows there are, and in which order: no paging, no `last`."""
+        left_out = {"last", "back", *PAGE_PARAMETERS}
+        return {name: list(kept) for name, kept in self.given.items() if name not in left_out}
+
+    @property
+    def asked(self) -> dict[str, list[str]]:
+        """What one page of rows is asked for with."""
+        paging = {name: list(self.given.get(name, ())) for name in PAGE_PARAMETERS}
+        return self.filters | {name: values for name, values in paging.items() if values}
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether anything leaves rows out."""
+        return any(name in self.given for name in (*_TIME, *FILTER_COLUMNS))
+
+    @property
+    def last(self) -> str | None:
+        """The window up to now, if one is asked for: one of WINDOWS, unless it is a wrong one."""
+        return self._one("last")
+
+    @property
+    def is_first_page(self) -> bool:
+        """Whether this is where the rows begin."""
+        return "cursor" not in self.given
+
+    @property
+    def href(self) -> str:
+        """The link to this state."""
+        return f"?{urlencode(self.given, doseq=True)}"
+
+    @property
+    def carried(self) -> list[tuple[str, str]]:
+        """What a form that adds filters sends along; the bounds are fields of its own."""
+        kept = {**self.given, **dict.fromkeys((*BOUND_PARAMETERS, *_PLACE), ())}
+        return [(name, value) for name in _KNOWN for value in kept.get(name, ())]
+
+    def mended(self, faulty: str | None) -> "State":
+        """The first page of these rows without what cannot be understood."""
+        unknown = [name for name in self.given if name not in _KNOWN or name == faulty]
+        return self._but(*_PLACE, *unknown)
+
+    def first_page(self) -> "State":
+        """The same rows from the first on."""
+        return self._but(*_PLACE)
+
+    def only(self, name: str, value: str) -> "State":
+        """Of these rows those whose `name` is exactly `value`."""
+        return self._but(*_PLACE)._with(name, (literal(value),))
+
+    def excluding(self, name: str, value: str) -> "State":
+        """Of these rows those whose `name` is anything but `value`."""
+        kept = (*self.given.get(name, ()), f"!{literal(value)}")
+        return self._but(*_PLACE)._with(name, tuple(dict.fromkeys(kept)))
+
+    def about(self, name: str, value: str) -> "State":
+        """All rows of the same window whose `name` is exactly `value`, whatever else is filtered.
+
+        Who asks for all of one request wants those rows, too, that the filters of now leave out.
+        """
+        return self._but(*_PLACE, *FILTER_COLUMNS)._with(name, (literal(value),))
+
+    def removing(self, name: str, value: str) -> "State":
+        """These rows and those that the one value of this filter left out."""
+        kept = tuple(one for one in self.given.get(name, ()) if one != value)
+        bare = self._but(*_PLACE, name)
+        return bare._with(name, kept) if kept else bare
+
+    def of_all_time(self) -> "State":
+        """These filters without a window."""
+        return self._but(*_PLACE, *_TIME)
+
+    def within(self, window: str) -> "State":
+        """These filters over the window up to now."""
+        return self.of_all_time()._with("last", (window,))
+
+    def between(self, since: str, until: str) -> "State":
+        """These filters over an exact window."""
+        return self.of_all_time()._with("since", (since,))._with("until", (until,))
+
+    def as_of(self, now: datetime) -> "State":
+        """The same with the window that `last` means now as an instant, as cursors need it.
+
+        It begins at a full second, so that the same link gives the same page for a while.
+        """
+        length = WINDOWS.get(self.last or "")
+        if length is None:
+            return self
+        since = (now - length).replace(microsecond=0, tzinfo=None)
+        return self._but("last")._with("since", (f"{since.isoformat()}Z",))
+
+    def older(self, cursor: str) -> "State":
+        """The next page of the same rows, which remembers the way back."""
+        back = (*self.given.get("back", ()), *self.given.get("cursor", ()))
+        if len(back) > BACK_MAX:
+            back = (_FORGOTTEN, *back[-BACK_MAX + 1 :])
+        turned = self._with("cursor", (cursor,))
+        return turned._with("back", back) if back else turned
+
+    def newer(self) -> "State | None":
+        """The page before this one; None on the first, and where the way back is forgotten."""
+        if self.is_first_page:
+            return None
+        *back, cursor = self.given.get("back", ()) or ("",)
+        if cursor == _FORGOTTEN:
+            return None
+        before = self._but(*_PLACE)
+        if cursor:
+            before = before._with("cursor", (cursor,))
+        return before._with("back", tuple(back)) if back else before
+
+    def _one(self, name: str) -> str | None:
+        values = self.given.get(name, ())
+        return values[0] if values else None
+
+    def _but(self, *names: str) -> "State":
+        return replace(
+            self, given={name: kept for name, kept in self.given.items() if name not in names}
+        )
+
+    def _with(self, name: str, values: Values) -> "State":
+        return replace(self, given={**self.given, name: values})
+
+
+def parse_state(parameters: Mapping[str, Iterable[str]]) -> State:
+    """The state that a URL's parameters stand for.
+
+    A form sends its empty fields, too; they mean "not filtered", and a value that is sent twice
+    means what it means once. Exact bounds win over `last`: whoever typed one meant it.
+    """
+    kept = {
+        name: tuple(dict.fromkeys(value for value in values if value))
+        for name, values in parameters.items()
+    }
+    given = {name: values for name, values in kept.items() if values}
+    if any(name in given for name in BOUND_PARAMETERS):
+        given.pop("last", None)
+    return State(given)

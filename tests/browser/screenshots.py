@@ -1,0 +1,42 @@
+"""Takes the screenshots of docs/ anew, of the demo organisation's audit page.
+
+Run it as `python -m tests.browser.screenshots`, and look at what it made.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from service.settings import REPOSITORY
+from tests.browser.chromium import chromium
+from tests.conftest import ADMIN_TOKEN
+from tests.processes.homes import Home
+
+SHOTS: Final[dict[str, dict[str, Any]]] = {
+    "audit-page": {"viewport": {"width": 1280, "height": 800}},
+    "audit-page-dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
+    "audit-page-phone": {"viewport": {"width": 390, "height": 844}},
+}
+QUERY: Final = "?last=90d&decision=BLOCKED"
+
+
+def take(home: Home) -> None:
+    """Every screenshot, of one server over a fresh demo."""
+    home.begin("demo", "--no-serve").wait(timeout=300)
+    server = home.serve()
+    token = {"x-service-admin-token": ADMIN_TOKEN}
+    with chromium() as browser:
+        for name, options in SHOTS.items():
+            page = browser.new_page(extra_http_headers=token, **options)
+            page.goto(f"{server.url}/admin/ui/orgs/acme/audit{QUERY}")
+            page.screenshot(path=REPOSITORY / "docs" / f"{name}.png")
+            page.close()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        try:
+            take(home)
+        finally:
+            home.end()

@@ -1,0 +1,322 @@
+"""An incident is looked into on the audit page: by mouse, keyboard, phone, and without scripts."""
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from analytics.instants import format_us
+from service.clock import utc_now
+from service.orgs.changes import add_member, issue_cookie
+from service.orgs.repository import get_org
+from service.services import Services
+from tests.browser.chromium import chromium, needs_chromium
+from tests.conftest import BY_OPERATOR
+from tests.processes.homes import Home, Server, add_acme
+
+pytestmark = needs_chromium
+
+HOSTILE = """</code></td>"'><script>alert(1)</script><img src=x onerror=alert(1)>"""
+WIDE = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+AXE = {
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    "rules": {"target-size": {"enabled": True}},  # axe leaves it out unless asked
+}
+NAMES = ["left-pad", "lodash", HOSTILE, "https://evil.example/", "مرحبا", "🦊" * 40]
+
+
+@dataclass
+class Place:
+    """A server with a day of rows, and the session cookies of some members."""
+
+    server: Server
+    cookies: dict[str, str]
+
+    @property
+    def audit(self) -> str:
+        """The audit page's address."""
+        return f"{self.server.url}/admin/ui/orgs/acme/audit"
+
+
+async def _cookies(services: Services) -> dict[str, str]:
+    cookies = {}
+    async with services.store.write() as work:
+        acme = await get_org(work.session, "acme")
+        for role in ("auditor", "member"):
+            who = await add_member(work, acme, f"{role}@a.example", role, "github", BY_OPERATOR)
+            cookies[role] = await issue_cookie(work, acme, who, BY_OPERATOR)
+    return cookies
+
+
+def _items() -> list[dict[str, Any]]:
+    """Blocks of one package within one hour of yesterday, and installs all day."""
+    began_at = (utc_now() - timedelta(hours=23)).replace(minute=30, second=0, microsecond=0)
+    installs = [
+        {
+            "event": "install_allowed",
+            "packageName": NAMES[number % len(NAMES)],
+            "version": "1.0.0",
+            "created_at": format_us(began_at + timedelta(minutes=15 * number)),
+        }
+        for number in range(80)
+    ]
+    blocks = [
+        {
+            "event": "blocklist_hit",
+            "packageName": "evil-pad",
+            "version": "6.6.6",
+            "created_at": format_us(began_at + timedelta(hours=10, seconds=number)),
+            "envelope": {"rule_id": "MAL-1", "source": "osv"},
+        }
+        for number in range(12)
+    ]
+    return installs + blocks
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    home = Home(tmp_path_factory.mktemp("incident"))
+    try:
+        home.change(add_acme)
+        cookies = home.change(_cookies)
+        server = home.serve()
+        with server.client() as client:
+            answer = client.post("/api/v1/admin/orgs/acme/audit/events", json=_items())
+            assert answer.json()["rejected"] == []
+        yield Place(server, cookies)
+    finally:
+        home.end()
+
+
+@pytest.fixture(scope="module")
+def browser(place: Place) -> Iterator[Browser]:
+    """One browser for the module, started once the data dir is ready."""
+    with chromium() as browser:
+        yield browser
+
+
+@dataclass
+class Visits:
+    """Opens pages for members, and hears what the browser complains of."""
+
+    place: Place
+    browser: Browser
+    complaints: list[str] = field(default_factory=list)
+    contexts: list[BrowserContext] = field(default_factory=list)
+
+    def __call__(self, query: str = "", role: str = "auditor", **options: Any) -> Page:
+        context = self.browser.new_context(**{"viewport": WIDE, **options})
+        self.contexts.append(context)
+        context.add_cookies(
+            [
+                {
+                    "name": "admin_session",
+                    "value": self.place.cookies[role],
+                    "url": self.place.server.url,
+                }
+            ]
+        )
+        page = context.new_page()
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.goto(self.place.audit + query)
+        return page
+
+
+@pytest.fixture
+def visit(place: Place, browser: Browser) -> Iterator[Visits]:
+    visits = Visits(place, browser)
+    yield visits
+    for context in visits.contexts:
+        context.close()
+    assert visits.complaints == [], "a script ran that is not ours, or a policy was tripped over"
+
+
+@pytest.fixture(params=[True, False], ids=["with scripts", "without scripts"])
+def open_page(visit: Visits, request: pytest.FixtureRequest) -> Callable[..., Page]:
+    """A page with JavaScript, then the same without."""
+
+    def open_(query: str = "", **options: Any) -> Page:
+        return visit(query, java_script_enabled=request.param, **options)
+
+    return open_
+
+
+def expect_rows(page: Page, count: int) -> None:
+    """The log shows so many rows, once it is there."""
+    expect(page.locator("table.log tbody tr")).to_have_count(count)
+
+
+def first_id(page: Page) -> str:
+    """The row at the top."""
+    return page.locator("table.log tbody tr").first.get_attribute("id") or ""
+
+
+def test_what_was_blocked_for_whom_and_since_when_is_three_clicks_away(open_page):
+    """The question an incident begins with."""
+    page = open_page()
+    page.get_by_role("navigation", name="Time window").get_by_role("link", name="24 h").click()
+    page.get_by_role("link", name="12 blocked").click()
+    expect(page.get_by_role("link", name="Remove filter: Decision is BLOCKED")).to_be_visible()
+    expect_rows(page, 12)
+    page.locator("table.log summary").first.click()
+
+    opened = page.locator("table.log details[open]")
+    expect(opened.get_by_text("MAL-1").first).to_be_visible()
+    expect(opened.get_by_text("evil-pad").first).to_be_visible()
+    expect(opened.get_by_text("system:admin-token").first).to_be_visible()
+
+
+def test_typed_filters_become_chips_that_can_be_taken_away(open_page):
+    """The form adds; each filter goes by itself."""
+    page = open_page("?last=7d")
+    page.get_by_label("Package", exact=True).fill("left*")
+    page.get_by_label("Decision", exact=True).select_option("ALLOWED")
+    page.get_by_role("button", name="Apply").click()
+
+    expect(page.get_by_role("link", name="Remove filter: Package begins with left")).to_be_visible()
+    expect_rows(page, 14)
+    page.get_by_role("link", name="Remove filter: Package begins with left").click()
+    expect(page.get_by_role("link", name="Remove filter: Decision is ALLOWED")).to_be_visible()
+    expect_rows(page, 50)
+
+
+def test_pages_are_turned_with_the_filters_kept_and_back(open_page):
+    """Older and newer, by links."""
+    page = open_page("?event=install_allowed&limit=30")
+    seen = [first_id(page)]
+    for left in (30, 20):
+        page.get_by_role("link", name="Older rows").click()
+        expect_rows(page, left)
+        expect(page.locator(f"id={seen[-1]}")).to_have_count(0)
+        seen.append(first_id(page))
+    expect(page.get_by_role("link", name="Older rows")).to_have_count(0)
+    for row_id in (seen[1], seen[0]):
+        page.get_by_role("link", name="Newer rows").click()
+        expect(page.locator("table.log tbody tr").first).to_have_attribute("id", row_id)
+    expect(page.get_by_role("link", name="Remove filter: Event is Install allowed")).to_be_visible()
+
+
+def test_a_bar_of_the_histogram_narrows_to_its_time(open_page):
+    """Click on the peak, see the peak."""
+    page = open_page("?last=24h&decision=BLOCKED")
+    expect(page.locator("svg.histogram a")).to_have_count(1)
+    page.locator("svg.histogram a .hit").click()
+
+    expect(page.get_by_role("link", name="Remove filter: Time since")).to_be_visible()
+    expect(page.get_by_role("link", name="Remove filter: Time until")).to_be_visible()
+    expect_rows(page, 12)
+
+
+def test_the_keyboard_narrows_by_the_table_behind_the_histogram(open_page):
+    """The drawing is for the mouse alone; its table can do the same."""
+    page = open_page("?last=24h&decision=BLOCKED")
+    page.locator("details.as-table summary").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("link", name="Remove filter: Time since")).to_be_visible()
+
+
+def test_a_shared_link_shows_the_same_rows_to_somebody_else(open_page):
+    """The address is the page."""
+    page = open_page("?last=24h")
+    page.get_by_role("link", name="only left-pad").click()
+    expect(page.get_by_role("link", name="Remove filter: Package is left-pad")).to_be_visible()
+    other = open_page("?" + page.url.partition("?")[2])
+
+    expect_rows(page, 14)
+    expect_rows(other, 14)
+
+
+def test_what_is_seen_is_what_is_taken_away(open_page):
+    """The file holds the rows and the number that the page names."""
+    page = open_page("?decision=BLOCKED")
+    expect(page.get_by_text("Export 12 rows")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    with download.value.path().open(newline="") as file:
+        taken = list(csv.DictReader(file))
+
+    assert len(taken) == 12
+    assert {row["packageName"] for row in taken} == {"evil-pad"}
+
+
+def test_a_faulty_filter_is_mended_where_it_was_typed(open_page, visit):
+    """The other filters stay."""
+    complaints = visit.complaints
+    page = open_page("?package=evil-pad")
+    page.get_by_text("Subject, binding, exact times").click()
+    page.get_by_label("Since (UTC)").fill("yesterday")
+    page.get_by_role("button", name="Apply").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("since must be")
+    complaints.clear()  # the browser reports every status of 400 and more
+    page.get_by_label("Since (UTC)").fill("2020-01-01")
+    page.get_by_role("button", name="Apply").click()
+    expect_rows(page, 12)
+
+
+def test_who_may_not_see_the_page_gets_403(visit):
+    """Also when they know its address."""
+    page = visit(role="member")
+    visit.complaints.clear()  # the browser itself reports every status of 400 and more
+    response = page.goto(visit.place.audit)
+
+    assert response is not None
+    assert response.status == 403
+    visit.complaints.clear()
+
+
+def test_times_are_the_viewers_own_where_there_is_a_script(visit):
+    """UTC stays at hand; the header says which it is."""
+    page = visit("?decision=BLOCKED", timezone_id="Europe/Berlin")
+    time = page.locator("table.log time[data-local]").first
+    utc = (time.get_attribute("datetime") or "")[:19].replace("T", " ")
+
+    expect(page.locator("table.log thead")).to_contain_text("Europe/Berlin")
+    assert time.get_attribute("title") == f"{utc} UTC"
+    assert time.inner_text() != utc
+
+
+@pytest.mark.parametrize("name", NAMES[2:])
+def test_hostile_names_are_shown_and_do_nothing(open_page, name):
+    """No dialog, no image, no link to elsewhere, and the page keeps its width."""
+    page = open_page("?event=install_allowed&limit=100")
+
+    assert page.locator(f"xpath=//table[@class='log']//bdi[.={_quoted(name)}]").count() > 0
+    assert page.locator("img").count() == 0
+    hosts = page.evaluate(
+        "[...document.querySelectorAll('a')].map(one =>"
+        " new URL(one.getAttribute('href'), document.baseURI).host)"
+    )
+    assert set(hosts) == {page.url.split("/")[2]}
+
+
+def _quoted(text: str) -> str:
+    """`text` as an XPath literal, which knows no escapes."""
+    parts = text.split('"')
+    return "concat(" + ", '\"', ".join(f'"{part}"' for part in parts) + ", '')"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("query", ["?last=7d", "?package=nowhere", "?since=yesterday"])
+def test_axe_finds_nothing_to_mend(visit, scheme, size, query):
+    """Contrast, names, roles, sizes of targets, with all that opens open; no sideways scroll."""
+    page = visit(query, color_scheme=scheme, viewport=size)
+    visit.complaints.clear()
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    found = Axe().run(page, options=AXE).response["violations"]
+
+    assert [(one["id"], [node["html"] for node in one["nodes"][:3]]) for one in found] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]

@@ -1,0 +1,112 @@
+"""A page as a browser without scripts receives it, taken apart."""
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+
+import msgspec
+
+from analytics.events import InstallAllowed
+from analytics.rows import Stamp, VerdictSource, audit_row
+from service.store.journal import append
+from tests.conftest import World
+
+AUDIT = "/admin/ui/orgs/acme/audit"
+VOID = {"meta", "link", "input", "br", "img", "hr", "rect"}
+
+
+@dataclass
+class Element:
+    """One element: its name, attributes and the text within it."""
+
+    tag: str
+    attributes: dict[str, str]
+    text: str = ""
+
+
+@dataclass
+class Page(HTMLParser):
+    """A page's elements in document order. Fails on tags that do not close in turn."""
+
+    html: str
+    elements: list[Element] = field(default_factory=list)
+    _open: list[Element] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.feed(self.html)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.elements.append(element)
+        if tag not in VOID:
+            self._open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)  # as parts of a drawing close themselves
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop().tag == tag
+
+    def handle_data(self, data: str) -> None:
+        for element in self._open:
+            element.text += data
+
+    def all(self, tag: str, **attributes: str) -> list[Element]:
+        """Every `tag` with these attributes."""
+        return [
+            element
+            for element in self.elements
+            if element.tag == tag and attributes.items() <= element.attributes.items()
+        ]
+
+    def one(self, tag: str, **attributes: str) -> Element:
+        """The only such element."""
+        (element,) = self.all(tag, **attributes)
+        return element
+
+    @property
+    def log(self) -> Element:
+        """The table of rows."""
+        return self.one("table", role="table")
+
+    @property
+    def chips(self) -> list[str]:
+        """The active filters, in words."""
+        return [
+            link.text.removeprefix("Remove filter: ").removesuffix("✕")
+            for link in self.all("a", **{"class": "chip"})
+        ]
+
+    def link(self, text: str) -> str:
+        """Where the links with this text lead: all to one place."""
+        (href,) = {link.attributes["href"] for link in self.all("a") if link.text.strip() == text}
+        return href
+
+    def values(self, name: str) -> list[str]:
+        """What the fields called `name` would send."""
+        return [field.attributes["value"] for field in self.all("input", name=name)]
+
+
+async def open_page(world: World, path: str = AUDIT, **headers: str) -> Page:
+    """The page at `path` for the auditor, or with other credentials."""
+    if path.startswith("?"):
+        path = AUDIT + path
+    response = await world.client.get(path, headers=headers or world.session("auditor"))
+    assert response.status_code == 200, await response.get_data(as_text=True)
+    return Page(await response.get_data(as_text=True))
+
+
+async def add_install(world: World, envelope: Any = None, **columns: str) -> None:
+    """Record an install in acme whose row has these `columns`."""
+    stamp = Stamp(actor="key_1", actor_source="api_key", verdict_source=VerdictSource.PROXY)
+    row = audit_row(envelope or InstallAllowed(), stamp, world.clock.now)
+    async with world.services.store.write() as work:
+        await append(
+            work.session,
+            world.acme.id,
+            [msgspec.structs.replace(row, **columns)],
+            received_at=world.clock.now,
+        )

@@ -1,0 +1,585 @@
+"""The audit page, as a browser without scripts receives it."""
+
+import csv
+import io
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from analytics.events import BlocklistHit
+from service.lake import Lake
+from service.orgs.changes import set_tier
+from tests.conftest import BY_OPERATOR, binding_body
+from tests.service.dashboard.page import AUDIT, Page, add_install, open_page
+
+HOSTILE = """</code></td>"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"""
+BLOCK = BlocklistHit(rule_id="MAL-1", source="osv")
+
+
+def query_of(href):
+    """What a link asks for."""
+    return parse_qs(urlsplit(href).query)
+
+
+async def answer(world, **query):
+    """The page for the auditor, whatever its status."""
+    response = await world.client.get(AUDIT, headers=world.session("auditor"), query_string=query)
+    return response.status_code, Page(await response.get_data(as_text=True))
+
+
+# A row
+
+
+async def test_a_row_shows_what_happened_and_all_there_is_to_know(world):
+    """The columns answer at a glance; the details hold everything the API would say."""
+    await world.create()
+    (entry, *_) = await world.audit(event="oidc_binding_created")
+    page = await open_page(world, "?event=oidc_binding_created")
+
+    assert page.one("th", role="rowheader").text == "Binding created"
+    for column, value in entry.items():
+        if isinstance(value, str) and column not in {
+            "created_at",
+            "received_at",
+            "decision_reason",
+        }:
+            assert value in page.log.text, column
+    assert '"sub_pattern": "' + binding_body()["sub_pattern"] + '"' in page.log.text
+
+
+async def test_a_reason_is_shown_decoded(world):
+    """JSON in a string is for machines."""
+    await add_install(world, BLOCK)
+    page = await open_page(world, "?event=blocklist_hit")
+
+    assert "rule_id MAL-1" in page.log.text
+    assert "source osv" in page.log.text
+
+
+@pytest.mark.parametrize("reason", ["no JSON", "[1]", '"text"', "[" * 256])
+async def test_a_reason_that_is_no_envelope_is_shown_as_it_is(world, reason):
+    """Imported rows may say anything there."""
+    await add_install(world, decision_reason=reason)
+
+    assert reason in (await open_page(world, "?event=install_allowed")).log.text
+
+
+async def test_times_are_utc_and_say_so(world):
+    """Two people in two places must read the same instant."""
+    page = await open_page(world)
+    (entry, *_) = await world.audit()
+
+    assert page.all("th", scope="col", role="columnheader")[0].text == "Time (UTC)"
+    exact, *_ = [
+        time for time in page.all("time", datetime=entry["created_at"]) if "UTC" in time.text
+    ]
+    assert exact.text == "2026-03-04 12:00:00.123456 UTC"
+
+
+async def test_the_log_is_a_table_with_headers(world):
+    """A screen reader reads each cell with its column and its row."""
+    page = await open_page(world)
+
+    assert page.all("caption")[-1].text.startswith("Audit rows of acme")
+    assert len(page.all("th", scope="col", role="columnheader")) == 7
+    assert len(page.all("th", scope="row", role="rowheader")) == len(await world.audit())
+
+
+async def test_a_block_is_told_by_word_and_sign_not_by_colour_alone(world):
+    """Some readers do not tell red from green."""
+    await add_install(world, BLOCK, package_name="left-pad")
+    await add_install(world, package_name="lodash")
+    page = await open_page(world)
+
+    assert "✕ BLOCKED" in page.one("tr", **{"class": "blocked"}).text
+    assert "✓ ALLOWED" in page.log.text
+
+
+async def test_a_ci_job_is_told_from_a_person(world):
+    """Who vouched for it, and the binding that let it in."""
+    await add_install(world, actor_source="oidc_github", oidc_binding_id="obind_12345")
+    page = await open_page(world, "?actor_source=oidc_*")
+
+    assert page.one("span", **{"class": "badge ci"}).text == "CI · GitHub obind_12345"
+
+
+@pytest.mark.parametrize("value", ["!", "*", "left*", "!left-pad", "a\\*b\\", "a b&c=d/é+%"])
+async def test_a_row_links_to_the_rows_with_the_same_value(world, value):
+    """Characters that mean something in a filter stand for themselves in such a link."""
+    await add_install(world, package_name=value)
+    await add_install(world, package_name="left-pad")
+    await add_install(world, package_name="leftover")
+    page = await open_page(world, "?event=install_allowed")
+    links = [link.attributes["href"] for link in page.all("a") if link.text == "package"]
+    names = [entry["packageName"] for entry in await world.audit(event="install_allowed")]
+    narrowed = await open_page(world, links[names.index(value)])
+
+    assert narrowed.chips == [f"Package is {value}"]
+    assert len(narrowed.all("summary")) - len(narrowed.all("details", **{"class": "as-table"})) == 2
+    assert value in narrowed.log.text
+
+
+async def test_rows_of_the_same_request_are_found_whatever_is_filtered_now(world):
+    """Who looks at a block asks what else its request did."""
+    await add_install(world, BLOCK, request_id="req_1", package_name="bad")
+    await add_install(world, request_id="req_1", package_name="good")
+    page = await open_page(world, "?decision=BLOCKED&last=24h")
+    found = await open_page(world, page.link("request"))
+
+    assert query_of(page.link("request")) == {"last": ["24h"], "request_id": ["req_1"]}
+    assert "good" in found.log.text
+
+
+# Hostile data
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["package_name", "version", "actor", "subject", "source_ip", "decision", "decision_reason"],
+)
+async def test_a_hostile_value_is_text(world, column):
+    """Package names and subjects come from outside: they are shown, never obeyed."""
+    await add_install(world, **{column: HOSTILE})
+    page = await open_page(world)
+
+    assert HOSTILE in page.log.text
+    assert [one.attributes["src"] for one in page.all("script")] == ["/static/times.js"]
+    assert not page.all("img")
+
+
+async def test_a_hostile_payload_is_text(world):
+    """What is shown as JSON is escaped for HTML all the same."""
+    await world.create(sub_pattern="repo:<script>alert('1')</script>")
+    page = await open_page(world)
+
+    assert "\"repo:<script>alert('1')</script>\"" in page.log.text
+    assert len(page.all("script")) == 1
+
+
+@pytest.mark.parametrize("name", ["package", "subject", "decision", "version"])
+async def test_a_hostile_query_is_text(world, name):
+    """A link can put anything into the form; it stays a value."""
+    status, page = await answer(world, **{name: HOSTILE})
+
+    assert status == 200
+    assert page.values(name)[0] == HOSTILE
+    assert len(page.all("script")) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "https://evil.example/", "//evil.example", "data:text/html,x"]
+)
+async def test_an_address_in_the_data_leads_nowhere(world, url):
+    """Every link stays on this service, whatever rows, chips and top values hold."""
+    await add_install(
+        world, BLOCK, package_name=url, version=url, actor=url, subject=url, request_id=url
+    )
+    await add_install(world, package_name="left-pad")
+    for query in ("", f"?package={url}", f"?package=!{url}", f"?since={url}", f"?x={url}"):
+        response = await world.client.get(AUDIT + query, headers=world.session("auditor"))
+        page = Page(await response.get_data(as_text=True))
+        for element in page.elements:
+            for name in ("href", "src", "action"):
+                assert element.attributes.get(name, "/")[:1] in {"/", "?", "#"}
+                assert not element.attributes.get(name, "").startswith("//")
+
+
+async def test_a_long_subject_is_cut_in_the_middle_and_whole_in_the_details(world):
+    """Both of its ends tell something; a 1,024-character word would push all else aside."""
+    subject = "repo:acme/" + "x" * 1000 + ":ref:main"
+    await add_install(world, subject=subject)
+    page = await open_page(world, "?event=install_allowed")
+    cell = page.one("td", **{"data-label": "Subject"}).text
+
+    assert len(cell) == 64
+    assert cell.startswith("repo:acme/")
+    assert cell.endswith(":ref:main")
+    assert subject in page.one("div", **{"class": "inside"}).text
+
+
+# Filters
+
+
+async def test_filters_go_along_with_the_form_and_with_exports(world):
+    """What is shown, what the form sends again and what an export takes are one query."""
+    given = {
+        "since": "2026-03-01",
+        "until": "2026-03-05T00:00:00Z",
+        "event": "install_allowed",
+        "package": "@acme/*",
+        "actor": "!key_2",
+        "subject": "repo:acme/a b&c=d",
+        "decision": "BLOCKED",
+        "actor_source": "oidc_*",
+        "oidc_binding_id": "obind_1",
+    }
+    _, page = await answer(world, **given)
+
+    assert {name: page.values(name)[0] for name in given} == given
+    assert page.link("Clear") == AUDIT
+    for label in ("CSV", "JSON", "NDJSON", "Parquet"):
+        export = await world.client.get(page.link(label), headers=world.session("auditor"))
+        assert export.status_code == 200
+        await export.get_data()
+    recorded = (await world.audit(event="audit_exported"))[0]["payload"]["filters"]
+    assert recorded == {name: [value] for name, value in given.items()}
+
+
+async def test_each_filter_is_a_chip_in_words_that_takes_it_away(world):
+    """What is filtered can be read, and undone one by one."""
+    page = await open_page(
+        world,
+        "?last=7d&event=install_allowed&package=@acme/*&actor=!key_1&actor=!github:*&cursor=",
+    )
+
+    assert page.chips == [
+        "Time last 7d",
+        "Event is Install allowed",
+        "Package begins with @acme/",
+        "Actor is not key_1",
+        "Actor does not begin with github:",
+    ]
+    links = page.all("a", **{"class": "chip"})
+    assert query_of(links[3].attributes["href"]) == {
+        "last": ["7d"],
+        "event": ["install_allowed"],
+        "package": ["@acme/*"],
+        "actor": ["!github:*"],
+    }
+
+
+async def test_what_the_form_has_no_field_for_is_kept(world):
+    """A form that forgets half of a query shows rows nobody asked for."""
+    page = await open_page(world, "?event=org_created&event=team_created&order=asc&actor=system:*")
+
+    assert page.values("event")[:2] == ["org_created", "team_created"]
+    assert page.values("order") == ["asc"]
+    assert "oldest first" in page.all("caption")[-1].text
+
+
+async def test_empty_fields_filter_nothing(world):
+    """A form sends its empty fields, too."""
+    page = await open_page(world, "?since=&until=&event=&package=&decision=&actor=&subject=")
+
+    assert page.log
+    assert page.chips == []
+
+
+async def test_a_window_up_to_now_moves_with_the_clock_and_its_exports_do_not(world):
+    """A saved link means the last day whenever it is opened; what is taken is what was seen."""
+    await add_install(world, package_name="old")
+    world.clock.advance(hours=25)
+    await add_install(world, package_name="new")
+    page = await open_page(world, "?last=24h", **world.admin)
+
+    assert "new" in page.log.text
+    assert "old" not in [bdi.text for bdi in page.all("bdi")]
+    assert query_of(page.link("CSV"))["since"] == ["2026-03-04T13:00:00Z"]
+
+
+async def test_an_exact_bound_wins_over_a_window_up_to_now(world):
+    """The form sends both when somebody types into it."""
+    page = await open_page(world, "?last=1h&since=2026-03-01")
+
+    assert page.chips == ["Time since 2026-03-01"]
+
+
+async def test_no_window_is_offered_that_the_tier_does_not_keep(world):
+    """It would show less than it says."""
+    async with world.services.store.write() as work:
+        acme = await work.session.merge(world.acme)
+        await set_tier(work, acme, "free", BY_OPERATOR)
+    page = await open_page(world)
+
+    assert page.one("nav", **{"aria-label": "Time window"}).text.split() == (
+        ["All", "1", "h", "24", "h", "7", "d"]
+    )
+
+
+async def test_fields_complete_to_what_is_there(world):
+    """Nobody remembers a binding's id."""
+    await add_install(world, package_name="left*", oidc_binding_id="obind_7", subject="repo:a")
+    page = await open_page(world)
+    lists = {one.attributes["id"] for one in page.all("datalist")}
+    offered = {option.attributes.get("value") for option in page.all("option")}
+
+    assert {field.attributes["list"] for field in page.all("input") if "list" in field.attributes}
+    assert lists >= {
+        field.attributes["list"] for field in page.all("input") if "list" in field.attributes
+    }
+    assert {"left\\*", "obind_7", "repo:a", "key_1", "oidc_*", "blocklist_hit"} <= offered
+
+
+# Faults of a query
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ({"since": "yesterday"}, "since"),
+        ({"until": "2026-02-30"}, "until"),
+        ({"package": "!"}, "package"),
+        ({"actor_source": "!"}, "actor_source"),
+        ({"since": "2026-03-04", "until": "2026-03-03"}, "since"),
+    ],
+)
+async def test_a_fault_is_named_beside_its_field_and_nothing_is_lost(world, query, name):
+    """A slip of the finger must not cost the other filters."""
+    status, page = await answer(world, **query, actor="system:*", order="asc")
+    (field,) = [one for one in page.all("input", name=name) if one.attributes["type"] == "text"]
+
+    assert status == 400
+    assert field.attributes["aria-invalid"] == "true"
+    assert field.attributes["value"] == query[name]
+    assert page.one("p", id=f"hint-{name}").text.startswith(name)
+    assert page.values("actor")[0] == "system:*"
+    mended = query_of(page.link("show the rows without it"))
+    assert mended["actor"] == ["system:*"]
+    assert name not in mended
+    await open_page(world, page.link("show the rows without it"))
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"pakage": "x"}, "unknown query parameter: pakage"),
+        ({"last": "2h"}, "last must be one of 1h, 24h, 7d, 30d, 90d"),
+        ({"limit": "0"}, "limit must be an integer from 1 to 1000"),
+        ({"cursor": "x"}, "cursor is not valid for this query"),
+    ],
+)
+async def test_a_fault_without_a_field_is_said_and_a_link_goes_on(world, query, said):
+    """Old links and typing in the address bar lead here."""
+    status, page = await answer(world, **query, actor="system:*")
+
+    assert status == 400
+    assert said in page.one("div", role="alert").text
+    assert query_of(page.link("show the rows without it")) == {"actor": ["system:*"]}
+
+
+async def test_no_matching_row_says_what_to_do(world):
+    """An empty answer must not be a dead end."""
+    page = await open_page(world, "?package=none")
+
+    assert not page.all("table")
+    assert page.link("clear the filters") == AUDIT
+
+
+# Paging
+
+
+async def test_older_and_newer_rows_are_a_link_away(world):
+    """Every row is reached once, by links alone, with the filters kept, and so is the way back."""
+    pages = []
+    page = await open_page(world, "?limit=2&actor=system:*")
+    while True:
+        pages.append(ids(page))
+        older = page.all("a", rel="next")
+        if not older:
+            break
+        page = await open_page(world, older[0].attributes["href"])
+    everything = await world.audit(actor="system:*")
+    way_back = [ids(page)]
+    while newer := page.all("a", rel="prev"):
+        page = await open_page(world, newer[0].attributes["href"])
+        way_back.append(ids(page))
+
+    assert [one for shown in pages for one in shown] == [entry["id"] for entry in everything]
+    assert len(pages) > 3
+    assert way_back == pages[::-1]
+
+
+async def test_a_long_way_back_is_forgotten_but_never_wrong(world, monkeypatch):
+    """A URL has an end; the newest rows stay a link away."""
+    monkeypatch.setattr("service.dashboard.state.BACK_MAX", 2)
+    pages = []
+    page = await open_page(world, "?limit=1")
+    for _ in range(6):
+        pages.append(ids(page))
+        page = await open_page(world, page.one("a", rel="next").attributes["href"])
+    for before in (5, 4, 3):
+        if not page.all("a", rel="prev"):
+            break
+        page = await open_page(world, page.one("a", rel="prev").attributes["href"])
+        assert ids(page) == pages[before]
+
+    assert not page.all("a", rel="prev")
+    assert ids(await open_page(world, page.link("Newest"))) == pages[0]
+
+
+async def test_a_page_of_a_moving_window_stays_the_page(world):
+    """A cursor belongs to a query: the window stands still once somebody turns its pages."""
+    for number in range(3):
+        await add_install(world, package_name=f"p{number}")
+    page = await open_page(world, "?last=1h&limit=1&event=install_allowed")
+    older = page.one("a", rel="next").attributes["href"]
+    world.clock.advance(minutes=50)
+
+    assert "p1" in (await open_page(world, older)).log.text
+
+
+def ids(page):
+    """The rows of a page."""
+    return [row.attributes["id"] for row in page.all("tr", role="row") if "id" in row.attributes]
+
+
+# At a glance
+
+
+async def test_the_histogram_says_when_and_narrows(world):
+    """Each bar is a window; the table behind it says the same and has the same links."""
+    for hours in (0, 0, 5):
+        world.clock.advance(hours=hours)
+        await add_install(world, BLOCK, package_name="bad")
+    page = await open_page(world, "?last=24h&event=blocklist_hit")
+    bars = page.all("a", tabindex="-1")
+    rows = page.all("a")
+    narrow = [query_of(bar.attributes["href"]) for bar in bars]
+
+    assert narrow == [
+        {
+            "event": ["blocklist_hit"],
+            "since": ["2026-03-04T12:00:00Z"],
+            "until": ["2026-03-04T13:00:00Z"],
+        },
+        {
+            "event": ["blocklist_hit"],
+            "since": ["2026-03-04T17:00:00Z"],
+            "until": ["2026-03-04T18:00:00Z"],
+        },
+    ]
+    assert bars[0].text == (
+        "2026-03-04 12:00 to 2026-03-04 13:00 UTC: 2 blocked, 0 allowed, 0 other"
+    )
+    assert {bar.attributes["href"] for bar in bars} <= {
+        link.attributes["href"] for link in rows if "tabindex" not in link.attributes
+    }
+    assert page.one("svg").attributes["aria-hidden"] == "true"
+    assert len(ids(await open_page(world, bars[0].attributes["href"]))) == 2
+
+
+async def test_the_most_frequent_values_can_be_kept_alone_or_left_out(world):
+    """Incidents are found by taking away what is known."""
+    await add_install(world, package_name="left-pad")
+    await add_install(world, package_name="left-pad")
+    await add_install(world, BLOCK, package_name="!bad*")
+    page = await open_page(world, "?actor=key_1")
+    only = await open_page(world, page.link("only !bad*"))
+    others = await open_page(world, page.link("not !bad*"))
+
+    assert only.chips == ["Package is !bad*", "Actor is key_1"]
+    assert len(ids(only)) == 1
+    assert others.chips == ["Package is not !bad*", "Actor is key_1"]
+    assert len(ids(others)) == 2
+    assert len(ids(await open_page(world, page.link("1 blocked")))) == 1
+
+
+async def test_the_number_of_rows_is_that_of_the_export(world):
+    """Whoever takes rows away knows how many before; the file holds those."""
+    for number in range(3):
+        await add_install(world, package_name=f"p{number}")
+    page = await open_page(world, "?event=install_allowed&limit=2")
+    export = await world.client.get(page.link("CSV"), headers=world.session("auditor"))
+    lines = list(csv.reader(io.StringIO(await export.get_data(as_text=True))))
+
+    assert "Export 3 rows" in page.one("p", **{"class": "export"}).text
+    assert export.headers["x-row-count"] == "3"
+    assert len(lines) == 1 + 3
+
+
+async def test_the_page_asks_for_its_rows_and_for_its_numbers_once(world, monkeypatch):
+    """Both of one snapshot, and nothing twice."""
+    asked = []
+    for name in ("page", "summary", "count", "row"):
+        real = getattr(Lake, name)
+
+        async def noted(self, snapshot, *rest, real=real, name=name):
+            asked.append((name, id(snapshot)))
+            return await real(self, snapshot, *rest)
+
+        monkeypatch.setattr(Lake, name, noted)
+    await open_page(world, "?last=24h")
+
+    assert [name for name, _ in asked] == ["page", "summary"]
+    assert len({snapshot for _, snapshot in asked}) == 1
+
+
+@pytest.mark.parametrize("since", ["0001-01-01", "9999-12-30", "2026-03-04T12:00:00.123455Z"])
+@pytest.mark.parametrize("tier", ["enterprise", "free"])
+async def test_any_window_has_a_page(world, since, tier):
+    """The ends of the calendar, too, and a window shorter than a minute."""
+    async with world.services.store.write() as work:
+        acme = await work.session.merge(world.acme)
+        await set_tier(work, acme, tier, BY_OPERATOR)
+    for until in (None, "9999-12-31", "2026-03-04T12:00:01Z"):
+        query = {"since": since} | ({} if until is None else {"until": until})
+        status, _ = await answer(world, **query)
+        assert status in {200, 400}
+
+
+# Who may see what
+
+
+@pytest.mark.parametrize("name", ["member", "team_admin", "stranger"])
+async def test_who_may_not_read_the_log_gets_403(world, name):
+    """The page asks for itself, whatever the links around it show."""
+    response = await world.client.get(AUDIT, headers=world.session(name))
+
+    assert response.status_code == 403
+
+
+async def test_the_navigation_shows_what_may_be_opened(world):
+    """A link that can only fail is not shown."""
+    page = await open_page(world)
+    links = page.one("nav", **{"aria-label": "Pages of acme"}).text.split("\n")
+
+    assert [link.strip() for link in links if link.strip()] == ["Audit log"]
+    assert page.one("a", **{"aria-current": "page"}).attributes["href"] == AUDIT
+
+
+async def test_the_page_says_how_far_back_it_looks(world):
+    """Rows past retention are not shown; without a word that would look like there were none."""
+    page = await open_page(world, "?package=none")
+    floor = page.one("time", datetime="2025-03-04T12:00:00.123456+00:00")
+
+    assert floor.text == "2025-03-04 12:00:00 UTC"
+    assert "The org tier keeps 365 days" in page.one("main").text
+
+
+async def test_without_a_limit_to_retention_the_page_names_none(world):
+    """The enterprise tier keeps everything."""
+    async with world.services.store.write() as work:
+        acme = await work.session.merge(world.acme)
+        await set_tier(work, acme, "enterprise", BY_OPERATOR)
+    page = await open_page(world, "?package=none")
+
+    assert "retention" not in page.one("main").text
+    assert "keeps rows for ever" in page.one("main").text
+
+
+async def test_what_is_past_retention_is_neither_shown_nor_counted(world):
+    """Not as a row, not in a number, a bar or a frequent value, and not in the export's."""
+    async with world.services.store.write() as work:
+        acme = await work.session.merge(world.acme)
+        await set_tier(work, acme, "free", BY_OPERATOR)
+    await add_install(world, package_name="bygone")
+    world.clock.advance(days=7, seconds=1)
+    await add_install(world, package_name="present")
+    page = await open_page(world, "?event=install_allowed", **world.admin)
+
+    assert "bygone" not in page.html
+    assert "Export 1 row:" in " ".join(page.one("p", **{"class": "export"}).text.split())
+
+
+async def test_the_browser_runs_no_script_but_ours(world):
+    """Should anything hostile ever get past the escaping, it still may not run."""
+    response = await world.client.get(AUDIT, headers=world.session("auditor"))
+    policy = dict(
+        part.strip().partition(" ")[::2]
+        for part in response.headers["content-security-policy"].split(";")
+    )
+
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == "'self'"
+    assert policy["style-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'"

@@ -1,0 +1,39 @@
+"""What pages call things."""
+
+import pytest
+
+from analytics.events import Event
+from analytics.filters import FILTER_COLUMNS
+from service.dashboard.words import EVENT_WORDS, FILTER_WORDS, ci_words, cut, event_words
+
+
+def test_every_event_and_every_filter_has_words_of_its_own():
+    """Two events with one name could not be told apart in a list."""
+    assert set(EVENT_WORDS) == set(Event)
+    assert len(set(EVENT_WORDS.values())) == len(Event)
+    assert set(FILTER_WORDS) >= set(FILTER_COLUMNS)
+
+
+def test_an_event_that_nobody_knows_is_shown_by_its_name():
+    """A newer version may have written it."""
+    assert event_words("moon_landing") == "moon_landing"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [("oidc_github", "GitHub"), ("oidc_new", "new"), ("api_key", None), ("session", None)],
+)
+def test_only_ci_jobs_have_a_provider(source, words):
+    """The badge says that a token was verified."""
+    assert ci_words(source) == words
+
+
+@pytest.mark.parametrize("length", [5, 6, 64])
+def test_what_is_long_loses_its_middle(length):
+    """It is never longer than it may be, and keeps both of its ends."""
+    text = "a" * 500 + "z" * 500
+
+    assert cut("short", 5) == "short"
+    assert len(cut(text, length)) == length
+    assert cut(text, length)[0] == "a"
+    assert cut(text, length)[-1] == "z"
