@@ -4,8 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One worker for each core; a file's tests stay together, because they may share a fixture.
-PARALLEL := --numprocesses auto --dist loadfile
+# A file's tests stay together, because they may share a fixture. One worker more than there are
+# cores, because tests of processes wait for them now and then.
+PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile
 
 .PHONY: demo serve test check format bench clean help
 

@@ -1,6 +1,7 @@
 """What tests share: a real service over a data dir of its own, with a clock they can set."""
 
 import re
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from service.orgs.changes import (
 from service.prepare import prepare
 from service.services import EXTENSION, Services
 from service.settings import Settings
+from service.store.engine import create_engines, file_of, make_private, url_of
+from service.store.migrate import migrate
 from service.store.tables import Member, Organisation, Project, Team
 from tests.file_steps import file_steps
 
@@ -38,6 +41,9 @@ ADMIN_TOKEN = "test-admin-token"
 ISSUER = "https://token.actions.githubusercontent.com"
 START = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 BY_OPERATOR = cli_caller("org_platform").stamp
+
+_schema: list[bytes] = []
+"""An empty database, once a test needed one."""
 
 # The same examples on every run: a failure is never the machine's load or the day's luck.
 hypothesis.settings.register_profile("countersign", derandomize=True, deadline=None)
@@ -160,6 +166,25 @@ async def refused(response: Any) -> tuple[int, str]:
     return response.status_code, body["error"]
 
 
+async def _lay_schema(settings: Settings) -> None:
+    """Begin a data dir with an empty database of this version's schema.
+
+    Migrating takes as long as the rest of a world, and has tests of its own.
+    """
+    if settings.data_dir.exists() or settings.database_url:
+        return
+    if not _schema:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "empty.db"
+            engines = create_engines(url_of(file), settings.database_wait_s)
+            await migrate(engines)
+            await engines.dispose()
+            _schema.append(file.read_bytes())
+    settings.data_dir.mkdir(parents=True, mode=0o700)
+    make_private(settings.database)
+    file_of(settings.database).write_bytes(_schema[0])
+
+
 @asynccontextmanager
 async def running_world(
     settings: Settings,
@@ -173,6 +198,7 @@ async def running_world(
     Without `has_sealer` nothing runs in the background: for tests that seal step by step. The
     network ends in `transport`; without one there is none, and no issuer can be reached.
     """
+    await _lay_schema(settings)
     ready = await prepare(settings, clock)
     app = create_app(ready, clock, transport or httpx.MockTransport(_unreachable))
     services: Services = app.extensions[EXTENSION]

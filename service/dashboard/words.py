@@ -24,6 +24,7 @@ EVENT_WORDS: Final[dict[str, str]] = {
     Event.ORG_TIER_CHANGED: "Tier changed",
     Event.LEGAL_HOLD_CHANGED: "Legal hold changed",
     Event.ROLE_OVERRIDE_CHANGED: "Role override changed",
+    Event.SIGN_IN_DOMAIN_CHANGED: "Sign-in domain changed",
     Event.MEMBER_ADDED: "Member added",
     Event.MEMBER_ROLE_CHANGED: "Member’s role changed",
     Event.MEMBER_REMOVED: "Member removed",

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from analytics.events import Event
+from service.dashboard.words import EVENT_WORDS
 from service.orgs.changes import add_member, create_org
 from service.orgs.repository import get_org
 from service.services import Services
@@ -71,7 +73,9 @@ def test_an_invited_person_signs_in(
     page.get_by_role("link", name=f"Sign in with {LABELS[name]}").click()
 
     expect(page).to_have_url(f"{server.url}/admin/ui/orgs/acme/audit")
-    expect(page.get_by_role("table").get_by_text("oauth_login_succeeded").first).to_be_visible()
+    expect(
+        page.get_by_role("table").get_by_text(EVENT_WORDS[Event.OAUTH_LOGIN_SUCCEEDED]).first
+    ).to_be_visible()
     assert said == []
     own = {cookie["name"]: cookie for cookie in page.context.cookies()}
     assert own.keys() - {"provider"} == {"admin_session"}

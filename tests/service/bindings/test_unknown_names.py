@@ -74,8 +74,8 @@ async def test_every_endpoint_of_the_api_refuses_unknown_query_parameters(shared
     """Taken from the app's own list of endpoints, so that a new one is held to it, too."""
     answers = {}
     for rule in shared_world.app.url_map.iter_rules():
-        if not rule.rule.startswith(("/api/v1/", "/admin/ui/")):
-            continue
+        if not (rule.rule.startswith("/api/v1/") or rule.endpoint.endswith("export")):
+            continue  # pages say it in words, and have tests of their own
         path = rule.rule.replace("<slug>", "acme").replace("<row:audit_id>", "aud_" + "0" * 19)
         for method in rule.methods & {"GET", "POST", "PUT", "PATCH", "DELETE"}:
             answer = await shared_world.client.open(
