@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # cores, because tests of processes wait for them now and then.
 PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile
 
-.PHONY: demo serve test check format bench clean help
+.PHONY: demo serve test guards check format bench clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -25,6 +25,9 @@ test: $(VENV)/.installed-dev ## everything CI runs
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest $(PARALLEL)
+
+guards: $(VENV)/.installed-dev ## take each guard of tests/guards.py out, and want its test to fail
+	GUARDS=all $(BIN)/pytest -q tests/test_guards.py
 
 check: $(VENV)/.installed-dev ## quick enough to run before every commit
 	$(BIN)/ruff format --check .

@@ -308,8 +308,9 @@ def _quoted(text: str) -> str:
     return "concat(" + ", '\"', ".join(f'"{part}"' for part in parts) + ", '')"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", WIDE), ("dark", PHONE)], ids=["light-wide", "dark-phone"]
+)
 @pytest.mark.parametrize("query", ["?last=7d", "?package=nowhere", "?since=yesterday"])
 def test_axe_finds_nothing_to_mend(visit, scheme, size, query):
     """Contrast, names, roles, sizes of targets, with all that opens open; no sideways scroll."""

@@ -80,7 +80,7 @@ def check_history(server: Server, promised: Witness, seed: str) -> None:
     assert not set(promised.revoked) - set(ended), seed
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_a_killed_server_leaves_each_change_with_its_audit_row_or_without_both(home, seed):
     """A change and its row commit together, and what was answered survives."""
     chance = random.Random(seed)

@@ -431,4 +431,4 @@ def test_any_short_history_equals_a_list() -> None:
 @pytest.mark.slow
 def test_any_history_equals_a_list() -> None:
     """Longer ones, and more of them."""
-    _check(examples=25, steps=60)
+    _check(examples=12, steps=60)
