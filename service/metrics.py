@@ -38,11 +38,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "countersign_http_requests",
-            "Requests answered.",
-            ["method", "route", "status"],
-            registry=self._registry,
+        self._requests = self._counter(
+            "countersign_http_requests", "Requests answered.", "method", "route", "status"
         )
         self._latency = Histogram(
             "countersign_http_request_seconds",
@@ -68,58 +65,56 @@ class Metrics:
             "When a background job of this process last ran without failing.",
             "job",
         )
-        self._failures = Counter(
+        self._failures = self._counter(
             "countersign_maintenance_failures",
             "Runs of a background job of this process that failed.",
-            ["job"],
-            registry=self._registry,
+            "job",
         )
+        self._add_token_metrics()
+
+    def _add_token_metrics(self) -> None:
+        """What is counted of CI tokens, and of the keys they are verified with."""
         self._keys_age = self._gauge(
             "countersign_issuer_keys_age_seconds",
             "How long ago this process last fetched an issuer's keys; +Inf if it has none.",
             "issuer",
         )
-        self._key_fetches = Counter(
+        self._key_fetches = self._counter(
             "countersign_issuer_key_fetches",
             "Times this process began to fetch an issuer's keys.",
-            ["issuer"],
-            registry=self._registry,
+            "issuer",
         )
-        self._key_fetch_failures = Counter(
+        self._key_fetch_failures = self._counter(
             "countersign_issuer_key_fetch_failures",
             "Times this process could not fetch an issuer's keys.",
-            ["issuer"],
-            registry=self._registry,
+            "issuer",
         )
-        self._uses_dropped = Counter(
+        self._uses_dropped = self._counter(
             "countersign_binding_uses_dropped",
             "Uses of bindings that were not counted: too many waited to be written.",
-            registry=self._registry,
         )
-        self._rejections_dropped = Counter(
+        self._rejections_dropped = self._counter(
             "countersign_rejections_dropped",
             "Rejected tokens that were not remembered: too many waited to be written.",
-            ["verified"],
-            registry=self._registry,
+            "verified",
         )
         for verified in _VERIFIED.values():
             self._rejections_dropped.labels(verified)
 
-        attributed = Counter(
+        attributed = self._counter(
             "countersign_ci_requests_attributed",
             "Requests that a verified CI token attributed.",
-            ["provider"],
-            registry=self._registry,
+            "provider",
         )
-        auth_failures = Counter(
-            "countersign_auth_failures",
-            "CI tokens that were rejected.",
-            ["code"],
-            registry=self._registry,
+        auth_failures = self._counter(
+            "countersign_auth_failures", "CI tokens that were rejected.", "code"
         )
         # What is the first must be seen as an increase.
         self._attributed_of = {name: attributed.labels(name) for name in get_args(Provider)}
         self._auth_failures_of = {code: auth_failures.labels(code) for code in FailureCode}
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self._registry)

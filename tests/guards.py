@@ -46,6 +46,14 @@ _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 
 GUARDS: Final = [
     Guard(
+        "an address does not make a page out of all proportion",
+        "service/dashboard/audit_page.py",
+        "if state.is_too_long:",
+        "if state is None:",
+        "tests/service/dashboard/test_audit_page.py::"
+        "test_an_address_out_of_all_proportion_is_a_short_page[values]",
+    ),
+    Guard(
         "a segment is synced before it has its name",
         "analytics/segments.py",
         "        fsync(pending)\n",

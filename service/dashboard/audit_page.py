@@ -3,15 +3,16 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 from urllib.parse import urlencode
 
-from analytics.filters import InvalidQuery, Order
+from analytics.filters import VALUES_MAX, InvalidQuery, Order
 from analytics.retention import RETENTION_DAYS, Tier, retention_floor
 from service.audit.pages import parse_page_request
 from service.dashboard.chips import Chip, active_chips
 from service.dashboard.glance import Glance, NoGlance, glance
 from service.dashboard.rows import ShownRow, shown_row
-from service.dashboard.state import ROWS_DEFAULT, WINDOWS, State
+from service.dashboard.state import CHARS_MAX, ROWS_DEFAULT, WINDOWS, State
 from service.errors import Invalid, QueryTooSlow
 from service.services import services
 from service.store.tables import Organisation
@@ -71,15 +72,23 @@ class AuditView:
         return [(name, value) for name, value in self.state.carried if name != faulty]
 
 
+_TOO_LONG: Final = (
+    f"at most {VALUES_MAX} filter values of {CHARS_MAX} characters together in one address"
+)
+
+
 async def look_at_audit(org: Organisation, state: State) -> AuditView:
     """What the page with this state shows of `org` now. Raises StoreFault, StoreUnavailable."""
     now = services().clock()
     tier = Tier(org.tier)
     kept = Kept(tier, RETENTION_DAYS[tier], retention_floor(tier, now))
-    exact = state.as_of(now)
     found, fault = None, None
+    if state.is_too_long:
+        state, fault = State({}), Fault(Invalid.status, _TOO_LONG)
+    exact = state.as_of(now)
     try:
-        found = await _find(org, kept, state, exact, now)
+        if fault is None:
+            found = await _find(org, kept, state, exact, now)
     except (InvalidQuery, Invalid) as error:
         fault = _fault_of(str(error), state)
     except QueryTooSlow as error:

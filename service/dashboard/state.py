@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
-from analytics.filters import BOUND_PARAMETERS, FILTER_COLUMNS, literal
+from analytics.filters import BOUND_PARAMETERS, FILTER_COLUMNS, VALUES_MAX, literal
 from service.audit.pages import PAGE_PARAMETERS
 
 WINDOWS: Final[dict[str, timedelta]] = {
@@ -23,6 +23,9 @@ ROWS_DEFAULT: Final = "50"
 
 BACK_MAX: Final = 20
 """How many pages back a URL remembers: at some 90 bytes each, it stays within every limit."""
+
+CHARS_MAX: Final = 8 * 1024
+"""How much a URL may say: a page has a hundred links, and each of them says nearly all of it."""
 
 _FORGOTTEN: Final = "-"
 _TIME: Final = ("last", *BOUND_PARAMETERS)
@@ -56,6 +59,12 @@ class State:
     def is_filtered(self) -> bool:
         """Whether anything leaves rows out."""
         return any(name in self.given for name in (*_TIME, *FILTER_COLUMNS))
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the page would be out of all proportion: every link repeats what is given."""
+        counted = sum(len(values) for values in self.given.values())
+        return counted > VALUES_MAX + BACK_MAX or len(self.href) > CHARS_MAX
 
     @property
     def last(self) -> str | None:

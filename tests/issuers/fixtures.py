@@ -1,44 +1,29 @@
 """An issuer in a process of its own, as tests see it."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from service.settings import REPOSITORY
 from tests.issuers.server import DISCOVERY, KEYS, Outage
-
-ANSWER_S = 30.0
-"""How long anything may take that should take no time: this machine may be busy."""
+from tests.talking import TalkingProcess
 
 
-class IssuerProcess:
+class IssuerProcess(TalkingProcess):
     """A running issuer. Starts with the process's own clock and nothing wrong with it."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.issuers.server"],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
-        self._http = httpx.Client(base_url=self.url, trust_env=False, timeout=ANSWER_S)
+        super().__init__("tests.issuers.server")
 
     def sign(
         self, *, header: dict[str, Any] | None = None, now: datetime | None = None, **claims: Any
     ) -> str:
         """As `Issuer.sign`: a good token of `now` with these changes; `...` takes a member out."""
         header = header or {}
-        return self._order(
-            "sign",
+        return self.tell(
+            "/sign",
             now=None if now is None else now.isoformat(),
             header={name: value for name, value in header.items() if value is not ...},
             claims={name: value for name, value in claims.items() if value is not ...},
@@ -48,19 +33,19 @@ class IssuerProcess:
 
     def rotate(self, name: str) -> None:
         """Sign with the new key `name`; the old one stays published beside it."""
-        self._order("rotate", name=name)
+        self.tell("/rotate", name=name)
 
     def publish(self, jwks: dict[str, Any]) -> None:
         """Make `jwks` the key set, whatever tokens are signed with."""
-        self._order("publish", jwks=jwks)
+        self.tell("/publish", jwks=jwks)
 
     def break_down(self, outage: Outage) -> None:
         """Have `outage` from now on; `Outage.NONE` ends it."""
-        self._order("outage", outage=outage)
+        self.tell("/outage", outage=outage)
 
     def requests(self) -> dict[str, int]:
         """How often each path was asked for."""
-        return dict(self._order("requests"))
+        return dict(self.tell("/requests"))
 
     @property
     def key_requests(self) -> int:
@@ -95,16 +80,6 @@ class IssuerProcess:
         path = folder / "issuers.toml"
         path.write_text(self.table())
         return path
-
-    def stop(self) -> None:
-        """End it; its port answers nobody any more."""
-        self._http.close()
-        self._process.communicate()
-
-    def _order(self, name: str, /, **order: Any) -> Any:
-        answer = self._http.post(f"/{name}", json=order)
-        assert answer.status_code == 200, f"the issuer did not {name}"
-        return answer.json()
 
 
 @pytest.fixture

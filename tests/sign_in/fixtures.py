@@ -1,52 +1,38 @@
 """The identity provider as tests see it."""
 
-import subprocess
-import sys
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-import httpx
 import msgspec
 
-from service.settings import REPOSITORY, Settings
+from service.settings import Settings
 from tests.sign_in.server import CLIENT_ID, CLIENT_SECRET, TENANT
-
-ANSWER_S = 30.0
-"""How long anything may take that should take no time: this machine may be busy."""
+from tests.talking import TalkingProcess
 
 PROVIDERS = ("google", "github", "microsoft")
 
 
-class ProviderProcess:
+class ProviderProcess(TalkingProcess):
     """A running identity provider with nothing wrong with it."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sign_in.server"],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
-        self._http = httpx.Client(base_url=self.url, trust_env=False, timeout=ANSWER_S)
+        super().__init__("tests.sign_in.server")
 
     def be(self, **state: Any) -> None:
         """From now on have this state; see the server for what there is."""
-        self._order(**state)
+        self.tell("/order", **state)
 
     def reset(self) -> None:
         """Be a good provider again."""
-        self._order(reset=True)
+        self.tell("/order", reset=True)
 
     def requests(self) -> list[str]:
         """The paths it was asked for so far."""
-        return list(self._order()["requests"])
+        return list(self.tell("/order")["requests"])
 
     def approve(self, url: str) -> dict[str, str]:
         """Go to the authorization `url` as a browser would; the query it is sent back with."""
-        answer = self._http.get(url)
+        answer = self.http.get(url)
         assert answer.status_code == 302, f"{url} answered {answer.status_code}"
         return dict(parse_qsl(urlsplit(answer.headers["location"]).query))
 
@@ -61,13 +47,3 @@ class ProviderProcess:
     def known_to(self, settings: Settings, *names: str, **more: str) -> Settings:
         """`settings` with it as the providers `names`, or as all of them."""
         return msgspec.structs.replace(settings, **(self.settings(*names) | more))
-
-    def stop(self) -> None:
-        """End it; its port answers nobody any more."""
-        self._http.close()
-        self._process.communicate()
-
-    def _order(self, **order: Any) -> Any:
-        answer = self._http.post("/order", json=order)
-        assert answer.status_code == 200
-        return answer.json()

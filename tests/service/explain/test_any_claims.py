@@ -10,26 +10,15 @@ from service.explain.asking import parse_asked
 from service.explain.explanation import explain_no_token, explain_token
 from service.explain.forms import explanation_form
 from service.explain.known import KnownBinding
-from service.issuers.issuers import Issuer as KnownIssuer
 from service.verifier.candidates import candidates_of
 from service.verifier.codes import Detail, FailureCode, TokenRejected
 from service.verifier.parsing import parse_token
 from service.verifier.rules import Grounds, match_binding, rule_7_time
 from tests.conftest import ISSUER, START
 from tests.issuers.issuer import AUDIENCE, Issuer
+from tests.issuers.known import GITHUB
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
-GITHUB = KnownIssuer(
-    name="github",
-    url=ISSUER,
-    provider="github",
-    accepted=True,
-    algorithms=("RS256",),
-    requires_repository_id=True,
-    repository_id_claim="repository_id",
-    event_name_claim="event_name",
-    owner_claim="repository_owner",
-)
 BOUND = KnownBinding("obind_1", None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", START)
 GROUNDS = Grounds({ISSUER: GITHUB}, AUDIENCE, candidates_of([BOUND.terms]))
 

@@ -7,6 +7,7 @@ from service.explain.drafts import draft_of
 from service.issuers.issuers import Issuer as KnownIssuer
 from tests.conftest import ISSUER, START, World
 from tests.issuers.issuer import Issuer
+from tests.issuers.known import GITHUB
 from tests.service.explain.explaining import (
     Keys,
     created,
@@ -19,17 +20,6 @@ from tests.service.explain.explaining import (
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
 NOW = int(START.timestamp())
-GITHUB = KnownIssuer(
-    name="github",
-    url=ISSUER,
-    provider="github",
-    accepted=True,
-    algorithms=("RS256",),
-    requires_repository_id=True,
-    repository_id_claim="repository_id",
-    event_name_claim="event_name",
-    owner_claim="repository_owner",
-)
 CIRCLECI = KnownIssuer(
     name="circleci",
     url="https://oidc.circleci.com/org/0",

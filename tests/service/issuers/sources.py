@@ -13,16 +13,8 @@ from service.issuers.key_source import KeySource
 from service.metrics import Metrics
 from tests.conftest import ISSUER, SettableClock
 from tests.issuers.issuer import Issuer
+from tests.issuers.known import GITHUB
 
-GITHUB = AcceptedIssuer(
-    name="github",
-    url=ISSUER,
-    provider="github",
-    accepted=True,
-    algorithms=("RS256",),
-    requires_repository_id=True,
-    repository_id_claim="repository_id",
-)
 KEYS_URL = f"{ISSUER}/.well-known/jwks"
 DISCOVERY_URL = f"{ISSUER}/.well-known/openid-configuration"
 DOWN = httpx.Response(503)

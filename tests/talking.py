@@ -1,0 +1,39 @@
+"""A server of the tests' own: a process that says where it listens, and does what it is told."""
+
+import subprocess
+import sys
+from typing import Any
+
+import httpx
+
+from service.settings import REPOSITORY
+
+ANSWER_S = 30.0
+"""How long anything may take that should take no time: this machine may be busy."""
+
+
+class TalkingProcess:
+    """`python -m module`, which prints its URL first and ends with its standard input."""
+
+    def __init__(self, module: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=ANSWER_S)
+
+    def tell(self, path: str, /, **order: Any) -> Any:
+        """Its answer to `order`, which it must understand."""
+        answer = self.http.post(path, json=order)
+        assert answer.status_code == 200, f"{path} was answered with {answer.status_code}"
+        return answer.json()
+
+    def stop(self) -> None:
+        """End it; its port answers nobody any more."""
+        self.http.close()
+        self._process.communicate()
