@@ -23,6 +23,7 @@ from service.prepare import prepare
 from service.services import Services, build_services
 from service.settings import PREFIX, REPOSITORY, Settings, load_settings
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR
+from tests.talking import PLAIN
 
 DEADLINE_S = 30.0
 """How long anything may take that should take a second: this machine may be busy."""
@@ -73,15 +74,20 @@ class Server:
         """
         headers = options.pop("headers", {"x-service-admin-token": ADMIN_TOKEN})
         options["headers"] = {"accept-encoding": "identity", **headers}
-        return httpx.Client(base_url=self.url, trust_env=False, timeout=DEADLINE_S, **options)
+        return httpx.Client(
+            base_url=self.url, trust_env=False, timeout=DEADLINE_S, verify=PLAIN, **options
+        )
 
     def wait_ready(self) -> "Server":
         """Return when /readyz says 200; fail when the process ends before that."""
 
         def is_ready() -> bool:
             assert self.process.poll() is None, f"ended before it was ready:\n{self.logged()}"
+            if not self.is_listening():  # to ask takes longer, and from the server that starts
+                return False
             try:
-                return httpx.get(f"{self.url}/readyz", trust_env=False).status_code == 200
+                answer = httpx.get(f"{self.url}/readyz", trust_env=False, verify=PLAIN)
+                return answer.status_code == 200
             except httpx.TransportError:
                 return False
 
