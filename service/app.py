@@ -9,11 +9,7 @@ import httpx
 import structlog
 from quart import Quart, Request, Response, g, request
 from werkzeug.datastructures import ImmutableDict
-from werkzeug.exceptions import HTTPException
-from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 
-from analytics.faults import StoreFault
-from analytics.filters import InvalidQuery
 from service.access.routes import blueprint as access
 from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
@@ -21,23 +17,14 @@ from service.audit.routes import blueprint as audit
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
 from service.dashboard.routes import blueprint as dashboard
-from service.errors import (
-    BodyTooLarge,
-    Internal,
-    Invalid,
-    MethodNotAllowed,
-    NotFound,
-    Refusal,
-    StorageDamaged,
-    StoreUnavailable,
-)
+from service.error_answers import answer_errors
+from service.errors import NotFound
 from service.explain.routes import blueprint as explain
 from service.ids import new_request_id
 from service.rejected.routes import blueprint as rejected
 from service.services import EXTENSION, Services, build_services
 from service.settings import REPOSITORY, Settings
 from service.sign_in.routes import blueprint as sign_in
-from service.web.answers import error_answer
 from service.web.guard import guarded
 from service.web.openapi import add_openapi
 from service.web.paths import BindingName, RowName
@@ -45,14 +32,12 @@ from service.web.system import blueprint as system
 
 _log = structlog.get_logger(__name__)
 _TEMPLATES = REPOSITORY / "templates"
-_REFUSALS: dict[int, type[Refusal]] = {
-    refusal.status: refusal for refusal in (NotFound, MethodNotAllowed, BodyTooLarge)
-}
+_HSTS_S = 365 * 24 * 3600
 _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
-        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     # Never a path or a query, which can hold a sign-in token; but not `no-referrer`, under which
     # browsers send `Origin: null` with our own forms.
@@ -125,7 +110,7 @@ def create_app(
         dashboard,
     ):
         app.register_blueprint(blueprint)
-    _answer_errors(app)
+    answer_errors(app)
     _frame_requests(app)
     _run_maintenance(app)
     # Quart's own way to put something in front of an app.
@@ -133,55 +118,10 @@ def create_app(
     return app
 
 
-def _refusal_answer(refusal: Refusal) -> Response:
-    if isinstance(refusal, StoreUnavailable):
-        _log.error("store_unavailable", reason=refusal.reason)
-    answer = error_answer(refusal.text, refusal.status)
-    if refusal.retry_after_s is not None:
-        answer.headers["retry-after"] = str(refusal.retry_after_s)
-    return answer
-
-
-def _answer_errors(app: Quart) -> None:
-    """Every error, whatever raised it, is `{"error": text}`."""
-
-    @app.errorhandler(Refusal)
-    async def refused(refusal: Refusal) -> Response:
-        return _refusal_answer(refusal)
-
-    @app.errorhandler(InvalidQuery)
-    async def invalid_query(error: InvalidQuery) -> Response:
-        return error_answer(str(error), Invalid.status)
-
-    @app.errorhandler(StoreFault)
-    async def store_fault(error: StoreFault) -> Response:
-        _log.error("store_fault", reason=str(error))
-        return error_answer(StorageDamaged.text, StorageDamaged.status)
-
-    @app.errorhandler(HTTPException)
-    async def http_error(error: HTTPException) -> Response:
-        refusal = _REFUSALS.get(error.code or 500)
-        text = refusal.text if refusal else (error.name or Internal.text).lower()
-        answer = error_answer(text, error.code or 500)
-        if isinstance(error, WrongMethod) and error.valid_methods:
-            answer.headers["allow"] = ", ".join(sorted(error.valid_methods))
-        return answer
-
-    @app.errorhandler(OSError)
-    async def os_error(error: OSError) -> Response:
-        if request.endpoint == "static":  # a name that no file system takes is no file's name
-            return error_answer(NotFound.text, NotFound.status)
-        return await internal(error)
-
-    @app.errorhandler(Exception)
-    async def internal(error: Exception) -> Response:
-        _log.exception("internal_error", exc_info=error)
-        return error_answer(Internal.text, Internal.status)
-
-
 def _frame_requests(app: Quart) -> None:
     """Give each request its id, and each answer its headers, log line and metrics."""
     here: Services = app.extensions[EXTENSION]
+    headers = _headers(here.settings)
 
     @app.before_request
     async def begin() -> None:
@@ -197,7 +137,7 @@ def _frame_requests(app: Quart) -> None:
         seconds = time.monotonic() - g.began_at
         route = request.url_rule.rule if request.url_rule else "none"
         response.headers["x-request-id"] = g.request_id
-        for name, value in _HEADERS.items():
+        for name, value in headers.items():
             response.headers.setdefault(name, value)
         if _has_unread_body(request):
             response.headers["connection"] = "close"
@@ -211,6 +151,13 @@ def _frame_requests(app: Quart) -> None:
             ms=round(seconds * 1000, 2),
         )
         return response
+
+
+def _headers(settings: Settings) -> dict[str, str]:
+    """What every answer carries."""
+    if not settings.public_url.startswith("https:"):
+        return _HEADERS  # browsers ignore the promise below over http (RFC 6797, 8.1)
+    return _HEADERS | {"strict-transport-security": f"max-age={_HSTS_S}"}
 
 
 def _has_unread_body(request: Request) -> bool:

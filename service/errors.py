@@ -236,10 +236,22 @@ class LacksCapability(Forbidden):
         super().__init__(f"missing capability: {capability}")
 
 
+class NotMember(Forbidden):
+    """The caller belongs to another organisation."""
+
+    text = "you are not a member of this organisation"
+
+
 class CrossSite(Forbidden):
     """A browser sent this on behalf of another site."""
 
     text = "cross-site request refused"
+
+
+class ForeignForm(Forbidden):
+    """The form is none that this session was shown."""
+
+    text = "this form belongs to another session: reload its page and send it again"
 
 
 class NotTeamAdmin(Forbidden):

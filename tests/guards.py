@@ -1141,8 +1141,8 @@ GUARDS: Final = [
     ),
     Guard(
         "a choice is made on our own page",
-        "service/sign_in/routes.py",
-        'if not hmac.compare_digest(form.get("csrf", "").encode(), expected.encode()):',
+        "service/access/csrf.py",
+        'if not hmac.compare_digest((given or "").encode(errors="replace"), expected.encode()):',
         "if False:",
         f"{_SIGN_IN}::TestTheChoice::test_another_site_cannot_make_it",
     ),
@@ -1173,6 +1173,13 @@ GUARDS: Final = [
         "if count >= PER_ADDRESS_MAX or self._total >= TOTAL_MAX:",
         "if self._total >= TOTAL_MAX:",
         f"{_SIGN_IN_ATTACKS}::test_attempts_are_limited_by_address",
+    ),
+    Guard(
+        "browsers are told to come by https alone",
+        "service/app.py",
+        'return _HEADERS | {"strict-transport-security": f"max-age={_HSTS_S}"}',
+        "return _HEADERS",
+        "tests/service/dashboard/test_refusals.py::test_browsers_are_told_to_come_by_https_alone",
     ),
     Guard(
         "a browser runs no script but ours",

@@ -39,12 +39,21 @@ async def admit(
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order, before
     anything else of the request is looked at.
     """
-    here = services()
-    caller = await here.authenticator.caller(request, door)
-    async with here.store.read() as session:
-        org = await get_org(session, slug)
-    caller = await _from_ci(caller, org)
+    caller, org = await _arrived(slug, door)
     caller.require(capability, org)
+    return caller, org
+
+
+async def admit_member(
+    slug: str, door: VerdictSource = VerdictSource.DASHBOARD
+) -> tuple[Caller, Organisation]:
+    """The caller of the current request and their organisation `slug`, whatever their role.
+
+    For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
+    (403), in this order.
+    """
+    caller, org = await _arrived(slug, door)
+    caller.require_membership(org)
     return caller, org
 
 
@@ -61,6 +70,14 @@ async def admit_again(
     present = await _from_ci_still(present, present_org)
     present.require(capability, present_org)
     return present, present_org
+
+
+async def _arrived(slug: str, door: VerdictSource) -> tuple[Caller, Organisation]:
+    here = services()
+    caller = await here.authenticator.caller(request, door)
+    async with here.store.read() as session:
+        org = await get_org(session, slug)
+    return await _from_ci(caller, org), org
 
 
 async def _from_ci(principal: _Principal, org: Organisation) -> _Principal:

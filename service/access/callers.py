@@ -11,6 +11,7 @@ from service.errors import (
     KeyOfAnotherOrg,
     LacksCapability,
     NotForSessions,
+    NotMember,
     NotOrgAdmin,
     NotTeamAdmin,
 )
@@ -73,6 +74,9 @@ class Principal(Protocol):
 
 class Caller(Principal, Protocol):
     """Somebody who may act on organisations."""
+
+    def require_membership(self, org: Organisation) -> None:
+        """Raise Forbidden unless the caller has anything to do with `org` at all."""
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Raise Forbidden unless the caller has `capability` in `org`."""
@@ -146,6 +150,9 @@ class Operator(_Entered):
         """To every one."""
         return True
 
+    def require_membership(self, org: Organisation) -> None:
+        """Never refuse."""
+
     def require(self, capability: Capability, org: Organisation) -> None:
         """Never refuse."""
 
@@ -199,6 +206,13 @@ class SignedIn(_Entered):
     def belongs_to(self, org: Organisation) -> bool:
         """A member is one of one organisation."""
         return org.id == self.tenant_id
+
+    def require_membership(self, org: Organisation) -> None:
+        """Refuse members of other organisations and other sites' requests."""
+        if self.is_cross_site:
+            raise CrossSite
+        if not self.belongs_to(org):
+            raise NotMember
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Refuse members of other organisations, other sites' requests and lacking roles."""

@@ -3,10 +3,20 @@
 import hashlib
 import hmac
 
+from service.errors import ForeignForm
 from service.secrets import derive_key
+
+FORM_TOKEN_FIELD = "csrf"  # noqa: S105 - a field's name
 
 
 def csrf_token(secret_key: str, session_id: str) -> str:
     """The token every form of this session carries."""
     key = derive_key(secret_key, "form token")
     return hmac.new(key, session_id.encode(), hashlib.sha256).hexdigest()
+
+
+def check_form_token(given: str | None, secret_key: str, session_id: str) -> None:
+    """Raise ForeignForm unless `given` is the token of this session's forms."""
+    expected = csrf_token(secret_key, session_id)
+    if not hmac.compare_digest((given or "").encode(errors="replace"), expected.encode()):
+        raise ForeignForm

@@ -1,6 +1,5 @@
 """Signing in by link and signing out, for people."""
 
-import hmac
 from urllib.parse import quote
 
 from quart import Blueprint, redirect, render_template, request
@@ -11,7 +10,7 @@ from analytics.events import LinkSignInSucceeded, SignedOut, SignInFailed
 from analytics.rows import Stamp, VerdictSource
 from service.access.callers import Door, member_actor
 from service.access.cross_site import is_cross_site
-from service.access.csrf import csrf_token
+from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.access.sessions import (
     SESSION_COOKIE,
     consume_link,
@@ -58,10 +57,10 @@ async def sign_out() -> ResponseReturnValue:
         VerdictSource.DASHBOARD, request_id(), source_ip(request, here.settings.trusted_proxies)
     )
     member = await here.authenticator.member(request, door)
-    given = (await request.form).get("csrf", "")
-    expected = csrf_token(here.settings.secret_key, member.session_id)
-    if member.is_cross_site or not hmac.compare_digest(given.encode(), expected.encode()):
+    if member.is_cross_site:
         raise CrossSite
+    given = (await request.form).get(FORM_TOKEN_FIELD)
+    check_form_token(given, here.settings.secret_key, member.session_id)
     async with here.store.write() as work:
         await revoke_sessions(
             work.session, member.member_id, work.now, session_id=member.session_id

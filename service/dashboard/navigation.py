@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from quart import url_for
+from quart import request, url_for
 
 from service.access.callers import Caller, SignedIn
 from service.access.capabilities import Capability
@@ -15,11 +15,11 @@ from service.store.tables import Organisation
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One page of an organisation, for those with the capability."""
+    """One page of an organisation, for those with the capability; None is every member."""
 
     label: str
     endpoint: str
-    capability: Capability
+    capability: Capability | None
 
 
 DESTINATIONS: Final = (Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),)
@@ -35,22 +35,41 @@ def may(caller: Caller, capability: Capability, org: Organisation) -> bool:
     return True
 
 
-def navigation(caller: Caller, org: Organisation) -> list[tuple[str, str]]:
-    """Label and path of each page of `org` that `caller` may open."""
-    return [
-        (place.label, url_for(place.endpoint, slug=org.slug))
-        for place in DESTINATIONS
-        if may(caller, place.capability, org)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One entry of the navigation. `is_current` is true for the page that is shown."""
+
+    label: str
+    path: str
+    is_current: bool
+
+
+def navigation(caller: Caller, org: Organisation) -> list[Place]:
+    """The pages of `org` that `caller` may open, the one that is shown marked."""
+    places = [
+        (one.label, url_for(one.endpoint, slug=org.slug))
+        for one in DESTINATIONS
+        if one.capability is None or may(caller, one.capability, org)
     ]
+    # A page below another one belongs to it; the overview is above them all.
+    here = max((path for _, path in places if _is_within(path)), key=len, default=None)
+    return [Place(label, path, path == here) for label, path in places]
 
 
 def frame(caller: Caller, org: Organisation) -> dict[str, Any]:
-    """What the layout of a page of `org` needs: where it is, where it leads, and the way out."""
+    """What a page of `org` needs: where it is, where it leads, the way out, and what to offer.
+
+    `may` are the names of the capabilities that `caller` has; `csrf` goes into every form.
+    """
     return {
         "org": org,
         "navigation": navigation(caller, org),
-        "may_export": may(caller, Capability.AUDIT_EXPORT, org),
+        "may": {capability for capability in Capability if may(caller, capability, org)},
         "csrf": csrf_token(services().settings.secret_key, caller.session_id)
         if isinstance(caller, SignedIn)
         else None,
     }
+
+
+def _is_within(path: str) -> bool:
+    return request.path == path or request.path.startswith(f"{path}/")

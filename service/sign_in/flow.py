@@ -14,10 +14,11 @@ from service.sign_in.signed import Kept, expiry
 
 NEXT_CHARS_MAX: Final = 1000
 _RANDOM_BYTES: Final = 32
-# A path of an organisation's own pages: no empty or dotted part, no escape or backslash in it, so
+# A path of our own pages: no empty or dotted part, no escape or backslash in it, so
 # that every reader sees the same path, on this host.
 _OWN_PAGE: Final = re.compile(
-    r"/admin/ui/orgs/(?P<slug>[A-Za-z0-9-]{1,64})(/[A-Za-z0-9_-]+)*(\?[!-\[\]-~]*)?", re.ASCII
+    r"/admin/ui/(profile|orgs/(?P<slug>[A-Za-z0-9-]{1,64})(/[A-Za-z0-9_-]+)*)(\?[!-\[\]-~]*)?",
+    re.ASCII,
 )
 
 
@@ -72,7 +73,7 @@ def code_challenge(verifier: str) -> str:
 
 
 def own_page(text: str | None) -> str | None:
-    """`text` if it is the address of one of an organisation's pages here, else None."""
+    """`text` if it is the address of one of the pages that need a session, else None."""
     if text is None or len(text) > NEXT_CHARS_MAX or not _OWN_PAGE.fullmatch(text):
         return None
     return text
@@ -81,6 +82,6 @@ def own_page(text: str | None) -> str | None:
 def page_after(next_page: str | None, slug: str) -> str:
     """Where somebody who has signed in to the organisation `slug` lands."""
     page = _OWN_PAGE.fullmatch(next_page or "")
-    if page is not None and page["slug"] == slug:
+    if page is not None and page["slug"] in {None, slug}:
         return page[0]
     return f"/admin/ui/orgs/{slug}/audit"

@@ -1,6 +1,5 @@
 """The pages and steps of signing in with an identity provider."""
 
-import hmac
 import secrets
 from typing import Final
 
@@ -11,11 +10,10 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from analytics.rows import VerdictSource
 from service.access.callers import Door
-from service.access.csrf import csrf_token
+from service.access.csrf import FORM_TOKEN_FIELD, check_form_token, csrf_token
 from service.access.routes import refuse_cross_site_form, set_session_cookie
 from service.errors import (
     AccountNotKnown,
-    CrossSite,
     NotFound,
     ProviderSaidNo,
     SignInNotUnderWay,
@@ -119,9 +117,7 @@ async def choose() -> ResponseReturnValue:
     here.sign_in.attempts.admit(_address())
     choice = _choice_under_way()
     form = await request.form
-    expected = csrf_token(here.settings.secret_key, choice.id)
-    if not hmac.compare_digest(form.get("csrf", "").encode(), expected.encode()):
-        raise CrossSite
+    check_form_token(form.get(FORM_TOKEN_FIELD), here.settings.secret_key, choice.id)
     async with here.store.write() as work:
         # Anew: in the time it took to choose, a member can have been removed.
         found = await list_ways_in(work.session, choice.identity)

@@ -11,7 +11,15 @@ from analytics.rows import Stamp, VerdictSource, audit_row
 from service.store.journal import append
 from tests.conftest import World
 
-AUDIT = "/admin/ui/orgs/acme/audit"
+ORG = "/admin/ui/orgs/acme"
+AUDIT = f"{ORG}/audit"
+OWN_PAGE = {
+    "origin": "http://localhost:8080",
+    "sec-fetch-site": "same-origin",
+    "accept": "text/html,application/xhtml+xml,*/*;q=0.8",
+}
+"""What a browser says of itself when it sends a form that is on one of our pages."""
+
 VOID = {"meta", "link", "input", "br", "img", "hr", "rect"}
 
 
@@ -30,6 +38,8 @@ class Page(HTMLParser):
 
     html: str
     elements: list[Element] = field(default_factory=list)
+    forms: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What each form that is posted sends along unseen, by where it goes."""
     _open: list[Element] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -43,6 +53,10 @@ class Page(HTMLParser):
         self.elements.append(element)
         if tag not in VOID:
             self._open.append(element)
+        if tag == "form" and element.attributes.get("method") == "post":
+            self.forms[element.attributes["action"]] = {}
+        if tag == "input" and element.attributes.get("type") == "hidden":
+            self._note_hidden(element.attributes)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)  # as parts of a drawing close themselves
@@ -53,6 +67,11 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         for element in self._open:
             element.text += data
+
+    def _note_hidden(self, attributes: dict[str, str]) -> None:
+        for form in (one for one in self._open if one.tag == "form"):
+            if form.attributes.get("method") == "post":
+                self.forms[form.attributes["action"]][attributes["name"]] = attributes["value"]
 
     def all(self, tag: str, **attributes: str) -> list[Element]:
         """Every `tag` with these attributes."""
@@ -97,6 +116,15 @@ async def open_page(world: World, path: str = AUDIT, **headers: str) -> Page:
     response = await world.client.get(path, headers=headers or world.session("auditor"))
     assert response.status_code == 200, await response.get_data(as_text=True)
     return Page(await response.get_data(as_text=True))
+
+
+async def send_form(
+    world: World, page: Page, action: str, who: str = "owner", **fields: Any
+) -> Any:
+    """The answer to the form of `page` that goes to `action`, filled in and sent by a browser."""
+    return await world.client.post(
+        action, form=page.forms[action] | fields, headers=world.session(who) | OWN_PAGE
+    )
 
 
 async def add_install(world: World, envelope: Any = None, **columns: str) -> None:

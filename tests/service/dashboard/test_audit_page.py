@@ -331,7 +331,7 @@ async def test_a_fault_is_named_beside_its_field_and_nothing_is_lost(world, quer
     assert status == 400
     assert field.attributes["aria-invalid"] == "true"
     assert field.attributes["value"] == query[name]
-    assert page.one("p", id=f"hint-{name}").text.startswith(name)
+    assert page.one("p", id=f"hint-filter-{name}").text.startswith(name)
     assert page.values("actor")[0] == "system:*"
     mended = query_of(page.link("show the rows without it"))
     assert mended["actor"] == ["system:*"]
