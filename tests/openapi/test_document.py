@@ -21,6 +21,7 @@ PAGES = {
     "/admin/ui/sign-in/{provider_name}",
     "/admin/ui/sign-in/{provider_name}/callback",
     "/docs",
+    "/admin/ui/orgs/{slug}",
     "/admin/ui/orgs/{slug}/audit",
 }
 """What people look at, and the description itself."""
