@@ -15,6 +15,7 @@ PAGES = (
     "/",
     "/sign-in",
     "/admin/ui/sign-in",
+    "/admin/ui/profile",
     "/sign-in?token=abc",
     "/docs",
     AUDIT,
@@ -46,7 +47,10 @@ async def test_a_page_brings_no_script_and_no_style_of_its_own(world, path):
     page = await open_page(world, path)
 
     assert {one.text for one in page.all("script")} <= {""}
-    assert {one.attributes["src"] for one in page.all("script")} <= {"/static/times.js"}
+    assert {one.attributes["src"] for one in page.all("script")} <= {
+        "/static/times.js",
+        "/static/passkeys.js",
+    }
     assert not page.all("style")
     for element in page.elements:
         assert not [name for name in element.attributes if name == "style" or name[:2] == "on"]
@@ -98,7 +102,7 @@ async def test_a_page_lets_the_browser_name_its_origin_to_us(world):
         assert response.headers["referrer-policy"] == "strict-origin"
 
 
-@pytest.mark.parametrize("file", ["style.css", "icon.svg", "times.js"])
+@pytest.mark.parametrize("file", ["style.css", "icon.svg", "times.js", "passkeys.js"])
 async def test_what_pages_refer_to_is_served(world, file):
     """A page without its stylesheet is hard to read."""
     assert (await world.client.get(f"/static/{file}")).status_code == 200
