@@ -54,11 +54,17 @@ _ALGORITHMS: Final = [
 ]
 """What authenticators in use sign with: that of Windows Hello is the last one."""
 
+_FAULT_CHARS_MAX: Final = 200
 _TIMEOUT_MS: Final = int(CHALLENGE_LIFETIME.total_seconds() * 1000)
 
 
 class NotProved(Exception):
-    """An answer proves nothing. The text is for the log: it may repeat what was sent."""
+    """An answer proves nothing."""
+
+    @property
+    def fault(self) -> str:
+        """Why, for the log alone: it may repeat what was sent."""
+        return str(self)[:_FAULT_CHARS_MAX]
 
 
 @dataclass(frozen=True, slots=True)

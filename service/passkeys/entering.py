@@ -23,7 +23,6 @@ ANOTHER_MEMBER: Final = "the passkey answered for another member"
 PASSKEY_REMOVED: Final = "the passkey was removed"
 COUNTER: Final = "the passkey's signature counter did not grow: there may be a copy of it"
 
-_LOGGED_CHARS_MAX: Final = 200
 _log = structlog.get_logger(__name__)
 
 
@@ -53,7 +52,7 @@ async def enter_with_passkey(
     try:
         sign_count = check_assertion(party, challenge, assertion, passkey.public_key)
     except NotProved as error:
-        _refuse(work, member, NOT_PROVED, door, fault=str(error))
+        _refuse(work, member, NOT_PROVED, door, fault=error.fault)
         return None
     reason = _reason_against(passkey, member, assertion, sign_count)
     if reason is not None:
@@ -102,4 +101,4 @@ def _refuse(work: Work, member: Member, reason: str, door: Door, fault: str | No
     stamp = stamp_of(member, door) if is_proved else door.stamp(SIGN_IN_ACTOR, "system")
     failure = SignInFailed(method="passkey", reason=reason)
     work.record(member.tenant_id, failure, stamp, subject=member.id)
-    _log.warning("passkey_refused", reason=reason, fault=(fault or "")[:_LOGGED_CHARS_MAX] or None)
+    _log.warning("passkey_refused", reason=reason, fault=fault)

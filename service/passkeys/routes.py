@@ -4,7 +4,7 @@ Each has two: `begin` says what the browser is to do and has it keep a challenge
 its answer.
 """
 
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from quart import Blueprint, request, url_for
@@ -32,7 +32,7 @@ from service.passkeys.challenges import (
     new_sign_in_challenge,
 )
 from service.passkeys.changes import add_passkey
-from service.passkeys.entering import enter_with_passkey
+from service.passkeys.entering import NOT_PROVED, enter_with_passkey
 from service.passkeys.repository import list_passkeys
 from service.services import services
 from service.sign_in.cookies import NEW_PASSKEY_COOKIE, PASSKEY_COOKIE, forget, keep, kept_by
@@ -41,8 +41,6 @@ from service.sign_in.relying_party import RelyingParty
 from service.store.tables import Member
 from service.web.answers import json_answer
 from service.web.inputs import json_object
-
-_FAULT_CHARS_MAX: Final = 200
 
 blueprint = Blueprint("passkeys", __name__, url_prefix="/admin/ui")
 _log = structlog.get_logger(__name__)
@@ -74,6 +72,7 @@ async def finish_sign_in() -> ResponseReturnValue:
     try:
         assertion = read_assertion(body.get("credential"))
     except NotProved as error:
+        _log.warning("passkey_refused", reason=NOT_PROVED, fault=error.fault)
         raise PasskeyRefused from error
     async with here.store.write() as work:
         entered = await enter_with_passkey(work, party, challenge, assertion, door)
@@ -116,7 +115,7 @@ async def finish_registration() -> ResponseReturnValue:
     try:
         made = check_registration(party, challenge, body.get("credential"))
     except NotProved as error:
-        _log.warning("passkey_not_made", fault=str(error)[:_FAULT_CHARS_MAX])
+        _log.warning("passkey_not_made", fault=error.fault)
         raise PasskeyNotMade from error
     async with here.store.write() as work:
         present, member = await admit_self_again(work.session, caller)
