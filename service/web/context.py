@@ -31,7 +31,9 @@ def source_ip(request: Request, trusted_proxies: tuple[str, ...]) -> str | None:
 def user_agent(request: Request) -> str | None:
     """What the browser calls itself, in at most USER_AGENT_CHARS_MAX characters that show."""
     said = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
-    return "".join(one if one.isprintable() else "\ufffd" for one in said).strip() or None
+    if not said.isprintable():
+        said = "".join(one if one.isprintable() else "\ufffd" for one in said)
+    return said.strip() or None
 
 
 def _is_address(text: str | None) -> bool:

@@ -114,6 +114,7 @@ def desk(place: Place, browser: Browser) -> Iterator[Desk]:
     page.on("pageerror", lambda error: desk.complaints.append(str(error)))
     page.goto(f"{place.url}/admin/ui/profile")
     yield desk
+    context.close()
     assert desk.complaints == [], "a policy was tripped over, or a script"
 
 

@@ -12,7 +12,7 @@ from service.sign_in.attempts import PER_ADDRESS_MAX
 from service.sign_in.entering import MEMBER_REMOVED
 from service.store.tables import Member
 from tests.conftest import BY_OPERATOR, refused
-from tests.service.dashboard.page import AUDIT
+from tests.service.dashboard.page import AUDIT, Page
 from tests.service.passkeys.authenticators import PRESENT, VERIFIED, encoded, new_key
 from tests.service.passkeys.holders import PROFILE, SIGN_IN, Holder
 from tests.service.passkeys.test_registering import GARBAGE
@@ -53,6 +53,20 @@ async def test_a_member_signs_in(registered: Holder) -> None:
     assert (rows[1]["actor"], rows[1]["actor_source"]) == (f"github:{member.id}", "session")
     assert (rows[1]["subject"], rows[1]["verdict_source"]) == (member.id, "dashboard")
     assert rows[1]["request_id"] == first.headers["x-request-id"]
+
+
+async def test_the_button_waits_for_a_script(holder: Holder) -> None:
+    """Without one, or without passkeys in the browser, it could only fail; `next` comes along."""
+    answer = await holder.get("/admin/ui/sign-in", next=PROFILE)
+    page = Page(await answer.get_data(as_text=True))
+
+    form = page.one("form", **{"data-passkey": "sign-in"})
+    assert "hidden" in form.attributes
+    assert (form.attributes["data-begin"], form.attributes["data-finish"]) == (
+        f"{SIGN_IN}/begin",
+        f"{SIGN_IN}/finish",
+    )
+    assert page.values("next") == [PROFILE]
 
 
 async def test_what_the_browser_is_asked_to_prove(holder: Holder) -> None:
