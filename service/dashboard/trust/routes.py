@@ -9,11 +9,32 @@ from service.access.callers import Caller
 from service.access.capabilities import Capability
 from service.bindings.changes import revoke_binding
 from service.bindings.rules import parse_reason
-from service.dashboard.navigation import frame
+from service.dashboard.navigation import frame, may
 from service.dashboard.posting import admit_form
 from service.dashboard.trust.binding_page import BindingView, look_at_binding
 from service.dashboard.trust.bindings_page import PARAMETERS, look_at_bindings
-from service.errors import BindingNotFound, ReasonInvalid
+from service.dashboard.trust.create_page import (
+    CreateView,
+    create_form,
+    create_typed,
+    refused_form,
+    typed,
+    typed_of,
+)
+from service.dashboard.trust.explain_page import (
+    RULE_WORDS,
+    ExplainView,
+    explain_form,
+    explain_pasted,
+)
+from service.errors import (
+    BindingExists,
+    BindingNotFound,
+    Invalid,
+    NotOrgAdmin,
+    NotTeamAdmin,
+    ReasonInvalid,
+)
 from service.services import services
 from service.store.tables import Organisation
 from service.web.inputs import query_parameters
@@ -34,6 +55,46 @@ async def bindings_page(slug: str) -> ResponseReturnValue:
     view = await look_at_bindings(org, query_parameters(request, PARAMETERS))
     page = await render_template("bindings.html", page=view, **frame(caller, org))
     return page, view.status
+
+
+@blueprint.get("/bindings/new")
+async def new_page(slug: str) -> ResponseReturnValue:
+    """Show the form that creates a binding, and the one that fills it from a token."""
+    caller, org = await admit(slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD)
+    return await _new(caller, org, create=await create_form(caller, org))
+
+
+@blueprint.post("/bindings/new")
+async def create(slug: str) -> ResponseReturnValue:
+    """Create a binding and show it, or the form again with what is wrong."""
+    caller, org, form = await admit_form(slug, Capability.OIDC_WRITE)
+    given = typed(form)
+    try:
+        binding_id = await create_typed(caller, org, given)
+    except (Invalid, NotOrgAdmin, NotTeamAdmin, BindingExists) as refusal:
+        view = await refused_form(caller, org, given, refusal)
+        return await _new(caller, org, create=view, status=refusal.status)
+    return redirect(url_for(".binding_page", slug=slug, binding_id=binding_id, done="created"), 303)
+
+
+@blueprint.get("/bindings/explain")
+async def explain_page(slug: str) -> ResponseReturnValue:
+    """Show the form that explains a token."""
+    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    return await _new(caller, org)
+
+
+@blueprint.post("/bindings/explain")
+async def explain(slug: str) -> ResponseReturnValue:
+    """Say why a pasted token is or is not trusted, with the binding it lacks ready to create."""
+    caller, org, form = await admit_form(slug, Capability.OIDC_READ)
+    view = await explain_pasted(org, form)
+    proposal = view.explanation.proposal if view.explanation else None
+    drafted = None
+    if proposal is not None and may(caller, Capability.OIDC_WRITE, org):
+        drafted = await create_form(caller, org, typed_of(proposal.body))
+    status = Invalid.status if view.faults else 200
+    return await _new(caller, org, explain=view, create=drafted, status=status)
 
 
 @blueprint.get("/bindings/<binding:binding_id>")
@@ -64,6 +125,24 @@ async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
         view = await look_at_binding(caller, org, binding_id, is_too_late=True)
         return await _binding(view, caller, org, 409)
     return redirect(url_for(".binding_page", slug=slug, binding_id=binding_id, done="revoked"), 303)
+
+
+async def _new(
+    caller: Caller,
+    org: Organisation,
+    *,
+    explain: ExplainView | None = None,
+    create: CreateView | None = None,
+    status: int = 200,
+) -> ResponseReturnValue:
+    page = await render_template(
+        "binding_new.html",
+        explain=explain or await explain_form(org),
+        create=create,
+        rule_words=RULE_WORDS,
+        **frame(caller, org),
+    )
+    return page, status
 
 
 async def _binding(
