@@ -11,10 +11,11 @@ from service.verifier.codes import Detail, FailureCode
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a code means, and the next step."""
+    """What a code means, and the next step; and whether that may be a binding."""
 
     meaning: str
     advice: str
+    is_mended_by_a_binding: bool = False
 
 
 _UNBOUND: Final = FailureCode.UNBOUND_OIDC_SUBJECT
@@ -46,6 +47,7 @@ FAILURES: Final[dict[tuple[FailureCode, Detail | None], Failure]] = {
         "No active binding has this subject and repository.",
         "If the job is yours, create the binding that it lacks. If there is one already, explain a"
         " token of the job: that shows the character that differs.",
+        is_mended_by_a_binding=True,
     ),
     (FailureCode.MISSING_REPOSITORY_ID, None): Failure(
         "A binding has the subject, but the token has no repository id.",
@@ -55,6 +57,7 @@ FAILURES: Final[dict[tuple[FailureCode, Detail | None], Failure]] = {
         "Its binding does not list what started the job.",
         "Decide whether this event is to be trusted. If so, revoke the binding and create it anew"
         " with the event added.",
+        is_mended_by_a_binding=True,
     ),
     (_UNBOUND, Detail.BINDING_AMBIGUOUS): Failure(
         "Several bindings match alike, and none goes before the others.",

@@ -3,6 +3,7 @@
 from quart import Blueprint, redirect, render_template, request, url_for
 from quart.typing import ResponseReturnValue
 
+from analytics.filters import only
 from analytics.rows import VerdictSource
 from service.access.admission import admit, admit_again
 from service.access.callers import Caller
@@ -27,6 +28,7 @@ from service.dashboard.trust.explain_page import (
     explain_form,
     explain_pasted,
 )
+from service.dashboard.trust.rejected_page import ShownRejection, look_at_one, look_at_rejected
 from service.errors import (
     BindingExists,
     BindingNotFound,
@@ -59,9 +61,15 @@ async def bindings_page(slug: str) -> ResponseReturnValue:
 
 @blueprint.get("/bindings/new")
 async def new_page(slug: str) -> ResponseReturnValue:
-    """Show the form that creates a binding, and the one that fills it from a token."""
+    """Show the form that creates a binding, filled in for a rejected subject if one is named."""
     caller, org = await admit(slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD)
-    return await _new(caller, org, create=await create_form(caller, org))
+    digest = only(query_parameters(request, ("from",)), "from")
+    if digest is None:
+        return await _new(caller, org, create=await create_form(caller, org))
+    source = await look_at_one(org, digest)
+    proposal = source.outlook.proposal
+    drafted = await create_form(caller, org, typed_of(proposal.body)) if proposal else None
+    return await _new(caller, org, source=source, create=drafted)
 
 
 @blueprint.post("/bindings/new")
@@ -127,10 +135,20 @@ async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
     return redirect(url_for(".binding_page", slug=slug, binding_id=binding_id, done="revoked"), 303)
 
 
+@blueprint.get("/rejected")
+async def rejected_page(slug: str) -> ResponseReturnValue:
+    """Show the CI identities that were turned away lately, and what each of them lacks."""
+    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    query_parameters(request, ())
+    view = await look_at_rejected(org)
+    return await render_template("rejected.html", page=view, **frame(caller, org))
+
+
 async def _new(
     caller: Caller,
     org: Organisation,
     *,
+    source: ShownRejection | None = None,
     explain: ExplainView | None = None,
     create: CreateView | None = None,
     status: int = 200,
@@ -139,6 +157,7 @@ async def _new(
         "binding_new.html",
         explain=explain or await explain_form(org),
         create=create,
+        source=source,
         rule_words=RULE_WORDS,
         **frame(caller, org),
     )

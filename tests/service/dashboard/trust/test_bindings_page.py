@@ -3,8 +3,10 @@
 from urllib.parse import parse_qs
 
 import pytest
+from sqlalchemy import update
 
 from service.bindings import listing
+from service.store.tables import Binding
 from tests.conftest import grant
 from tests.service.dashboard.page import AUDIT, OWN_PAGE, open_page
 from tests.service.dashboard.trust.pages import (
@@ -68,8 +70,14 @@ async def test_a_row_answers_who_trusted_what_how_far_and_how_often(world):
 async def test_an_actor_that_is_no_member_here_keeps_its_own_name(world):
     """The admin token is nobody; a member of another organisation is nobody here."""
     await bind(world)
-
+    foreign = f"github:{world.members['stranger'].id}"
     assert "system:admin-token" in cells(await see(world), "Added")[0]
+
+    async with world.services.store.write() as work:
+        await work.session.execute(update(Binding).values(added_by=foreign))
+    page = await see(world)
+    assert cells(page, "Added") == [f"2026-03-04 12:00 {foreign}"]
+    assert "stranger@" not in page.html
 
 
 async def test_a_team_binding_names_its_team_and_says_when_its_envelope_is_gone(world):
