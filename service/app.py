@@ -17,6 +17,7 @@ from service.audit.routes import blueprint as audit
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
 from service.dashboard.routes import blueprint as dashboard
+from service.dashboard.trust.routes import blueprint as dashboard_trust
 from service.error_answers import answer_errors
 from service.errors import NotFound
 from service.explain.routes import blueprint as explain
@@ -112,6 +113,7 @@ def create_app(
         passkeys,
         profile,
         dashboard,
+        dashboard_trust,
     ):
         app.register_blueprint(blueprint)
     answer_errors(app)

@@ -297,6 +297,12 @@ class BindingNotFound(NotFound):
     text = "Binding not found for this org (or already revoked)"
 
 
+class RejectedNotFound(NotFound):
+    """No such rejected subject: another organisation's, or forgotten by now."""
+
+    text = "Rejected subject not found for this org (or forgotten by now)"
+
+
 class AuditRowNotFound(NotFound):
     """The id is unknown, another organisation's, or past retention."""
 

@@ -701,8 +701,8 @@ GUARDS: Final = [
     Guard(
         "a slot of another organisation is not proposed",
         "service/rejected/proposals.py",
-        "        if holders.get(slots[digest], tenant_id) == tenant_id\n",
-        "",
+        " if holders.get(slot, tenant_id) != tenant_id",
+        " if False",
         f"{_REJECTED_ROUTES}::test_a_slot_that_another_organisation_holds_cannot_be_proposed",
     ),
     Guard(
@@ -1342,5 +1342,37 @@ GUARDS: Final = [
         "        return NoGlance.SLOW\n",
         "tests/service/dashboard/test_slow_page.py"
         "::test_damage_that_only_the_numbers_meet_is_said_on_the_page",
+    ),
+    Guard(
+        "a binding's page is its organisation's",
+        "service/bindings/repository.py",
+        "select(Binding).where(Binding.id == binding_id, Binding.tenant_id == tenant_id)",
+        "select(Binding).where(Binding.id == binding_id)",
+        "tests/service/dashboard/trust/test_bindings_page.py"
+        "::test_another_organisations_bindings_are_not_there",
+    ),
+    Guard(
+        "a draft is made of one's own rejected subjects",
+        "service/rejected/rows.py",
+        "            RejectedSubject.tenant_id == tenant_id,\n"
+        "            RejectedSubject.digest == digest,\n",
+        "            RejectedSubject.digest == digest,\n",
+        "tests/service/dashboard/trust/test_rejected.py::test_another_organisations_digest_is_404",
+    ),
+    Guard(
+        "a conflict does not name another organisation's binding",
+        "service/bindings/slots.py",
+        "if holder is not None and holder.tenant_id == tenant_id else None",
+        "",
+        "tests/service/dashboard/trust/test_create.py"
+        "::test_a_conflict_with_another_organisation_names_nothing_of_theirs",
+    ),
+    Guard(
+        "a page calls members of its own organisation by their address, and no others",
+        "service/dashboard/trust/names.py",
+        "select(Member).where(Member.tenant_id == tenant_id)",
+        "select(Member)",
+        "tests/service/dashboard/trust/test_bindings_page.py"
+        "::test_an_actor_that_is_no_member_here_keeps_its_own_name",
     ),
 ]

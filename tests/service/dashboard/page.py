@@ -5,9 +5,11 @@ from html.parser import HTMLParser
 from typing import Any
 
 import msgspec
+import pytest
 
 from analytics.events import InstallAllowed
 from analytics.rows import Stamp, VerdictSource, audit_row
+from service.lake import Lake
 from service.store.journal import append
 from tests.conftest import World
 
@@ -132,6 +134,15 @@ async def send_form(
     return await world.client.post(
         action, form=page.forms[action] | fields, headers=world.session(who) | OWN_PAGE
     )
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, question: str, error: Exception) -> None:
+    """Every such question to the lake ends with `error`."""
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Lake, question, fail)
 
 
 async def add_install(world: World, envelope: Any = None, **columns: str) -> None:
