@@ -266,6 +266,12 @@ class NotOrgAdmin(Forbidden):
     text = "organisation-level bindings are changed by owners and admins only"
 
 
+class RoleBeyondOwn(Forbidden):
+    """The caller would give, or decide over, more than they have."""
+
+    text = "this role goes beyond your own: ask somebody who has it"
+
+
 class NotForSessions(Forbidden):
     """A person's session sent what only machines may send."""
 

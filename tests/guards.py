@@ -42,6 +42,7 @@ _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
 _SIGN_IN = "tests/service/sign_in/test_signing_in.py"
 _SIGN_IN_ATTACKS = "tests/service/sign_in/test_attacks.py"
 _ID_TOKENS = "tests/service/sign_in/test_id_tokens.py"
+_ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 
 GUARDS: Final = [
@@ -1173,6 +1174,20 @@ GUARDS: Final = [
         "if count >= PER_ADDRESS_MAX or self._total >= TOTAL_MAX:",
         "if self._total >= TOTAL_MAX:",
         f"{_SIGN_IN_ATTACKS}::test_attempts_are_limited_by_address",
+    ),
+    Guard(
+        "no override makes an owner of somebody",
+        "service/access/capabilities.py",
+        "return not is_higher and granted(other, overrides) <= granted(role, overrides)",
+        "return granted(other, overrides) <= granted(role, overrides)",
+        f"{_ROLES}::test_no_role_covers_a_higher_one_whatever_it_is_granted",
+    ),
+    Guard(
+        "who rises has to sign in again",
+        "service/orgs/changes.py",
+        "    if not covers(Role(before), Role(after), org.role_overrides):",
+        "    if False:",
+        f"{_ROLES}::test_who_rises_has_to_sign_in_again",
     ),
     Guard(
         "browsers are told to come by https alone",
