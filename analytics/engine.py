@@ -69,11 +69,14 @@ class Engine:
     """Runs SQL over explicit Parquet files and Arrow tables. Safe to use from several threads."""
 
     def __init__(self, root: Path, temp: Path, limits: EngineLimits) -> None:
-        """Open an engine that may read below `root` and spill below `temp`, and nowhere else."""
-        self._connection = duckdb.connect(":memory:")
+        """An engine that may read below `root` and spill below `temp`, and nowhere else.
+
+        It is opened by its first query: most commands ask none.
+        """
+        self._lockdown = tuple(_lockdown(root, temp, limits))
+        self._opening = Lock()
+        self._opened: duckdb.DuckDBPyConnection | None = None
         self._cursors: set[duckdb.DuckDBPyConnection] = set()
-        for statement in _lockdown(root, temp, limits):
-            self._connection.execute(statement)
 
     def select(
         self,
@@ -113,13 +116,23 @@ class Engine:
             with contextlib.suppress(duckdb.Error):
                 cursor.interrupt()
         # DuckDB refuses while a query has not yet noticed; it releases its own when it does.
-        with contextlib.suppress(duckdb.ResourceInUseException):
-            self._connection.close()
+        with self._opening, contextlib.suppress(duckdb.ResourceInUseException):
+            if self._opened is not None:
+                self._opened.close()
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        with self._opening:
+            if self._opened is None:
+                connection = duckdb.connect(":memory:")
+                for statement in self._lockdown:
+                    connection.execute(statement)
+                self._opened = connection
+            return self._opened
 
     @contextmanager
     def _cursor(self, tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection of its own, so that two queries never see each other's tables."""
-        with self._connection.cursor() as cursor:
+        with self._connection().cursor() as cursor:
             self._cursors.add(cursor)
             try:
                 for name, table in tables.items():

@@ -1,13 +1,14 @@
 """What tests share: a real service over a data dir of its own, with a clock they can set."""
 
+import pickle
 import re
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import hypothesis
@@ -30,8 +31,8 @@ from service.orgs.changes import (
 from service.prepare import prepare
 from service.services import EXTENSION, Services
 from service.settings import Settings
-from service.store.engine import create_engines, file_of, make_private, url_of
-from service.store.migrate import migrate
+from service.store.engine import create_engines, file_of, make_private
+from service.store.store import Store
 from service.store.tables import Member, Organisation, Project, Team
 from tests.file_steps import file_steps
 
@@ -42,8 +43,8 @@ ISSUER = "https://token.actions.githubusercontent.com"
 START = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 BY_OPERATOR = cli_caller("org_platform").stamp
 
-_schema: list[bytes] = []
-"""An empty database, once a test needed one."""
+_foundation: list[tuple[bytes, bytes]] = []
+"""A database in which everybody is, and who they are, once a test of this process needed one."""
 
 # The same examples on every run: a failure is never the machine's load or the day's luck.
 hypothesis.settings.register_profile("countersign", derandomize=True, deadline=None)
@@ -166,23 +167,63 @@ async def refused(response: Any) -> tuple[int, str]:
     return response.status_code, body["error"]
 
 
-async def _lay_schema(settings: Settings) -> None:
-    """Begin a data dir with an empty database of this version's schema.
+@dataclass(frozen=True, slots=True)
+class Founded:
+    """Acme (tier org) with a member of every role and a team, and another organisation."""
 
-    Migrating takes as long as the rest of a world, and has tests of its own.
+    acme: Organisation
+    other: Organisation
+    project: Project
+    team: Team
+    members: dict[str, Member]
+    cookies: dict[str, str]
+
+
+async def _found(settings: Settings, clock: SettableClock) -> Founded:
+    """Write them into the data dir of `settings`."""
+    store = Store(create_engines(settings.database, settings.database_wait_s), clock)
+    members, cookies = {}, {}
+    async with store.write() as work:
+        acme = await create_org(work, "acme", "org", BY_OPERATOR)
+        other = await create_org(work, "other", "org", BY_OPERATOR)
+        project = await create_project(work, acme, "payments", BY_OPERATOR)
+        team = await create_team(work, acme, "platform", BY_OPERATOR)
+        for name, org, role in [
+            ("owner", acme, "owner"),
+            ("admin", acme, "admin"),
+            ("auditor", acme, "auditor"),
+            ("member", acme, "member"),
+            ("team_admin", acme, "member"),
+            ("stranger", other, "owner"),
+        ]:
+            address = f"{name}@{org.slug}.example"
+            members[name] = await add_member(work, org, address, role, "github", BY_OPERATOR)
+            cookies[name] = await issue_cookie(work, org, members[name], BY_OPERATOR)
+        await set_team_admin(work, team, members["team_admin"], BY_OPERATOR, is_admin=True)
+    await store.close()
+    return Founded(acme, other, project, team, members, cookies)
+
+
+async def _lay_foundation(settings: Settings, clock: SettableClock) -> Founded | None:
+    """Begin a data dir with a database in which everybody is; None if the test begins elsewhere.
+
+    To migrate and to found take as long as the rest of a world, and have tests of their own.
     """
-    if settings.data_dir.exists() or settings.database_url:
-        return
-    if not _schema:
+    if settings.data_dir.exists() or settings.database_url or clock.now != START:
+        return None
+    if not _foundation:
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "empty.db"
-            engines = create_engines(url_of(file), settings.database_wait_s)
-            await migrate(engines)
-            await engines.dispose()
-            _schema.append(file.read_bytes())
+            first = settings_over(Path(folder))
+            await prepare(first, clock)
+            founded = await _found(first, clock)
+            database = file_of(first.database).read_bytes()
+            _foundation.append((database, pickle.dumps(founded)))
+    database, people = _foundation[0]
     settings.data_dir.mkdir(parents=True, mode=0o700)
     make_private(settings.database)
-    file_of(settings.database).write_bytes(_schema[0])
+    file_of(settings.database).write_bytes(database)
+    # A copy for each test: what one does to its organisation is not there for the next.
+    return cast("Founded", pickle.loads(people))  # noqa: S301 - our own bytes
 
 
 @asynccontextmanager
@@ -198,30 +239,18 @@ async def running_world(
     Without `has_sealer` nothing runs in the background: for tests that seal step by step. The
     network ends in `transport`; without one there is none, and no issuer can be reached.
     """
-    await _lay_schema(settings)
+    laid = await _lay_foundation(settings, clock)
     ready = await prepare(settings, clock)
+    there = laid or await _found(ready, clock)
     app = create_app(ready, clock, transport or httpx.MockTransport(_unreachable))
     services: Services = app.extensions[EXTENSION]
-    async with services.store.write() as work:
-        acme = await create_org(work, "acme", "org", BY_OPERATOR)
-        other = await create_org(work, "other", "org", BY_OPERATOR)
-        project = await create_project(work, acme, "payments", BY_OPERATOR)
-        team = await create_team(work, acme, "platform", BY_OPERATOR)
-        people = World(app, app.test_client(), services, clock, acme, other, project, team)
-        for name, org, role in [
-            ("owner", acme, "owner"),
-            ("admin", acme, "admin"),
-            ("auditor", acme, "auditor"),
-            ("member", acme, "member"),
-            ("team_admin", acme, "member"),
-            ("stranger", other, "owner"),
-        ]:
-            member = await add_member(
-                work, org, f"{name}@{org.slug}.example", role, "github", BY_OPERATOR
-            )
-            people.members[name] = member
-            people.cookies[name] = await issue_cookie(work, org, member, BY_OPERATOR)
-        await set_team_admin(work, team, people.members["team_admin"], BY_OPERATOR, is_admin=True)
+    people = World(
+        app,
+        app.test_client(),
+        services,
+        clock,
+        **{part.name: getattr(there, part.name) for part in fields(there)},
+    )
     if has_sealer:
         async with app.test_app():
             yield people

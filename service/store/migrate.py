@@ -1,5 +1,6 @@
 """Bringing a database to this version's schema, whatever version wrote it."""
 
+from functools import cache
 from typing import Final
 
 from alembic import command
@@ -82,7 +83,9 @@ def _known(scripts: ScriptDirectory) -> set[str]:
     return {script.revision for script in scripts.walk_revisions()}
 
 
+@cache
 def _scripts() -> ScriptDirectory:
+    """What comes with this version: read, and compiled, once a process."""
     return ScriptDirectory.from_config(_config())
 
 
