@@ -16,6 +16,7 @@ from service.audit.ingest_routes import blueprint as ingest
 from service.audit.routes import blueprint as audit
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
+from service.dashboard.people.routes import blueprint as people
 from service.dashboard.routes import blueprint as dashboard
 from service.error_answers import answer_errors
 from service.errors import NotFound
@@ -108,6 +109,7 @@ def create_app(
         access,
         sign_in,
         dashboard,
+        people,
     ):
         app.register_blueprint(blueprint)
     answer_errors(app)

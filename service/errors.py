@@ -350,6 +350,18 @@ class NoClockRecord(Conflict):
     text = "no instant is on record to check the clock against: run `countersign init`"
 
 
+class FormSpent(Conflict):
+    """A form that works once was sent before, or is none of this session's."""
+
+    text = "this form has been sent already, or is too old: nothing was done this time"
+
+
+class OverrideMoved(Conflict):
+    """Somebody else changed what a role is granted since the page was shown."""
+
+    text = "capability: somebody else has changed this role meanwhile; what holds now is shown"
+
+
 class KeyReused(Conflict):
     """The idempotency key stands for another body."""
 

@@ -42,6 +42,7 @@ _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
 _SIGN_IN = "tests/service/sign_in/test_signing_in.py"
 _SIGN_IN_ATTACKS = "tests/service/sign_in/test_attacks.py"
 _ID_TOKENS = "tests/service/sign_in/test_id_tokens.py"
+_PEOPLE = "tests/service/dashboard/people"
 _ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 
@@ -1188,6 +1189,27 @@ GUARDS: Final = [
         "    if not covers(Role(before), Role(after), org.role_overrides):",
         "    if False:",
         f"{_ROLES}::test_who_rises_has_to_sign_in_again",
+    ),
+    Guard(
+        "nobody decides over a member beyond their own role",
+        "service/dashboard/people/changing.py",
+        "        self.caller.require_over(Role(member.role), self.org)\n",
+        "",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_decides_over_a_higher_role",
+    ),
+    Guard(
+        "nobody gives a role beyond their own",
+        "service/dashboard/people/changing.py",
+        "        self.caller.require_over(Role(name), self.org)\n",
+        "",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_gives_a_role_beyond_their_own",
+    ),
+    Guard(
+        "a form that shows a secret works once",
+        "service/dashboard/people/once.py",
+        " or not await spend(work, kept)",
+        "",
+        f"{_PEOPLE}/test_members.py::test_the_same_form_makes_no_second_link",
     ),
     Guard(
         "browsers are told to come by https alone",

@@ -22,7 +22,10 @@ class Destination:
     capability: Capability | None
 
 
-DESTINATIONS: Final = (Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),)
+DESTINATIONS: Final = (
+    Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),
+    Destination("Members", "dashboard_people.members_page", Capability.ORG_ADMIN),
+)
 """The organisation's pages, in the order of the navigation."""
 
 

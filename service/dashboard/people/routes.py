@@ -1,0 +1,58 @@
+"""The pages on which an organisation is run, and what their forms do."""
+
+from functools import partial
+
+from quart import Blueprint
+from quart.typing import ResponseReturnValue
+
+from analytics.rows import VerdictSource
+from service.access.admission import admit
+from service.access.capabilities import Capability
+from service.dashboard.people import members
+from service.dashboard.people.changing import carry_out, hand_out
+from service.dashboard.people.members import MEMBERS
+from service.dashboard.people.page import OrgPage
+
+blueprint = Blueprint("dashboard_people", __name__, url_prefix="/admin/ui/orgs/<slug>")
+
+
+async def _shown(slug: str, page: OrgPage) -> ResponseReturnValue:
+    caller, org = await admit(slug, Capability.ORG_ADMIN, VerdictSource.DASHBOARD)
+    return await page.show(caller, org)
+
+
+@blueprint.get("/members")
+async def members_page(slug: str) -> ResponseReturnValue:
+    """Show who is in the organisation."""
+    return await _shown(slug, MEMBERS)
+
+
+@blueprint.post("/members")
+async def invite(slug: str) -> ResponseReturnValue:
+    """Let somebody in."""
+    return await carry_out(slug, MEMBERS, members.invite, "email")
+
+
+@blueprint.post("/members/<member_id>/role")
+async def give_role(slug: str, member_id: str) -> ResponseReturnValue:
+    """Give a member another role."""
+    step = partial(members.give_role, member_id=member_id)
+    return await carry_out(slug, MEMBERS, step, "role")
+
+
+@blueprint.post("/members/<member_id>/remove")
+async def remove_member(slug: str, member_id: str) -> ResponseReturnValue:
+    """End a membership."""
+    return await carry_out(slug, MEMBERS, partial(members.remove, member_id=member_id), "remove")
+
+
+@blueprint.post("/members/<member_id>/sign-out")
+async def sign_member_out(slug: str, member_id: str) -> ResponseReturnValue:
+    """End a member's sessions."""
+    return await carry_out(slug, MEMBERS, partial(members.sign_out, member_id=member_id))
+
+
+@blueprint.post("/members/<member_id>/link")
+async def issue_link(slug: str, member_id: str) -> ResponseReturnValue:
+    """Show a link that signs a member in, this once."""
+    return await hand_out(slug, MEMBERS, partial(members.issue_link, member_id=member_id))
