@@ -8,8 +8,9 @@ from quart.typing import ResponseReturnValue
 from analytics.rows import VerdictSource
 from service.access.admission import admit
 from service.access.capabilities import Capability
-from service.dashboard.people import members
+from service.dashboard.people import keys, members
 from service.dashboard.people.changing import carry_out, hand_out
+from service.dashboard.people.keys import KEYS
 from service.dashboard.people.members import MEMBERS
 from service.dashboard.people.page import OrgPage
 
@@ -56,3 +57,21 @@ async def sign_member_out(slug: str, member_id: str) -> ResponseReturnValue:
 async def issue_link(slug: str, member_id: str) -> ResponseReturnValue:
     """Show a link that signs a member in, this once."""
     return await hand_out(slug, MEMBERS, partial(members.issue_link, member_id=member_id))
+
+
+@blueprint.get("/keys")
+async def keys_page(slug: str) -> ResponseReturnValue:
+    """Show what proxies and scripts send rows with."""
+    return await _shown(slug, KEYS)
+
+
+@blueprint.post("/keys")
+async def issue_key(slug: str) -> ResponseReturnValue:
+    """Show a new API key, this once."""
+    return await hand_out(slug, KEYS, keys.issue_key, "project")
+
+
+@blueprint.post("/keys/<key_id>/revoke")
+async def revoke_key(slug: str, key_id: str) -> ResponseReturnValue:
+    """End an API key."""
+    return await carry_out(slug, KEYS, partial(keys.revoke_key, key_id=key_id))
