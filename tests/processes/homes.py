@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -286,9 +287,14 @@ class Home:
         assert (ran.code, ran.err) == (0, ""), (arguments, ran)
         return ran.json
 
-    def change(self, work: Callable[[Services], Awaitable[_Result]]) -> _Result:
-        """Do `work` with the services over this data dir, in the test's own process."""
-        return asyncio.run(_with_services(load_settings(self.environment()), work))
+    def change(self, work: Callable[[Services], Coroutine[Any, Any, _Result]]) -> _Result:
+        """Do `work` with the services over this data dir, in the test's own process.
+
+        In a thread: in this one a browser's event loop may be waiting.
+        """
+        settings = load_settings(self.environment())
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, _with_services(settings, work)).result()
 
     def end(self) -> None:
         """Kill what still runs and show how every log ends, for the report of a failed test."""
@@ -304,7 +310,7 @@ class Home:
 
 
 async def _with_services(
-    settings: Settings, work: Callable[[Services], Awaitable[_Result]]
+    settings: Settings, work: Callable[[Services], Coroutine[Any, Any, _Result]]
 ) -> _Result:
     services = build_services(await prepare(settings), utc_now)
     try:
