@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, and_, or_, select, true, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.rules import BindingSlot, Draft, Origin, Places, slot_key
@@ -49,6 +49,16 @@ async def find_active(session: AsyncSession, slot: str) -> Binding | None:
     return await session.scalar(
         select(Binding).where(Binding.slot == slot, Binding.revoked_at.is_(None))
     )
+
+
+async def count_active_by_project(session: AsyncSession, tenant_id: str) -> dict[str | None, int]:
+    """How many active bindings are limited to each project; None stands for no such limit."""
+    counts = await session.execute(
+        select(Binding.project_id, func.count())
+        .where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+        .group_by(Binding.project_id)
+    )
+    return {row[0]: row[1] for row in counts}
 
 
 async def list_active_with_subs(

@@ -25,6 +25,8 @@ class Destination:
 DESTINATIONS: Final = (
     Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),
     Destination("Members", "dashboard_people.members_page", Capability.ORG_ADMIN),
+    Destination("Teams", "dashboard_people.teams_page", Capability.ORG_ADMIN),
+    Destination("Projects", "dashboard_people.projects_page", Capability.ORG_ADMIN),
     Destination("API keys", "dashboard_people.keys_page", Capability.ORG_ADMIN),
 )
 """The organisation's pages, in the order of the navigation."""

@@ -8,11 +8,13 @@ from quart.typing import ResponseReturnValue
 from analytics.rows import VerdictSource
 from service.access.admission import admit
 from service.access.capabilities import Capability
-from service.dashboard.people import keys, members
+from service.dashboard.people import keys, members, projects, teams
 from service.dashboard.people.changing import carry_out, hand_out
 from service.dashboard.people.keys import KEYS
 from service.dashboard.people.members import MEMBERS
 from service.dashboard.people.page import OrgPage
+from service.dashboard.people.projects import PROJECTS
+from service.dashboard.people.teams import TEAMS
 
 blueprint = Blueprint("dashboard_people", __name__, url_prefix="/admin/ui/orgs/<slug>")
 
@@ -57,6 +59,43 @@ async def sign_member_out(slug: str, member_id: str) -> ResponseReturnValue:
 async def issue_link(slug: str, member_id: str) -> ResponseReturnValue:
     """Show a link that signs a member in, this once."""
     return await hand_out(slug, MEMBERS, partial(members.issue_link, member_id=member_id))
+
+
+@blueprint.get("/teams")
+async def teams_page(slug: str) -> ResponseReturnValue:
+    """Show the teams and who administers them."""
+    return await _shown(slug, TEAMS)
+
+
+@blueprint.post("/teams")
+async def create_team(slug: str) -> ResponseReturnValue:
+    """Make a team."""
+    return await carry_out(slug, TEAMS, teams.create, "name")
+
+
+@blueprint.post("/teams/<team_id>/admins")
+async def appoint_team_admin(slug: str, team_id: str) -> ResponseReturnValue:
+    """Make a member an admin of a team."""
+    return await carry_out(slug, TEAMS, partial(teams.appoint, team_id=team_id), "member")
+
+
+@blueprint.post("/teams/<team_id>/admins/<member_id>/dismiss")
+async def dismiss_team_admin(slug: str, team_id: str, member_id: str) -> ResponseReturnValue:
+    """End that a member is an admin of a team."""
+    step = partial(teams.dismiss, team_id=team_id, member_id=member_id)
+    return await carry_out(slug, TEAMS, step)
+
+
+@blueprint.get("/projects")
+async def projects_page(slug: str) -> ResponseReturnValue:
+    """Show the projects and what is limited to them."""
+    return await _shown(slug, PROJECTS)
+
+
+@blueprint.post("/projects")
+async def create_project(slug: str) -> ResponseReturnValue:
+    """Make a project."""
+    return await carry_out(slug, PROJECTS, projects.create, "name")
 
 
 @blueprint.get("/keys")
