@@ -359,7 +359,7 @@ class FormSpent(Conflict):
 class OverrideMoved(Conflict):
     """Somebody else changed what a role is granted since the page was shown."""
 
-    text = "capability: somebody else has changed this role meanwhile; what holds now is shown"
+    text = "somebody else has changed this role meanwhile: what holds now is shown"
 
 
 class KeyReused(Conflict):

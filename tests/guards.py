@@ -1205,6 +1205,30 @@ GUARDS: Final = [
         f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_gives_a_role_beyond_their_own",
     ),
     Guard(
+        "nobody grants a capability that they lack",
+        "service/dashboard/people/roles.py",
+        "        change.caller.require(Capability(name), change.org)\n",
+        "        pass\n",
+        f"{_PEOPLE}/test_roles_page.py::test_nobody_grants_what_they_lack",
+    ),
+    Guard(
+        "an old page does not bring back what was taken away",
+        "service/dashboard/people/roles.py",
+        "        raise OverrideMoved\n",
+        "        pass\n",
+        f"{_PEOPLE}/test_roles_page.py::test_an_old_page_does_not_bring_back_what_was_taken_away",
+    ),
+    Guard(
+        "who runs an organisation still may when a change commits",
+        "service/dashboard/people/changing.py",
+        """            present, present_org = await admit_again(
+                work.session, caller, org, Capability.ORG_ADMIN
+            )
+""",
+        "            present, present_org = caller, await work.session.merge(org)\n",
+        f"{_PEOPLE}/test_who.py::test_rights_lost_before_the_form_ended_are_lost",
+    ),
+    Guard(
         "a form that shows a secret works once",
         "service/dashboard/people/once.py",
         " or not await spend(work, kept)",

@@ -28,6 +28,7 @@ DESTINATIONS: Final = (
     Destination("Teams", "dashboard_people.teams_page", Capability.ORG_ADMIN),
     Destination("Projects", "dashboard_people.projects_page", Capability.ORG_ADMIN),
     Destination("API keys", "dashboard_people.keys_page", Capability.ORG_ADMIN),
+    Destination("Roles", "dashboard_people.roles_page", Capability.ORG_ADMIN),
 )
 """The organisation's pages, in the order of the navigation."""
 

@@ -8,12 +8,13 @@ from quart.typing import ResponseReturnValue
 from analytics.rows import VerdictSource
 from service.access.admission import admit
 from service.access.capabilities import Capability
-from service.dashboard.people import keys, members, projects, teams
+from service.dashboard.people import keys, members, projects, roles, teams
 from service.dashboard.people.changing import carry_out, hand_out
 from service.dashboard.people.keys import KEYS
 from service.dashboard.people.members import MEMBERS
 from service.dashboard.people.page import OrgPage
 from service.dashboard.people.projects import PROJECTS
+from service.dashboard.people.roles import ROLES
 from service.dashboard.people.teams import TEAMS
 
 blueprint = Blueprint("dashboard_people", __name__, url_prefix="/admin/ui/orgs/<slug>")
@@ -114,3 +115,15 @@ async def issue_key(slug: str) -> ResponseReturnValue:
 async def revoke_key(slug: str, key_id: str) -> ResponseReturnValue:
     """End an API key."""
     return await carry_out(slug, KEYS, partial(keys.revoke_key, key_id=key_id))
+
+
+@blueprint.get("/roles")
+async def roles_page(slug: str) -> ResponseReturnValue:
+    """Show what each role may do."""
+    return await _shown(slug, ROLES)
+
+
+@blueprint.post("/roles/<role>")
+async def grant(slug: str, role: str) -> ResponseReturnValue:
+    """Let a role do more than by default."""
+    return await carry_out(slug, ROLES, partial(roles.grant, role=role))

@@ -34,5 +34,5 @@ NOTHING_SENT: Final = Sent("", Form(), 200, "")
 
 def refused(path: str, typed: Form, refusal: Refusal, field: str | None) -> Sent:
     """What to show after `refusal`; if its text begins with no field, it is about `field`."""
-    name = refusal.text.partition(" ")[0].removesuffix(":")
+    name = refusal.text.partition(" ")[0]
     return Sent(path, typed, refusal.status, refusal.text, name if name in typed else field)

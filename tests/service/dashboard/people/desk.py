@@ -4,7 +4,7 @@ from typing import Any
 
 from service.orgs.changes import add_member, issue_cookie
 from tests.conftest import BY_OPERATOR, World
-from tests.service.dashboard.page import ORG, OWN_PAGE, Page
+from tests.service.dashboard.page import ORG, OWN_PAGE, Page, send
 
 HOSTILE = """</td>"'><script>alert(1)</script>"""
 
@@ -31,9 +31,7 @@ async def post(world: World, action: str, who: str = "owner", **fields: Any) -> 
     answer = await get(world, "members", who)
     forms = Page(await answer.get_data(as_text=True)).forms.values()
     hidden = {name: text for form in forms for name, text in form.items()}
-    return await world.client.post(
-        f"{ORG}/{action}", form=hidden | fields, headers=world.session(who) | OWN_PAGE
-    )
+    return await send(world, f"{ORG}/{action}", hidden | fields, who)
 
 
 def leads_to(answer: Any) -> str:
