@@ -45,6 +45,8 @@ _ID_TOKENS = "tests/service/sign_in/test_id_tokens.py"
 _PASSKEYS = "tests/service/passkeys/test_signing_in.py"
 _NEW_PASSKEYS = "tests/service/passkeys/test_registering.py"
 _PROFILE = "tests/service/profile/test_profile.py"
+_PEOPLE = "tests/service/dashboard/people"
+_ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 
 GUARDS: Final = [
@@ -1299,6 +1301,63 @@ GUARDS: Final = [
         "    if caller.is_cross_site:\n        raise CrossSite\n",
         "",
         f"{_PROFILE}::test_another_site_cannot_send_them",
+        "no override makes an owner of somebody",
+        "service/access/capabilities.py",
+        "return not is_higher and granted(other, overrides) <= granted(role, overrides)",
+        "return granted(other, overrides) <= granted(role, overrides)",
+        f"{_ROLES}::test_no_role_covers_a_higher_one_whatever_it_is_granted",
+    ),
+    Guard(
+        "who rises has to sign in again",
+        "service/orgs/changes.py",
+        "    if not covers(Role(before), Role(after), org.role_overrides):",
+        "    if False:",
+        f"{_ROLES}::test_who_rises_has_to_sign_in_again",
+    ),
+    Guard(
+        "nobody decides over a member beyond their own role",
+        "service/dashboard/people/changing.py",
+        "        self.caller.require_over(Role(member.role), self.org)\n",
+        "",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_decides_over_a_higher_role",
+    ),
+    Guard(
+        "nobody gives a role beyond their own",
+        "service/dashboard/people/changing.py",
+        "        self.caller.require_over(Role(name), self.org)\n",
+        "",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_gives_a_role_beyond_their_own",
+    ),
+    Guard(
+        "nobody grants a capability that they lack",
+        "service/dashboard/people/roles.py",
+        "        change.caller.require(Capability(name), change.org)\n",
+        "        pass\n",
+        f"{_PEOPLE}/test_roles_page.py::test_nobody_grants_what_they_lack",
+    ),
+    Guard(
+        "an old page does not bring back what was taken away",
+        "service/dashboard/people/roles.py",
+        "        raise OverrideMoved\n",
+        "        pass\n",
+        f"{_PEOPLE}/test_roles_page.py::test_an_old_page_does_not_bring_back_what_was_taken_away",
+    ),
+    Guard(
+        "who runs an organisation still may when a change commits",
+        "service/dashboard/people/changing.py",
+        """            present, present_org = await admit_again(
+                work.session, caller, org, Capability.ORG_ADMIN
+            )
+""",
+        "            present, present_org = caller, await work.session.merge(org)\n",
+        f"{_PEOPLE}/test_who.py::test_rights_lost_before_the_form_ended_are_lost",
+    ),
+    Guard(
+        "a form that shows a secret works once",
+        "service/dashboard/people/once.py",
+        " or not await spend(work, kept)",
+        "",
+        f"{_PEOPLE}/test_members.py::test_the_same_form_makes_no_second_link",
     ),
     Guard(
         "browsers are told to come by https alone",
