@@ -107,7 +107,7 @@ async def member_set_role(desk: Desk, slug: str, member_name: str, role: str) ->
 @org_option
 @click.argument("member_name", metavar="MEMBER")
 async def member_remove(desk: Desk, slug: str, member_name: str) -> Answer:
-    """End the membership and the sessions of MEMBER (id or email)."""
+    """End the membership and sessions of MEMBER (id or email)."""
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
         await remove_member(work, org, person, desk.stamp)
