@@ -373,6 +373,27 @@ ENVELOPES: Final[dict[Event, type[Envelope]]] = {
 }
 
 
+_PASSING: Final = frozenset(
+    {
+        Event.OAUTH_LOGIN_SUCCEEDED,
+        Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
+        Event.LINK_SIGN_IN_SUCCEEDED,
+        Event.SIGN_IN_FAILED,
+        Event.SIGNED_OUT,
+        Event.AUDIT_EXPORTED,
+        Event.AUDIT_EXPORT_FINISHED,
+    }
+)
+"""Sign-ins and exports: they leave the organisation as it was."""
+
+ADMIN_EVENTS: Final = tuple(
+    event
+    for event, envelope in ENVELOPES.items()
+    if envelope.decision is None and event not in _PASSING
+)
+"""What changes an organisation: who may do what, what is trusted, which rows there are."""
+
+
 class VerifiedCi(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a verified CI token said: `ci`, beside the envelope's own keys in `payload`."""
 

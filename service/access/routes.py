@@ -1,7 +1,5 @@
 """Signing in by link and signing out, for people."""
 
-from urllib.parse import quote
-
 from quart import Blueprint, Response, redirect, render_template, request
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
@@ -23,6 +21,7 @@ from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.services import services
 from service.store.store import Work
+from service.web.paths import overview_path
 
 blueprint = Blueprint("access", __name__)
 
@@ -46,7 +45,7 @@ async def sign_in() -> ResponseReturnValue:
     if signed_in is None:  # raised out here, so that the row about the attempt is committed
         raise Unauthenticated("this sign-in link is used up, expired or wrong")
     slug, cookie = signed_in
-    response = redirect(f"/admin/ui/orgs/{quote(slug)}/audit", 303)
+    response = redirect(overview_path(slug), 303)
     set_session_cookie(response, cookie, max_age=int(here.settings.session_absolute_s))
     return response
 

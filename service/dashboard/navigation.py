@@ -22,7 +22,10 @@ class Destination:
     capability: Capability | None
 
 
-DESTINATIONS: Final = (Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),)
+DESTINATIONS: Final = (
+    Destination("Overview", "dashboard.overview_page", None),
+    Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),
+)
 """The organisation's pages, in the order of the navigation."""
 
 

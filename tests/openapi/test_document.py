@@ -29,6 +29,7 @@ PAGES = {
     "/admin/ui/profile/sessions/end",
     "/admin/ui/profile/sessions/end-others",
     "/docs",
+    "/admin/ui/orgs/{slug}",
     "/admin/ui/orgs/{slug}/audit",
 }
 """What people look at and send from there, and the description itself."""

@@ -40,7 +40,7 @@ async def test_a_link_signs_in_once(world: World):
     first = await sign_in(world, token)
 
     assert first.status_code == 303
-    assert first.headers["location"] == "/admin/ui/orgs/acme/audit"
+    assert first.headers["location"] == "/admin/ui/orgs/acme"
     assert await refused(await sign_in(world, token)) == USED_UP
 
 

@@ -12,7 +12,7 @@ from service.sign_in.attempts import PER_ADDRESS_MAX
 from service.sign_in.entering import MEMBER_REMOVED
 from service.store.tables import Member
 from tests.conftest import BY_OPERATOR, refused
-from tests.service.dashboard.page import AUDIT, Page
+from tests.service.dashboard.page import AUDIT, ORG, Page
 from tests.service.passkeys.authenticators import PRESENT, VERIFIED, encoded, new_key
 from tests.service.passkeys.holders import PROFILE, SIGN_IN, Holder
 from tests.service.passkeys.test_registering import GARBAGE
@@ -36,7 +36,7 @@ async def test_a_member_signs_in(registered: Holder) -> None:
     await registered.sign_in()
 
     assert first.status_code == 200
-    assert await first.get_json() == {"next": AUDIT}
+    assert await first.get_json() == {"next": ORG}
     assert (await registered.get(AUDIT)).status_code == 200
     rows = await registered.world.audit()
     assert len(rows) == before + 2
@@ -96,11 +96,11 @@ async def test_the_cookie_of_a_challenge_is_out_of_reach_and_goes_away(registere
     [
         (f"{AUDIT}?last=7d", f"{AUDIT}?last=7d"),
         (PROFILE, PROFILE),
-        ("/admin/ui/orgs/other/audit", AUDIT),
-        ("//evil.example/admin/ui/orgs/acme/audit", AUDIT),
-        ("", AUDIT),
-        (None, AUDIT),
-        (["/admin/ui/profile"], AUDIT),
+        ("/admin/ui/orgs/other/audit", ORG),
+        ("//evil.example/admin/ui/orgs/acme/audit", ORG),
+        ("", ORG),
+        (None, ORG),
+        (["/admin/ui/profile"], ORG),
     ],
 )
 async def test_after_signing_in_somebody_lands_on_a_page_of_their_own(
