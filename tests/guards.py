@@ -1296,6 +1296,13 @@ GUARDS: Final = [
         f"{_PROFILE}::test_nobody_removes_another_members_passkey",
     ),
     Guard(
+        "a session that ended meanwhile changes nothing of its member's",
+        "service/access/admission.py",
+        "present = await services().authenticator.refreshed_member(session, caller)",
+        "present = caller",
+        "tests/service/profile/test_admitted_again.py::test_what_ended_before_the_body_did_is_over",
+    ),
+    Guard(
         "what is a member's own is changed from their own page",
         "service/access/admission.py",
         "    if caller.is_cross_site:\n        raise CrossSite\n",
