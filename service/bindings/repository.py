@@ -143,6 +143,27 @@ async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[Binding
     return [BindingTerms(*row) for row in rows]
 
 
+class BindingCounts(NamedTuple):
+    """How many bindings are active, and how many of those are used."""
+
+    active: int
+    never_used: int
+    used_lately: int
+
+
+async def count_active(session: AsyncSession, tenant_id: str, lately: datetime) -> BindingCounts:
+    """How many active bindings the organisation has, and what use is made of them.
+
+    Lately is from `lately` on.
+    """
+    counts = select(
+        func.count(),
+        func.count().filter(Binding.last_used_at.is_(None)),
+        func.count().filter(Binding.last_used_at >= lately),
+    ).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    return BindingCounts(*(await session.execute(counts)).one())
+
+
 async def list_bindings(
     session: AsyncSession,
     tenant_id: str,

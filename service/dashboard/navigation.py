@@ -23,6 +23,7 @@ class Destination:
 
 
 DESTINATIONS: Final = (
+    Destination("Overview", "dashboard.overview_page", None),
     Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),
     Destination("Members", "dashboard_people.members_page", Capability.ORG_ADMIN),
     Destination("Teams", "dashboard_people.teams_page", Capability.ORG_ADMIN),
