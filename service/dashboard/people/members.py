@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from quart import request
+from quart import request, url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller, SignedIn
@@ -53,9 +53,10 @@ async def look_at_members(
         "next_after": shown[-1].email if len(found) > len(shown) else None,
         "roles": [(role, role) for role in Role if may_decide_over(caller, role, org)],
         "providers": [
-            (name, words if name in providers else f"{words} (not set up here yet)")
+            (name, words if name in providers else f"{words} (not set up here)")
             for name, words in PROVIDER_WORDS.items()
         ],
+        "sign_in_address": services().settings.public_url + url_for("sign_in.ways"),
         "domains": await list_domains(session, org),
         "provider_words": PROVIDER_WORDS,
         "link_minutes": int(LINK_LIFETIME.total_seconds() // 60),
