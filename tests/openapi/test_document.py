@@ -23,6 +23,7 @@ PAGES = {
     "/docs",
     "/admin/ui/orgs/{slug}",
     "/admin/ui/orgs/{slug}/audit",
+    "/admin/ui/orgs/{slug}/audit/live",
 }
 """What people look at, and the description itself."""
 

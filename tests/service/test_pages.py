@@ -98,7 +98,7 @@ async def test_a_page_lets_the_browser_name_its_origin_to_us(world):
         assert response.headers["referrer-policy"] == "strict-origin"
 
 
-@pytest.mark.parametrize("file", ["style.css", "icon.svg", "times.js"])
+@pytest.mark.parametrize("file", ["style.css", "icon.svg", "times.js", "live.js"])
 async def test_what_pages_refer_to_is_served(world, file):
     """A page without its stylesheet is hard to read."""
     assert (await world.client.get(f"/static/{file}")).status_code == 200
