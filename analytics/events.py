@@ -208,7 +208,7 @@ class SessionIssued(Envelope, frozen=True, kw_only=True):
 
 
 class SessionRevoked(Envelope, frozen=True, kw_only=True):
-    """A member's sessions were ended by somebody else."""
+    """Sessions of a member were ended, by the operator or by the member in another one."""
 
     event = Event.SESSION_REVOKED
     member_id: str

@@ -7,8 +7,6 @@ name is the function's, the statement's text or `COMMIT`.
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -19,8 +17,9 @@ import msgspec
 import pytest
 from sqlalchemy import event
 
-from service.settings import REPOSITORY, Settings
+from service.settings import Settings
 from service.store.store import Store
+from tests import warm
 
 Last = Callable[[str], bool]
 """Says of each step, in order, whether it is the one that does not happen any more."""
@@ -113,12 +112,5 @@ async def kill_process(
         "last": {"beginning": beginning, "number": number, "after": after},
     }
     given = msgspec.json.encode(order, enc_hook=str).decode()
-    killed = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "tests.killed", given],
-        cwd=REPOSITORY,
-        input=content,
-        check=False,
-        capture_output=True,
-    )
+    killed = await asyncio.to_thread(lambda: warm.run("tests.killed", given, input=content))
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()

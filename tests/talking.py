@@ -2,12 +2,11 @@
 
 import ssl
 import subprocess
-import sys
 from typing import Any, Final
 
 import httpx
 
-from service.settings import REPOSITORY
+from tests.warm import Warm
 
 ANSWER_S = 30.0
 """How long anything may take that should take no time: this machine may be busy."""
@@ -21,13 +20,7 @@ class TalkingProcess:
     """`python -m module`, which prints its URL first and ends with its standard input."""
 
     def __init__(self, module: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._process = Warm(module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
         self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=ANSWER_S, verify=PLAIN)

@@ -18,8 +18,8 @@ needs_chromium = [
 def chromium() -> Iterator[Browser]:
     """A browser for as long as the block lasts.
 
-    Playwright keeps an event loop running in this thread meanwhile, and `Home.change` wants one of
-    its own: what prepares a data dir comes before.
+    Playwright keeps an event loop running in this thread meanwhile: no test beside it may want one
+    of its own.
     """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -30,8 +30,8 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A browser of the test's own."""
+    """One browser for a module's tests; a page or a context of it is each test's own."""
     with chromium() as browser:
         yield browser

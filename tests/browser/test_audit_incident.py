@@ -15,7 +15,7 @@ from service.clock import utc_now
 from service.orgs.changes import add_member, issue_cookie
 from service.orgs.repository import get_org
 from service.services import Services
-from tests.browser.chromium import chromium, needs_chromium
+from tests.browser.chromium import needs_chromium
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server, add_acme
 
@@ -92,13 +92,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(server, cookies)
     finally:
         home.end()
-
-
-@pytest.fixture(scope="module")
-def browser(place: Place) -> Iterator[Browser]:
-    """One browser for the module, started once the data dir is ready."""
-    with chromium() as browser:
-        yield browser
 
 
 @dataclass

@@ -1,19 +1,41 @@
 """A person signs in, looks for something, and signs out, in a real browser."""
 
+from collections.abc import Iterator
+
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from service.orgs.changes import add_member, issue_sign_in
-from service.orgs.repository import get_org
+from service.orgs.repository import get_member, get_org
 from service.services import Services
 from tests.browser.chromium import needs_chromium
 from tests.conftest import BY_OPERATOR, binding_body, bindings_path
-from tests.processes.homes import Home, Server
+from tests.processes.homes import Home, Server, add_acme
 
 pytestmark = needs_chromium
 
+ADA = "ada@acme.example"
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """Acme with its owner Ada."""
+
+    async def add_ada(services: Services) -> None:
+        async with services.store.write() as work:
+            acme = await get_org(work.session, "acme")
+            await add_member(work, acme, ADA, "owner", "github", BY_OPERATOR)
+
+    home = Home(tmp_path_factory.mktemp("acme"))
+    try:
+        home.change(add_acme)
+        home.change(add_ada)
+        yield home
+    finally:
+        home.end()
+
+
+@pytest.fixture(scope="module")
 def server(home: Home) -> Server:
     """A server with one binding of acme."""
     server = home.serve()
@@ -24,28 +46,29 @@ def server(home: Home) -> Server:
 
 @pytest.fixture
 def link(home: Home, server: Server) -> str:
-    """A sign-in link of an owner of acme."""
+    """A sign-in link of Ada's."""
 
     async def issue(services: Services) -> str:
         async with services.store.write() as work:
             acme = await get_org(work.session, "acme")
-            ada = await add_member(work, acme, "ada@acme.example", "owner", "github", BY_OPERATOR)
-            return await issue_sign_in(work, acme, ada, BY_OPERATOR)
+            return await issue_sign_in(
+                work, acme, await get_member(work.session, acme, ADA), BY_OPERATOR
+            )
 
     return f"{server.url}/sign-in?token={home.change(issue)}"
 
 
-# The link comes before the browser: Playwright keeps an event loop running in this thread, and
-# what prepares the data dir wants one of its own.
 @pytest.fixture
-def page(link: str, browser: Browser, server: Server) -> Page:
+def page(link: str, browser: Browser, server: Server) -> Iterator[Page]:
     """The audit page of acme, signed in by link and button."""
     page = browser.new_page()
     page.goto(link)
     page.get_by_role("button", name="Sign in").click()
     expect(page).to_have_url(f"{server.url}/admin/ui/orgs/acme")
     page.get_by_role("link", name="Audit log").click()
-    return page
+    expect(page.get_by_role("heading", level=1)).to_have_text("Audit log")
+    yield page
+    page.close()
 
 
 def test_a_signed_in_owner_finds_a_row_by_its_filters(page: Page) -> None:
@@ -91,13 +114,17 @@ def test_the_csv_link_downloads_the_filtered_rows(page: Page) -> None:
 
 
 def test_signing_out_ends_the_session(page: Page, server: Server) -> None:
-    """The cookie is gone and would not work any more."""
+    """The cookie is gone and would not work any more; whoever comes back is asked to sign in."""
+    (cookie,) = page.context.cookies()
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(f"{server.url}/")
+    assert page.context.cookies() == []
 
-    page.goto(f"{server.url}/admin/ui/orgs/acme/audit")
+    page.context.add_cookies([cookie])
+    page.goto(f"{server.url}/admin/ui/orgs/acme/audit?package=left-pad")
 
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    assert "next=/admin/ui/orgs/acme/audit?package%3Dleft-pad" in page.url
 
 
 def test_the_browser_reports_no_fault(server: Server, browser: Browser) -> None:

@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,15 +22,19 @@ from service.orgs.changes import add_member, create_org, issue_cookie
 from service.orgs.repository import get_org
 from service.prepare import prepare
 from service.services import Services, build_services
-from service.settings import PREFIX, REPOSITORY, Settings, load_settings
+from service.settings import PREFIX, Settings, load_settings
+from tests import warm
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR
 from tests.talking import PLAIN
+from tests.warm import CLI, Warm
 
 DEADLINE_S = 30.0
 """How long anything may take that should take a second: this machine may be busy."""
 
 PLATFORM = "org_operator"
-COMMAND = [sys.executable, "-m", "service.cli.main"]
+COMMAND = [sys.executable, "-m", CLI]
+"""`countersign` as a shell begins it, from nothing; see `tests.warm` for the quicker way."""
+
 _Result = TypeVar("_Result")
 
 
@@ -194,13 +199,8 @@ class Home:
         changes = {"base_url": f"http://127.0.0.1:{port}", **changes, "port": str(port)}
         log = self.folder / f"server-{len(self.servers)}.log"
         with log.open("wb") as stderr:
-            process = subprocess.Popen(
-                [*COMMAND, "serve"],
-                cwd=REPOSITORY,
-                env=self.environment(**changes),
-                stdout=stderr,
-                stderr=stderr,
-            )
+            env = self.environment(**changes)
+            process = Warm(CLI, "serve", env=env, stdout=stderr, stderr=stderr)
         server = Server(process, port, log)
         self.servers.append(server)
         return server
@@ -209,28 +209,16 @@ class Home:
         """A server that is ready."""
         return self.start(**changes).wait_ready()
 
-    def run(self, *arguments: str, **changes: str) -> Ran:
-        """`countersign` with `arguments`, to its end."""
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=REPOSITORY,
-            env=self.environment(**changes),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+    def run(self, *arguments: str, given: bytes = b"", **changes: str) -> Ran:
+        """`countersign` with `arguments` and `given` as standard input, to its end."""
+        env = self.environment(**changes)
+        done = warm.run(CLI, *arguments, env=env, input=given, timeout=DEADLINE_S)
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def begin(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def begin(self, *arguments: str, stdin: int | None = None) -> subprocess.Popen[bytes]:
         """`countersign` with `arguments`, under way; whoever begins it sees to its end."""
-        return subprocess.Popen(
-            [*COMMAND, *arguments],
-            cwd=REPOSITORY,
-            env=self.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        pipe = subprocess.PIPE
+        return Warm(CLI, *arguments, env=self.environment(), stdin=stdin, stdout=pipe, stderr=pipe)
 
     def stop_midway(
         self, *arguments: str, is_midway: Callable[[], object]
@@ -250,15 +238,14 @@ class Home:
         """What somebody at a terminal sees on standard error; the command has to succeed."""
         ours, theirs = pty.openpty()
         with os.fdopen(theirs) as terminal:
-            subprocess.run(
-                [*COMMAND, *arguments],
-                cwd=REPOSITORY,
+            process = Warm(
+                CLI,
+                *arguments,
                 env=self.environment() | {"TERM": "xterm"},
                 stderr=terminal,
                 stdout=subprocess.DEVNULL,
-                timeout=DEADLINE_S,
-                check=True,
             )
+            assert process.wait(DEADLINE_S) == 0
             shown = os.read(ours, 65_536)
         os.close(ours)
         return shown
@@ -266,13 +253,8 @@ class Home:
     def order(self, *arguments: str, **changes: str) -> Ran:
         """As `run`, but at the desk: in one process for all orders of this test."""
         if self.desk is None:
-            self.desk = subprocess.Popen(
-                [sys.executable, "-m", "tests.processes.desk"],
-                cwd=REPOSITORY,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            pipe = subprocess.PIPE
+            self.desk = Warm("tests.processes.desk", stdin=pipe, stdout=pipe, text=True)
         assert self.desk.stdin is not None
         assert self.desk.stdout is not None
         order = {"words": arguments, "environment": self.environment(**changes)}
@@ -286,9 +268,14 @@ class Home:
         assert (ran.code, ran.err) == (0, ""), (arguments, ran)
         return ran.json
 
-    def change(self, work: Callable[[Services], Awaitable[_Result]]) -> _Result:
-        """Do `work` with the services over this data dir, in the test's own process."""
-        return asyncio.run(_with_services(load_settings(self.environment()), work))
+    def change(self, work: Callable[[Services], Coroutine[Any, Any, _Result]]) -> _Result:
+        """Do `work` with the services over this data dir, in the test's own process.
+
+        In a thread: in this one a browser's event loop may be waiting.
+        """
+        settings = load_settings(self.environment())
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, _with_services(settings, work)).result()
 
     def end(self) -> None:
         """Kill what still runs and show how every log ends, for the report of a failed test."""
@@ -304,7 +291,7 @@ class Home:
 
 
 async def _with_services(
-    settings: Settings, work: Callable[[Services], Awaitable[_Result]]
+    settings: Settings, work: Callable[[Services], Coroutine[Any, Any, _Result]]
 ) -> _Result:
     services = build_services(await prepare(settings), utc_now)
     try:

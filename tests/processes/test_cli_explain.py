@@ -5,9 +5,8 @@ import subprocess
 
 import pytest
 
-from service.settings import REPOSITORY
 from tests.conftest import ISSUER
-from tests.processes.homes import COMMAND, DEADLINE_S, Ran
+from tests.processes.homes import Ran
 
 pytestmark = pytest.mark.slow
 
@@ -41,17 +40,7 @@ def claims_of(home, **changes) -> str:
 
 def piped(home, text: str, *words: str) -> Ran:
     """The command with `text` on its standard input."""
-    done = subprocess.run(
-        [*COMMAND, *EXPLAIN, *words],
-        cwd=REPOSITORY,
-        env=home.environment(),
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return home.run(*EXPLAIN, *words, given=text.encode())
 
 
 def test_what_passes_ends_with_0_and_what_does_not_with_1(bound):

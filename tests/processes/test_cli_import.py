@@ -17,8 +17,7 @@ import pytest
 
 from analytics.instants import format_us
 from service.cli.imports import SHOWN_MAX, TOLD_MAX
-from service.settings import REPOSITORY
-from tests.processes.homes import COMMAND, DEADLINE_S, PLATFORM, Home, Ran, eventually
+from tests.processes.homes import DEADLINE_S, PLATFORM, Home, Ran, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -49,16 +48,7 @@ def told(home: Home, *words: str, code: int = 0) -> list[dict[str, Any]]:
 
 def piped(home: Home, content: bytes, *words: str) -> Ran:
     """The command with `content` as standard input."""
-    done = subprocess.run(
-        [*COMMAND, *IMPORT, *words],
-        cwd=REPOSITORY,
-        env=home.environment(),
-        input=content,
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return home.run(*IMPORT, *words, given=content)
 
 
 def entries(home: Home, *filters: str, org: str = "acme") -> list[dict[str, Any]]:
@@ -358,14 +348,7 @@ def has_spool(pid: int) -> bool:
 
 def test_ctrl_c_ends_an_import_whose_input_never_comes(home):
     """No thread may go on waiting for whoever holds the other end of the pipe."""
-    process = subprocess.Popen(
-        [*COMMAND, *IMPORT, "--format", "ndjson", "-"],
-        cwd=REPOSITORY,
-        env=home.environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    process = home.begin(*IMPORT, "--format", "ndjson", "-", stdin=subprocess.PIPE)
     eventually(lambda: has_spool(process.pid), "standard input is being read")
 
     process.send_signal(signal.SIGINT)

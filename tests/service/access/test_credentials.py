@@ -220,13 +220,14 @@ numbers = count(1)
 def endpoints(world: World) -> dict[str, tuple[str, str]]:
     """Method and path pattern of every endpoint under the API and the dashboard.
 
-    But for those of signing in, which are for people without a credential.
+    But for those of signing in, which are for people without a credential, and what is a member's
+    own, which tests/service/profile asks about.
     """
     return {
         rule.endpoint: (method, rule.rule)
         for rule in world.app.url_map.iter_rules()
         if rule.rule.startswith(("/api/v1/", "/admin/ui/"))
-        and not rule.rule.startswith("/admin/ui/sign-in")
+        and not rule.rule.startswith(("/admin/ui/sign-in", "/admin/ui/profile"))
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
 

@@ -81,14 +81,19 @@ async def test_the_cookie_of_a_sign_in_is_out_of_reach_and_goes_away(visitor: Vi
     assert list(visitor.cookies) == [SESSION_COOKIE]
 
 
-async def test_signing_in_gives_a_new_session(visitor: Visitor) -> None:
-    """A cookie that somebody planted before is worth nothing after."""
+@pytest.mark.parametrize("is_live", [False, True])
+async def test_signing_in_gives_a_new_session(visitor: Visitor, is_live: bool) -> None:
+    """A cookie that somebody planted before is worth nothing after, made up or their own."""
     await visitor.invite()
-    visitor.cookies[SESSION_COOKIE] = "planted"
+    planted = visitor.world.cookies["stranger"] if is_live else "planted"
+    visitor.cookies[SESSION_COOKIE] = planted
 
     await visitor.sign_in()
 
     assert re.fullmatch(r"[\w-]{43}", visitor.cookies[SESSION_COOKIE], re.ASCII)
+    assert visitor.cookies[SESSION_COOKIE] != planted
+    visitor.cookies[SESSION_COOKIE] = planted
+    assert (await visitor.get(AUDIT)).status_code == (403 if is_live else 401)
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
