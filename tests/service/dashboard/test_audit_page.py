@@ -450,6 +450,9 @@ async def test_the_histogram_says_when_and_narrows(world):
         link.attributes["href"] for link in rows if "tabindex" not in link.attributes
     }
     assert page.one("svg").attributes["aria-hidden"] == "true"
+    edges = page.one("svg").attributes["data-edges"].split()
+    assert (edges[0], edges[-1]) == ("2026-03-03T17:00:00Z", narrow[-1]["until"][0])
+    assert len(edges) == 1 + 25
     assert len((await open_page(world, bars[0].attributes["href"])).row_ids) == 2
 
 
