@@ -192,6 +192,7 @@ def _run_maintenance(app: Quart) -> None:
     @app.after_serving
     async def finish() -> None:
         stop.set()
+        here.live.end()
         await here.keys.close()  # what waits for an issuer need not wait any longer
         await here.sign_in.close()
         await app.extensions["background"]

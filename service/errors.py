@@ -441,6 +441,14 @@ class TooManyExports(Refusal):
     retry_after_s = 30
 
 
+class TooManyStreams(Refusal):
+    """As many pages show live rows at once as may."""
+
+    status = 429
+    text = "too many pages show live rows at once: close one of them"
+    retry_after_s = 30
+
+
 class SignInRefused(Refusal):
     """A sign-in that came to nothing. People see it as a page; the log says what went wrong."""
 

@@ -42,6 +42,7 @@ _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
 _SIGN_IN = "tests/service/sign_in/test_signing_in.py"
 _SIGN_IN_ATTACKS = "tests/service/sign_in/test_attacks.py"
 _ID_TOKENS = "tests/service/sign_in/test_id_tokens.py"
+_LIVE = "tests/service/dashboard/test_live.py"
 _PASSKEYS = "tests/service/passkeys/test_signing_in.py"
 _NEW_PASSKEYS = "tests/service/passkeys/test_registering.py"
 _PROFILE = "tests/service/profile/test_profile.py"
@@ -1372,6 +1373,41 @@ GUARDS: Final = [
         'return _HEADERS | {"strict-transport-security": f"max-age={_HSTS_S}"}',
         "return _HEADERS",
         "tests/service/dashboard/test_refusals.py::test_browsers_are_told_to_come_by_https_alone",
+    ),
+    Guard(
+        "watching does not keep a session alive",
+        "service/dashboard/routes.py",
+        "VerdictSource.DASHBOARD, keeps_alive=False",
+        "VerdictSource.DASHBOARD, keeps_alive=True",
+        f"{_LIVE}::test_watching_is_no_use_of_a_session",
+    ),
+    Guard(
+        "who watches is asked for their right again",
+        "service/dashboard/live.py",
+        "                    await watch.check()\n",
+        "",
+        f"{_LIVE}::test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_with",
+    ),
+    Guard(
+        "live rows end at the retention floor",
+        "service/dashboard/live.py",
+        "self._wanted.query.not_before(floor)",
+        "self._wanted.query",
+        f"{_LIVE}::test_rows_past_retention_do_not_arrive",
+    ),
+    Guard(
+        "a value cannot begin another event",
+        "service/dashboard/live.py",
+        """re.split(r"\\r\\n|\\r|\\n", data)""",
+        """re.split(r"\\n", data)""",
+        f"{_LIVE}::test_a_hostile_value_is_text_and_ends_no_event",
+    ),
+    Guard(
+        "streams of live rows are bounded",
+        "service/dashboard/live_places.py",
+        "            raise TooManyStreams\n",
+        "            pass\n",
+        f"{_LIVE}::test_so_many_streams_at_once_and_no_more",
     ),
     Guard(
         "a browser runs no script but ours",

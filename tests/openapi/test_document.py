@@ -31,6 +31,7 @@ PAGES = {
     "/docs",
     "/admin/ui/orgs/{slug}",
     "/admin/ui/orgs/{slug}/audit",
+    "/admin/ui/orgs/{slug}/audit/live",
 }
 """What people look at and send from there, and the description itself."""
 

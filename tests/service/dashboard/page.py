@@ -16,7 +16,7 @@ from tests.conftest import World
 
 ORG = "/admin/ui/orgs/acme"
 AUDIT = f"{ORG}/audit"
-AUDIT_SCRIPTS = ["/static/times.js"]
+AUDIT_SCRIPTS = ["/static/times.js", "/static/live.js", "/static/histogram.js"]
 OWN_PAGE = {
     "origin": "http://localhost:8080",
     "sec-fetch-site": "same-origin",
@@ -109,6 +109,17 @@ class Page(HTMLParser):
             link.text.removeprefix("Remove filter: ").removesuffix("✕")
             for link in self.all("a", **{"class": "chip"})
         ]
+
+    @property
+    def row_ids(self) -> list[str]:
+        """The ids of the audit rows."""
+        rows = self.all("tr", role="row")
+        return [row.attributes["id"] for row in rows if "id" in row.attributes]
+
+    @property
+    def live(self) -> str:
+        """Where the page is sent its new rows from."""
+        return self.one("button", hidden="").attributes["data-live"]
 
     def link(self, text: str) -> str:
         """Where the links with this text lead: all to one place."""
