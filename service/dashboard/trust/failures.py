@@ -45,8 +45,8 @@ FAILURES: Final[dict[tuple[FailureCode, Detail | None], Failure]] = {
     ),
     (_UNBOUND, None): Failure(
         "No active binding has this subject and repository.",
-        "If the job is yours, create the binding that it lacks. If there is one already, explain a"
-        " token of the job: that shows the character that differs.",
+        "If the job is yours, explain a token of it: that shows the binding that it lacks, or the"
+        " character that differs.",
         is_mended_by_a_binding=True,
     ),
     (FailureCode.MISSING_REPOSITORY_ID, None): Failure(
