@@ -711,8 +711,8 @@ GUARDS: Final = [
     Guard(
         "an organisation lists its own rejected subjects",
         "service/rejected/rows.py",
-        "        RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since\n",
-        "        RejectedSubject.last_at >= since\n",
+        "and_(RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since)",
+        "and_(RejectedSubject.last_at >= since)",
         f"{_REJECTED_ROUTES}::test_an_organisation_lists_only_its_own",
     ),
     Guard(
