@@ -1309,6 +1309,8 @@ GUARDS: Final = [
         "    if caller.is_cross_site:\n        raise CrossSite\n",
         "",
         f"{_PROFILE}::test_another_site_cannot_send_them",
+    ),
+    Guard(
         "no override makes an owner of somebody",
         "service/access/capabilities.py",
         "return not is_higher and granted(other, overrides) <= granted(role, overrides)",
@@ -1456,9 +1458,8 @@ GUARDS: Final = [
     Guard(
         "a draft is made of one's own rejected subjects",
         "service/rejected/rows.py",
-        "            RejectedSubject.tenant_id == tenant_id,\n"
-        "            RejectedSubject.digest == digest,\n",
-        "            RejectedSubject.digest == digest,\n",
+        "_lately(tenant_id, since), RejectedSubject.digest == digest",
+        "RejectedSubject.digest == digest",
         "tests/service/dashboard/trust/test_rejected.py::test_another_organisations_digest_is_404",
     ),
     Guard(
