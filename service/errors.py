@@ -303,6 +303,12 @@ class BindingNotFound(NotFound):
     text = "Binding not found for this org (or already revoked)"
 
 
+class RejectedNotFound(NotFound):
+    """No such rejected subject: another organisation's, or forgotten by now."""
+
+    text = "Rejected subject not found for this org (or forgotten by now)"
+
+
 class AuditRowNotFound(NotFound):
     """The id is unknown, another organisation's, or past retention."""
 
@@ -432,6 +438,14 @@ class TooManyExports(Refusal):
 
     status = 429
     text = "too many exports of this organisation at once: wait until one of them ends"
+    retry_after_s = 30
+
+
+class TooManyStreams(Refusal):
+    """As many pages show live rows at once as may."""
+
+    status = 429
+    text = "too many pages show live rows at once: close one of them"
     retry_after_s = 30
 
 

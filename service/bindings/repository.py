@@ -99,6 +99,13 @@ async def find_envelope(
     return binding
 
 
+async def find_binding(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding | None:
+    """The organisation's binding with this id, active or revoked, or None."""
+    return await session.scalar(
+        select(Binding).where(Binding.id == binding_id, Binding.tenant_id == tenant_id)
+    )
+
+
 async def find_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding | None:
     """The organisation's active binding with this id, or None."""
     return await session.scalar(
@@ -177,7 +184,7 @@ async def list_bindings(
     return (
         await session.scalars(
             select(Binding)
-            .where(Binding.tenant_id == tenant_id, _in_state(state, as_of))
+            .where(Binding.tenant_id == tenant_id, in_state(state, as_of))
             .order_by(Binding.added_at.desc(), Binding.id)
         )
     ).all()
@@ -193,13 +200,14 @@ async def list_by_repository(
     return (
         await session.scalars(
             select(Binding)
-            .where(Binding.repository_id == repository_id, _in_state(state, as_of))
+            .where(Binding.repository_id == repository_id, in_state(state, as_of))
             .order_by(Binding.added_at.desc(), Binding.id)
         )
     ).all()
 
 
-def _in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:
+def in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:
+    """True of bindings in `state`; with `as_of`, of those in it then (active, unless said)."""
     if as_of is None:
         match state:
             case BindingState.ACTIVE:

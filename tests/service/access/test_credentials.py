@@ -43,6 +43,7 @@ class Request:
     has_body: bool = False
     body: dict[str, Any] | None = None
     items: list[dict[str, str]] | None = None
+    is_endless: bool = False
     is_form: bool = False
     """Sent empty: whoever may send it is answered with its page, or that it was on none."""
 
@@ -63,6 +64,15 @@ REQUESTS: Final = {
     "audit.dashboard_export": Request("audit:export", query={"format": "json"}),
     "dashboard.overview_page": Request(BELONGING),
     "dashboard.audit_page": Request("audit:r"),
+    "dashboard.live_rows": Request("audit:r", is_endless=True),
+    **{
+        f"dashboard_trust.{page}_page": Request("oidc:r")
+        for page in ("bindings", "explain", "binding", "rejected")
+    },
+    "dashboard_trust.new_page": Request("oidc:w"),
+    "dashboard_trust.create": Request("oidc:w", is_form=True),
+    "dashboard_trust.explain": Request("oidc:r", is_form=True),
+    "dashboard_trust.revoke": Request("oidc:w", is_form=True),
     **{
         f"dashboard_people.{page}_page": Request("org:admin")
         for page in ("members", "teams", "projects", "keys", "roles")
@@ -283,6 +293,8 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
     )
     if wanted.items is not None or wanted.body is not None:
         body = {"json": wanted.items or wanted.body}
+    if wanted.is_endless:
+        return await ask_for_a_stream(world, path, headers)
     answer = await world.client.open(
         path, method=method, headers=headers, query_string=wanted.query, **body
     )
@@ -292,6 +304,17 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
         return await refused(answer)
     await answer.get_data()
     return answer.status_code, ""
+
+
+async def ask_for_a_stream(world: World, path: str, headers: Headers) -> tuple[int, str]:
+    """The status of an answer that does not end by itself, or its refusal."""
+    async with world.client.request(path, headers=headers) as connection:
+        await connection.send_complete()
+        connection.response_data.extend(await connection.receive())
+        await connection.disconnect()
+    if connection.status_code == 200:
+        return 200, ""
+    return await refused(await connection.as_response())
 
 
 def expected(wanted: Request, capabilities: frozenset[str] | None, slug: str) -> tuple[int, str]:

@@ -6,15 +6,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
+import pytest
 
 from analytics.events import InstallAllowed
 from analytics.rows import Stamp, VerdictSource, audit_row
+from service.lake import Lake
 from service.store.journal import append
 from tests.conftest import World
 
 ORG = "/admin/ui/orgs/acme"
 AUDIT = f"{ORG}/audit"
-AUDIT_SCRIPTS = ["/static/times.js"]
+AUDIT_SCRIPTS = ["/static/times.js", "/static/live.js", "/static/histogram.js"]
 OWN_PAGE = {
     "origin": "http://localhost:8080",
     "sec-fetch-site": "same-origin",
@@ -108,6 +110,17 @@ class Page(HTMLParser):
             for link in self.all("a", **{"class": "chip"})
         ]
 
+    @property
+    def row_ids(self) -> list[str]:
+        """The ids of the audit rows."""
+        rows = self.all("tr", role="row")
+        return [row.attributes["id"] for row in rows if "id" in row.attributes]
+
+    @property
+    def live(self) -> str:
+        """Where the page is sent its new rows from."""
+        return self.one("button", hidden="").attributes["data-live"]
+
     def link(self, text: str) -> str:
         """Where the links with this text lead: all to one place."""
         (href,) = {link.attributes["href"] for link in self.all("a") if link.text.strip() == text}
@@ -141,6 +154,15 @@ async def send(world: World, action: str, fields: dict[str, Any], who: str = "ow
         data=urlencode(fields, doseq=True),
         headers=world.session(who) | OWN_PAGE | {"content-type": FORM_TYPE},
     )
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, question: str, error: Exception) -> None:
+    """Every such question to the lake ends with `error`."""
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Lake, question, fail)
 
 
 async def add_install(world: World, envelope: Any = None, **columns: str) -> None:
