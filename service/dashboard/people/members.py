@@ -17,6 +17,7 @@ from service.dashboard.people.page import Handed, OrgPage, may_decide_over
 from service.dashboard.words import PROVIDER_WORDS
 from service.orgs.changes import add_member, end_sessions, issue_sign_in, remove_member, set_role
 from service.orgs.repository import list_members_from, list_team_offices
+from service.passkeys.repository import count_passkeys
 from service.services import services
 from service.sign_in.domains import list_domains
 from service.store.tables import Member, Organisation
@@ -32,6 +33,7 @@ class MemberRow:
     member: Member
     provider: str
     is_linked: bool
+    passkeys: int
     last_seen_at: datetime | None
     teams: list[str]
     is_self: bool
@@ -67,6 +69,7 @@ async def _rows(
     session: AsyncSession, caller: Caller, org: Organisation, members: Sequence[Member]
 ) -> list[MemberRow]:
     seen = await find_last_seen(session, [member.id for member in members])
+    passkeys = await count_passkeys(session, org)
     teams: dict[str, list[str]] = defaultdict(list)
     for team, member in await list_team_offices(session, org):
         teams[member.id].append(team.name)
@@ -76,6 +79,7 @@ async def _rows(
             member=member,
             provider=PROVIDER_WORDS.get(member.identity_provider, member.identity_provider),
             is_linked=member.identity_subject is not None,
+            passkeys=passkeys.get(member.id, 0),
             last_seen_at=seen.get(member.id),
             teams=teams[member.id],
             is_self=member.id == own_id,
@@ -126,7 +130,7 @@ MEMBERS: Final = OrgPage(
     look=look_at_members,
     done={
         "invited": "Invited. Nothing was sent: tell them where to sign in, and with which account.",
-        "role": "The role was changed.",
+        "role": "The role was changed. If it is more than before, they have to sign in again.",
         "removed": "Removed. Their sessions and sign-in links have ended.",
         "signed-out": "Their sessions and sign-in links have ended.",
     },

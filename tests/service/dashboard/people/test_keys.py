@@ -4,7 +4,8 @@ import shlex
 
 import pytest
 
-from tests.conftest import ADMIN_TOKEN, World
+from service.orgs.changes import create_project
+from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World
 from tests.service.dashboard.page import ORG, Page, send_form
 from tests.service.dashboard.people.desk import (
     HOSTILE,
@@ -145,6 +146,17 @@ async def test_a_revoked_key_opens_nothing(world):
     assert action not in page.forms
     again = await shown(await send_form(world, issued, action), 404)
     assert f"No live API key {key_id} in acme" in again.one("div", role="alert").text
+
+
+async def test_a_project_of_another_organisation_is_not_found(world):
+    """Its id is an id of nothing, and the key is not made for all of this one instead."""
+    async with world.services.store.write() as work:
+        theirs = await create_project(work, world.other, "theirs", BY_OPERATOR)
+    before = await logged(world)
+    page = await shown(await issue(world, project=theirs.id), 404)
+
+    assert fault_of(page, "issue-project") == f"no project {theirs.id} in acme"
+    assert await logged(world) == before
 
 
 async def test_a_key_of_another_organisation_is_not_found(world):

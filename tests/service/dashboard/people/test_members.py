@@ -19,6 +19,7 @@ from tests.service.dashboard.people.desk import (
     see,
     shown,
 )
+from tests.service.passkeys.holders import Holder
 
 INVITE = f"{ORG}/members"
 
@@ -49,6 +50,16 @@ async def test_everybody_is_listed_with_what_is_known_of_them(world):
     assert "invited" in own
     assert "platform" in team_admin
     assert chosen(page, f"{world.members['auditor'].id}-role") == ["auditor"]
+
+
+async def test_how_many_passkeys_somebody_has_is_seen_before_their_role_rises(world):
+    """A passkey outlives the session that it was added in, whoever's that was."""
+    holder = Holder(world).with_session_of("auditor")
+    assert (await holder.register()).status_code < 400
+    page = await see(world, "members")
+
+    assert "1 passkey" in page.one("tr", id=world.members["auditor"].id).text
+    assert "passkey" not in page.one("tr", id=world.members["member"].id).text
 
 
 async def test_an_invitation_makes_a_member_and_one_row(world):
