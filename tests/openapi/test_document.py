@@ -32,6 +32,7 @@ PAGES = {
     "/admin/ui/orgs/{slug}",
     "/admin/ui/orgs/{slug}/audit",
     "/admin/ui/orgs/{slug}/audit/live",
+    "/admin/ui/orgs/{slug}/audit/values",
 }
 """What people look at and send from there, and the description itself."""
 
