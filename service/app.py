@@ -16,7 +16,9 @@ from service.audit.ingest_routes import blueprint as ingest
 from service.audit.routes import blueprint as audit
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
+from service.dashboard.people.routes import blueprint as people
 from service.dashboard.routes import blueprint as dashboard
+from service.dashboard.trust.routes import blueprint as dashboard_trust
 from service.error_answers import answer_errors
 from service.errors import NotFound
 from service.explain.routes import blueprint as explain
@@ -112,6 +114,8 @@ def create_app(
         passkeys,
         profile,
         dashboard,
+        dashboard_trust,
+        people,
     ):
         app.register_blueprint(blueprint)
     answer_errors(app)

@@ -266,6 +266,12 @@ class NotOrgAdmin(Forbidden):
     text = "organisation-level bindings are changed by owners and admins only"
 
 
+class RoleBeyondOwn(Forbidden):
+    """The caller would give, or decide over, more than they have."""
+
+    text = "this role goes beyond your own: ask somebody who has it"
+
+
 class NotForSessions(Forbidden):
     """A person's session sent what only machines may send."""
 
@@ -295,6 +301,12 @@ class BindingNotFound(NotFound):
     """The id is unknown, another organisation's, or revoked already."""
 
     text = "Binding not found for this org (or already revoked)"
+
+
+class RejectedNotFound(NotFound):
+    """No such rejected subject: another organisation's, or forgotten by now."""
+
+    text = "Rejected subject not found for this org (or forgotten by now)"
 
 
 class AuditRowNotFound(NotFound):
@@ -354,6 +366,18 @@ class NoClockRecord(Conflict):
     """Nothing to measure the clock against: no `init` of this version has run."""
 
     text = "no instant is on record to check the clock against: run `countersign init`"
+
+
+class FormSpent(Conflict):
+    """A form that works once was sent before, or is none of this session's."""
+
+    text = "this form has been sent already, or is too old: nothing was done this time"
+
+
+class OverrideMoved(Conflict):
+    """Somebody else changed what a role is granted since the page was shown."""
+
+    text = "somebody else has changed this role meanwhile: what holds now is shown"
 
 
 class KeyReused(Conflict):

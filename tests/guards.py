@@ -46,6 +46,8 @@ _LIVE = "tests/service/dashboard/test_live.py"
 _PASSKEYS = "tests/service/passkeys/test_signing_in.py"
 _NEW_PASSKEYS = "tests/service/passkeys/test_registering.py"
 _PROFILE = "tests/service/profile/test_profile.py"
+_PEOPLE = "tests/service/dashboard/people"
+_ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 
 GUARDS: Final = [
@@ -702,8 +704,8 @@ GUARDS: Final = [
     Guard(
         "a slot of another organisation is not proposed",
         "service/rejected/proposals.py",
-        "        if holders.get(slots[digest], tenant_id) == tenant_id\n",
-        "",
+        " if holders.get(slot, tenant_id) != tenant_id",
+        " if False",
         f"{_REJECTED_ROUTES}::test_a_slot_that_another_organisation_holds_cannot_be_proposed",
     ),
     Guard(
@@ -1295,11 +1297,75 @@ GUARDS: Final = [
         f"{_PROFILE}::test_nobody_removes_another_members_passkey",
     ),
     Guard(
+        "a session that ended meanwhile changes nothing of its member's",
+        "service/access/admission.py",
+        "present = await services().authenticator.refreshed_member(session, caller)",
+        "present = caller",
+        "tests/service/profile/test_admitted_again.py::test_what_ended_before_the_body_did_is_over",
+    ),
+    Guard(
         "what is a member's own is changed from their own page",
         "service/access/admission.py",
         "    if caller.is_cross_site:\n        raise CrossSite\n",
         "",
         f"{_PROFILE}::test_another_site_cannot_send_them",
+        "no override makes an owner of somebody",
+        "service/access/capabilities.py",
+        "return not is_higher and granted(other, overrides) <= granted(role, overrides)",
+        "return granted(other, overrides) <= granted(role, overrides)",
+        f"{_ROLES}::test_no_role_covers_a_higher_one_whatever_it_is_granted",
+    ),
+    Guard(
+        "who rises has to sign in again",
+        "service/orgs/changes.py",
+        "    if not covers(Role(before), Role(after), org.role_overrides):",
+        "    if False:",
+        f"{_ROLES}::test_who_rises_has_to_sign_in_again",
+    ),
+    Guard(
+        "nobody decides over a member beyond their own role",
+        "service/dashboard/people/changing.py",
+        "        self.caller.require_over(Role(member.role), self.org)\n",
+        "",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_decides_over_a_higher_role",
+    ),
+    Guard(
+        "nobody gives a role beyond their own",
+        "service/dashboard/people/changing.py",
+        "        self.caller.require_over(Role(name), self.org)\n",
+        "",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_gives_a_role_beyond_their_own",
+    ),
+    Guard(
+        "nobody grants a capability that they lack",
+        "service/dashboard/people/roles.py",
+        "        change.caller.require(Capability(name), change.org)\n",
+        "        pass\n",
+        f"{_PEOPLE}/test_roles_page.py::test_nobody_grants_what_they_lack",
+    ),
+    Guard(
+        "an old page does not bring back what was taken away",
+        "service/dashboard/people/roles.py",
+        "        raise OverrideMoved\n",
+        "        pass\n",
+        f"{_PEOPLE}/test_roles_page.py::test_an_old_page_does_not_bring_back_what_was_taken_away",
+    ),
+    Guard(
+        "who runs an organisation still may when a change commits",
+        "service/dashboard/people/changing.py",
+        """            present, present_org = await admit_again(
+                work.session, caller, org, Capability.ORG_ADMIN
+            )
+""",
+        "            present, present_org = caller, await work.session.merge(org)\n",
+        f"{_PEOPLE}/test_who.py::test_rights_lost_before_the_form_ended_are_lost",
+    ),
+    Guard(
+        "a form that shows a secret works once",
+        "service/dashboard/people/once.py",
+        " or not await spend(work, kept)",
+        "",
+        f"{_PEOPLE}/test_members.py::test_the_same_form_makes_no_second_link",
     ),
     Guard(
         "browsers are told to come by https alone",
@@ -1385,5 +1451,37 @@ GUARDS: Final = [
         "        return NoGlance.SLOW\n",
         "tests/service/dashboard/test_slow_page.py"
         "::test_damage_that_only_the_numbers_meet_is_said_on_the_page",
+    ),
+    Guard(
+        "a binding's page is its organisation's",
+        "service/bindings/repository.py",
+        "select(Binding).where(Binding.id == binding_id, Binding.tenant_id == tenant_id)",
+        "select(Binding).where(Binding.id == binding_id)",
+        "tests/service/dashboard/trust/test_bindings_page.py"
+        "::test_another_organisations_bindings_are_not_there",
+    ),
+    Guard(
+        "a draft is made of one's own rejected subjects",
+        "service/rejected/rows.py",
+        "            RejectedSubject.tenant_id == tenant_id,\n"
+        "            RejectedSubject.digest == digest,\n",
+        "            RejectedSubject.digest == digest,\n",
+        "tests/service/dashboard/trust/test_rejected.py::test_another_organisations_digest_is_404",
+    ),
+    Guard(
+        "a conflict does not name another organisation's binding",
+        "service/bindings/slots.py",
+        "if holder is not None and holder.tenant_id == tenant_id else None",
+        "",
+        "tests/service/dashboard/trust/test_create.py"
+        "::test_a_conflict_with_another_organisation_names_nothing_of_theirs",
+    ),
+    Guard(
+        "a page calls members of its own organisation by their address, and no others",
+        "service/dashboard/trust/names.py",
+        "select(Member).where(Member.tenant_id == tenant_id)",
+        "select(Member)",
+        "tests/service/dashboard/trust/test_bindings_page.py"
+        "::test_an_actor_that_is_no_member_here_keeps_its_own_name",
     ),
 ]

@@ -51,6 +51,16 @@ async def find_active(session: AsyncSession, slot: str) -> Binding | None:
     )
 
 
+async def count_active_by_project(session: AsyncSession, tenant_id: str) -> dict[str | None, int]:
+    """How many active bindings are limited to each project; None stands for no such limit."""
+    counts = await session.execute(
+        select(Binding.project_id, func.count())
+        .where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+        .group_by(Binding.project_id)
+    )
+    return {row[0]: row[1] for row in counts}
+
+
 async def list_active_with_subs(
     session: AsyncSession, tenant_id: str, subs: Collection[str]
 ) -> Sequence[Binding]:
@@ -87,6 +97,13 @@ async def find_envelope(
     if binding is None or binding.tenant_id != tenant_id or binding.origin != Origin.ORG_ADMIN:
         return None
     return binding
+
+
+async def find_binding(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding | None:
+    """The organisation's binding with this id, active or revoked, or None."""
+    return await session.scalar(
+        select(Binding).where(Binding.id == binding_id, Binding.tenant_id == tenant_id)
+    )
 
 
 async def find_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding | None:
@@ -167,7 +184,7 @@ async def list_bindings(
     return (
         await session.scalars(
             select(Binding)
-            .where(Binding.tenant_id == tenant_id, _in_state(state, as_of))
+            .where(Binding.tenant_id == tenant_id, in_state(state, as_of))
             .order_by(Binding.added_at.desc(), Binding.id)
         )
     ).all()
@@ -183,13 +200,14 @@ async def list_by_repository(
     return (
         await session.scalars(
             select(Binding)
-            .where(Binding.repository_id == repository_id, _in_state(state, as_of))
+            .where(Binding.repository_id == repository_id, in_state(state, as_of))
             .order_by(Binding.added_at.desc(), Binding.id)
         )
     ).all()
 
 
-def _in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:
+def in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:
+    """True of bindings in `state`; with `as_of`, of those in it then (active, unless said)."""
     if as_of is None:
         match state:
             case BindingState.ACTIVE:

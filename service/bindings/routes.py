@@ -21,7 +21,8 @@ from service.bindings.forms import (
     created_form,
     list_form,
 )
-from service.bindings.repository import BindingState, list_bindings
+from service.bindings.listing import parse_state
+from service.bindings.repository import list_bindings
 from service.bindings.rules import parse_reason
 from service.errors import (
     CREATE_REFUSALS,
@@ -54,7 +55,7 @@ async def list_(slug: str) -> ResponseReturnValue:
     here = services()
     _, org = await admit(slug, Capability.OIDC_READ)
     parameters = query_parameters(request, ("state", "asOf"))
-    state = _state(only(parameters, "state"))
+    state = parse_state(only(parameters, "state"))
     as_of = _as_of(only(parameters, "asOf"))
     async with here.store.read() as session:
         bindings = await list_bindings(session, org.id, state, as_of)
@@ -103,12 +104,6 @@ async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
         caller, org = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
         await revoke_binding(work, org, binding_id, reason, caller)
     return json_answer(Revoked(revoked=binding_id))
-
-
-def _state(text: str | None) -> BindingState | None:
-    if text is not None and text not in set(BindingState):
-        raise Invalid(f"state must be one of {', '.join(BindingState)}")
-    return None if text is None else BindingState(text)
 
 
 def _as_of(text: str | None) -> datetime | None:

@@ -4,6 +4,7 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.bindings.repository import find_active
 from service.bindings.rules import BindingSlot, Draft, Origin, slot_key
 from service.errors import Conflict
 from service.store.store import Store
@@ -20,6 +21,15 @@ async def stored_slot_rule(session: AsyncSession) -> BindingSlot:
     """
     fact = await session.get_one(Fact, _FACT)
     return "tenant" if fact.value == "tenant" else "global"
+
+
+async def find_holder(session: AsyncSession, tenant_id: str, draft: Draft) -> Binding | None:
+    """The organisation's active binding in the slot that `draft` wants, or None.
+
+    Where another organisation holds it, that is none of this one's business: None, too.
+    """
+    holder = await find_active(session, slot_key(draft, tenant_id, await stored_slot_rule(session)))
+    return holder if holder is not None and holder.tenant_id == tenant_id else None
 
 
 async def keep_slot_rule(store: Store, slot_rule: BindingSlot) -> None:

@@ -7,11 +7,11 @@ from typing import Final
 
 from analytics.filters import only
 from analytics.instants import parse_instant
-from service.errors import Invalid
+from service.errors import Invalid, RejectedNotFound
 from service.explain.drafts import Proposal
 from service.issuers.issuers import Issuers
-from service.rejected.proposals import list_proposals
-from service.rejected.rows import list_rejected
+from service.rejected.proposals import Outlook, list_outlooks
+from service.rejected.rows import find_rejected, list_rejected
 from service.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR
 from service.store.store import Store
 from service.store.tables import RejectedSubject
@@ -36,10 +36,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rejected subject, and what would make it trusted."""
+    """A rejected subject, and how it stands now."""
 
     row: RejectedSubject
-    proposal: Proposal | None
+    outlook: Outlook
+
+    @property
+    def proposal(self) -> Proposal | None:
+        """What would make it trusted."""
+        return self.outlook.proposal
 
 
 def parse_wanted(parameters: Mapping[str, list[str]]) -> Wanted:
@@ -69,8 +74,20 @@ async def list_entries(
             is_verified=wanted.is_verified,
             code=wanted.code,
         )
-        proposals = await list_proposals(session, tenant_id, rows, issuers)
-    return [Entry(row, proposals.get(row.digest)) for row in rows]
+        outlooks = await list_outlooks(session, tenant_id, rows, issuers)
+    return [Entry(row, outlooks.get(row.digest, Outlook())) for row in rows]
+
+
+async def get_entry(
+    store: Store, issuers: Issuers, tenant_id: str, digest: str, now: datetime
+) -> Entry:
+    """The one rejected subject of the organisation with this digest. Raises RejectedNotFound."""
+    async with store.read() as session:
+        row = await find_rejected(session, tenant_id, digest, since=now - KEPT_FOR)
+        if row is None:
+            raise RejectedNotFound
+        outlooks = await list_outlooks(session, tenant_id, [row], issuers)
+    return Entry(row, outlooks.get(digest, Outlook()))
 
 
 def _is_verified(text: str | None) -> bool | None:

@@ -6,6 +6,7 @@ it would put a stranger's words before somebody who may trust them.
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -30,12 +31,24 @@ _Job = tuple[str, str | None]
 """A subject and a repository id."""
 
 
-async def list_proposals(
-    session: AsyncSession, tenant_id: str, rows: Sequence[RejectedSubject], issuers: Issuers
-) -> Mapping[str, Proposal]:
-    """What would help the organisation's `rows`, by digest; nothing for most of them.
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How a job that was turned away stands now: trusted by a binding, in want of one, or neither.
 
-    Nothing for what is unverified, is trusted by now, or needs a create that would be refused.
+    `is_taken` says that the binding it wants would be refused: another organisation has it.
+    """
+
+    proposal: Proposal | None = None
+    trusted_by: str | None = None
+    is_taken: bool = False
+
+
+async def list_outlooks(
+    session: AsyncSession, tenant_id: str, rows: Sequence[RejectedSubject], issuers: Issuers
+) -> Mapping[str, Outlook]:
+    """How the organisation's `rows` stand now, by digest; of most of them there is nothing to say.
+
+    Nothing of what is unverified, or was turned away for other reasons than bindings.
     """
     askable = [row for row in rows if _is_askable(row, issuers)]
     if not askable:
@@ -44,12 +57,8 @@ async def list_proposals(
     by_job: defaultdict[_Job, list[ActiveBinding]] = defaultdict(list)
     for binding in active:
         by_job[binding.sub_pattern, binding.repository_id].append(binding)
-    proposals = {
-        row.digest: proposal
-        for row in askable
-        if (proposal := _proposal(row, issuers, _of_job(row, by_job))) is not None
-    }
-    return await _without_taken(session, tenant_id, proposals, issuers)
+    outlooks = {row.digest: _outlook(row, issuers, _of_job(row, by_job)) for row in askable}
+    return await _without_taken(session, tenant_id, outlooks, issuers)
 
 
 def _of_job(
@@ -70,19 +79,18 @@ def _is_askable(row: RejectedSubject, issuers: Issuers) -> bool:
     )
 
 
-def _proposal(
-    row: RejectedSubject, issuers: Issuers, active: Collection[ActiveBinding]
-) -> Proposal | None:
-    """What would help, if a job like that one is still turned away for want of a binding."""
+def _outlook(row: RejectedSubject, issuers: Issuers, active: Collection[ActiveBinding]) -> Outlook:
+    """What a job like that one would meet today, and what would help if that is no binding."""
     claims = _claims(row, issuers)
     grounds = Grounds(issuers, _AUDIENCE, candidates_of(active), row.project_id)
     try:
-        match_binding(claims, grounds)
+        _, binding = match_binding(claims, grounds)
     except TokenRejected as rejected:
         is_unbound = rejected.code is FailureCode.UNBOUND_OIDC_SUBJECT
         if is_unbound and rejected.detail in _MENDED_BY_A_BINDING:
-            return proposal_for(claims, grounds, active)
-    return None
+            return Outlook(proposal=proposal_for(claims, grounds, active))
+        return Outlook()
+    return Outlook(trusted_by=binding.id)
 
 
 def _claims(row: RejectedSubject, issuers: Issuers) -> UnverifiedClaims:
@@ -102,17 +110,17 @@ def _claims(row: RejectedSubject, issuers: Issuers) -> UnverifiedClaims:
 
 
 async def _without_taken(
-    session: AsyncSession, tenant_id: str, proposals: Mapping[str, Proposal], issuers: Issuers
-) -> Mapping[str, Proposal]:
-    """`proposals` without those whose slot another organisation holds: theirs is not to revoke."""
+    session: AsyncSession, tenant_id: str, outlooks: dict[str, Outlook], issuers: Issuers
+) -> Mapping[str, Outlook]:
+    """`outlooks` without proposals for what another organisation holds: theirs is not to revoke."""
     slot_rule = await stored_slot_rule(session)
     slots = {
-        digest: slot_key(parse_binding(proposal.body, issuers, _NO_PLACES), tenant_id, slot_rule)
-        for digest, proposal in proposals.items()
+        digest: slot_key(
+            parse_binding(one.proposal.body, issuers, _NO_PLACES), tenant_id, slot_rule
+        )
+        for digest, one in outlooks.items()
+        if one.proposal is not None
     }
     holders = await list_active_slots(session, list(slots.values()))
-    return {
-        digest: proposal
-        for digest, proposal in proposals.items()
-        if holders.get(slots[digest], tenant_id) == tenant_id
-    }
+    taken = {digest for digest, slot in slots.items() if holders.get(slot, tenant_id) != tenant_id}
+    return outlooks | dict.fromkeys(taken, Outlook(is_taken=True))

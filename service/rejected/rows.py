@@ -138,6 +138,19 @@ async def count_rejected(session: AsyncSession, tenant_id: str, since: datetime)
     return await session.scalar(count) or 0
 
 
+async def find_rejected(
+    session: AsyncSession, tenant_id: str, digest: str, *, since: datetime
+) -> RejectedSubject | None:
+    """The organisation's row with this digest, if it was last seen at `since` or later."""
+    return await session.scalar(
+        select(RejectedSubject).where(
+            RejectedSubject.tenant_id == tenant_id,
+            RejectedSubject.digest == digest,
+            RejectedSubject.last_at >= since,
+        )
+    )
+
+
 _LAST_AT: Final = bindparam("noted_last_at", type_=Instant())
 _FIRST_AT: Final = bindparam("noted_first_at", type_=Instant())
 _IS_LATEST: Final = RejectedSubject.last_at <= _LAST_AT

@@ -10,16 +10,9 @@ from playwright.sync_api import Page, expect
 
 from analytics.instants import format_us
 from service.clock import utc_now
+from tests.browser.accessible import expect_nothing_to_mend, in_every_light
 from tests.browser.chromium import needs_chromium
-from tests.browser.visits import (
-    PHONE,
-    WIDE,
-    Place,
-    Visits,
-    expect_accessible,
-    serve_acme,
-    visit,
-)
+from tests.browser.visits import Place, Visits, serve_acme, visit
 
 __all__ = ["visit"]  # a fixture
 
@@ -230,12 +223,10 @@ def _quoted(text: str) -> str:
     return "concat(" + ", '\"', ".join(f'"{part}"' for part in parts) + ", '')"
 
 
-@pytest.mark.parametrize(
-    ("scheme", "size"), [("light", WIDE), ("dark", PHONE)], ids=["light-wide", "dark-phone"]
-)
+@in_every_light
 @pytest.mark.parametrize("query", ["?last=7d", "?package=nowhere", "?since=yesterday"])
 def test_axe_finds_nothing_to_mend(visit, scheme, size, query):
-    """Contrast, names, roles, sizes of targets, with all that opens open; no sideways scroll."""
+    """Whatever it shows: rows, none, or what is wrong with the question."""
     page = visit(query, color_scheme=scheme, viewport=size)
     visit.complaints.clear()
-    expect_accessible(page)
+    expect_nothing_to_mend(page)

@@ -10,16 +10,9 @@ from playwright.sync_api import Page, expect
 
 from analytics.instants import format_us
 from service.clock import utc_now
+from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
 from tests.browser.chromium import needs_chromium
-from tests.browser.visits import (
-    PHONE,
-    WIDE,
-    Place,
-    Visits,
-    expect_accessible,
-    serve_acme,
-    visit,
-)
+from tests.browser.visits import Place, Visits, serve_acme, visit
 
 __all__ = ["visit"]  # a fixture
 
@@ -62,14 +55,14 @@ def test_the_overview_leads_into_the_log_and_tells_a_plain_member_whom_to_ask(
         page = visit(place.overview, "owner", color_scheme=scheme, viewport=size)
         expect(page.get_by_text("MAL-1")).to_have_count(0)
         expect(page.get_by_text("evil-pad").first).to_be_visible()
-        expect_accessible(page)
+        expect_nothing_to_mend(page)
         page.get_by_role("link", name="1 blocked").click()
         expect(page.get_by_role("link", name="Remove filter: Decision is BLOCKED")).to_be_visible()
 
         page = visit(place.overview, "member", color_scheme=scheme, viewport=size)
         expect(page.get_by_text("owner@a.example")).to_be_visible()
         expect(page.get_by_role("link", name="Audit log")).to_have_count(0)
-        expect_accessible(page)
+        expect_nothing_to_mend(page)
 
 
 def test_rows_come_in_while_somebody_watches(visit: Visits, place: Place) -> None:

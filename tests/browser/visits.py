@@ -7,21 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from service.orgs.changes import add_member, issue_cookie
 from service.orgs.repository import get_org
 from service.services import Services
+from tests.browser.accessible import WIDE
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server, add_acme
-
-WIDE = {"width": 1280, "height": 900}
-PHONE = {"width": 390, "height": 844}
-AXE = {
-    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
-    "rules": {"target-size": {"enabled": True}},  # axe leaves it out unless asked
-}
 
 
 @dataclass
@@ -106,13 +99,3 @@ def visit(place: Place, browser: Browser) -> Iterator[Visits]:
     for context in visits.contexts:
         context.close()
     assert visits.complaints == [], "a script ran that is not ours, or a policy was tripped over"
-
-
-def expect_accessible(page: Page) -> None:
-    """Axe finds nothing to mend, with all that opens open; nor does anything scroll sideways."""
-    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-    found = Axe().run(page, options=AXE).response["violations"]
-
-    assert not found, [(one["id"], [node["html"] for node in one["nodes"][:3]]) for one in found]
-    width = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
-    assert width[0] <= width[1]

@@ -9,7 +9,9 @@ import pytest
 from service.orgs.changes import issue_sign_in
 from service.settings import REPOSITORY
 from tests.conftest import BY_OPERATOR, World, binding_body
-from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, open_page
+from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, open_page
+from tests.service.dashboard.trust.pages import BINDINGS, EXPLAIN, NEW, REJECTED
+from tests.service.rejected.notes import rejection, remember
 
 PAGES = (
     "/",
@@ -21,6 +23,11 @@ PAGES = (
     ORG,
     AUDIT,
     f"{AUDIT}?package=none",
+    BINDINGS,
+    f"{BINDINGS}?asOf=2026-03-04T12:00:00Z",
+    NEW,
+    EXPLAIN,
+    REJECTED,
 )
 STATIC = REPOSITORY / "templates" / "static"
 BROWSER = {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}
@@ -43,10 +50,17 @@ async def press_sign_in(world: World, token: str, headers: dict[str, str] = BROW
 # Every page
 
 
+async def see_all(world: World, path: str) -> Page:
+    """The page at `path` for an owner, who is shown everything, with something on it."""
+    await world.create()
+    await remember(world, rejection(world.acme.id, sub="repo:acme/other:ref:refs/heads/main"))
+    return await open_page(world, path, **world.session("owner"))
+
+
 @pytest.mark.parametrize("path", PAGES)
 async def test_a_page_brings_no_script_and_no_style_of_its_own(world, path):
     """The content security policy allows our own files and nothing else."""
-    page = await open_page(world, path)
+    page = await see_all(world, path)
 
     assert set(page.scripts) <= {*AUDIT_SCRIPTS, "/static/passkeys.js"}
     assert not page.all("style")
@@ -59,7 +73,7 @@ async def test_a_page_brings_no_script_and_no_style_of_its_own(world, path):
 @pytest.mark.parametrize("path", PAGES)
 async def test_a_page_can_be_used_without_seeing_it(world, path):
     """A language, a title, a heading, a way past the navigation, and a label for every field."""
-    page = await open_page(world, path)
+    page = await see_all(world, path)
 
     assert page.one("html").attributes["lang"] == "en"
     assert page.all("title")[0].text.strip()
@@ -69,6 +83,7 @@ async def test_a_page_can_be_used_without_seeing_it(world, path):
     fields = [
         *(field for field in page.all("input") if field.attributes["type"] != "hidden"),
         *page.all("select"),
+        *page.all("textarea"),
     ]
     assert {field.attributes["id"] for field in fields} == labelled
 
@@ -76,7 +91,7 @@ async def test_a_page_can_be_used_without_seeing_it(world, path):
 @pytest.mark.parametrize("path", PAGES)
 async def test_a_pages_ids_are_unique_and_its_anchors_lead_somewhere(world, path):
     """A reference to nothing is a dead link, or a hint that is never read out."""
-    page = await open_page(world, path)
+    page = await see_all(world, path)
     ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
     wanted = {
         reference

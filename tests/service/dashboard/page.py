@@ -3,11 +3,14 @@
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
+import pytest
 
 from analytics.events import InstallAllowed
 from analytics.rows import Stamp, VerdictSource, audit_row
+from service.lake import Lake
 from service.store.journal import append
 from tests.conftest import World
 
@@ -21,6 +24,7 @@ OWN_PAGE = {
 }
 """What a browser says of itself when it sends a form that is on one of our pages."""
 
+FORM_TYPE = "application/x-www-form-urlencoded"
 VOID = {"meta", "link", "input", "br", "img", "hr", "rect"}
 
 
@@ -140,9 +144,25 @@ async def send_form(
     world: World, page: Page, action: str, who: str = "owner", **fields: Any
 ) -> Any:
     """The answer to the form of `page` that goes to `action`, filled in and sent by a browser."""
+    return await send(world, action, page.forms[action] | fields, who)
+
+
+async def send(world: World, action: str, fields: dict[str, Any], who: str = "owner") -> Any:
+    """The answer to a form with these fields; a list is a field that is there more than once."""
     return await world.client.post(
-        action, form=page.forms[action] | fields, headers=world.session(who) | OWN_PAGE
+        action,
+        data=urlencode(fields, doseq=True),
+        headers=world.session(who) | OWN_PAGE | {"content-type": FORM_TYPE},
     )
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, question: str, error: Exception) -> None:
+    """Every such question to the lake ends with `error`."""
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Lake, question, fail)
 
 
 async def add_install(world: World, envelope: Any = None, **columns: str) -> None:

@@ -1,21 +1,9 @@
 """What the audit page shows when its rows or its numbers cannot be had."""
 
-import pytest
-
 from analytics.faults import StoreFault
 from service.errors import QueryTooSlow
-from service.lake import Lake
 from tests.conftest import World
-from tests.service.dashboard.page import AUDIT, Page, open_page
-
-
-def fails(monkeypatch: pytest.MonkeyPatch, question: str, error: Exception) -> None:
-    """Every such question to the lake ends with `error`."""
-
-    async def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(Lake, question, fail)
+from tests.service.dashboard.page import AUDIT, Page, fails, open_page
 
 
 async def test_rows_without_numbers_are_shown_and_the_page_says_why(world: World, monkeypatch):

@@ -1,0 +1,103 @@
+"""An organisation's bindings a page at a time, for people who look through them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.bindings.repository import BindingState, find_binding, in_state
+from service.errors import BindingNotFound, Invalid
+from service.store.tables import Binding
+
+PAGE_ROWS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which bindings; None is any. `text` is part of a subject or a repository id, in any case."""
+
+    state: BindingState | None = None
+    as_of: datetime | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page, newest first. `total` is how many there are on all pages."""
+
+    bindings: Sequence[Binding]
+    total: int
+    has_newer: bool
+    has_older: bool
+
+
+def parse_state(text: str | None) -> BindingState | None:
+    """The state that a parameter names. Raises Invalid."""
+    if text is not None and text not in set(BindingState):
+        raise Invalid(f"state must be one of {', '.join(BindingState)}")
+    return None if text is None else BindingState(text)
+
+
+async def list_page(
+    session: AsyncSession,
+    tenant_id: str,
+    wanted: Wanted,
+    *,
+    after: str | None = None,
+    before: str | None = None,
+) -> Listed:
+    """The newest of the organisation's bindings, those `after` one of them, or those `before` it.
+
+    A page begins at a binding and not at a number: whoever revokes some on the way through misses
+    none of the others. Raises BindingNotFound if there is no such binding to begin at.
+    """
+    matching = _matching(tenant_id, wanted)
+    total = await session.scalar(select(func.count()).where(*matching)) or 0
+    if before is not None:
+        above = [*matching, _is_newer(await _get(session, tenant_id, before))]
+        oldest_first = select(Binding).where(*above).order_by(Binding.added_at, Binding.id.desc())
+        found = (await session.scalars(oldest_first.limit(PAGE_ROWS + 1))).all()
+        if len(found) > PAGE_ROWS:
+            return Listed(found[:PAGE_ROWS][::-1], total, has_newer=True, has_older=True)
+    elif after is not None:
+        matching.append(_is_older(await _get(session, tenant_id, after)))
+    newest_first = select(Binding).where(*matching).order_by(Binding.added_at.desc(), Binding.id)
+    found = (await session.scalars(newest_first.limit(PAGE_ROWS + 1))).all()
+    return Listed(
+        found[:PAGE_ROWS],
+        total,
+        has_newer=after is not None and before is None,
+        has_older=len(found) > PAGE_ROWS,
+    )
+
+
+def _matching(tenant_id: str, wanted: Wanted) -> list[ColumnElement[bool]]:
+    matching = [Binding.tenant_id == tenant_id, in_state(wanted.state, wanted.as_of)]
+    if wanted.text:
+        columns = (Binding.sub_pattern, Binding.repository_id)
+        matching.append(or_(*(one.icontains(wanted.text, autoescape=True) for one in columns)))
+    return matching
+
+
+async def _get(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
+    binding = await find_binding(session, tenant_id, binding_id)
+    if binding is None:
+        raise BindingNotFound
+    return binding
+
+
+def _is_older(than: Binding) -> ColumnElement[bool]:
+    return or_(
+        Binding.added_at < than.added_at,
+        and_(Binding.added_at == than.added_at, Binding.id > than.id),
+    )
+
+
+def _is_newer(than: Binding) -> ColumnElement[bool]:
+    return or_(
+        Binding.added_at > than.added_at,
+        and_(Binding.added_at == than.added_at, Binding.id < than.id),
+    )

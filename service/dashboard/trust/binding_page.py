@@ -1,0 +1,113 @@
+"""One binding: all that is known of it, what became of it, and its end."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+import structlog
+
+from analytics.events import Event
+from analytics.faults import StoreFault
+from analytics.instants import format_us
+from service.access.callers import Caller
+from service.access.capabilities import Capability
+from service.audit.pages import parse_page_request
+from service.bindings.repository import find_binding
+from service.dashboard.navigation import may
+from service.dashboard.trust.names import Person
+from service.dashboard.trust.rights import may_revoke
+from service.dashboard.trust.shown import ShownBinding, show_bindings
+from service.dashboard.words import event_words
+from service.errors import BindingNotFound, QueryTooSlow, StoreUnavailable
+from service.services import services
+from service.store.tables import Organisation
+
+_CHANGES: Final = (Event.OIDC_BINDING_CREATED, Event.OIDC_BINDING_REVOKED)
+_A_MOMENT: Final = timedelta(seconds=1)
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An audit row about the binding."""
+
+    at: str
+    event: str
+    by: Person
+    surface: str
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BindingView:
+    """What the template shows. `changes` is None where they may not or could not be read."""
+
+    shown: ShownBinding
+    changes: list[Change] | None
+    may_revoke: bool
+    given: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    is_too_late: bool = False
+
+
+async def look_at_binding(
+    caller: Caller,
+    org: Organisation,
+    binding_id: str,
+    **more: Any,  # noqa: ANN401
+) -> BindingView:
+    """What the page of this binding shows `caller`, with `more` of a form that was refused.
+
+    Raises BindingNotFound.
+    """
+    here = services()
+    async with here.store.read() as session:
+        binding = await find_binding(session, org.id, binding_id)
+        if binding is None:
+            raise BindingNotFound
+        (shown,) = await show_bindings(session, org.id, [binding], here.clock())
+    is_reader = may(caller, Capability.AUDIT_READ, org)
+    return BindingView(
+        shown=shown,
+        changes=await _changes(org, shown) if is_reader else None,
+        may_revoke=shown.is_active and may_revoke(caller, org, binding.team_id),
+        **more,
+    )
+
+
+async def _changes(org: Organisation, shown: ShownBinding) -> list[Change] | None:
+    """The audit rows of the binding's creation and end, newest first, as far as they are kept.
+
+    None if they cannot be read: the binding itself is worth showing without them.
+    """
+    here, binding = services(), shown.binding
+    last_at = binding.revoked_at or binding.added_at
+    wanted = parse_page_request(
+        {
+            "subject": [binding.id],
+            "event": list(_CHANGES),
+            "since": [format_us(binding.added_at)],
+            "until": [format_us(last_at + _A_MOMENT)],
+        }
+    )
+    try:
+        page = await here.audit_log.page(org, wanted, here.clock())
+    except QueryTooSlow:
+        return None
+    except (StoreFault, StoreUnavailable) as fault:
+        _log.error("store_fault", reason=str(fault))
+        return None
+    known = {one.actor: one for one in (shown.added_by, shown.revoked_by) if one}
+    return [_change(json.loads(entry), known) for entry in page.entries]
+
+
+def _change(entry: dict[str, Any], known: dict[str, Person]) -> Change:
+    actor = entry["actor"]
+    return Change(
+        at=entry["created_at"],
+        event=event_words(entry["event"]),
+        by=known.get(actor, Person(actor, actor)),
+        surface=entry["verdict_source"],
+        request_id=entry["request_id"],
+    )

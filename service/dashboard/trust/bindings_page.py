@@ -1,0 +1,99 @@
+"""The list of bindings: narrowed, of now or of an instant in the past, a page at a time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import urlencode
+
+from analytics.filters import only
+from analytics.instants import parse_since
+from service.bindings.listing import Wanted, list_page, parse_state
+from service.bindings.rules import SUB_PATTERN_MAX
+from service.dashboard.trust.shown import ShownBinding, show_bindings
+from service.errors import Invalid
+from service.services import services
+from service.store.tables import Organisation
+
+_FILTERS: Final[tuple[str, ...]] = ("text", "state", "asOf")
+_PLACES: Final = ("after", "before")
+PARAMETERS: Final = (*_FILTERS, *_PLACES)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingsView:
+    """What the template shows. `newer` and `older` are query strings, `as_of` None for now."""
+
+    given: Mapping[str, str]
+    faults: Mapping[str, str]
+    as_of: datetime | None = None
+    rows: tuple[ShownBinding, ...] = ()
+    total: int = 0
+    newer: str | None = None
+    older: str | None = None
+
+    @property
+    def status(self) -> int:
+        """Of the answer."""
+        return Invalid.status if self.faults else 200
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether there may be bindings that are not among these."""
+        return any(name in self.given for name in PARAMETERS)
+
+    @property
+    def others(self) -> str:
+        """The query of the revoked ones as of the same instant."""
+        return urlencode({**self.given, "state": "revoked"})
+
+
+async def look_at_bindings(org: Organisation, parameters: Mapping[str, list[str]]) -> BindingsView:
+    """What the page with these parameters shows of `org`.
+
+    Raises InvalidQuery, Invalid, BindingNotFound for what no form of the page sends.
+    """
+    here = services()
+    now = here.clock()
+    given = {name: text for name in PARAMETERS if (text := only(parameters, name))}
+    faults: dict[str, str] = {}
+    as_of = _as_of(given.get("asOf"), now, faults)
+    if len(given.get("text", "")) > SUB_PATTERN_MAX:
+        faults["text"] = f"text must be at most {SUB_PATTERN_MAX} chars"
+    wanted = Wanted(state=parse_state(given.get("state")), as_of=as_of, text=given.get("text"))
+    if faults:
+        return BindingsView(given, faults)
+    async with here.store.read() as session:
+        page = await list_page(
+            session, org.id, wanted, after=given.get("after"), before=given.get("before")
+        )
+        rows = await show_bindings(session, org.id, page.bindings, now, as_of)
+    filters = {name: given[name] for name in _FILTERS if name in given}
+    return BindingsView(
+        given,
+        faults,
+        as_of,
+        tuple(rows),
+        page.total,
+        newer=_turned(filters, before=rows[0]) if page.has_newer and rows else None,
+        older=_turned(filters, after=rows[-1]) if page.has_older else None,
+    )
+
+
+def _as_of(text: str | None, now: datetime, faults: dict[str, str]) -> datetime | None:
+    """The instant asked about, or None and a line in `faults` if it is none that has been."""
+    if text is None:
+        return None
+    try:
+        as_of = parse_since(text)
+    except ValueError:
+        faults["asOf"] = "asOf must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)"
+        return None
+    if as_of > now:
+        faults["asOf"] = "asOf lies ahead: what will be trusted then is not known"
+        return None
+    return as_of
+
+
+def _turned(filters: Mapping[str, str], **place: ShownBinding) -> str:
+    return urlencode({**filters, **{name: one.binding.id for name, one in place.items()}})

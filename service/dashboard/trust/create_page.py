@@ -1,0 +1,140 @@
+"""The form that creates a binding: what it offers, what was typed, and which field is wrong."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from service.access.admission import admit_again
+from service.access.callers import Caller
+from service.access.capabilities import Capability
+from service.bindings.changes import add_binding
+from service.bindings.repository import find_places
+from service.bindings.rules import Origin, parse_binding
+from service.bindings.slots import find_holder
+from service.dashboard.posting import Form
+from service.dashboard.trust.rights import may_create
+from service.errors import BindingExists, NotOrgAdmin, NotTeamAdmin, Refusal
+from service.orgs.repository import list_projects, list_teams
+from service.services import services
+from service.store.tables import Organisation
+
+FIELDS: Final = (
+    "issuer",
+    "sub_pattern",
+    "repository_id",
+    "event_names",
+    "origin",
+    "team_id",
+    "project_id",
+)
+_PLACES: Final[dict[type[Refusal], str]] = {NotOrgAdmin: "origin", NotTeamAdmin: "team_id"}
+_ORIGINS: Final = {
+    Origin.ORG_ADMIN: "org_admin: the organisation’s own",
+    Origin.TEAM_ADMIN: "team_admin: a team’s, within the organisation’s own",
+}
+
+Typed = Mapping[str, str]
+"""What stands in the fields, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the caller can choose from: pairs of a value and what it is called."""
+
+    issuers: Sequence[tuple[str, str]]
+    origins: Sequence[tuple[str, str]]
+    teams: Sequence[tuple[str, str]]
+    projects: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """The form. `fault` is one that is about no single field, `holder` the binding in the way."""
+
+    choices: Choices
+    given: Typed = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+    fault: str | None = None
+    holder: str | None = None
+
+
+def typed(form: Form) -> Typed:
+    """What was typed into the form, as it was."""
+    return {name: form.get(name, "") for name in FIELDS}
+
+
+def typed_of(body: Mapping[str, Any]) -> Typed:
+    """What one would type to send `body`."""
+    return {
+        **{name: body.get(name) or "" for name in FIELDS},
+        "event_names": "\n".join(body["event_names"]),
+    }
+
+
+def body_of(given: Typed) -> dict[str, Any]:
+    """The API's body for what was typed. An empty field is one that was not sent.
+
+    Line breaks are no part of a subject, but of the field that it was pasted into.
+    """
+    lines = [line.strip() for line in given["event_names"].splitlines()]
+    body = {
+        **given,
+        "sub_pattern": given["sub_pattern"].replace("\r", "").replace("\n", ""),
+        "event_names": [line for line in lines if line],
+    }
+    return {name: value for name, value in body.items() if value}
+
+
+async def create_form(caller: Caller, org: Organisation, given: Typed | None = None) -> CreateView:
+    """The form as `caller` may use it, filled in with what is `given`."""
+    return CreateView(await _choices(caller, org), given or {})
+
+
+async def create_typed(caller: Caller, org: Organisation, given: Typed) -> str:
+    """The id of the new binding. Raises what `add_binding` and `admit_again` raise."""
+    here = services()
+    async with here.store.write() as work:
+        by, present = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
+        binding = await add_binding(work, present, body_of(given), by, here.issuers)
+    return binding.id
+
+
+async def refused_form(
+    caller: Caller, org: Organisation, given: Typed, refusal: Refusal
+) -> CreateView:
+    """The form again, with all that was typed and with `refusal` beside the field it is about."""
+    choices, place = await _choices(caller, org), _place(refusal)
+    if place is not None:
+        return CreateView(choices, given, {place: refusal.text})
+    holder = await _holder(org, given) if isinstance(refusal, BindingExists) else None
+    return CreateView(choices, given, fault=refusal.text, holder=holder)
+
+
+def _place(refusal: Refusal) -> str | None:
+    """The field that a refusal is about: its text begins with it."""
+    begin = refusal.text.removeprefix("every ").partition(" ")[0]
+    return begin if begin in FIELDS else _PLACES.get(type(refusal))
+
+
+async def _holder(org: Organisation, given: Typed) -> str | None:
+    """The id of the organisation's own binding in the way; another organisation's stays unnamed."""
+    here, body = services(), body_of(given)
+    async with here.store.read() as session:
+        places = await find_places(session, org.id, body.get("project_id"), body.get("team_id"))
+        holder = await find_holder(session, org.id, parse_binding(body, here.issuers, places))
+    return None if holder is None else holder.id
+
+
+async def _choices(caller: Caller, org: Organisation) -> Choices:
+    here = services()
+    async with here.store.read() as session:
+        teams, projects = await list_teams(session, org), await list_projects(session, org)
+    own = [(team.id, team.name) for team in teams if may_create(caller, org, team.id)]
+    is_org_admin = may_create(caller, org, None)
+    offered = {Origin.ORG_ADMIN: is_org_admin, Origin.TEAM_ADMIN: is_org_admin or bool(own)}
+    return Choices(
+        issuers=[(url, url) for url in here.issuers],
+        origins=[(origin, words) for origin, words in _ORIGINS.items() if offered[origin]],
+        teams=[("", "none"), *own],
+        projects=[("", "any"), *((project.id, project.name) for project in projects)],
+    )

@@ -1,0 +1,74 @@
+"""Who was turned away lately, why, and what would help; and the draft that a click makes of one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.dashboard.trust.failures import Failure, failure_of
+from service.dashboard.trust.names import Names, find_names
+from service.rejected.listing import LIMIT_DEFAULT, Entry, Wanted, get_entry, list_entries
+from service.rejected.proposals import Outlook
+from service.rejected.subjects import KEPT_FOR
+from service.services import services
+from service.store.tables import Organisation, RejectedSubject
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRejection:
+    """One rejected subject. `project` is that of the API key it came with, by its name."""
+
+    row: RejectedSubject
+    failure: Failure
+    outlook: Outlook
+    project: str | None
+
+    @property
+    def lacks_binding(self) -> bool:
+        """Whether it was for want of a binding that it was turned away, as far as is known."""
+        return self.row.is_verified and self.failure.is_mended_by_a_binding
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedView:
+    """What the template shows: what an issuer vouches for, and what nobody does."""
+
+    verified: list[ShownRejection]
+    unverified: list[ShownRejection]
+
+    listed_max = LIMIT_DEFAULT
+    kept_days = KEPT_FOR.days
+
+
+async def look_at_rejected(org: Organisation) -> RejectedView:
+    """The last of `org`'s rejected subjects, of each kind by itself.
+
+    Apart, so that what somebody makes up never takes the room of what an issuer says.
+    """
+    here = services()
+    verified, unverified = [
+        await list_entries(here.store, here.issuers, org.id, Wanted(is_verified=kind), here.clock())
+        for kind in (True, False)
+    ]
+    names = await _names(org, [*verified, *unverified])
+    return RejectedView(
+        [_shown(entry, names) for entry in verified],
+        [_shown(entry, names) for entry in unverified],
+    )
+
+
+async def look_at_one(org: Organisation, digest: str) -> ShownRejection:
+    """One of `org`'s rejected subjects as it is stored. Raises RejectedNotFound."""
+    here = services()
+    entry = await get_entry(here.store, here.issuers, org.id, digest, here.clock())
+    return _shown(entry, await _names(org, [entry]))
+
+
+def _shown(entry: Entry, names: Names) -> ShownRejection:
+    row = entry.row
+    project = None if row.project_id is None else names.projects.get(row.project_id, row.project_id)
+    return ShownRejection(row, failure_of(row.code, row.detail), entry.outlook, project)
+
+
+async def _names(org: Organisation, entries: Sequence[Entry]) -> Names:
+    ids = {entry.row.project_id for entry in entries if entry.row.project_id}
+    async with services().store.read() as session:
+        return await find_names(session, org.id, projects=ids)

@@ -1,0 +1,25 @@
+"""What a page may offer whoever looks at it. What is sent is asked about again."""
+
+from service.access.callers import Caller
+from service.access.capabilities import Capability
+from service.dashboard.navigation import may
+from service.errors import Forbidden
+from service.store.tables import Organisation
+
+
+def may_create(caller: Caller, org: Organisation, team_id: str | None) -> bool:
+    """Whether `caller` could create bindings of the team, or of the organisation (None)."""
+    try:
+        caller.require_binding_rights(org, team_id)
+    except Forbidden:
+        return False
+    return may(caller, Capability.OIDC_WRITE, org)
+
+
+def may_revoke(caller: Caller, org: Organisation, team_id: str | None) -> bool:
+    """Whether `caller` could revoke bindings of the team, or of the organisation (None)."""
+    try:
+        caller.require_revoke_rights(org, team_id)
+    except Forbidden:
+        return False
+    return may(caller, Capability.OIDC_WRITE, org)

@@ -1,0 +1,172 @@
+"""The pages of bindings and of rejected subjects."""
+
+from quart import Blueprint, redirect, render_template, request, url_for
+from quart.typing import ResponseReturnValue
+
+from analytics.filters import only
+from analytics.rows import VerdictSource
+from service.access.admission import admit, admit_again
+from service.access.callers import Caller
+from service.access.capabilities import Capability
+from service.bindings.changes import revoke_binding
+from service.bindings.rules import parse_reason
+from service.dashboard.navigation import frame, may
+from service.dashboard.posting import admit_form
+from service.dashboard.trust.binding_page import BindingView, look_at_binding
+from service.dashboard.trust.bindings_page import PARAMETERS, look_at_bindings
+from service.dashboard.trust.create_page import (
+    CreateView,
+    create_form,
+    create_typed,
+    refused_form,
+    typed,
+    typed_of,
+)
+from service.dashboard.trust.explain_page import (
+    RULE_WORDS,
+    ExplainView,
+    explain_form,
+    explain_pasted,
+)
+from service.dashboard.trust.rejected_page import ShownRejection, look_at_one, look_at_rejected
+from service.errors import (
+    BindingExists,
+    BindingNotFound,
+    Invalid,
+    NotOrgAdmin,
+    NotTeamAdmin,
+    ReasonInvalid,
+)
+from service.services import services
+from service.store.tables import Organisation
+from service.web.inputs import query_parameters
+
+blueprint = Blueprint("dashboard_trust", __name__, url_prefix="/admin/ui/orgs/<slug>")
+
+DONE = {
+    "created": "The binding is active: from now on tokens of this job are trusted.",
+    "revoked": "The binding is revoked: from now on it matches no token.",
+}
+"""What a page says of the form that led to it."""
+
+
+@blueprint.get("/bindings")
+async def bindings_page(slug: str) -> ResponseReturnValue:
+    """Show which CI jobs are trusted, or were at some instant."""
+    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    view = await look_at_bindings(org, query_parameters(request, PARAMETERS))
+    page = await render_template("bindings.html", page=view, **frame(caller, org))
+    return page, view.status
+
+
+@blueprint.get("/bindings/new")
+async def new_page(slug: str) -> ResponseReturnValue:
+    """Show the form that creates a binding, filled in for a rejected subject if one is named."""
+    caller, org = await admit(slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD)
+    digest = only(query_parameters(request, ("from",)), "from")
+    if digest is None:
+        return await _new(caller, org, create=await create_form(caller, org))
+    source = await look_at_one(org, digest)
+    proposal = source.outlook.proposal
+    drafted = await create_form(caller, org, typed_of(proposal.body)) if proposal else None
+    return await _new(caller, org, source=source, create=drafted)
+
+
+@blueprint.post("/bindings/new")
+async def create(slug: str) -> ResponseReturnValue:
+    """Create a binding and show it, or the form again with what is wrong."""
+    caller, org, form = await admit_form(slug, Capability.OIDC_WRITE)
+    given = typed(form)
+    try:
+        binding_id = await create_typed(caller, org, given)
+    except (Invalid, NotOrgAdmin, NotTeamAdmin, BindingExists) as refusal:
+        view = await refused_form(caller, org, given, refusal)
+        return await _new(caller, org, create=view, status=refusal.status)
+    return redirect(url_for(".binding_page", slug=slug, binding_id=binding_id, done="created"), 303)
+
+
+@blueprint.get("/bindings/explain")
+async def explain_page(slug: str) -> ResponseReturnValue:
+    """Show the form that explains a token."""
+    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    return await _new(caller, org)
+
+
+@blueprint.post("/bindings/explain")
+async def explain(slug: str) -> ResponseReturnValue:
+    """Say why a pasted token is or is not trusted, with the binding it lacks ready to create."""
+    caller, org, form = await admit_form(slug, Capability.OIDC_READ)
+    view = await explain_pasted(org, form)
+    proposal = view.explanation.proposal if view.explanation else None
+    drafted = None
+    if proposal is not None and may(caller, Capability.OIDC_WRITE, org):
+        drafted = await create_form(caller, org, typed_of(proposal.body))
+    status = Invalid.status if view.faults else 200
+    return await _new(caller, org, explain=view, create=drafted, status=status)
+
+
+@blueprint.get("/bindings/<binding:binding_id>")
+async def binding_page(slug: str, binding_id: str) -> ResponseReturnValue:
+    """Show one binding and what became of it."""
+    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    view = await look_at_binding(caller, org, binding_id)
+    return await _binding(view, caller, org)
+
+
+@blueprint.post("/bindings/<binding:binding_id>/revoke")
+async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
+    """Revoke a binding for good; its page says what became of it."""
+    here = services()
+    caller, org, form = await admit_form(slug, Capability.OIDC_WRITE)
+    given = {"reason": form.get("reason", "")}
+    try:
+        reason = parse_reason(given["reason"])
+        async with here.store.write() as work:
+            present = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
+            await revoke_binding(work, present[1], binding_id, reason, present[0])
+    except ReasonInvalid as fault:
+        view = await look_at_binding(
+            caller, org, binding_id, given=given, faults={"reason": fault.text}
+        )
+        return await _binding(view, caller, org, fault.status)
+    except BindingNotFound:  # or revoked by somebody else: then its page can say so
+        view = await look_at_binding(caller, org, binding_id, is_too_late=True)
+        return await _binding(view, caller, org, 409)
+    return redirect(url_for(".binding_page", slug=slug, binding_id=binding_id, done="revoked"), 303)
+
+
+@blueprint.get("/rejected")
+async def rejected_page(slug: str) -> ResponseReturnValue:
+    """Show the CI identities that were turned away lately, and what each of them lacks."""
+    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    query_parameters(request, ())
+    view = await look_at_rejected(org)
+    return await render_template("rejected.html", page=view, **frame(caller, org))
+
+
+async def _new(
+    caller: Caller,
+    org: Organisation,
+    *,
+    source: ShownRejection | None = None,
+    explain: ExplainView | None = None,
+    create: CreateView | None = None,
+    status: int = 200,
+) -> ResponseReturnValue:
+    page = await render_template(
+        "binding_new.html",
+        explain=explain or await explain_form(org),
+        create=create,
+        source=source,
+        rule_words=RULE_WORDS,
+        **frame(caller, org),
+    )
+    return page, status
+
+
+async def _binding(
+    view: BindingView, caller: Caller, org: Organisation, status: int = 200
+) -> ResponseReturnValue:
+    done = DONE.get(request.args.get("done", ""))
+    page = await render_template("binding.html", page=view, done=done, **frame(caller, org))
+    return page, status

@@ -1,0 +1,30 @@
+"""What every page has to be, in both colour schemes, at a desk and on a phone."""
+
+from typing import Any, Final
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+WIDE: Final[Any] = {"width": 1280, "height": 900}
+PHONE: Final[Any] = {"width": 390, "height": 844}
+AXE: Final = {
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    "rules": {"target-size": {"enabled": True}},  # axe leaves it out unless asked
+}
+in_every_light = pytest.mark.parametrize(
+    ("scheme", "size"), [("light", WIDE), ("dark", PHONE)], ids=["light-wide", "dark-phone"]
+)
+
+
+def expect_nothing_to_mend(page: Page) -> None:
+    """Contrast, names, roles, sizes of targets, with all that opens open; no sideways scroll."""
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    found = Axe().run(page, options=AXE).response["violations"]
+    to_mend = [(one["id"], [node["html"] for node in one["nodes"][:3]]) for one in found]
+    size = page.viewport_size
+    width = page.evaluate("document.documentElement.scrollWidth")
+
+    assert not to_mend, f"{page.url}: {to_mend}"
+    assert size is not None
+    assert width <= size["width"], f"{page.url} scrolls sideways: {width} > {size['width']}"
