@@ -1398,6 +1398,13 @@ GUARDS: Final = [
         f"{_LIVE}::test_rows_past_retention_do_not_arrive",
     ),
     Guard(
+        "what is typed completes to nothing past retention",
+        "service/dashboard/values.py",
+        "query.not_before(retention_floor(Tier(org.tier), now))",
+        "query",
+        "tests/service/dashboard/test_values.py::test_nothing_past_retention_is_offered",
+    ),
+    Guard(
         "a value cannot begin another event",
         "service/dashboard/live.py",
         """re.split(r"\\r\\n|\\r|\\n", data)""",

@@ -15,10 +15,12 @@ from service.dashboard.overview import look_over
 from service.dashboard.rows import pretty_json
 from service.dashboard.state import parse_state
 from service.dashboard.streaming import streamed
+from service.dashboard.values import COMPLETED, PARAMETERS, complete
 from service.dashboard.words import ACTOR_SOURCES, EVENT_WORDS, cut, grouped
 from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.services import services
+from service.web.answers import json_answer
 from service.web.inputs import all_parameters, query_parameters
 from service.web.streams import begun
 
@@ -70,6 +72,13 @@ async def live_rows(slug: str) -> ResponseReturnValue:
     return response
 
 
+@blueprint.get("/admin/ui/orgs/<slug>/audit/values")
+async def filter_values(slug: str) -> ResponseReturnValue:
+    """Complete what somebody types into a filter of the audit page."""
+    _, org = await admit(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
+    return json_answer({"values": await complete(org, query_parameters(request, PARAMETERS))})
+
+
 @blueprint.get("/admin/ui/orgs/<slug>/audit")
 async def audit_page(slug: str) -> ResponseReturnValue:
     """Show the organisation's audit log, filtered, newest first, and summed up."""
@@ -81,5 +90,6 @@ async def audit_page(slug: str) -> ResponseReturnValue:
         page=found,
         event_names=EVENT_WORDS,
         actor_sources=ACTOR_SOURCES,
+        completed=COMPLETED,
         **frame(caller, org),
     )

@@ -113,6 +113,11 @@ class State:
         """The same rows from the first on."""
         return self._but(*_PLACE)
 
+    @property
+    def window(self) -> "State":
+        """The same window without a filter."""
+        return replace(self, given={name: self.given[name] for name in _TIME if name in self.given})
+
     def live(self, seq: int) -> "State":
         """These rows, as far as they are accepted after `seq`."""
         return self._but(*_PLACE)._with("after", (str(seq),))

@@ -2,6 +2,7 @@
 import { showLocalTimes } from "./times.js";
 
 const ROWS_MAX = 500; // a page that is left open must not grow for ever
+const LEFT_AFTER_MS = 3000; // a link that was followed may turn out to be a download
 const SAY_AFTER_MS = 1000; // a screen reader is told of many rows at once, not of each
 const RESUME = "countersign-live"; // which page was live before it was loaded again
 
@@ -10,6 +11,7 @@ function watch(button, status) {
   const rows = document.querySelector("table.log tbody");
   let source = null;
   let isOn = false;
+  let isLeaving = false;
   let added = 0;
   let saying = 0;
 
@@ -39,7 +41,7 @@ function watch(button, status) {
     source.addEventListener("ended", (event) => stop(event.data));
     source.onerror = () => {
       // Otherwise the browser tries again by itself, from the last row on.
-      if (source?.readyState === EventSource.CLOSED) {
+      if (source?.readyState === EventSource.CLOSED && !isLeaving) {
         stop("New rows cannot be shown: you are signed out, or too many pages are live at once.");
       }
     };
@@ -89,6 +91,14 @@ function watch(button, status) {
     if (!isOn) return;
     if (document.hidden) close();
     else open();
+  });
+  // Leaving closes the stream, too, and is no failure of it.
+  window.addEventListener("beforeunload", () => {
+    isLeaving = true;
+    setTimeout(() => {
+      isLeaving = false;
+      if (isOn && source?.readyState === EventSource.CLOSED) open();
+    }, LEFT_AFTER_MS);
   });
   button.hidden = false;
   if (sessionStorage.getItem(RESUME) === location.href) start();

@@ -2,50 +2,24 @@
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from analytics.instants import format_us
 from service.clock import utc_now
-from service.orgs.changes import add_member, issue_cookie
-from service.orgs.repository import get_org
-from service.services import Services
-from tests.browser.accessible import WIDE, expect_nothing_to_mend, in_every_light
+from tests.browser.accessible import expect_nothing_to_mend, in_every_light
 from tests.browser.chromium import needs_chromium
-from tests.conftest import BY_OPERATOR
-from tests.processes.homes import Home, Server, add_acme
+from tests.browser.visits import Place, Visits, serve_acme, visit
+
+__all__ = ["visit"]  # a fixture
 
 pytestmark = needs_chromium
 
 HOSTILE = """</code></td>"'><script>alert(1)</script><img src=x onerror=alert(1)>"""
 NAMES = ["left-pad", "lodash", HOSTILE, "https://evil.example/", "مرحبا", "🦊" * 40]
-
-
-@dataclass
-class Place:
-    """A server with a day of rows, and the session cookies of some members."""
-
-    server: Server
-    cookies: dict[str, str]
-
-    @property
-    def audit(self) -> str:
-        """The audit page's address."""
-        return f"{self.server.url}/admin/ui/orgs/acme/audit"
-
-
-async def _cookies(services: Services) -> dict[str, str]:
-    cookies = {}
-    async with services.store.write() as work:
-        acme = await get_org(work.session, "acme")
-        for role in ("auditor", "member"):
-            who = await add_member(work, acme, f"{role}@a.example", role, "github", BY_OPERATOR)
-            cookies[role] = await issue_cookie(work, acme, who, BY_OPERATOR)
-    return cookies
 
 
 def _items() -> list[dict[str, Any]]:
@@ -75,55 +49,9 @@ def _items() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    home = Home(tmp_path_factory.mktemp("incident"))
-    try:
-        home.change(add_acme)
-        cookies = home.change(_cookies)
-        server = home.serve()
-        with server.client() as client:
-            answer = client.post("/api/v1/admin/orgs/acme/audit/events", json=_items())
-            assert answer.json()["rejected"] == []
-        yield Place(server, cookies)
-    finally:
-        home.end()
-
-
-@dataclass
-class Visits:
-    """Opens pages for members, and hears what the browser complains of."""
-
-    place: Place
-    browser: Browser
-    complaints: list[str] = field(default_factory=list)
-    contexts: list[BrowserContext] = field(default_factory=list)
-
-    def __call__(self, query: str = "", role: str = "auditor", **options: Any) -> Page:
-        context = self.browser.new_context(**{"viewport": WIDE, **options})
-        self.contexts.append(context)
-        context.add_cookies(
-            [
-                {
-                    "name": "admin_session",
-                    "value": self.place.cookies[role],
-                    "url": self.place.server.url,
-                }
-            ]
-        )
-        page = context.new_page()
-        page.on("console", lambda message: self.complaints.append(message.text))
-        page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.goto(self.place.audit + query)
-        return page
-
-
-@pytest.fixture
-def visit(place: Place, browser: Browser) -> Iterator[Visits]:
-    visits = Visits(place, browser)
-    yield visits
-    for context in visits.contexts:
-        context.close()
-    assert visits.complaints == [], "a script ran that is not ours, or a policy was tripped over"
+    with serve_acme(tmp_path_factory.mktemp("incident")) as place:
+        place.ingest(_items())
+        yield place
 
 
 @pytest.fixture(params=[True, False], ids=["with scripts", "without scripts"])

@@ -64,6 +64,7 @@ REQUESTS: Final = {
     "audit.dashboard_export": Request("audit:export", query={"format": "json"}),
     "dashboard.overview_page": Request(BELONGING),
     "dashboard.audit_page": Request("audit:r"),
+    "dashboard.filter_values": Request("audit:r", query={"name": "package", "prefix": "left"}),
     "dashboard.live_rows": Request("audit:r", is_endless=True),
     **{
         f"dashboard_trust.{page}_page": Request("oidc:r")

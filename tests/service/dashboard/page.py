@@ -16,7 +16,7 @@ from tests.conftest import World
 
 ORG = "/admin/ui/orgs/acme"
 AUDIT = f"{ORG}/audit"
-AUDIT_SCRIPTS = ["/static/times.js", "/static/live.js", "/static/histogram.js"]
+AUDIT_SCRIPTS = [f"/static/{name}.js" for name in ("times", "live", "histogram", "values")]
 OWN_PAGE = {
     "origin": "http://localhost:8080",
     "sec-fetch-site": "same-origin",

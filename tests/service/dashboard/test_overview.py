@@ -49,7 +49,7 @@ async def test_the_last_day_is_summed_up_with_links_into_the_audit_page(world):
 
     assert page.link("3 blocked") == f"{AUDIT}?{DAY}&decision=BLOCKED"
     assert page.link("1 allowed") == f"{AUDIT}?{DAY}&decision=ALLOWED"
-    assert page.link("Look into them") == f"{AUDIT}?{DAY}"
+    assert page.link("Open in the audit log") == f"{AUDIT}?{DAY}"
     assert page.link("only evil-pad") == f"{AUDIT}?{DAY}&decision=BLOCKED&package=evil-pad"
     assert "lodash" not in page.html
     assert "bygone" not in page.html

@@ -1,0 +1,190 @@
+"""Claim: of a large tenant's audit page the first byte comes within 100 ms, and the page is light.
+
+The peer is the floor for any page with the same content: the JSON API asked, in the same run, for
+the same rows and for their summary. Both go over HTTP to one server, and both are warm.
+"""
+
+import argparse
+import asyncio
+import os
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from analytics.queries import Snapshot
+from analytics.retention import Tier
+from benchmarks.lake import DAYS, FIRST_DAY, RARE, largest_tenant
+from benchmarks.server import running_server
+from service.clock import utc_now
+from service.prepare import prepare
+from service.services import build_services
+from service.settings import Settings
+from service.store.catalog import add_segments
+from service.store.journal import take_seq
+from service.store.tables import Organisation
+
+ROUNDS = 15
+ROWS = "50"
+SLUG = "bench"
+PAGE = f"/admin/ui/orgs/{SLUG}/audit"
+API = f"/api/v1/admin/orgs/{SLUG}/audit"
+STATIC = r"/static/[\w.-]+"
+LAST_WEEK = {"since": str(FIRST_DAY + timedelta(days=DAYS - 7))}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One view of the log, and what was expected of it before the first run."""
+
+    name: str
+    query: dict[str, str]
+    first_byte_ms: float
+    ratio: float
+
+
+LINES = [
+    Line("all rows", {}, 30, 1.3),
+    Line("a week's blocked", LAST_WEEK | {"decision": "BLOCKED"}, 30, 1.5),
+    Line("a rare package", {"package": RARE}, 60, 1.3),
+]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """When a page began, when its first part was there, when all of it; and its size."""
+
+    first_byte_ms: float
+    first_part_ms: float
+    whole_ms: float
+    size: int
+
+
+@contextmanager
+def served(snapshot: Snapshot, folder: Path) -> Iterator[httpx.Client]:
+    """A server whose one organisation has the rows of `snapshot`, whose files lie in `folder`."""
+    with tempfile.TemporaryDirectory(dir=folder) as data_dir:
+        asyncio.run(_found(snapshot, folder / "audit", Path(data_dir)))
+        with running_server(Path(data_dir)) as client:
+            yield client
+
+
+async def _found(snapshot: Snapshot, root: Path, data_dir: Path) -> None:
+    """The organisation, and its files by links: what is measured does not touch the set."""
+    settings = await prepare(Settings(data_dir=data_dir))
+    for segment in snapshot.segments:
+        target = segment.path(settings.audit_dir)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(segment.path(root), target)
+    services = build_services(settings, utc_now)
+    async with services.store.write() as work:
+        work.session.add(
+            Organisation(
+                id=snapshot.tenant_id,
+                slug=SLUG,
+                tier=Tier.ENTERPRISE,
+                role_overrides={},
+                created_at=work.now,
+            )
+        )
+        await work.session.flush()
+        await take_seq(work.session, snapshot.watermark)
+        await add_segments(work.session, snapshot.segments, work.now)
+    await services.close()
+
+
+def load(client: httpx.Client, query: dict[str, str]) -> Loaded:
+    """One whole page, as a browser takes it in."""
+    began_at = time.perf_counter()
+    times: list[float] = []
+    size = 0
+    with client.stream("GET", PAGE, params=query) as response:
+        assert response.status_code == 200, response.read()
+        times.append(time.perf_counter() - began_at)
+        for piece in response.iter_raw():
+            times.append(time.perf_counter() - began_at)
+            size += len(piece)
+    return Loaded(times[0] * 1000, times[1] * 1000, times[-1] * 1000, size)
+
+
+def ask(client: httpx.Client, query: dict[str, str]) -> None:
+    """The rows and the numbers of a page, from the API."""
+    for path, more in ((API, {"limit": ROWS}), (f"{API}/summary", {"bucket": "day"})):
+        assert client.get(path, params=query | more).status_code == 200
+
+
+def medians(work: Callable[[], Any]) -> list[Any]:
+    """What ROUNDS of `work` came to, after some that warm up and let the service learn."""
+    for _ in range(3):
+        work()
+        time.sleep(0.2)
+    return [work() for _ in range(ROUNDS)]
+
+
+def measure(client: httpx.Client, line: Line) -> None:
+    """Print the page's figures beside its peer's."""
+    pages: list[Loaded] = medians(lambda: load(client, line.query))
+
+    def of(name: str) -> float:
+        return statistics.median(getattr(page, name) for page in pages)
+
+    def timed() -> float:
+        began_at = time.perf_counter()
+        ask(client, line.query)
+        return (time.perf_counter() - began_at) * 1000
+
+    peer = statistics.median(medians(timed))
+    print(
+        f"{line.name:<18} first byte {of('first_byte_ms'):6.1f} ms"
+        f" (estimated {line.first_byte_ms:.0f})"
+        f"   first part {of('first_part_ms'):6.1f} ms   whole {of('whole_ms'):7.1f} ms,"
+        f" {pages[0].size / 1000:.0f} kB"
+        f"   API: page and summary {peer:7.1f} ms"
+        f"   ratio {of('whole_ms') / peer:4.2f} (estimated {line.ratio:.2f})"
+    )
+
+
+def weigh(client: httpx.Client) -> None:
+    """Print what the page weighs without a row, with all that it brings along; uncompressed."""
+    page = client.get(PAGE, params={"package": "nowhere"})
+    files = {path: len(client.get(path).content) for path in re.findall(STATIC, page.text)}
+    print(
+        f"without data {(len(page.content) + sum(files.values())) / 1000:.1f} kB"
+        f" (at most 100): HTML {len(page.content) / 1000:.1f}, "
+        + ", ".join(f"{path} {size / 1000:.1f}" for path, size in files.items())
+    )
+
+
+def main() -> None:
+    """Measure, and print figures beside estimates."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000, help="up to 100,000,000")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=os.environ.get("COUNTERSIGN_BENCH_DIR") or Path(tempfile.gettempdir()) / "bench",
+        help="where generated rows are kept (COUNTERSIGN_BENCH_DIR)",
+    )
+    given = parser.parse_args()
+    if not 1 <= given.rows <= 100_000_000:
+        parser.error("--rows must be from 1 to 100000000")
+    folder = Path(given.folder) / f"rows-{given.rows}"
+    snapshot = largest_tenant(folder, given.rows)
+    held = sum(segment.rows for segment in snapshot.segments)
+    print(f"{held:,} rows of the largest tenant; {given.rows:,} rows in all")
+    with served(snapshot, folder) as client:
+        for line in LINES:
+            measure(client, line)
+        weigh(client)
+
+
+if __name__ == "__main__":
+    main()

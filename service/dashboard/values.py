@@ -1,0 +1,57 @@
+"""What a filter's field completes to: the values that begin with what is typed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from analytics.filters import (
+    BOUND_PARAMETERS,
+    FILTER_COLUMNS,
+    Condition,
+    Term,
+    literal,
+    only,
+    parse_query,
+    parse_term,
+)
+from analytics.retention import Tier, retention_floor
+from service.dashboard.state import parse_state
+from service.errors import Invalid
+from service.services import services
+from service.store.tables import Organisation
+
+COMPLETED: Final = ("package", "actor", "subject", "oidc_binding_id")
+"""The filters whose values are looked up; of the others there are few."""
+
+PARAMETERS: Final = ("name", "prefix", "last", *BOUND_PARAMETERS)
+VALUES_MAX: Final = 20
+PREFIX_CHARS_MAX: Final = 1_024
+TIME_MAX_S: Final = 1.0
+"""Whoever types does not wait: what comes later than that is of no use."""
+
+
+async def complete(org: Organisation, parameters: Mapping[str, list[str]]) -> list[str]:
+    """What the filter `name` may go on to from `prefix`, most frequent first, as a field has it.
+
+    Of the window that is asked for, and only as far back as `org` may look. Raises InvalidQuery,
+    Invalid, QueryTooSlow, StoreFault.
+    """
+    here, name = services(), only(parameters, "name")
+    if name not in COMPLETED:
+        raise Invalid(f"name must be one of {', '.join(COMPLETED)}")
+    typed = _typed(name, only(parameters, "prefix") or "")
+    beginning = Condition(FILTER_COLUMNS[name], (replace(typed, is_prefix=True, is_negated=False),))
+    window = {key: values for key, values in parameters.items() if key not in {"name", "prefix"}}
+    state, now = parse_state(window), here.clock()
+    state.check_window()
+    query = replace(parse_query(state.as_of(now).filters), conditions=(beginning,))
+    within = query.not_before(retention_floor(Tier(org.tier), now))
+    rows_now = await here.store.snapshot(org.id)
+    found = await here.lake.values(rows_now, within, beginning.column, VALUES_MAX, TIME_MAX_S)
+    return [f"{'!' if typed.is_negated else ''}{literal(value)}" for value, _ in found]
+
+
+def _typed(name: str, text: str) -> Term:
+    if len(text) > PREFIX_CHARS_MAX:
+        raise Invalid(f"prefix must be at most {PREFIX_CHARS_MAX} characters")
+    return parse_term(name, text)
