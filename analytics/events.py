@@ -208,7 +208,7 @@ class SessionIssued(Envelope, frozen=True, kw_only=True):
 
 
 class SessionRevoked(Envelope, frozen=True, kw_only=True):
-    """A member's sessions were ended by somebody else."""
+    """Sessions of a member were ended, by the operator or by the member in another one."""
 
     event = Event.SESSION_REVOKED
     member_id: str
@@ -371,6 +371,27 @@ class AuditPruned(Envelope, frozen=True, kw_only=True):
 ENVELOPES: Final[dict[Event, type[Envelope]]] = {
     envelope.event: envelope for envelope in Envelope.__subclasses__()
 }
+
+
+_PASSING: Final = frozenset(
+    {
+        Event.OAUTH_LOGIN_SUCCEEDED,
+        Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
+        Event.LINK_SIGN_IN_SUCCEEDED,
+        Event.SIGN_IN_FAILED,
+        Event.SIGNED_OUT,
+        Event.AUDIT_EXPORTED,
+        Event.AUDIT_EXPORT_FINISHED,
+    }
+)
+"""Sign-ins and exports: they leave the organisation as it was."""
+
+ADMIN_EVENTS: Final = tuple(
+    event
+    for event, envelope in ENVELOPES.items()
+    if envelope.decision is None and event not in _PASSING
+)
+"""What changes an organisation: who may do what, what is trusted, which rows there are."""
 
 
 class VerifiedCi(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

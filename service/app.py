@@ -22,6 +22,8 @@ from service.error_answers import answer_errors
 from service.errors import NotFound
 from service.explain.routes import blueprint as explain
 from service.ids import new_request_id
+from service.passkeys.routes import blueprint as passkeys
+from service.profile.routes import blueprint as profile
 from service.rejected.routes import blueprint as rejected
 from service.services import EXTENSION, Services, build_services
 from service.settings import REPOSITORY, Settings
@@ -108,6 +110,8 @@ def create_app(
         ingest,
         access,
         sign_in,
+        passkeys,
+        profile,
         dashboard,
         dashboard_trust,
     ):

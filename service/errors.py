@@ -323,6 +323,18 @@ class Conflict(Refusal):
     text = "conflict"
 
 
+class PasskeyExists(Conflict):
+    """Somebody has registered this credential before."""
+
+    text = "this passkey is registered already"
+
+
+class TooManyPasskeys(Conflict):
+    """The member has as many passkeys as one may."""
+
+    text = "you have 20 passkeys, and nobody may have more: remove one first"
+
+
 class BindingExists(Conflict):
     """The slot is taken."""
 
@@ -451,6 +463,25 @@ class ProviderUnavailable(SignInRefused):
 
     status = 502
     text = "the identity provider does not answer as it should: try again in a few minutes"
+
+
+class PasskeyNotUnderWay(SignInRefused):
+    """The answer belongs to no challenge of this browser's, or comes late or twice."""
+
+    text = "this was not begun in this browser, has been used, or took over 5 minutes: try again"
+
+
+class PasskeyNotMade(SignInRefused):
+    """The browser's answer to a registration is not what was asked for."""
+
+    text = "the browser did not make a passkey that can be used here"
+
+
+class PasskeyRefused(SignInRefused):
+    """The answer lets nobody in. Why, is for the organisation's log, if it is about a member."""
+
+    status = 403
+    text = "this passkey lets nobody in here: sign in another way"
 
 
 class TooManySignIns(SignInRefused):

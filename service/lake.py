@@ -90,10 +90,17 @@ class Lake:
         self._reader = Reader(self._engine, settings.audit_dir, decoded, values=self._values)
 
     async def page(
-        self, snapshot: Snapshot, query: Query, limit: int, after: Position | None
+        self,
+        snapshot: Snapshot,
+        query: Query,
+        limit: int,
+        after: Position | None,
+        time_max_s: float | None = None,
     ) -> pa.Table:
-        """See `Reader.page`."""
-        return await self._ask(lambda reader: reader.page(snapshot, query, limit, after))
+        """See `Reader.page`. May take as long as any query, or `time_max_s`."""
+        return await self._ask(
+            lambda reader: reader.page(snapshot, query, limit, after), time_max_s
+        )
 
     async def count(self, snapshot: Snapshot, query: Query) -> int:
         """See `Reader.count`. May take as long as the export that it is for."""
@@ -114,6 +121,14 @@ class Lake:
         """See `analytics.summaries.summarise`. May take as long as any query, or `time_max_s`."""
         return await self._ask(
             lambda reader: summarise(reader, snapshot, asked, floor, bucket), time_max_s
+        )
+
+    async def values(
+        self, snapshot: Snapshot, query: Query, column: str, limit: int, time_max_s: float
+    ) -> list[tuple[str, int]]:
+        """See `Reader.count_values`."""
+        return await self._ask(
+            lambda reader: reader.count_values(snapshot, query, column, limit), time_max_s
         )
 
     async def export(

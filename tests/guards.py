@@ -42,6 +42,9 @@ _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
 _SIGN_IN = "tests/service/sign_in/test_signing_in.py"
 _SIGN_IN_ATTACKS = "tests/service/sign_in/test_attacks.py"
 _ID_TOKENS = "tests/service/sign_in/test_id_tokens.py"
+_PASSKEYS = "tests/service/passkeys/test_signing_in.py"
+_NEW_PASSKEYS = "tests/service/passkeys/test_registering.py"
+_PROFILE = "tests/service/profile/test_profile.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 
 GUARDS: Final = [
@@ -1173,6 +1176,129 @@ GUARDS: Final = [
         "if count >= PER_ADDRESS_MAX or self._total >= TOTAL_MAX:",
         "if self._total >= TOTAL_MAX:",
         f"{_SIGN_IN_ATTACKS}::test_attempts_are_limited_by_address",
+    ),
+    Guard(
+        "a challenge for a passkey is answered once",
+        "service/passkeys/entering.py",
+        "    if not await spend(work, challenge):\n        raise PasskeyNotUnderWay\n",
+        "",
+        f"{_PASSKEYS}::test_a_challenge_is_answered_once",
+    ),
+    Guard(
+        "a passkey is unlocked by its owner",
+        "service/passkeys/ceremonies.py",
+        "credential_current_sign_count=0,\n            require_user_verification=True,",
+        "credential_current_sign_count=0,\n            require_user_verification=False,",
+        f"{_PASSKEYS}::test_one_fault_is_enough[flags=1]",
+    ),
+    Guard(
+        "a passkey is for this site",
+        "service/passkeys/ceremonies.py",
+        "expected_rp_id=party.id,\n            expected_origin=party.origin,\n"
+        "            credential_public_key",
+        'expected_rp_id="evil.example",\n            expected_origin=party.origin,\n'
+        "            credential_public_key",
+        f"{_PASSKEYS}::test_one_fault_is_enough[rp_id=evil.example]",
+    ),
+    Guard(
+        "a passkey is asked for by our own pages",
+        "service/passkeys/ceremonies.py",
+        "expected_origin=party.origin,\n            credential_public_key",
+        'expected_origin=[party.origin, "https://evil.example"],\n'
+        "            credential_public_key",
+        f"{_PASSKEYS}::test_one_fault_is_enough[origin=https://evil.example]",
+    ),
+    Guard(
+        "a passkey answers in no frame of another site",
+        "service/passkeys/ceremonies.py",
+        "    if parse_client_data_json(client_data).cross_origin:",
+        "    if False:",
+        f"{_PASSKEYS}::test_one_fault_is_enough[cross_origin=True]",
+    ),
+    Guard(
+        "a copy of a passkey is given away by its counter",
+        "service/passkeys/entering.py",
+        "if not has_grown(passkey.sign_count, sign_count):",
+        "if False:",
+        f"{_PASSKEYS}::test_a_counter_that_does_not_grow_gives_a_copy_away[3]",
+    ),
+    Guard(
+        "a passkey answers for its own member",
+        "service/passkeys/entering.py",
+        "if assertion.unverified_user_handle != member.user_handle:",
+        "if False:",
+        f"{_PASSKEYS}::test_a_passkey_speaks_for_its_own_member",
+    ),
+    Guard(
+        "a removed member's passkey lets nobody in",
+        "service/passkeys/entering.py",
+        "if member.removed_at is not None:",
+        "if False:",
+        f"{_PASSKEYS}::test_a_removed_member_stays_out",
+    ),
+    Guard(
+        "a removed passkey lets nobody in",
+        "service/passkeys/entering.py",
+        "if passkey.removed_at is not None:",
+        "if False:",
+        f"{_PASSKEYS}::test_a_removed_passkey_stays_out",
+    ),
+    Guard(
+        "a passkey is signed in with from our own pages",
+        "service/passkeys/routes.py",
+        "    refuse_cross_site_form()\n",
+        "",
+        f"{_PASSKEYS}::test_another_site_cannot_sign_anybody_in",
+    ),
+    Guard(
+        "a new passkey is unlocked by its owner",
+        "service/passkeys/ceremonies.py",
+        "require_user_presence=True,\n            require_user_verification=True,",
+        "require_user_presence=True,\n            require_user_verification=False,",
+        f"{_NEW_PASSKEYS}::test_one_fault_is_enough[flags=1]",
+    ),
+    Guard(
+        "a new passkey is made on our own pages",
+        "service/passkeys/ceremonies.py",
+        "expected_origin=party.origin,\n            require_user_presence",
+        'expected_origin=[party.origin, "https://evil.example"],\n'
+        "            require_user_presence",
+        f"{_NEW_PASSKEYS}::test_one_fault_is_enough[origin=https://evil.example]",
+    ),
+    Guard(
+        "a passkey is made for the session that asked",
+        "service/passkeys/routes.py",
+        " or challenge.session_id != caller.session_id",
+        "",
+        f"{_NEW_PASSKEYS}::test_a_challenge_of_another_session_is_none",
+    ),
+    Guard(
+        "a challenge makes one passkey",
+        "service/passkeys/changes.py",
+        " or not await spend(work, challenge)",
+        "",
+        f"{_NEW_PASSKEYS}::test_a_challenge_makes_one_passkey",
+    ),
+    Guard(
+        "a passkey is added from its owner's own page",
+        "service/passkeys/routes.py",
+        "    check_form_token(given, here.settings.secret_key, caller.session_id)\n",
+        "",
+        f"{_NEW_PASSKEYS}::test_another_site_cannot_add_one",
+    ),
+    Guard(
+        "members remove their own passkeys only",
+        "service/passkeys/repository.py",
+        "            Passkey.id == passkey_id,\n            Passkey.member_id == member_id,\n",
+        "            Passkey.id == passkey_id,\n",
+        f"{_PROFILE}::test_nobody_removes_another_members_passkey",
+    ),
+    Guard(
+        "what is a member's own is changed from their own page",
+        "service/access/admission.py",
+        "    if caller.is_cross_site:\n        raise CrossSite\n",
+        "",
+        f"{_PROFILE}::test_another_site_cannot_send_them",
     ),
     Guard(
         "browsers are told to come by https alone",

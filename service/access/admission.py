@@ -6,11 +6,12 @@ from quart import request
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.rows import VerdictSource
-from service.access.callers import Caller, KeyHolder, Principal, Sender
+from service.access.callers import Caller, KeyHolder, Principal, Sender, SignedIn
 from service.access.capabilities import Capability
+from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org, get_org_by_id
 from service.services import services
-from service.store.tables import Organisation
+from service.store.tables import Member, Organisation
 from service.verifier.verifier import CI_TOKEN_HEADER, Bearing
 from service.web.context import request_id
 
@@ -55,6 +56,28 @@ async def admit_member(
     caller, org = await _arrived(slug, door)
     caller.require_membership(org)
     return caller, org
+
+
+async def admit_self() -> SignedIn:
+    """The member whose session the current request carries, for what is theirs alone.
+
+    Raises Unauthenticated (401), CrossSite (403). The admin token is nobody's.
+    """
+    caller = await services().authenticator.caller(request, VerdictSource.DASHBOARD)
+    if not isinstance(caller, SignedIn):
+        raise Unauthenticated
+    if caller.is_cross_site:
+        raise CrossSite
+    return caller
+
+
+async def admit_self_again(session: AsyncSession, caller: SignedIn) -> tuple[SignedIn, Member]:
+    """`caller` and their membership inside the transaction that is about to change something.
+
+    Raises Unauthenticated if their session has ended meanwhile.
+    """
+    present = await services().authenticator.refreshed_member(session, caller)
+    return present, await session.get_one(Member, present.member_id)
 
 
 async def admit_again(

@@ -33,7 +33,7 @@ from service.secrets import token_hash
 from service.settings import Settings
 from service.store.store import Store
 from service.store.tables import Member, Session
-from service.web.context import request_id, source_ip
+from service.web.context import request_id, source_ip, user_agent
 
 API_KEY_HEADER = "x-service-api-key"
 ADMIN_TOKEN_HEADER = "x-service-admin-token"  # noqa: S105 - a header's name
@@ -46,7 +46,7 @@ class Authenticator:
         self._settings = settings
         self._store = store
         self._clock = clock
-        self._lifetimes = SessionLifetimes(
+        self.lifetimes = SessionLifetimes(
             idle=timedelta(seconds=settings.session_idle_s),
             absolute=timedelta(seconds=settings.session_absolute_s),
         )
@@ -59,7 +59,7 @@ class Authenticator:
         If the admin-token header is there it decides alone: falling back to a cookie would make
         a mistyped token act as somebody else.
         """
-        entrance = self._door(request, door)
+        entrance = self.door(request, door)
         tokens = request.headers.getlist(ADMIN_TOKEN_HEADER)
         if not tokens:
             return await self.member(request, entrance)
@@ -80,7 +80,7 @@ class Authenticator:
         if key is None:
             raise Unauthenticated
         return KeyHolder(
-            key.id, key.tenant_id, key.project_id, door=self._door(request, VerdictSource.PROXY)
+            key.id, key.tenant_id, key.project_id, door=self.door(request, VerdictSource.PROXY)
         )
 
     async def member(self, request: Request, entrance: Door) -> SignedIn:
@@ -91,7 +91,7 @@ class Authenticator:
         now = self._clock()
         async with self._store.read() as session:
             found = await find_session(
-                session, Session.token_hash == token_hash(cookie), self._lifetimes, now
+                session, Session.token_hash == token_hash(cookie), self.lifetimes, now
             )
             if found is None:
                 raise Unauthenticated
@@ -111,17 +111,22 @@ class Authenticator:
         """`caller` as the database knows them now. Raises Unauthenticated."""
         if not isinstance(caller, SignedIn):
             return caller
+        return await self.refreshed_member(session, caller)
+
+    async def refreshed_member(self, session: AsyncSession, caller: SignedIn) -> SignedIn:
+        """The same for a member."""
         found = await find_session(
-            session, Session.id == caller.session_id, self._lifetimes, self._clock()
+            session, Session.id == caller.session_id, self.lifetimes, self._clock()
         )
         if found is None:
             raise Unauthenticated
         teams = await list_teams_of(session, caller.member_id)
         return _signed_in(*found, teams, caller.door, is_cross_site=caller.is_cross_site)
 
-    def _door(self, request: Request, verdict_source: VerdictSource) -> Door:
+    def door(self, request: Request, verdict_source: VerdictSource) -> Door:
+        """How `request` came in, whoever sent it."""
         address = source_ip(request, self._settings.trusted_proxies)
-        return Door(verdict_source, request_id(), address)
+        return Door(verdict_source, request_id(), address, user_agent=user_agent(request))
 
     def _is_admin_token(self, given: str) -> bool:
         expected = self._settings.admin_token

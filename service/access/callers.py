@@ -32,13 +32,15 @@ def member_actor(identity_provider: str, member_id: str) -> str:
 class Door:
     """How a request came in: what its audit rows say besides the actor.
 
-    `ci` is the CI job that it came from, if it brought a token that proves it.
+    `ci` is the CI job that it came from, if it brought a token that proves it. `user_agent` is for
+    the session that may begin with it, and in no row.
     """
 
     verdict_source: VerdictSource
     request_id: str | None = None
     source_ip: str | None = None
     ci: Attribution | None = None
+    user_agent: str | None = None
 
     def stamp(self, actor: str, actor_source: str) -> Stamp:
         """What the audit rows of a request by `actor` say."""

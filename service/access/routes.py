@@ -1,13 +1,12 @@
 """Signing in by link and signing out, for people."""
 
-from urllib.parse import quote
-
-from quart import Blueprint, redirect, render_template, request
+from quart import Blueprint, Response, redirect, render_template, request
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
 from analytics.events import LinkSignInSucceeded, SignedOut, SignInFailed
-from analytics.rows import Stamp, VerdictSource
+from analytics.rows import VerdictSource
+from service.access.admission import admit_self
 from service.access.callers import Door, member_actor
 from service.access.cross_site import is_cross_site
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
@@ -22,7 +21,7 @@ from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.services import services
 from service.store.store import Work
-from service.web.context import request_id, source_ip
+from service.web.paths import overview_path
 
 blueprint = Blueprint("access", __name__)
 
@@ -38,13 +37,15 @@ async def sign_in() -> ResponseReturnValue:
     """Use up a sign-in link and start a session."""
     here = services()
     refuse_cross_site_form()
+    door = here.authenticator.door(request, VerdictSource.DASHBOARD)
+    here.sign_in.attempts.admit(door.source_ip)
     token = (await request.form).get("token", "")
     async with here.store.write() as work:
-        signed_in = await _use_link(work, token)
+        signed_in = await _use_link(work, token, door)
     if signed_in is None:  # raised out here, so that the row about the attempt is committed
         raise Unauthenticated("this sign-in link is used up, expired or wrong")
     slug, cookie = signed_in
-    response = redirect(f"/admin/ui/orgs/{quote(slug)}/audit", 303)
+    response = redirect(overview_path(slug), 303)
     set_session_cookie(response, cookie, max_age=int(here.settings.session_absolute_s))
     return response
 
@@ -53,12 +54,7 @@ async def sign_in() -> ResponseReturnValue:
 async def sign_out() -> ResponseReturnValue:
     """End the session of this browser."""
     here = services()
-    door = Door(
-        VerdictSource.DASHBOARD, request_id(), source_ip(request, here.settings.trusted_proxies)
-    )
-    member = await here.authenticator.member(request, door)
-    if member.is_cross_site:
-        raise CrossSite
+    member = await admit_self()
     given = (await request.form).get(FORM_TOKEN_FIELD)
     check_form_token(given, here.settings.secret_key, member.session_id)
     async with here.store.write() as work:
@@ -76,7 +72,7 @@ async def sign_out() -> ResponseReturnValue:
     return response
 
 
-async def _use_link(work: Work, token: str) -> tuple[str, str] | None:
+async def _use_link(work: Work, token: str, door: Door) -> tuple[str, str] | None:
     """The slug of the member's organisation and the cookie of their new session, or None.
 
     Both outcomes are recorded, except for a token that never was anybody's: no organisation
@@ -85,19 +81,13 @@ async def _use_link(work: Work, token: str) -> tuple[str, str] | None:
     owner = await find_link_owner(work.session, token)
     if owner is None:
         return None
-    stamp = Stamp(
-        actor=member_actor(owner.identity_provider, owner.id),
-        actor_source="session",
-        verdict_source=VerdictSource.DASHBOARD,
-        request_id=request_id(),
-        source_ip=source_ip(request, services().settings.trusted_proxies),
-    )
+    stamp = door.stamp(member_actor(owner.identity_provider, owner.id), "session")
     if not await consume_link(work.session, token, work.now):
         failure = SignInFailed(method="link", reason="the link was used, or has expired")
         work.record(owner.tenant_id, failure, stamp, subject=owner.id)
         return None
     org = await get_org_by_id(work.session, owner.tenant_id)
-    _, cookie = await issue_session(work.session, owner, work.now)
+    _, cookie = await issue_session(work.session, owner, work.now, door)
     work.record(org.id, LinkSignInSucceeded(member_id=owner.id), stamp, subject=owner.id)
     return org.slug, cookie
 
@@ -114,7 +104,7 @@ def refuse_cross_site_form() -> None:
         raise CrossSite
 
 
-def set_session_cookie(response: BaseResponse, value: str, max_age: int) -> None:
+def set_session_cookie(response: Response | BaseResponse, value: str, max_age: int) -> None:
     """Let the browser keep `value` as its session; `max_age` is in seconds."""
     response.set_cookie(
         SESSION_COOKIE,

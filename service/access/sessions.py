@@ -1,12 +1,14 @@
 """Sessions and sign-in links: opaque random tokens, stored hashed, short-lived."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, and_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.access.callers import Door
 from service.ids import new_id
 from service.secrets import new_token, token_hash
 from service.store.store import Store
@@ -17,6 +19,9 @@ LINK_LIFETIME: Final = timedelta(minutes=10)
 SEEN_STEP: Final = timedelta(minutes=1)
 """How stale `last_seen_at` may grow before a request writes it again."""
 
+LISTED_MAX: Final = 100
+"""How many sessions of one member are listed."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionLifetimes:
@@ -26,8 +31,14 @@ class SessionLifetimes:
     absolute: timedelta
 
 
-async def issue_session(session: AsyncSession, member: Member, now: datetime) -> tuple[str, str]:
-    """Start a session for `member`; its id and the cookie value, which is stored nowhere."""
+async def issue_session(
+    session: AsyncSession, member: Member, now: datetime, door: Door | None = None
+) -> tuple[str, str]:
+    """Start a session for `member`; its id and the cookie value, which is stored nowhere.
+
+    Always a new one, whatever cookie the request that came in by `door` brought along: one that
+    was planted in the browser before must not become its owner's.
+    """
     token = new_token()
     entry = Session(
         id=new_id("sess"),
@@ -35,6 +46,8 @@ async def issue_session(session: AsyncSession, member: Member, now: datetime) ->
         token_hash=token_hash(token),
         created_at=now,
         last_seen_at=now,
+        source_ip=None if door is None else door.source_ip,
+        user_agent=None if door is None else door.user_agent,
     )
     session.add(entry)
     await session.flush()
@@ -85,16 +98,32 @@ async def find_session(
         await session.execute(
             select(Session, Member)
             .join(Member, Member.id == Session.member_id)
-            .where(
-                which,
-                Session.revoked_at.is_(None),
-                Session.last_seen_at > now - lifetimes.idle,
-                Session.created_at > now - lifetimes.absolute,
-                Member.removed_at.is_(None),
-            )
+            .where(which, _is_live(lifetimes, now), Member.removed_at.is_(None))
         )
     ).first()
     return None if found is None else (found[0], found[1])
+
+
+async def list_sessions(
+    session: AsyncSession, member_id: str, lifetimes: SessionLifetimes, now: datetime
+) -> Sequence[Session]:
+    """The member's live sessions, up to LISTED_MAX of them, the last used ones first."""
+    return (
+        await session.scalars(
+            select(Session)
+            .where(Session.member_id == member_id, _is_live(lifetimes, now))
+            .order_by(Session.last_seen_at.desc(), Session.created_at.desc(), Session.id)
+            .limit(LISTED_MAX)
+        )
+    ).all()
+
+
+def _is_live(lifetimes: SessionLifetimes, now: datetime) -> ColumnElement[bool]:
+    return and_(
+        Session.revoked_at.is_(None),
+        Session.last_seen_at > now - lifetimes.idle,
+        Session.created_at > now - lifetimes.absolute,
+    )
 
 
 async def touch_session(store: Store, entry: Session, now: datetime) -> None:
@@ -110,11 +139,17 @@ async def touch_session(store: Store, entry: Session, now: datetime) -> None:
 
 
 async def revoke_sessions(
-    session: AsyncSession, member_id: str, now: datetime, *, session_id: str | None = None
+    session: AsyncSession,
+    member_id: str,
+    now: datetime,
+    *,
+    session_id: str | None = None,
+    except_id: str | None = None,
 ) -> int:
-    """End the member's live sessions (or the one with `session_id`); how many there were.
+    """End the member's sessions, or the one with `session_id`; how many there were.
 
-    With all of them go the sign-in links not yet used, which could bring the member back.
+    All but the one with `except_id`, if that is given. With all of them, and with all others, go
+    the sign-in links not yet used, which could bring somebody back.
     """
     statement = (
         update(Session)
@@ -125,6 +160,8 @@ async def revoke_sessions(
     if session_id is not None:
         statement = statement.where(Session.id == session_id)
     else:
+        if except_id is not None:
+            statement = statement.where(Session.id != except_id)
         await session.execute(
             update(SignInLink)
             .where(SignInLink.member_id == member_id, SignInLink.used_at.is_(None))

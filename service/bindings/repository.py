@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, and_, or_, select, true, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.rules import BindingSlot, Draft, Origin, Places, slot_key
@@ -138,6 +138,27 @@ async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[Binding
     active = select(*terms).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
     rows = await session.execute(active)
     return [BindingTerms(*row) for row in rows]
+
+
+class BindingCounts(NamedTuple):
+    """How many bindings are active, and how many of those are used."""
+
+    active: int
+    never_used: int
+    used_lately: int
+
+
+async def count_active(session: AsyncSession, tenant_id: str, lately: datetime) -> BindingCounts:
+    """How many active bindings the organisation has, and what use is made of them.
+
+    Lately is from `lately` on.
+    """
+    counts = select(
+        func.count(),
+        func.count().filter(Binding.last_used_at.is_(None)),
+        func.count().filter(Binding.last_used_at >= lately),
+    ).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    return BindingCounts(*(await session.execute(counts)).one())
 
 
 async def list_bindings(

@@ -27,6 +27,7 @@ from service.orgs.repository import (
     list_api_keys,
     list_members,
 )
+from service.passkeys.repository import count_passkeys
 
 _ROLES = click.Choice([role.value for role in Role])
 
@@ -65,24 +66,27 @@ async def member_add(desk: Desk, slug: str, email: str, role: str, idp: str) -> 
 @command(member, "list")
 @org_option
 async def member_list(desk: Desk, slug: str) -> Answer:
-    """List the present members."""
+    """List the present members: with a linked account or not, and with how many passkeys."""
     async with desk.services.store.read() as session:
-        members = await list_members(session, await get_org(session, slug))
+        org = await get_org(session, slug)
+        members = await list_members(session, org)
+        passkeys = await count_passkeys(session, org)
+    rows = [
+        {
+            "id": found.id,
+            "email": found.email,
+            "role": found.role,
+            "idp": found.identity_provider,
+            "linked": found.identity_subject is not None,
+            "passkeys": passkeys.get(found.id, 0),
+        }
+        for found in members
+    ]
+    columns = ["email", "role", "idp", "linked", "passkeys", "id"]
+    shown = [row | {"linked": "yes" if row["linked"] else "no"} for row in rows]
     return Answer(
-        [
-            {
-                "id": found.id,
-                "email": found.email,
-                "role": found.role,
-                "idp": found.identity_provider,
-            }
-            for found in members
-        ],
-        table=table(
-            f"Members of {slug}",
-            ["email", "role", "idp", "id"],
-            [[found.email, found.role, found.identity_provider, found.id] for found in members],
-        ),
+        rows,
+        table=table(f"Members of {slug}", columns, [[row[c] for c in columns] for row in shown]),
     )
 
 

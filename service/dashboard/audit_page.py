@@ -7,10 +7,10 @@ from typing import Final
 from urllib.parse import urlencode
 
 from analytics.filters import VALUES_MAX, InvalidQuery, Order
-from analytics.retention import RETENTION_DAYS, Tier, retention_floor
 from service.audit.pages import parse_page_request
 from service.dashboard.chips import Chip, active_chips
 from service.dashboard.glance import Glance, NoGlance, glance
+from service.dashboard.kept import Kept, kept_by
 from service.dashboard.rows import ShownRow, shown_row
 from service.dashboard.state import CHARS_MAX, ROWS_DEFAULT, WINDOWS, State
 from service.errors import Invalid, QueryTooSlow
@@ -36,15 +36,6 @@ class Found:
     older: str | None
     newer: str | None
     glance: Callable[[], Awaitable[Glance | NoGlance]]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """How far back the organisation's rows reach; None is without an end."""
-
-    tier: Tier
-    days: int | None
-    floor: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +71,7 @@ _TOO_LONG: Final = (
 async def look_at_audit(org: Organisation, state: State) -> AuditView:
     """What the page with this state shows of `org` now. Raises StoreFault, StoreUnavailable."""
     now = services().clock()
-    tier = Tier(org.tier)
-    kept = Kept(tier, RETENTION_DAYS[tier], retention_floor(tier, now))
+    kept = kept_by(org, now)
     found, fault = None, None
     if state.is_too_long:
         state, fault = State({}), Fault(Invalid.status, _TOO_LONG)

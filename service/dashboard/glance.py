@@ -1,9 +1,10 @@
 """What the audit page says before its rows: how many there are, when, and of what most."""
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -21,6 +22,7 @@ GLANCE_MAX_S: Final = 3.0
 """How long the rows wait for their summary; they are worth more than their number."""
 
 _TOPS: Final = ("package", "actor", "event")
+_Found = TypeVar("_Found")
 _log = structlog.get_logger(__name__)
 
 
@@ -71,33 +73,46 @@ async def glance(
     """
     within = query.not_before(floor)
     bucket = bucket_of(within, now)
-    try:
-        found = await lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S)
-    except (QueryTooSlow, InvalidQuery):
-        return NoGlance.SLOW
-    except (StoreFault, StoreUnavailable) as error:
-        _log.error("store_fault", reason=str(error))
-        return NoGlance.DAMAGED
+    found = await if_found(lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S))
+    if isinstance(found, NoGlance):
+        return found
     counted = {one.value: one.count for one in found.top["decision"]}
     blocked, allowed = counted.get("BLOCKED", 0), counted.get("ALLOWED", 0)
     return Glance(
         total=found.total,
         histogram=draw(found.buckets, bucket, within, state),
-        blocked=_top("decision", ValueCount("BLOCKED", blocked), state, found.total),
-        allowed=_top("decision", ValueCount("ALLOWED", allowed), state, found.total),
+        blocked=top_value("decision", ValueCount("BLOCKED", blocked), state, found.total),
+        allowed=top_value("decision", ValueCount("ALLOWED", allowed), state, found.total),
         other=found.total - blocked - allowed,
         tops={
-            name: [_top(name, one, state, found.total) for one in found.top[name]] for name in _TOPS
+            name: [top_value(name, one, state, found.total) for one in found.top[name]]
+            for name in _TOPS
         },
     )
 
 
-def _top(name: str, one: ValueCount, state: State, total: int) -> TopValue:
+async def if_found(answer: Awaitable[_Found]) -> _Found | NoGlance:
+    """What `answer` comes to, or why nothing: what stands before it on the page is sent already."""
+    try:
+        return await answer
+    except (QueryTooSlow, InvalidQuery):
+        return NoGlance.SLOW
+    except (StoreFault, StoreUnavailable) as error:
+        _log.error("store_fault", reason=str(error))
+        return NoGlance.DAMAGED
+
+
+def top_value(name: str, one: ValueCount, state: State, total: int) -> TopValue:
+    """The value `one` of the filter `name` among the `total` rows of `state`.
+
+    From another page every value leads to its rows, and none to all others.
+    """
+    is_here = state.path == ""
     narrows = 0 < one.count < total
     return TopValue(
         value=one.value,
         text=event_words(one.value) if name == "event" else one.value,
         count=one.count,
-        only=state.only(name, one.value).href if narrows else None,
-        exclude=state.excluding(name, one.value).href if narrows else None,
+        only=state.only(name, one.value).href if narrows or (one.count and not is_here) else None,
+        exclude=state.excluding(name, one.value).href if narrows and is_here else None,
     )

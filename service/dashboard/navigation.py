@@ -23,6 +23,7 @@ class Destination:
 
 
 DESTINATIONS: Final = (
+    Destination("Overview", "dashboard.overview_page", None),
     Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),
     Destination("Bindings", "dashboard_trust.bindings_page", Capability.OIDC_READ),
     Destination("Rejected", "dashboard_trust.rejected_page", Capability.OIDC_READ),

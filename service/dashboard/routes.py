@@ -1,19 +1,24 @@
-"""The pages: where a person looks at the audit log."""
+"""The pages: where a person looks at an organisation and its audit log."""
 
 from quart import Blueprint, render_template, request
 from quart.typing import ResponseReturnValue
 
 from analytics.filters import literal
 from analytics.rows import VerdictSource
-from service.access.admission import admit
+from service.access.admission import admit, admit_member
+from service.access.callers import SignedIn
 from service.access.capabilities import Capability
 from service.dashboard.audit_page import look_at_audit
 from service.dashboard.navigation import frame
+from service.dashboard.overview import look_over
 from service.dashboard.rows import pretty_json
 from service.dashboard.state import parse_state
 from service.dashboard.streaming import streamed
 from service.dashboard.words import ACTOR_SOURCES, EVENT_WORDS, cut, grouped
-from service.web.inputs import all_parameters
+from service.errors import Unauthenticated
+from service.orgs.repository import get_org_by_id
+from service.services import services
+from service.web.inputs import all_parameters, query_parameters
 
 blueprint = Blueprint("dashboard", __name__)
 
@@ -23,8 +28,27 @@ for text_filter in (pretty_json, cut, grouped, literal):
 
 @blueprint.get("/")
 async def home() -> ResponseReturnValue:
-    """Say what this is, to whoever comes without a link."""
-    return await render_template("home.html")
+    """Say what this is, to whoever comes without a link; who is signed in can go on."""
+    here = services()
+    try:
+        caller = await here.authenticator.caller(request, VerdictSource.DASHBOARD)
+    except Unauthenticated:
+        return await render_template("home.html")
+    if not isinstance(caller, SignedIn):
+        return await render_template("home.html")
+    async with here.store.read() as session:
+        org = await get_org_by_id(session, caller.tenant_id)
+    return await render_template("home.html", org=org)
+
+
+@blueprint.get("/admin/ui/orgs/<slug>")
+async def overview_page(slug: str) -> ResponseReturnValue:
+    """Show a member what there is of their organisation, as far as they may see it."""
+    caller, org = await admit_member(slug)
+    query_parameters(request, ())
+    return await streamed(
+        "overview.html", overview=await look_over(caller, org), **frame(caller, org)
+    )
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit")

@@ -39,9 +39,13 @@ Values = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the page shows, as its URL says it: parameters and their values, none of them empty."""
+    """What the page shows, as its URL says it: parameters and their values, none of them empty.
+
+    `path` is the audit page's, for links from another page; from itself they need none.
+    """
 
     given: Mapping[str, Values]
+    path: str = ""
 
     @property
     def filters(self) -> dict[str, list[str]]:
@@ -79,7 +83,7 @@ class State:
     @property
     def href(self) -> str:
         """The link to this state."""
-        return f"?{urlencode(self.given, doseq=True)}"
+        return f"{self.path}?{urlencode(self.given, doseq=True)}"
 
     @property
     def carried(self) -> list[tuple[str, str]]:
@@ -99,6 +103,10 @@ class State:
     def only(self, name: str, value: str) -> "State":
         """Of these rows those whose `name` is exactly `value`."""
         return self._but(*_PLACE)._with(name, (literal(value),))
+
+    def beginning(self, name: str, prefix: str) -> "State":
+        """Of these rows those whose `name` begins with `prefix`, a filter's own text."""
+        return self._but(*_PLACE)._with(name, (f"{prefix}*",))
 
     def excluding(self, name: str, value: str) -> "State":
         """Of these rows those whose `name` is anything but `value`."""

@@ -98,7 +98,7 @@ async def set_role_override(
 
 async def create_project(work: Work, org: Organisation, name: str, by: Stamp) -> Project:
     """A new project. Raises Invalid, Conflict."""
-    _check_name(name)
+    check_name(name)
     if await find_project(work.session, org, name) is not None:
         raise Conflict(f"project {name} already exists in {org.slug}")
     project = Project(id=new_id("proj"), tenant_id=org.id, name=name, created_at=work.now)
@@ -109,7 +109,7 @@ async def create_project(work: Work, org: Organisation, name: str, by: Stamp) ->
 
 async def create_team(work: Work, org: Organisation, name: str, by: Stamp) -> Team:
     """A new team. Raises Invalid, Conflict."""
-    _check_name(name)
+    check_name(name)
     if await find_team(work.session, org, name) is not None:
         raise Conflict(f"team {name} already exists in {org.slug}")
     team = Team(id=new_id("team"), tenant_id=org.id, name=name, created_at=work.now)
@@ -195,7 +195,7 @@ async def issue_api_key(
     work: Work, org: Organisation, name: str, project: Project | None, by: Stamp
 ) -> tuple[ApiKey, str]:
     """A new API key and its value, which is stored nowhere. Raises Invalid."""
-    _check_name(name)
+    check_name(name)
     secret = new_token(API_KEY_PREFIX)
     key = ApiKey(
         id=new_id("key"),
@@ -267,7 +267,8 @@ async def _insert(
     await session.flush()
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Raise Invalid unless somebody can read `name` and say it: up to NAME_MAX characters."""
     if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
         raise Invalid(f"name must be 1 to {NAME_MAX} printable characters")
 

@@ -7,6 +7,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.retention import Tier
+from service.access.capabilities import Role
 from service.errors import NotFound, OrgNotFound
 from service.secrets import token_hash
 from service.store.tables import (
@@ -78,6 +79,22 @@ async def list_members(session: AsyncSession, org: Organisation) -> Sequence[Mem
             select(Member)
             .where(Member.tenant_id == org.id, Member.removed_at.is_(None))
             .order_by(Member.email)
+        )
+    ).all()
+
+
+async def list_owners(session: AsyncSession, org: Organisation, limit: int) -> Sequence[Member]:
+    """The present owners, by email address, at most `limit`."""
+    return (
+        await session.scalars(
+            select(Member)
+            .where(
+                Member.tenant_id == org.id,
+                Member.role == Role.OWNER,
+                Member.removed_at.is_(None),
+            )
+            .order_by(Member.email)
+            .limit(limit)
         )
     ).all()
 

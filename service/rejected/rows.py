@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import bindparam, case, delete, insert, select, update
+from sqlalchemy import bindparam, case, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.store.chunks import scalars_of
@@ -141,6 +141,14 @@ async def find_rejected(
             RejectedSubject.last_at >= since,
         )
     )
+
+
+async def count_rejected(session: AsyncSession, tenant_id: str, since: datetime) -> int:
+    """How many of the organisation's rejected subjects were turned away at `since` or later."""
+    count = select(func.count()).where(
+        RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since
+    )
+    return await session.scalar(count) or 0
 
 
 _LAST_AT: Final = bindparam("noted_last_at", type_=Instant())

@@ -1,5 +1,6 @@
 """The cookies of a sign-in under way."""
 
+from datetime import timedelta
 from typing import Final
 
 from quart import Request, Response
@@ -10,6 +11,8 @@ from service.sign_in.signed import LIFETIME
 
 FLOW_COOKIE: Final = "sign_in"
 CHOICE_COOKIE: Final = "sign_in_choice"
+PASSKEY_COOKIE: Final = "sign_in_passkey"
+NEW_PASSKEY_COOKIE: Final = "new_passkey"
 # A browser lets no other host of our domain set a cookie under this prefix.
 _HOST_PREFIX: Final = "__Host-"
 
@@ -19,12 +22,14 @@ def kept_by(request: Request, name: str) -> str | None:
     return request.cookies.get(_full_name(name))
 
 
-def keep(response: Response | BaseResponse, name: str, value: str) -> None:
+def keep(
+    response: Response | BaseResponse, name: str, value: str, lifetime: timedelta = LIFETIME
+) -> None:
     """Let the browser keep `value` for as long as a sign-in may take.
 
     Lax, not Strict: the provider sends the browser back to us, and the cookie must come along.
     """
-    _set(response, name, value, int(LIFETIME.total_seconds()))
+    _set(response, name, value, int(lifetime.total_seconds()))
 
 
 def forget(response: Response | BaseResponse, name: str) -> None:

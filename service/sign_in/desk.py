@@ -9,11 +9,12 @@ from service.settings import Settings
 from service.sign_in.attempts import Attempts
 from service.sign_in.exchange import Exchange
 from service.sign_in.providers import load_providers
+from service.sign_in.relying_party import find_relying_party
 from service.sign_in.signed import Signer
 
 
 class SignInDesk:
-    """Everything that sign-ins by identity provider share. Raises InvalidSetting."""
+    """Everything that sign-ins share. Raises InvalidSetting."""
 
     def __init__(
         self, settings: Settings, http: httpx.AsyncClient, clock: Clock, metrics: Metrics
@@ -27,6 +28,9 @@ class SignInDesk:
         self.attempts = Attempts(clock)
         self.flows = Signer(settings.secret_key, "sign-in flow")
         self.choices = Signer(settings.secret_key, "sign-in choice")
+        self.relying_party = find_relying_party(settings)
+        self.passkeys = Signer(settings.secret_key, "sign-in by passkey")
+        self.new_passkeys = Signer(settings.secret_key, "new passkey")
 
     async def close(self) -> None:
         """End what waits for a provider's keys."""

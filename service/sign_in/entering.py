@@ -22,6 +22,9 @@ from service.store.tables import Member, SpentSignIn
 SIGN_IN_ACTOR: Final = "system:sign-in"
 """Who acts where an account that is nobody's tries to get in."""
 
+MEMBER_REMOVED: Final = "the member was removed"
+"""Why somebody is turned away who was let in before, as their rows say it."""
+
 TOLD_MAX: Final = 20
 """How many organisations are told of one attempt."""
 
@@ -51,13 +54,13 @@ async def enter(work: Work, way: WayIn, identity: Identity, door: Door) -> str:
     if is_new_member:
         member.identity_namespace = identity.namespace
         member.identity_subject = identity.subject
-    _, cookie = await issue_session(work.session, member, work.now)
+    _, cookie = await issue_session(work.session, member, work.now, door)
     work.record(
         way.org.id,
         OauthLoginSucceeded(
             member_id=member.id, is_new_member=is_new_member, provider=identity.provider
         ),
-        _stamp_of(member, door),
+        stamp_of(member, door),
         subject=member.id,
     )
     return cookie
@@ -86,7 +89,7 @@ async def record_failure(work: Work, identity: Identity, door: Door) -> None:
     for member in about:
         failure = SignInFailed(method="oauth", reason=_reason(member))
         is_theirs = member.removed_at is not None
-        stamp = _stamp_of(member, door) if is_theirs else door.stamp(SIGN_IN_ACTOR, "system")
+        stamp = stamp_of(member, door) if is_theirs else door.stamp(SIGN_IN_ACTOR, "system")
         work.record(member.tenant_id, failure, stamp, subject=member.id)
     _log.warning("sign_in_not_let_in", provider=identity.provider, told=len(about))
 
@@ -97,13 +100,14 @@ async def _join(work: Work, way: WayIn, identity: Identity, door: Door) -> Membe
     return await add_member(work, way.org, email, Role.MEMBER, identity.provider, by)
 
 
-def _stamp_of(member: Member, door: Door) -> Stamp:
+def stamp_of(member: Member, door: Door) -> Stamp:
+    """What the rows of a sign-in by `member` say, before and after there is a session."""
     return door.stamp(member_actor(member.identity_provider, member.id), "session")
 
 
 def _reason(member: Member) -> str:
     if member.removed_at is not None:
-        return "the member was removed"
+        return MEMBER_REMOVED
     if member.identity_subject is not None:
         return "another account is linked to the member with this address"
     return "the provider has not verified the address"

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from service.sign_in.providers import Provider
 from service.sign_in.signed import Kept, expiry
+from service.web.paths import overview_path
 
 NEXT_CHARS_MAX: Final = 1000
 _RANDOM_BYTES: Final = 32
@@ -84,4 +85,4 @@ def page_after(next_page: str | None, slug: str) -> str:
     page = _OWN_PAGE.fullmatch(next_page or "")
     if page is not None and page["slug"] in {None, slug}:
         return page[0]
-    return f"/admin/ui/orgs/{slug}/audit"
+    return overview_path(slug)

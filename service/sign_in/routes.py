@@ -9,7 +9,6 @@ from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
 from analytics.rows import VerdictSource
-from service.access.callers import Door
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token, csrf_token
 from service.access.routes import refuse_cross_site_form, set_session_cookie
 from service.errors import (
@@ -29,7 +28,7 @@ from service.sign_in.providers import Provider
 from service.sign_in.signed import Kept, expiry
 from service.sign_in.ways_in import WayIn, list_ways_in
 from service.store.store import Work
-from service.web.context import request_id, source_ip
+from service.web.context import source_ip
 
 CODE_CHARS_MAX: Final = 4096
 
@@ -50,6 +49,7 @@ async def ways() -> ResponseReturnValue:
     return await render_template(
         "sign_in_ways.html",
         providers=services().sign_in.providers.values(),
+        has_passkeys=services().sign_in.relying_party is not None,
         next=own_page(request.args.get("next")),
     )
 
@@ -188,7 +188,7 @@ def _only(name: str) -> str | None:
 
 async def _settle(work: Work, found: list[WayIn], identity: Identity) -> str | None:
     """The cookie of a new session if there is one way in; else None, of none with a record."""
-    door = Door(VerdictSource.DASHBOARD, request_id(), _address())
+    door = services().authenticator.door(request, VerdictSource.DASHBOARD)
     if not found:
         await record_failure(work, identity, door)
     if len(found) != 1:

@@ -26,9 +26,9 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 _Kept = TypeVar("_Kept", bound=Kept)
 
 
-def expiry(now: datetime) -> int:
+def expiry(now: datetime, lifetime: timedelta = LIFETIME) -> int:
     """When something kept from `now` on is too old."""
-    return int((now + LIFETIME).timestamp())
+    return int((now + lifetime).timestamp())
 
 
 class Signer:

@@ -105,6 +105,7 @@ class Member(Base):
 
     `identity_subject`, unique within `identity_namespace`, is their account at their identity
     provider; both are null until they first sign in with it. From then on no address counts.
+    `user_handle` is who they are to their passkeys; null until they register the first.
     """
 
     __tablename__ = "members"
@@ -117,6 +118,7 @@ class Member(Base):
     removed_at: Mapped[datetime | None]
     identity_namespace: Mapped[str | None]
     identity_subject: Mapped[str | None]
+    user_handle: Mapped[str | None]
 
 
 Index(
@@ -182,7 +184,11 @@ class TeamAdmin(Base):
 
 
 class Session(Base):
-    """A signed-in browser. The cookie's token is stored only as its hash."""
+    """A signed-in browser. The cookie's token is stored only as its hash.
+
+    `source_ip` and `user_agent` are those of the sign-in, for its owner to recognise it by; a
+    session that was issued at the command line has neither.
+    """
 
     __tablename__ = "sessions"
 
@@ -192,6 +198,29 @@ class Session(Base):
     created_at: Mapped[datetime]
     last_seen_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
+    source_ip: Mapped[str | None]
+    user_agent: Mapped[str | None]
+
+
+class Passkey(Base):
+    """A member's WebAuthn credential. `id` is the credential's, in base64url.
+
+    `sign_count` is what the authenticator last said of itself; `use_count` is how often we have
+    let somebody in with it. Removed ones stay: whoever tries them is to be recognised.
+    """
+
+    __tablename__ = "passkeys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    member_id: Mapped[str] = mapped_column(ForeignKey("members.id"), index=True)
+    name: Mapped[str]
+    public_key: Mapped[bytes]
+    transports: Mapped[list[str]]
+    sign_count: Mapped[int]
+    use_count: Mapped[int] = mapped_column(default=0)
+    added_at: Mapped[datetime]
+    last_used_at: Mapped[datetime | None]
+    removed_at: Mapped[datetime | None]
 
 
 class SignInLink(Base):

@@ -1,9 +1,11 @@
 """What is known of a request before anything in it is believed."""
 
 from ipaddress import IPv6Address, ip_address, ip_network
-from typing import cast
+from typing import Final, cast
 
 from quart import Request, g
+
+USER_AGENT_CHARS_MAX: Final = 300
 
 
 def request_id() -> str:
@@ -24,6 +26,14 @@ def source_ip(request: Request, trusted_proxies: tuple[str, ...]) -> str | None:
     while address is not None and hops and _is_trusted(address, trusted_proxies):
         address = hops.pop()
     return address if _is_address(address) else None
+
+
+def user_agent(request: Request) -> str | None:
+    """What the browser calls itself, in at most USER_AGENT_CHARS_MAX characters that show."""
+    said = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
+    if not said.isprintable():
+        said = "".join(one if one.isprintable() else "\ufffd" for one in said)
+    return said.strip() or None
 
 
 def _is_address(text: str | None) -> bool:

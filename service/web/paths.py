@@ -1,6 +1,13 @@
-"""What may stand for a variable in a path, where that is less than anything."""
+"""Paths: what may stand for a variable in one, and the one that people are sent to."""
+
+from urllib.parse import quote
 
 from werkzeug.routing import BaseConverter
+
+
+def overview_path(slug: str) -> str:
+    """Where an organisation's pages begin: each of its members may look there."""
+    return f"/admin/ui/orgs/{quote(slug)}"
 
 
 class RowName(BaseConverter):

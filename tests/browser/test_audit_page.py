@@ -64,7 +64,8 @@ def page(link: str, browser: Browser, server: Server) -> Iterator[Page]:
     page = browser.new_page()
     page.goto(link)
     page.get_by_role("button", name="Sign in").click()
-    page.goto(f"{server.url}/admin/ui/orgs/acme/audit")
+    expect(page).to_have_url(f"{server.url}/admin/ui/orgs/acme")
+    page.get_by_role("link", name="Audit log").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Audit log")
     yield page
     page.close()

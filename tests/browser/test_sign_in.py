@@ -65,14 +65,15 @@ def page(server: Server, browser: Browser, request: pytest.FixtureRequest) -> Pa
 def test_an_invited_person_signs_in(
     page: Page, server: Server, idp: ProviderProcess, name: str, email: str
 ) -> None:
-    """The browser follows every redirect, brings every cookie and ends up on the audit page."""
+    """The browser follows every redirect, brings every cookie and ends up on the overview."""
     idp.be(email=email)
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
 
     page.get_by_role("link", name=f"Sign in with {LABELS[name]}").click()
 
-    expect(page).to_have_url(f"{server.url}/admin/ui/orgs/acme/audit")
+    expect(page).to_have_url(f"{server.url}/admin/ui/orgs/acme")
+    page.get_by_role("link", name="Audit log").click()
     expect(
         page.get_by_role("table").get_by_text(EVENT_WORDS[Event.OAUTH_LOGIN_SUCCEEDED]).first
     ).to_be_visible()
@@ -95,7 +96,7 @@ def test_a_person_of_two_organisations_chooses(
 
     page.get_by_role("button", name="elsewhere").click()
 
-    expect(page).to_have_url(f"{server.url}/admin/ui/orgs/elsewhere/audit")
+    expect(page).to_have_url(f"{server.url}/admin/ui/orgs/elsewhere")
 
 
 def test_who_is_refused_reads_why_and_can_go_back(page: Page, idp: ProviderProcess) -> None:

@@ -20,10 +20,19 @@ PAGES = {
     "/admin/ui/sign-in/choose",
     "/admin/ui/sign-in/{provider_name}",
     "/admin/ui/sign-in/{provider_name}/callback",
+    "/admin/ui/sign-in/passkey/begin",
+    "/admin/ui/sign-in/passkey/finish",
+    "/admin/ui/profile",
+    "/admin/ui/profile/passkeys/begin",
+    "/admin/ui/profile/passkeys/finish",
+    "/admin/ui/profile/passkeys/remove",
+    "/admin/ui/profile/sessions/end",
+    "/admin/ui/profile/sessions/end-others",
     "/docs",
+    "/admin/ui/orgs/{slug}",
     "/admin/ui/orgs/{slug}/audit",
 }
-"""What people look at, and the description itself."""
+"""What people look at and send from there, and the description itself."""
 
 
 @pytest.fixture

@@ -4,7 +4,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.conftest import binding_body, bindings_path
+from service.passkeys.ceremonies import NewCredential
+from service.passkeys.challenges import new_registration_challenge
+from service.passkeys.changes import add_passkey, remove_passkey
+from service.services import Services
+from service.store.tables import Member
+from tests.conftest import BY_OPERATOR, binding_body, bindings_path
 from tests.processes.homes import all_entries
 
 pytestmark = pytest.mark.slow
@@ -69,3 +74,25 @@ def test_a_sign_in_link_is_used_up_by_the_button_and_not_by_looking(home, ada):
         assert client.get(bindings_path()).status_code == 401
         (row,) = all_entries(admin, event="link_sign_in_succeeded")
     assert (row["subject"], row["verdict_source"]) == (ada, "dashboard")
+
+
+def test_the_list_says_how_members_can_sign_in(home, ada):
+    """Whose account is linked, and how many passkeys there are: none of those that were removed."""
+
+    async def sign_up(services: Services) -> None:
+        async with services.store.write() as work:
+            member = await work.session.get_one(Member, ada)
+            member.identity_subject = "7"
+            for name in ("laptop", "phone", "lost"):
+                challenge = new_registration_challenge("sess_1", member.user_handle, work.now)
+                made = NewCredential(name, b"key", 0, [])
+                await add_passkey(work, member, challenge, made, name, BY_OPERATOR)
+            await remove_passkey(work, member, "lost", BY_OPERATOR)
+
+    (before,) = home.ask("member", "list", "--org", "acme")
+    home.change(sign_up)
+    (after,) = home.ask("member", "list", "--org", "acme")
+
+    assert (before["linked"], before["passkeys"]) == (False, 0)
+    assert (after["linked"], after["passkeys"]) == (True, 2)
+    assert "linked" in home.order("member", "list", "--org", "acme").out

@@ -9,7 +9,7 @@ import pytest
 from service.orgs.changes import issue_sign_in
 from service.settings import REPOSITORY
 from tests.conftest import BY_OPERATOR, World, binding_body
-from tests.service.dashboard.page import AUDIT, Page, open_page
+from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, open_page
 from tests.service.dashboard.trust.pages import BINDINGS, EXPLAIN, NEW, REJECTED
 from tests.service.rejected.notes import rejection, remember
 
@@ -17,8 +17,10 @@ PAGES = (
     "/",
     "/sign-in",
     "/admin/ui/sign-in",
+    "/admin/ui/profile",
     "/sign-in?token=abc",
     "/docs",
+    ORG,
     AUDIT,
     f"{AUDIT}?package=none",
     BINDINGS,
@@ -59,8 +61,7 @@ async def test_a_page_brings_no_script_and_no_style_of_its_own(world, path):
     """The content security policy allows our own files and nothing else."""
     page = await see_all(world, path)
 
-    assert {one.text for one in page.all("script")} <= {""}
-    assert {one.attributes["src"] for one in page.all("script")} <= {"/static/times.js"}
+    assert set(page.scripts) <= {*AUDIT_SCRIPTS, "/static/passkeys.js"}
     assert not page.all("style")
     for element in page.elements:
         assert not [name for name in element.attributes if name == "style" or name[:2] == "on"]
@@ -113,7 +114,7 @@ async def test_a_page_lets_the_browser_name_its_origin_to_us(world):
         assert response.headers["referrer-policy"] == "strict-origin"
 
 
-@pytest.mark.parametrize("file", ["style.css", "icon.svg", "times.js"])
+@pytest.mark.parametrize("file", ["style.css", "icon.svg", "times.js", "passkeys.js"])
 async def test_what_pages_refer_to_is_served(world, file):
     """A page without its stylesheet is hard to read."""
     assert (await world.client.get(f"/static/{file}")).status_code == 200
@@ -153,6 +154,16 @@ def _luminance(colour: str) -> float:
 # The home page
 
 
+async def test_home_leads_whoever_is_signed_in_on(world):
+    """To their own organisation; nobody else is told that there is one."""
+    member = await open_page(world, "/", **world.session("member"))
+    nobody = await open_page(world, "/", accept="text/html")
+    operator = await open_page(world, "/", **world.admin)
+
+    assert member.link("Go to acme") == ORG
+    assert "acme" not in nobody.html + operator.html
+
+
 async def test_home_says_how_to_get_in(world):
     """There is no password to try: whoever has no link must learn whom to ask, and for what."""
     page = await open_page(world, "/")
@@ -165,11 +176,11 @@ async def test_home_says_how_to_get_in(world):
 
 
 async def test_the_button_signs_in(world):
-    """A link leads to a button, the button to the organisation's audit log."""
+    """A link leads to a button, the button to the organisation's overview."""
     response = await press_sign_in(world, await issue_link(world, "auditor"))
 
     assert response.status_code == 303
-    assert response.headers["location"] == AUDIT
+    assert response.headers["location"] == ORG
     cookie = response.headers["set-cookie"].partition(";")[0]
     page = await open_page(world, AUDIT, cookie=cookie)
     assert "link_sign_in_succeeded" in page.one("table", role="table").text

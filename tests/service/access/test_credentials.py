@@ -12,6 +12,7 @@ from service.errors import (
     KeyOfAnotherOrg,
     LacksCapability,
     NotForSessions,
+    NotMember,
     OrgNotFound,
     Unauthenticated,
 )
@@ -22,6 +23,8 @@ from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, gran
 EVERYTHING: Final = frozenset({"oidc:r", "oidc:w", "audit:r", "audit:export"})
 SENDING: Final = "sending audit rows"
 """No capability: machines send rows, whoever their owner is."""
+BELONGING: Final = "belonging to the organisation"
+"""No capability: every member may, and the operator."""
 AUDIT: Final = frozenset({"audit:r", "audit:export"})
 NOTHING: Final = frozenset()
 
@@ -54,6 +57,7 @@ REQUESTS: Final = {
     ),
     "audit.export": Request("audit:export", query={"format": "json"}),
     "audit.dashboard_export": Request("audit:export", query={"format": "json"}),
+    "dashboard.overview_page": Request(BELONGING),
     "dashboard.audit_page": Request("audit:r"),
 }
 """A new endpoint is refused by the tests below until it stands here."""
@@ -207,19 +211,21 @@ TABLE: Final = {
     "good admin token and bad cookie": Row(good_token_and_bad_cookie, EVERYTHING, EVERYTHING),
 }
 
+SLUGS: Final = ("acme", "other", "nobody")
 numbers = count(1)
 
 
 def endpoints(world: World) -> dict[str, tuple[str, str]]:
     """Method and path pattern of every endpoint under the API and the dashboard.
 
-    But for those of signing in, which are for people without a credential.
+    But for those of signing in, which are for people without a credential, and what is a member's
+    own, which tests/service/profile asks about.
     """
     return {
         rule.endpoint: (method, rule.rule)
         for rule in world.app.url_map.iter_rules()
         if rule.rule.startswith(("/api/v1/", "/admin/ui/"))
-        and not rule.rule.startswith("/admin/ui/sign-in")
+        and not rule.rule.startswith(("/admin/ui/sign-in", "/admin/ui/profile"))
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
 
@@ -268,6 +274,16 @@ def expected(wanted: Request, capabilities: frozenset[str] | None, slug: str) ->
     return wanted.good, ""
 
 
+def expected_of_belonging(row: Row, name: str, slug: str) -> tuple[int, str]:
+    """What a page for every member must answer."""
+    if row.in_acme is None:
+        return 401, Unauthenticated.text
+    if slug == "nobody":
+        return 404, OrgNotFound.text
+    home = "other" if "other organisation" in name else "acme"
+    return (200, "") if row.is_operator or slug == home else (403, NotMember.text)
+
+
 def expected_of_sending(row: Row, slug: str) -> tuple[int, str]:
     """What the ingest endpoint must answer: to its key's own organisation, and to no session."""
     if row.in_acme is None and not row.is_key:
@@ -277,6 +293,17 @@ def expected_of_sending(row: Row, slug: str) -> tuple[int, str]:
     if row.is_key:
         return (200, "") if slug == "acme" else (403, KeyOfAnotherOrg.text)
     return (200, "") if row.is_operator else (403, NotForSessions.text)
+
+
+def expected_of(wanted: Request, credential: str, slug: str) -> tuple[int, str]:
+    """What the endpoint must answer to this credential."""
+    row = TABLE[credential]
+    if wanted.capability is SENDING:
+        return expected_of_sending(row, slug)
+    if wanted.capability is BELONGING:
+        return expected_of_belonging(row, credential, slug)
+    held = {"acme": row.in_acme, "other": row.in_other, "nobody": NOTHING}[slug]
+    return expected(wanted, None if row.in_acme is None else held, slug)
 
 
 async def test_every_endpoint_stands_in_the_table(world: World):
@@ -290,20 +317,14 @@ async def test_who_gets_in_where(world: World, credential: str):
     """One credential at every endpoint: in its own organisation, another one and an unknown one."""
     row = TABLE[credential]
     headers = await row.headers(world)
-    held = {"acme": row.in_acme, "other": row.in_other, "nobody": NOTHING}
-    if row.in_acme is None:
-        held = dict.fromkeys(held)
-
     answers = {
         (endpoint, slug): await ask(world, endpoint, slug, headers)
         for endpoint in REQUESTS
-        for slug in held
+        for slug in SLUGS
     }
 
     assert answers == {
-        (endpoint, slug): expected_of_sending(row, slug)
-        if wanted.capability is SENDING
-        else expected(wanted, held[slug], slug)
+        (endpoint, slug): expected_of(wanted, credential, slug)
         for endpoint, wanted in REQUESTS.items()
-        for slug in held
+        for slug in SLUGS
     }

@@ -40,7 +40,7 @@ async def test_a_link_signs_in_once(world: World):
     first = await sign_in(world, token)
 
     assert first.status_code == 303
-    assert first.headers["location"] == "/admin/ui/orgs/acme/audit"
+    assert first.headers["location"] == "/admin/ui/orgs/acme"
     assert await refused(await sign_in(world, token)) == USED_UP
 
 
@@ -135,6 +135,19 @@ async def test_the_cookie_of_a_sign_in_is_a_session(world: World):
     listing = await world.client.get(bindings_path(), headers={"cookie": cookie})
 
     assert listing.status_code == 200
+
+
+@pytest.mark.parametrize("who", [None, "stranger"])
+async def test_a_cookie_from_before_a_sign_in_is_not_adopted(world: World, who: str | None):
+    """Whoever planted it in the browser, made up or their own, would share its owner's session."""
+    planted = world.cookies[who] if who else "planted"
+    before = {"cookie": f"admin_session={planted}"}
+
+    answer = await sign_in(world, await fresh_link(world), OWN | before)
+
+    assert answer.headers["set-cookie"].partition(";")[0] != before["cookie"]
+    listing = await world.client.get(bindings_path(), headers=before)
+    assert listing.status_code == (403 if who else 401)
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(-1, 200), (0, 401), (1, 401)])

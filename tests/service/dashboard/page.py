@@ -15,6 +15,7 @@ from tests.conftest import World
 
 ORG = "/admin/ui/orgs/acme"
 AUDIT = f"{ORG}/audit"
+AUDIT_SCRIPTS = ["/static/times.js"]
 OWN_PAGE = {
     "origin": "http://localhost:8080",
     "sec-fetch-site": "same-origin",
@@ -87,6 +88,12 @@ class Page(HTMLParser):
         """The only such element."""
         (element,) = self.all(tag, **attributes)
         return element
+
+    @property
+    def scripts(self) -> list[str]:
+        """Where the page's scripts come from; it has none of its own."""
+        assert not any(one.text for one in self.all("script"))
+        return [one.attributes["src"] for one in self.all("script")]
 
     @property
     def log(self) -> Element:

@@ -12,7 +12,8 @@ from tests.conftest import BY_OPERATOR, bindings_path
 from tests.service.sign_in.visitors import ADA, SIGN_IN, Visitor, told
 from tests.sign_in.fixtures import PROVIDERS
 
-AUDIT = "/admin/ui/orgs/acme/audit"
+OVERVIEW = "/admin/ui/orgs/acme"
+AUDIT = f"{OVERVIEW}/audit"
 
 
 async def remove(visitor: Visitor, member: Member) -> None:
@@ -23,14 +24,14 @@ async def remove(visitor: Visitor, member: Member) -> None:
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_an_invited_person_signs_in(visitor: Visitor, name: str) -> None:
-    """From the button to the audit page, with one row about it."""
+    """From the button to the overview, with one row about it."""
     member = await visitor.invite(idp=name)
 
     answer = await visitor.sign_in(name)
 
     assert answer.status_code == 303
-    assert answer.headers["location"] == AUDIT
-    assert (await visitor.get(AUDIT)).status_code == 200
+    assert answer.headers["location"] == OVERVIEW
+    assert (await visitor.get(OVERVIEW)).status_code == 200
     row = (await visitor.world.audit(event="oauth_login_succeeded"))[0]
     assert row["payload"] == {"member_id": member.id, "is_new_member": True, "provider": name}
     assert (row["actor"], row["actor_source"]) == (f"{name}:{member.id}", "session")
@@ -80,14 +81,19 @@ async def test_the_cookie_of_a_sign_in_is_out_of_reach_and_goes_away(visitor: Vi
     assert list(visitor.cookies) == [SESSION_COOKIE]
 
 
-async def test_signing_in_gives_a_new_session(visitor: Visitor) -> None:
-    """A cookie that somebody planted before is worth nothing after."""
+@pytest.mark.parametrize("is_live", [False, True])
+async def test_signing_in_gives_a_new_session(visitor: Visitor, is_live: bool) -> None:
+    """A cookie that somebody planted before is worth nothing after, made up or their own."""
     await visitor.invite()
-    visitor.cookies[SESSION_COOKIE] = "planted"
+    planted = visitor.world.cookies["stranger"] if is_live else "planted"
+    visitor.cookies[SESSION_COOKIE] = planted
 
     await visitor.sign_in()
 
     assert re.fullmatch(r"[\w-]{43}", visitor.cookies[SESSION_COOKIE], re.ASCII)
+    assert visitor.cookies[SESSION_COOKIE] != planted
+    visitor.cookies[SESSION_COOKIE] = planted
+    assert (await visitor.get(AUDIT)).status_code == (403 if is_live else 401)
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -261,7 +267,7 @@ async def test_who_may_enter_several_organisations_chooses(visitor: Visitor) -> 
     answer = await visitor.post(f"{SIGN_IN}/choose", org="other", csrf=csrf_in(page))
 
     assert answer.status_code == 303
-    assert answer.headers["location"] == "/admin/ui/orgs/other/audit"
+    assert answer.headers["location"] == "/admin/ui/orgs/other"
     assert (await visitor.world.audit("other"))[0]["subject"] == elsewhere.id
     assert await visitor.world.audit(event="oauth_login_succeeded") == []
     assert list(visitor.cookies) == [SESSION_COOKIE]
@@ -348,21 +354,22 @@ class TestTheChoice:
 @pytest.mark.parametrize(
     ("given", "lands"),
     [
+        (AUDIT, None),
         (f"{AUDIT}?event=blocklist_hit&package=%40acme%2Fui", None),
         ("/admin/ui/orgs/acme/bindings", None),
-        ("/admin/ui/orgs/other/audit", AUDIT),
-        ("https://evil.example/admin/ui/orgs/acme/audit", AUDIT),
-        ("//evil.example/admin/ui/orgs/acme/audit", AUDIT),
-        ("/\\evil.example", AUDIT),
-        ("/admin/ui/orgs/acme/../../../../evil", AUDIT),
-        ("/admin/ui/orgs/acme/%2e%2e/x", AUDIT),
-        ("/admin/ui/orgs/acme//evil.example", AUDIT),
-        ("/admin/ui/orgs/acme/audit\r\nset-cookie: a=b", AUDIT),
-        ("/admin/ui/orgs/acme/audit\n", AUDIT),
-        ("javascript:alert(1)", AUDIT),
-        ("/sign-out", AUDIT),
-        ("/admin/ui/orgs/acme/" + "a" * 2000, AUDIT),
-        ("", AUDIT),
+        ("/admin/ui/orgs/other/audit", OVERVIEW),
+        ("https://evil.example/admin/ui/orgs/acme/audit", OVERVIEW),
+        ("//evil.example/admin/ui/orgs/acme/audit", OVERVIEW),
+        ("/\\evil.example", OVERVIEW),
+        ("/admin/ui/orgs/acme/../../../../evil", OVERVIEW),
+        ("/admin/ui/orgs/acme/%2e%2e/x", OVERVIEW),
+        ("/admin/ui/orgs/acme//evil.example", OVERVIEW),
+        ("/admin/ui/orgs/acme/audit\r\nset-cookie: a=b", OVERVIEW),
+        ("/admin/ui/orgs/acme/audit\n", OVERVIEW),
+        ("javascript:alert(1)", OVERVIEW),
+        ("/sign-out", OVERVIEW),
+        ("/admin/ui/orgs/acme/" + "a" * 2000, OVERVIEW),
+        ("", OVERVIEW),
     ],
 )
 async def test_after_signing_in_somebody_lands_on_a_page_of_their_own(

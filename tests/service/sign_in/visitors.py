@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from http.cookies import SimpleCookie
 from typing import Any
 
 import httpx
@@ -13,29 +12,19 @@ from service.orgs.changes import add_member
 from service.settings import Settings
 from service.sign_in.domains import set_domain
 from service.store.tables import Member, Organisation
-from tests.conftest import BY_OPERATOR, SettableClock, World, running_world
+from tests.conftest import BY_OPERATOR, SettableClock, running_world
+from tests.service.browsing import Browser
 from tests.sign_in.fixtures import ProviderProcess
 
 SIGN_IN = "/admin/ui/sign-in"
-OWN = {"origin": "http://localhost:8080"}
 ADA = "ada@acme.example"
 
 
 @dataclass
-class Visitor:
+class Visitor(Browser):
     """Somebody with a browser of their own and an account at `idp`."""
 
-    world: World
-    idp: ProviderProcess
-    cookies: dict[str, str] = field(default_factory=dict)
-
-    async def get(self, path: str, **query: str) -> Any:
-        """The answer to following a link."""
-        return await self._send("get", path, query_string=query or None)
-
-    async def post(self, path: str, headers: dict[str, str] = OWN, **form: str) -> Any:
-        """The answer to sending a form from one of our own pages."""
-        return await self._send("post", path, form=form, extra=headers)
+    idp: ProviderProcess = field(kw_only=True)
 
     async def start(self, name: str = "google", **query: str) -> str:
         """Press the button; where the browser is sent."""
@@ -54,20 +43,6 @@ class Visitor:
     async def sign_in(self, name: str = "google", **query: str) -> Any:
         """All of it; the answer to coming back."""
         return await self.end(await self.begin(name, **query), name)
-
-    async def _send(
-        self, method: str, path: str, extra: dict[str, str] | None = None, **more: Any
-    ) -> Any:
-        kept = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        headers = {**(extra or {}), **({"cookie": kept} if kept else {})}
-        client = self.world.app.test_client(use_cookies=False)
-        answer = await getattr(client, method)(path, headers=headers, **more)
-        for line in answer.headers.getlist("set-cookie"):
-            for name, morsel in SimpleCookie(line).items():
-                self.cookies[name] = morsel.value
-                if morsel["max-age"] == "0":
-                    del self.cookies[name]
-        return answer
 
     async def invite(
         self, email: str = ADA, idp: str = "google", role: str = "auditor", slug: str = "acme"
@@ -98,7 +73,7 @@ async def open_visit(settings: Settings, idp: ProviderProcess) -> AsyncIterator[
     clock = SettableClock(utc_now())
     transport = httpx.AsyncHTTPTransport()
     async with running_world(settings, clock, transport=transport, has_sealer=False) as world:
-        yield Visitor(world, idp)
+        yield Visitor(world, idp=idp)
 
 
 async def told(answer: Any, status: int) -> str:

@@ -1,0 +1,1 @@
+"""Passkeys: registering, using and removing members' WebAuthn credentials."""

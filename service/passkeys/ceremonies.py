@@ -1,0 +1,220 @@
+"""The two ceremonies of WebAuthn Level 3: registration (7.1) and authentication (7.2).
+
+The only module that uses the WebAuthn library. Its parsers are given what anybody may have sent,
+and what they stumble over is not always an exception of their own.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from webauthn import (
+    generate_authentication_options,
+    generate_registration_options,
+    verify_authentication_response,
+    verify_registration_response,
+)
+from webauthn.helpers import (
+    bytes_to_base64url,
+    decode_credential_public_key,
+    decoded_public_key_to_cryptography,
+    options_to_json_dict,
+    parse_authentication_credential_json,
+    parse_client_data_json,
+    parse_registration_credential_json,
+)
+from webauthn.helpers.cose import COSEAlgorithmIdentifier
+from webauthn.helpers.structs import (
+    AttestationConveyancePreference,
+    AuthenticationCredential,
+    AuthenticatorSelectionCriteria,
+    AuthenticatorTransport,
+    PublicKeyCredentialDescriptor,
+    ResidentKeyRequirement,
+    UserVerificationRequirement,
+)
+
+from service.passkeys.challenges import (
+    CHALLENGE_LIFETIME,
+    RegistrationChallenge,
+    SignInChallenge,
+    raw,
+)
+from service.sign_in.relying_party import NAME, RelyingParty
+from service.store.tables import Passkey
+
+CREDENTIAL_ID_BYTES_MAX: Final = 1023
+"""WebAuthn Level 3, 7.1, step 25."""
+
+_ALGORITHMS: Final = [
+    COSEAlgorithmIdentifier.EDDSA,
+    COSEAlgorithmIdentifier.ECDSA_SHA_256,
+    COSEAlgorithmIdentifier.RSASSA_PKCS1_v1_5_SHA_256,
+]
+"""What authenticators in use sign with: that of Windows Hello is the last one."""
+
+_FAULT_CHARS_MAX: Final = 200
+_TIMEOUT_MS: Final = int(CHALLENGE_LIFETIME.total_seconds() * 1000)
+
+
+class NotProved(Exception):
+    """An answer proves nothing."""
+
+    @property
+    def fault(self) -> str:
+        """Why, for the log alone: it may repeat what was sent."""
+        return str(self)[:_FAULT_CHARS_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class NewCredential:
+    """What an authenticator has made."""
+
+    id: str
+    public_key: bytes
+    sign_count: int
+    transports: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """An answer to a sign-in's challenge; nothing in it is believed yet."""
+
+    unverified_id: str
+    unverified_user_handle: str | None
+    _credential: AuthenticationCredential
+
+
+def creation_options(
+    party: RelyingParty, challenge: RegistrationChallenge, user_name: str, own: Sequence[Passkey]
+) -> Mapping[str, Any]:
+    """What the browser is to make: a passkey that finds its member, where none of `own` is."""
+    options = generate_registration_options(
+        rp_id=party.id,
+        rp_name=NAME,
+        user_id=raw(challenge.user_handle),
+        user_name=user_name,
+        user_display_name=user_name,
+        challenge=raw(challenge.id),
+        timeout=_TIMEOUT_MS,
+        attestation=AttestationConveyancePreference.NONE,
+        authenticator_selection=AuthenticatorSelectionCriteria(
+            resident_key=ResidentKeyRequirement.REQUIRED,
+            user_verification=UserVerificationRequirement.REQUIRED,
+        ),
+        exclude_credentials=[_descriptor(passkey) for passkey in own],
+        supported_pub_key_algs=_ALGORITHMS,
+    )
+    return options_to_json_dict(options)
+
+
+def request_options(party: RelyingParty, challenge: SignInChallenge) -> Mapping[str, Any]:
+    """What the browser is to prove: any passkey of this service, and that its owner is there."""
+    options = generate_authentication_options(
+        rp_id=party.id,
+        challenge=raw(challenge.id),
+        timeout=_TIMEOUT_MS,
+        allow_credentials=[],
+        user_verification=UserVerificationRequirement.REQUIRED,
+    )
+    return options_to_json_dict(options)
+
+
+def check_registration(
+    party: RelyingParty, challenge: RegistrationChallenge, sent: object
+) -> NewCredential:
+    """The credential that `sent` answers `challenge` with. Raises NotProved."""
+    with _not_proved():
+        credential = parse_registration_credential_json(_object(sent))
+        _refuse_framed(credential.response.client_data_json)
+        made = verify_registration_response(
+            credential=credential,
+            expected_challenge=raw(challenge.id),
+            expected_rp_id=party.id,
+            expected_origin=party.origin,
+            require_user_presence=True,
+            require_user_verification=True,
+            supported_pub_key_algs=_ALGORITHMS,
+        )
+        # A key that cannot be used would be found out by its owner, at the next sign-in.
+        decoded_public_key_to_cryptography(decode_credential_public_key(made.credential_public_key))
+    if len(made.credential_id) > CREDENTIAL_ID_BYTES_MAX:
+        raise NotProved("credential id too long")
+    transports = credential.response.transports or []
+    return NewCredential(
+        bytes_to_base64url(made.credential_id),
+        made.credential_public_key,
+        made.sign_count,
+        sorted({transport.value for transport in transports}),
+    )
+
+
+def read_assertion(sent: object) -> Assertion:
+    """What `sent` says of itself. Raises NotProved."""
+    with _not_proved():
+        credential = parse_authentication_credential_json(_object(sent))
+        handle = credential.response.user_handle
+        return Assertion(
+            bytes_to_base64url(credential.raw_id),
+            None if handle is None else bytes_to_base64url(handle),
+            credential,
+        )
+
+
+def check_assertion(
+    party: RelyingParty, challenge: SignInChallenge, assertion: Assertion, public_key: bytes
+) -> int:
+    """The signature counter of an answer that the key's holder gave, verified by it, here and now.
+
+    Raises NotProved.
+    """
+    with _not_proved():
+        _refuse_framed(assertion._credential.response.client_data_json)
+        verified = verify_authentication_response(
+            credential=assertion._credential,
+            expected_challenge=raw(challenge.id),
+            expected_rp_id=party.id,
+            expected_origin=party.origin,
+            credential_public_key=public_key,
+            # Compared by `has_grown`, once the signature over the new one is known to hold.
+            credential_current_sign_count=0,
+            require_user_verification=True,
+        )
+    return verified.new_sign_count
+
+
+def has_grown(before: int, after: int) -> bool:
+    """False if two authenticators seem to hold one key (WebAuthn Level 3, 6.1.1).
+
+    An authenticator that does not count says 0 for ever, as those of synchronised passkeys do.
+    """
+    return after > before or before == after == 0
+
+
+def _descriptor(passkey: Passkey) -> PublicKeyCredentialDescriptor:
+    transports = [AuthenticatorTransport(transport) for transport in passkey.transports]
+    return PublicKeyCredentialDescriptor(id=raw(passkey.id), transports=transports)
+
+
+def _object(sent: object) -> dict[str, Any]:
+    if not isinstance(sent, dict):
+        raise NotProved("no object")
+    return sent
+
+
+def _refuse_framed(client_data: bytes) -> None:
+    """Pages of ours are in no frame: an answer from within another site's is not asked for."""
+    if parse_client_data_json(client_data).cross_origin:
+        raise NotProved("answered in a frame of another site")
+
+
+@contextmanager
+def _not_proved() -> Iterator[None]:
+    """Whatever goes wrong with an answer is the answer's fault."""
+    try:
+        yield
+    except NotProved:
+        raise
+    except Exception as error:
+        raise NotProved(f"{type(error).__name__}: {error}") from error

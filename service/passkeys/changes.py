@@ -1,0 +1,62 @@
+"""Adding and removing passkeys; every change records itself."""
+
+from typing import Final
+
+from analytics.events import PasskeyRegistered, PasskeyRemoved
+from analytics.rows import Stamp
+from service.errors import PasskeyExists, PasskeyNotUnderWay, TooManyPasskeys
+from service.orgs.changes import check_name
+from service.passkeys.ceremonies import NewCredential
+from service.passkeys.challenges import RegistrationChallenge
+from service.passkeys.repository import find_passkey, get_own_passkey, list_passkeys
+from service.sign_in.entering import spend
+from service.store.store import Work
+from service.store.tables import Member, Passkey
+
+PER_MEMBER_MAX: Final = 20
+
+
+async def add_passkey(
+    work: Work,
+    member: Member,
+    challenge: RegistrationChallenge,
+    made: NewCredential,
+    name: str,
+    by: Stamp,
+) -> Passkey:
+    """Give `member` the passkey that was made for `challenge`.
+
+    Raises Invalid for the name, PasskeyNotUnderWay, PasskeyExists, TooManyPasskeys.
+    """
+    check_name(name)
+    handle = member.user_handle or challenge.user_handle
+    if handle != challenge.user_handle or not await spend(work, challenge):
+        raise PasskeyNotUnderWay
+    if await find_passkey(work.session, made.id) is not None:
+        raise PasskeyExists
+    if len(await list_passkeys(work.session, member.id)) >= PER_MEMBER_MAX:
+        raise TooManyPasskeys
+    member.user_handle = handle
+    passkey = Passkey(
+        id=made.id,
+        member_id=member.id,
+        name=name,
+        public_key=made.public_key,
+        transports=made.transports,
+        sign_count=made.sign_count,
+        use_count=0,
+        added_at=work.now,
+    )
+    work.session.add(passkey)
+    await work.session.flush()
+    registered = PasskeyRegistered(member_id=member.id, credential_id=passkey.id)
+    work.record(member.tenant_id, registered, by, subject=member.id)
+    return passkey
+
+
+async def remove_passkey(work: Work, member: Member, passkey_id: str, by: Stamp) -> None:
+    """Let nobody in by this passkey any more. Raises NotFound if `member` has none such."""
+    passkey = await get_own_passkey(work.session, member.id, passkey_id)
+    passkey.removed_at = work.now
+    removed = PasskeyRemoved(member_id=member.id, credential_id=passkey.id)
+    work.record(member.tenant_id, removed, by, subject=member.id)

@@ -1,0 +1,104 @@
+"""Letting the holder of a passkey in, or turning them away: each with its audit row."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from analytics.events import PasskeyAuthenticationSucceeded, SignInFailed
+from service.access.callers import Door
+from service.access.sessions import issue_session
+from service.errors import PasskeyNotUnderWay
+from service.orgs.repository import get_org_by_id
+from service.passkeys.ceremonies import Assertion, NotProved, check_assertion, has_grown
+from service.passkeys.challenges import SignInChallenge
+from service.passkeys.repository import find_passkey
+from service.sign_in.entering import MEMBER_REMOVED, SIGN_IN_ACTOR, spend, stamp_of
+from service.sign_in.relying_party import RelyingParty
+from service.store.store import Work
+from service.store.tables import Member, Passkey
+
+NOT_PROVED: Final = "the answer does not prove that the passkey's owner gave it"
+ANOTHER_MEMBER: Final = "the passkey answered for another member"
+PASSKEY_REMOVED: Final = "the passkey was removed"
+COUNTER: Final = "the passkey's signature counter did not grow: there may be a copy of it"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """Somebody who is in: the organisation's slug and the cookie of their new session."""
+
+    slug: str
+    cookie: str
+
+
+async def enter_with_passkey(
+    work: Work, party: RelyingParty, challenge: SignInChallenge, assertion: Assertion, door: Door
+) -> Entered | None:
+    """Let the member in whose passkey answered `challenge`, or None if it is none.
+
+    Both are recorded, except for a passkey that is nobody's: no organisation could be told of it.
+    Raises PasskeyNotUnderWay for a challenge that was answered before.
+    """
+    if not await spend(work, challenge):
+        raise PasskeyNotUnderWay
+    found = await find_passkey(work.session, assertion.unverified_id)
+    if found is None:
+        _log.warning("passkey_refused", reason="nobody has this passkey")
+        return None
+    passkey, member = found
+    try:
+        sign_count = check_assertion(party, challenge, assertion, passkey.public_key)
+    except NotProved as error:
+        _refuse(work, member, NOT_PROVED, door, fault=error.fault)
+        return None
+    reason = _reason_against(passkey, member, assertion, sign_count)
+    if reason is not None:
+        _refuse(work, member, reason, door)
+        return None
+    return await _let_in(work, passkey, member, sign_count, door)
+
+
+def _reason_against(
+    passkey: Passkey, member: Member, assertion: Assertion, sign_count: int
+) -> str | None:
+    """Why the holder of the very key is not let in all the same, or None."""
+    if member.removed_at is not None:
+        return MEMBER_REMOVED
+    if passkey.removed_at is not None:
+        return PASSKEY_REMOVED
+    if assertion.unverified_user_handle != member.user_handle:
+        return ANOTHER_MEMBER
+    if not has_grown(passkey.sign_count, sign_count):
+        return COUNTER
+    return None
+
+
+async def _let_in(
+    work: Work, passkey: Passkey, member: Member, sign_count: int, door: Door
+) -> Entered:
+    org = await get_org_by_id(work.session, member.tenant_id)
+    _, cookie = await issue_session(work.session, member, work.now, door)
+    before = passkey.use_count
+    passkey.use_count = before + 1
+    passkey.sign_count = sign_count
+    passkey.last_used_at = work.now
+    succeeded = PasskeyAuthenticationSucceeded(
+        member_id=member.id,
+        credential_id=passkey.id,
+        counter_before=before,
+        counter_after=passkey.use_count,
+    )
+    work.record(org.id, succeeded, stamp_of(member, door), subject=member.id)
+    return Entered(org.slug, cookie)
+
+
+def _refuse(work: Work, member: Member, reason: str, door: Door, fault: str | None = None) -> None:
+    """Tell the member's organisation, and the log. `fault` may repeat what was sent."""
+    is_proved = fault is None
+    stamp = stamp_of(member, door) if is_proved else door.stamp(SIGN_IN_ACTOR, "system")
+    failure = SignInFailed(method="passkey", reason=reason)
+    work.record(member.tenant_id, failure, stamp, subject=member.id)
+    _log.warning("passkey_refused", reason=reason, fault=fault)

@@ -1,0 +1,57 @@
+"""Finding passkeys."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.errors import NotFound
+from service.store.tables import Member, Organisation, Passkey
+
+
+async def find_passkey(session: AsyncSession, credential_id: str) -> tuple[Passkey, Member] | None:
+    """The passkey with this id, even if it or its member is removed, and that member; or None."""
+    found = (
+        await session.execute(
+            select(Passkey, Member)
+            .join(Member, Member.id == Passkey.member_id)
+            .where(Passkey.id == credential_id)
+        )
+    ).first()
+    return None if found is None else (found[0], found[1])
+
+
+async def get_own_passkey(session: AsyncSession, member_id: str, passkey_id: str) -> Passkey:
+    """The member's passkey with this id that is not removed. Raises NotFound."""
+    passkey = await session.scalar(
+        select(Passkey).where(
+            Passkey.id == passkey_id,
+            Passkey.member_id == member_id,
+            Passkey.removed_at.is_(None),
+        )
+    )
+    if passkey is None:
+        raise NotFound("you have no such passkey")
+    return passkey
+
+
+async def list_passkeys(session: AsyncSession, member_id: str) -> Sequence[Passkey]:
+    """The member's passkeys, oldest first."""
+    return (
+        await session.scalars(
+            select(Passkey)
+            .where(Passkey.member_id == member_id, Passkey.removed_at.is_(None))
+            .order_by(Passkey.added_at, Passkey.id)
+        )
+    ).all()
+
+
+async def count_passkeys(session: AsyncSession, org: Organisation) -> dict[str, int]:
+    """How many passkeys each member of the organisation has who has any, by the member's id."""
+    rows = await session.execute(
+        select(Passkey.member_id, func.count())
+        .join(Member, Member.id == Passkey.member_id)
+        .where(Member.tenant_id == org.id, Passkey.removed_at.is_(None))
+        .group_by(Passkey.member_id)
+    )
+    return dict(rows.tuples().all())

@@ -1,0 +1,1 @@
+"""The page on which members see to their own passkeys and sessions."""

@@ -1,0 +1,26 @@
+"""Ending one's own sessions; what ends any leaves a row."""
+
+from analytics.events import SessionRevoked
+from analytics.rows import Stamp
+from service.access.sessions import revoke_sessions
+from service.store.store import Work
+from service.store.tables import Member
+
+
+async def end_own_session(work: Work, member: Member, session_id: str, by: Stamp) -> None:
+    """End this one of the member's sessions; one that has ended, or is not theirs, is left."""
+    ended = await revoke_sessions(work.session, member.id, work.now, session_id=session_id)
+    _record(work, member, ended, by)
+
+
+async def end_other_sessions(work: Work, member: Member, own_id: str, by: Stamp) -> None:
+    """End all of the member's sessions but their own, and sign-in links that were not used."""
+    ended = await revoke_sessions(work.session, member.id, work.now, except_id=own_id)
+    _record(work, member, ended, by)
+
+
+def _record(work: Work, member: Member, ended: int, by: Stamp) -> None:
+    if not ended:
+        return
+    revoked = SessionRevoked(member_id=member.id, sessions=ended)
+    work.record(member.tenant_id, revoked, by, subject=member.id)

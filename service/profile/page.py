@@ -1,0 +1,59 @@
+"""What the profile page shows: who somebody is, how they sign in, and where they are signed in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.callers import SignedIn
+from service.access.sessions import list_sessions
+from service.orgs.repository import get_org_by_id
+from service.passkeys.repository import list_passkeys
+from service.profile.browsers import browser_words
+from service.services import services
+from service.store.tables import Member, Organisation, Passkey, Session
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSession:
+    """A live session; `is_this` is the one that looks at the page."""
+
+    entry: Session
+    browser: str | None
+    is_this: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Everything the page says. Without `has_passkeys` browsers have none for this address."""
+
+    org: Organisation
+    member: Member
+    passkeys: Sequence[Passkey]
+    sessions: list[ShownSession]
+    has_passkeys: bool
+    passkey_name: str
+
+    @property
+    def has_others(self) -> bool:
+        """True if the member is signed in elsewhere, too."""
+        return any(not session.is_this for session in self.sessions)
+
+
+async def look_at_profile(session: AsyncSession, caller: SignedIn) -> Profile:
+    """The profile of the member who calls."""
+    here = services()
+    member = await session.get_one(Member, caller.member_id)
+    lifetimes = here.authenticator.lifetimes
+    live = await list_sessions(session, member.id, lifetimes, here.clock())
+    return Profile(
+        org=await get_org_by_id(session, member.tenant_id),
+        member=member,
+        passkeys=await list_passkeys(session, member.id),
+        sessions=[
+            ShownSession(one, browser_words(one.user_agent), one.id == caller.session_id)
+            for one in live
+        ],
+        has_passkeys=here.sign_in.relying_party is not None,
+        passkey_name=browser_words(caller.door.user_agent) or "Passkey",
+    )

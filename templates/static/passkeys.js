@@ -1,0 +1,68 @@
+// Signs in with a passkey, and adds one. Each takes two steps: the service says what the browser is
+// to do, and is sent its answer. Without this script, or passkeys, the forms stay hidden.
+"use strict";
+
+const ceremonies = {
+  "sign-in": async (options) =>
+    navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(options) }),
+  register: async (options) =>
+    navigator.credentials.create({ publicKey: PublicKeyCredential.parseCreationOptionsFromJSON(options) }),
+};
+
+// By the names of WebAuthn's errors: their own texts are for developers.
+const reasons = {
+  AbortError: "That was interrupted. Try again.",
+  InvalidStateError: "This device or security key already has a passkey of yours.",
+  NotAllowedError: "No passkey was used: it was cancelled, or took too long.",
+  NotSupportedError: "This device cannot make a passkey that can be used here.",
+  SecurityError: "Passkeys do not work at this address.",
+  SyntaxError: "The service did not answer as it should. Try again.",
+  TypeError: "The service did not answer. Try again.",
+};
+
+async function send(path, body) {
+  const answer = await fetch(path, {
+    method: "POST",
+    headers: { accept: "application/json", "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const said = await answer.json();
+  if (!answer.ok) {
+    throw new Error(`${said.error.charAt(0).toUpperCase()}${said.error.slice(1)}.`);
+  }
+  return said;
+}
+
+async function perform(form) {
+  const fields = Object.fromEntries(new FormData(form));
+  const options = await send(form.dataset.begin, fields);
+  const credential = await ceremonies[form.dataset.passkey](options);
+  const { next } = await send(form.dataset.finish, { ...fields, credential: credential.toJSON() });
+  window.location.assign(next);
+}
+
+async function submitted(event) {
+  event.preventDefault();
+  const form = event.currentTarget;
+  const button = form.querySelector("button");
+  const said = form.querySelector("[data-said]");
+  button.disabled = true;
+  said.textContent = "Follow your browser …";
+  try {
+    await perform(form);
+  } catch (error) {
+    said.textContent = reasons[error.name] ?? error.message;
+    button.disabled = false;
+    button.focus();
+  }
+}
+
+if (window.PublicKeyCredential?.parseCreationOptionsFromJSON) {
+  for (const form of document.querySelectorAll("form[data-passkey]")) {
+    form.addEventListener("submit", submitted);
+    form.hidden = false;
+  }
+  for (const note of document.querySelectorAll("[data-without-passkeys]")) {
+    note.hidden = true;
+  }
+}
