@@ -5,27 +5,26 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-import structlog
-
 from analytics.events import Event
-from analytics.faults import StoreFault
+from analytics.filters import parse_query
+from analytics.formats import json_objects
 from analytics.instants import format_us
 from service.access.callers import Caller
 from service.access.capabilities import Capability
-from service.audit.pages import parse_page_request
 from service.bindings.repository import find_binding
+from service.dashboard.glance import GLANCE_MAX_S, NoGlance, if_found
+from service.dashboard.kept import kept_by
 from service.dashboard.navigation import may
 from service.dashboard.trust.names import Person
 from service.dashboard.trust.rights import may_revoke
 from service.dashboard.trust.shown import ShownBinding, show_bindings
 from service.dashboard.words import event_words
-from service.errors import BindingNotFound, QueryTooSlow, StoreUnavailable
+from service.errors import BindingNotFound
 from service.services import services
 from service.store.tables import Organisation
 
 _CHANGES: Final = (Event.OIDC_BINDING_CREATED, Event.OIDC_BINDING_REVOKED)
 _A_MOMENT: Final = timedelta(seconds=1)
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +82,21 @@ async def _changes(org: Organisation, shown: ShownBinding) -> list[Change] | Non
     """
     here, binding = services(), shown.binding
     last_at = binding.revoked_at or binding.added_at
-    wanted = parse_page_request(
+    query = parse_query(
         {
             "subject": [binding.id],
-            "event": list(_CHANGES),
+            "event": _CHANGES,
             "since": [format_us(binding.added_at)],
             "until": [format_us(last_at + _A_MOMENT)],
         }
     )
-    try:
-        page = await here.audit_log.page(org, wanted, here.clock())
-    except QueryTooSlow:
-        return None
-    except (StoreFault, StoreUnavailable) as fault:
-        _log.error("store_fault", reason=str(fault))
+    within = query.not_before(kept_by(org, here.clock()).floor)
+    rows_now = await here.store.snapshot(org.id)
+    rows = await if_found(here.lake.page(rows_now, within, len(_CHANGES), None, GLANCE_MAX_S))
+    if isinstance(rows, NoGlance):
         return None
     known = {one.actor: one for one in (shown.added_by, shown.revoked_by) if one}
-    return [_change(json.loads(entry), known) for entry in page.entries]
+    return [_change(json.loads(entry), known) for entry in json_objects(rows, org.id)]
 
 
 def _change(entry: dict[str, Any], known: dict[str, Person]) -> Change:

@@ -6,7 +6,7 @@ from service import errors
 from service.orgs.changes import create_project, create_team
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, ISSUER, World, grant
-from tests.service.dashboard.page import OWN_PAGE, Page, send_form
+from tests.service.dashboard.page import OWN_PAGE, Page, open_page, send_form
 from tests.service.dashboard.trust.pages import (
     BINDINGS,
     EXPLAIN,
@@ -154,7 +154,7 @@ async def test_hostile_texts_come_back_as_texts(world):
     assert kept(page)["sub_pattern"] == kept(page)["event_names"] == HOSTILE
     assert kept(page)["repository_id"] == HOSTILE
     assert not page.all("img")
-    assert {one.attributes["src"] for one in page.all("script")} == {"/static/times.js"}
+    assert page.scripts == ["/static/times.js"]
 
 
 async def test_a_conflict_names_the_binding_in_the_way(world):
@@ -181,6 +181,18 @@ async def test_a_conflict_with_another_organisation_names_nothing_of_theirs(worl
     assert errors.BindingExists.text in page.one("div", role="alert").text
     assert theirs not in page.html
     assert "obind_" not in page.one("main").text
+
+
+async def test_the_admin_token_creates_without_a_session(world):
+    """For every team, in its own name, and without a form token: no browser sends it unasked."""
+    page = await open_page(world, NEW, **world.admin)
+    response = await world.client.post(NEW, form=GOOD, headers=world.admin)
+
+    assert options(page, "team_id") == ["none", "platform"]
+    assert page.forms == {NEW: {}, EXPLAIN: {}}
+    assert response.status_code == 303
+    (binding,) = await world.bindings()
+    assert binding["addedBy"] == "system:admin-token"
 
 
 async def test_other_organisations_teams_and_projects_are_neither_offered_nor_taken(world):

@@ -8,7 +8,7 @@ from service.rejected.listing import LIMIT_DEFAULT
 from service.rejected.subjects import KEPT_FOR, SUB_CHARS_MAX
 from service.verifier.codes import Detail, FailureCode
 from tests.conftest import START, World, grant
-from tests.service.dashboard.page import AUDIT, OWN_PAGE, Page, open_page
+from tests.service.dashboard.page import AUDIT, ORG, OWN_PAGE, Page, open_page
 from tests.service.dashboard.trust.pages import (
     BINDINGS,
     NEW,
@@ -255,13 +255,17 @@ async def test_hostile_claims_are_texts(world, name, is_verified):
     assert HOSTILE in page.one("main").text
     for one in pages:
         assert not one.all("img")
-        assert {script.attributes["src"] for script in one.all("script")} == {"/static/times.js"}
+        assert one.scripts == ["/static/times.js"]
 
 
 async def test_the_navigation_leads_there_for_those_who_may(world):
     """And marks where one is, on the pages below as well."""
     binding_id = await bind(world)
     auditor = await open_page(world)
+    await remember(world, rejection(world.acme.id))
+    overview = await see(world, ORG)
+    assert overview.link("1 active") == f"{BINDINGS}?state=active"
+    assert overview.link("1 CI subjects rejected in the last 24 hours") == REJECTED
     for path, current in (
         (REJECTED, REJECTED),
         (BINDINGS, BINDINGS),
