@@ -17,6 +17,7 @@ from service.dashboard.people.page import Handed, OrgPage, may_decide_over
 from service.dashboard.words import PROVIDER_WORDS
 from service.orgs.changes import add_member, end_sessions, issue_sign_in, remove_member, set_role
 from service.orgs.repository import list_members_from, list_team_offices
+from service.passkeys.changes import remove_all_passkeys
 from service.passkeys.repository import count_passkeys
 from service.services import services
 from service.sign_in.domains import list_domains
@@ -117,6 +118,12 @@ async def sign_out(change: Change, member_id: str) -> str:
     return "signed-out"
 
 
+async def remove_passkeys(change: Change, member_id: str) -> str:
+    """Let nobody in by a passkey of a member any more."""
+    await remove_all_passkeys(change.work, await change.member(member_id), change.by)
+    return "no-passkeys"
+
+
 async def issue_link(change: Change, member_id: str) -> Handed:
     """A link that signs a member in, once: whoever opens it acts as them."""
     member = await change.member(member_id)
@@ -132,6 +139,7 @@ MEMBERS: Final = OrgPage(
         "invited": "Invited. Nothing was sent: tell them where to sign in, and with which account.",
         "role": "The role was changed. If it is more than before, they have to sign in again.",
         "removed": "Removed. Their sessions and sign-in links have ended.",
+        "no-passkeys": "Their passkeys are removed; sessions that began with them go on.",
         "signed-out": "Their sessions and sign-in links have ended.",
     },
     place=("find", "after"),

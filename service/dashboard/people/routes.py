@@ -56,6 +56,13 @@ async def sign_member_out(slug: str, member_id: str) -> ResponseReturnValue:
     return await carry_out(slug, MEMBERS, partial(members.sign_out, member_id=member_id))
 
 
+@blueprint.post("/members/<member_id>/remove-passkeys")
+async def remove_passkeys(slug: str, member_id: str) -> ResponseReturnValue:
+    """Remove all passkeys of a member."""
+    step = partial(members.remove_passkeys, member_id=member_id)
+    return await carry_out(slug, MEMBERS, step)
+
+
 @blueprint.post("/members/<member_id>/link")
 async def issue_link(slug: str, member_id: str) -> ResponseReturnValue:
     """Show a link that signs a member in, this once."""

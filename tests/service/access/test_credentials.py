@@ -85,6 +85,7 @@ REQUESTS: Final = {
             "give_role",
             "remove_member",
             "sign_member_out",
+            "remove_passkeys",
             "issue_link",
             "create_team",
             "appoint_team_admin",

@@ -6,7 +6,7 @@ from tests.conftest import World, grant
 from tests.service.dashboard.people.desk import add_person, leads_to, logged, post, see, shown
 
 BEYOND = "This role goes beyond your own: ask somebody who has it."
-ABOUT_A_MEMBER = ["role", "remove", "sign-out", "link"]
+ABOUT_A_MEMBER = ["role", "remove", "sign-out", "remove-passkeys", "link"]
 
 
 @pytest.fixture

@@ -52,14 +52,20 @@ async def test_everybody_is_listed_with_what_is_known_of_them(world):
     assert chosen(page, f"{world.members['auditor'].id}-role") == ["auditor"]
 
 
-async def test_how_many_passkeys_somebody_has_is_seen_before_their_role_rises(world):
-    """A passkey outlives the session that it was added in, whoever's that was."""
+async def test_passkeys_are_seen_and_removed(world):
+    """They outlive the sessions that they were added in, whoever's those were."""
     holder = Holder(world).with_session_of("auditor")
     assert (await holder.register()).status_code < 400
     page = await see(world, "members")
 
     assert "1 passkey" in page.one("tr", id=world.members["auditor"].id).text
     assert "passkey" not in page.one("tr", id=world.members["member"].id).text
+    answer = await send_form(world, page, of(world, "auditor", "remove-passkeys"))
+    assert leads_to(answer) == f"{ORG}/members?done=no-passkeys"
+    row = ("passkey_removed", actor(world, "owner"), world.members["auditor"].id)
+    assert (await logged(world))[0] == row
+    page = await see(world, "members")
+    assert "passkey" not in page.one("tr", id=world.members["auditor"].id).text
 
 
 async def test_an_invitation_makes_a_member_and_one_row(world):
@@ -230,7 +236,7 @@ async def test_domains_are_shown_and_changed_by_the_operator_alone(world):
     assert not [action for action in page.forms if "domain" in action]
 
 
-@pytest.mark.parametrize("what", ["role", "remove", "sign-out", "link"])
+@pytest.mark.parametrize("what", ["role", "remove", "sign-out", "remove-passkeys", "link"])
 @pytest.mark.parametrize("whom", ["stranger", "nobody"])
 async def test_nobody_elses_member_is_found(world, what, whom):
     """Ids of other organisations are ids of nothing."""
