@@ -178,6 +178,31 @@ class Reader:
             )
         )
 
+    def accepted_after(self, snapshot: Snapshot, query: Query, seq: int, limit: int) -> pa.Table:
+        """The rows of `query` with a higher `seq`, by `seq`, at most `limit`; AUDIT_SCHEMA.
+
+        By `seq`, whatever the query's own order: who asks again with the last one misses nothing.
+        """
+        newer = replace(
+            snapshot,
+            segments=tuple(s for s in snapshot.segments if s.max_seq > seq),
+            batches=tuple(b for b in snapshot.batches if b.first_seq + b.rows - 1 > seq),
+        )
+        planned = self._plan(newer, query)
+        if planned.is_empty:
+            return AUDIT_SCHEMA.empty_table()
+        condition, bound = _condition(newer, query, None)
+        source = self._source(planned)
+        return _conform(
+            self.engine.select(
+                f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} AND seq > $seen"
+                f" ORDER BY seq LIMIT {limit:d}",
+                bound | source.bound | {"seen": seq},
+                source.tables,
+                self.stop,
+            )
+        )
+
     def count_values(
         self, snapshot: Snapshot, query: Query, column: str, limit: int | None = None
     ) -> list[tuple[str, int]]:

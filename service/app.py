@@ -16,6 +16,7 @@ from service.audit.ingest_routes import blueprint as ingest
 from service.audit.routes import blueprint as audit
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
+from service.dashboard.people.routes import blueprint as people
 from service.dashboard.routes import blueprint as dashboard
 from service.dashboard.trust.routes import blueprint as dashboard_trust
 from service.error_answers import answer_errors
@@ -114,6 +115,7 @@ def create_app(
         profile,
         dashboard,
         dashboard_trust,
+        people,
     ):
         app.register_blueprint(blueprint)
     answer_errors(app)
@@ -190,6 +192,7 @@ def _run_maintenance(app: Quart) -> None:
     @app.after_serving
     async def finish() -> None:
         stop.set()
+        here.live.end()
         await here.keys.close()  # what waits for an issuer need not wait any longer
         await here.sign_in.close()
         await app.extensions["background"]

@@ -266,6 +266,12 @@ class NotOrgAdmin(Forbidden):
     text = "organisation-level bindings are changed by owners and admins only"
 
 
+class RoleBeyondOwn(Forbidden):
+    """The caller would give, or decide over, more than they have."""
+
+    text = "this role goes beyond your own: ask somebody who has it"
+
+
 class NotForSessions(Forbidden):
     """A person's session sent what only machines may send."""
 
@@ -362,6 +368,18 @@ class NoClockRecord(Conflict):
     text = "no instant is on record to check the clock against: run `countersign init`"
 
 
+class FormSpent(Conflict):
+    """A form that works once was sent before, or is none of this session's."""
+
+    text = "this form has been sent already, or is too old: nothing was done this time"
+
+
+class OverrideMoved(Conflict):
+    """Somebody else changed what a role is granted since the page was shown."""
+
+    text = "somebody else has changed this role meanwhile: what holds now is shown"
+
+
 class KeyReused(Conflict):
     """The idempotency key stands for another body."""
 
@@ -420,6 +438,14 @@ class TooManyExports(Refusal):
 
     status = 429
     text = "too many exports of this organisation at once: wait until one of them ends"
+    retry_after_s = 30
+
+
+class TooManyStreams(Refusal):
+    """As many pages show live rows at once as may."""
+
+    status = 429
+    text = "too many pages show live rows at once: close one of them"
     retry_after_s = 30
 
 

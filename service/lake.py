@@ -123,6 +123,14 @@ class Lake:
             lambda reader: summarise(reader, snapshot, asked, floor, bucket), time_max_s
         )
 
+    async def accepted_after(
+        self, snapshot: Snapshot, query: Query, seq: int, limit: int, time_max_s: float
+    ) -> pa.Table:
+        """See `Reader.accepted_after`."""
+        return await self._ask(
+            lambda reader: reader.accepted_after(snapshot, query, seq, limit), time_max_s
+        )
+
     async def values(
         self, snapshot: Snapshot, query: Query, column: str, limit: int, time_max_s: float
     ) -> list[tuple[str, int]]:

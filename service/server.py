@@ -16,6 +16,7 @@ from quart import Quart
 from service.app import create_app
 from service.logs import configure_logs
 from service.prepare import prepare
+from service.services import EXTENSION, Services
 from service.settings import InvalidSetting, Settings
 
 HEADER_BYTES_MAX: Final = 64 * 1024
@@ -82,5 +83,7 @@ async def _answer(app: Quart, listener: socket.socket, grace_s: float, stop: asy
 
     async def stopped() -> None:
         await stop.wait()
+        here: Services = app.extensions[EXTENSION]
+        here.live.end()  # nobody else ends these streams, and they would use up the grace
 
     await hypercorn_serve(app, config, shutdown_trigger=stopped)

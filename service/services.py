@@ -21,6 +21,7 @@ from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
 from service.audit.sweeper import Sweeper
 from service.clock import Clock
+from service.dashboard.live_places import LivePlaces
 from service.errors import StoreUnavailable
 from service.issuers.issuers import Issuers, load_issuers
 from service.issuers.key_source import KeySource
@@ -71,6 +72,7 @@ class Services:
     binding_use: BindingUse
     rejected: RejectedSubjects
     sign_in: SignInDesk
+    live: LivePlaces
     http: httpx.AsyncClient
 
     def maintenance(self) -> Maintenance:
@@ -165,6 +167,7 @@ def build_services(
         binding_use=binding_use,
         rejected=rejected,
         sign_in=SignInDesk(settings, http, clock, metrics),
+        live=LivePlaces(),
         http=http,
     )
 

@@ -283,5 +283,5 @@ async def shared_world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 async def grant(world: World, role: str, *capabilities: str) -> None:
     """Override: give `role` in acme these capabilities beyond its defaults."""
     async with world.services.store.write() as work:
-        acme = await work.session.merge(world.acme)
+        acme = await work.session.get_one(Organisation, world.acme.id)
         await set_role_override(work, acme, role, capabilities, BY_OPERATOR)

@@ -42,9 +42,12 @@ _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
 _SIGN_IN = "tests/service/sign_in/test_signing_in.py"
 _SIGN_IN_ATTACKS = "tests/service/sign_in/test_attacks.py"
 _ID_TOKENS = "tests/service/sign_in/test_id_tokens.py"
+_LIVE = "tests/service/dashboard/test_live.py"
 _PASSKEYS = "tests/service/passkeys/test_signing_in.py"
 _NEW_PASSKEYS = "tests/service/passkeys/test_registering.py"
 _PROFILE = "tests/service/profile/test_profile.py"
+_PEOPLE = "tests/service/dashboard/people"
+_ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 
 GUARDS: Final = [
@@ -708,8 +711,8 @@ GUARDS: Final = [
     Guard(
         "an organisation lists its own rejected subjects",
         "service/rejected/rows.py",
-        "        RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since\n",
-        "        RejectedSubject.last_at >= since\n",
+        "and_(RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since)",
+        "and_(RejectedSubject.last_at >= since)",
         f"{_REJECTED_ROUTES}::test_an_organisation_lists_only_its_own",
     ),
     Guard(
@@ -1294,6 +1297,13 @@ GUARDS: Final = [
         f"{_PROFILE}::test_nobody_removes_another_members_passkey",
     ),
     Guard(
+        "a session that ended meanwhile changes nothing of its member's",
+        "service/access/admission.py",
+        "present = await services().authenticator.refreshed_member(session, caller)",
+        "present = caller",
+        "tests/service/profile/test_admitted_again.py::test_what_ended_before_the_body_did_is_over",
+    ),
+    Guard(
         "what is a member's own is changed from their own page",
         "service/access/admission.py",
         "    if caller.is_cross_site:\n        raise CrossSite\n",
@@ -1301,11 +1311,105 @@ GUARDS: Final = [
         f"{_PROFILE}::test_another_site_cannot_send_them",
     ),
     Guard(
+        "no override makes an owner of somebody",
+        "service/access/capabilities.py",
+        "return not is_higher and granted(other, overrides) <= granted(role, overrides)",
+        "return granted(other, overrides) <= granted(role, overrides)",
+        f"{_ROLES}::test_no_role_covers_a_higher_one_whatever_it_is_granted",
+    ),
+    Guard(
+        "who rises has to sign in again",
+        "service/orgs/changes.py",
+        "    if not covers(Role(before), Role(after), org.role_overrides):",
+        "    if False:",
+        f"{_ROLES}::test_who_rises_has_to_sign_in_again",
+    ),
+    Guard(
+        "nobody decides over a member beyond their own role",
+        "service/dashboard/people/changing.py",
+        "        self.caller.require_over(Role(member.role), self.org)\n",
+        "",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_decides_over_a_higher_role",
+    ),
+    Guard(
+        "nobody gives a role beyond their own",
+        "service/dashboard/people/changing.py",
+        "        self.caller.require_over(Role(name), self.org)\n",
+        "",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_gives_a_role_beyond_their_own",
+    ),
+    Guard(
+        "nobody grants a capability that they lack",
+        "service/dashboard/people/roles.py",
+        "        change.caller.require(Capability(name), change.org)\n",
+        "        pass\n",
+        f"{_PEOPLE}/test_roles_page.py::test_nobody_grants_what_they_lack",
+    ),
+    Guard(
+        "an old page does not bring back what was taken away",
+        "service/dashboard/people/roles.py",
+        "        raise OverrideMoved\n",
+        "        pass\n",
+        f"{_PEOPLE}/test_roles_page.py::test_an_old_page_does_not_bring_back_what_was_taken_away",
+    ),
+    Guard(
+        "who runs an organisation still may when a change commits",
+        "service/dashboard/people/changing.py",
+        """            present, present_org = await admit_again(
+                work.session, caller, org, Capability.ORG_ADMIN
+            )
+""",
+        "            present, present_org = caller, await work.session.merge(org)\n",
+        f"{_PEOPLE}/test_who.py::test_rights_lost_before_the_form_ended_are_lost",
+    ),
+    Guard(
+        "a form that shows a secret works once",
+        "service/dashboard/people/once.py",
+        " or not await spend(work, kept)",
+        "",
+        f"{_PEOPLE}/test_members.py::test_the_same_form_makes_no_second_link",
+    ),
+    Guard(
         "browsers are told to come by https alone",
         "service/app.py",
         'return _HEADERS | {"strict-transport-security": f"max-age={_HSTS_S}"}',
         "return _HEADERS",
         "tests/service/dashboard/test_refusals.py::test_browsers_are_told_to_come_by_https_alone",
+    ),
+    Guard(
+        "watching does not keep a session alive",
+        "service/dashboard/routes.py",
+        "VerdictSource.DASHBOARD, keeps_alive=False",
+        "VerdictSource.DASHBOARD, keeps_alive=True",
+        f"{_LIVE}::test_watching_is_no_use_of_a_session",
+    ),
+    Guard(
+        "who watches is asked for their right again",
+        "service/dashboard/live.py",
+        "                    await watch.check()\n",
+        "",
+        f"{_LIVE}::test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_with",
+    ),
+    Guard(
+        "live rows end at the retention floor",
+        "service/dashboard/live.py",
+        "self._wanted.query.not_before(floor)",
+        "self._wanted.query",
+        f"{_LIVE}::test_rows_past_retention_do_not_arrive",
+    ),
+    Guard(
+        "a value cannot begin another event",
+        "service/dashboard/live.py",
+        """re.split(r"\\r\\n|\\r|\\n", data)""",
+        """re.split(r"\\n", data)""",
+        f"{_LIVE}::test_a_hostile_value_is_text_and_ends_no_event",
+    ),
+    Guard(
+        "streams of live rows are bounded",
+        "service/dashboard/live_places.py",
+        "            raise TooManyStreams\n",
+        "            pass\n",
+        f"{_LIVE}::test_so_many_streams_at_once_and_no_more",
     ),
     Guard(
         "a browser runs no script but ours",
@@ -1354,9 +1458,8 @@ GUARDS: Final = [
     Guard(
         "a draft is made of one's own rejected subjects",
         "service/rejected/rows.py",
-        "            RejectedSubject.tenant_id == tenant_id,\n"
-        "            RejectedSubject.digest == digest,\n",
-        "            RejectedSubject.digest == digest,\n",
+        "_lately(tenant_id, since), RejectedSubject.digest == digest",
+        "RejectedSubject.digest == digest",
         "tests/service/dashboard/trust/test_rejected.py::test_another_organisations_digest_is_404",
     ),
     Guard(

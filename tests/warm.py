@@ -74,6 +74,11 @@ class _Source:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__], cwd=REPOSITORY, stdin=theirs
             )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._orders.close()
+        self._process.wait()
 
     def begin(self, words: list[str], env: dict[str, str], files: list[int]) -> int:
         """The id of a new child of this process."""

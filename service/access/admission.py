@@ -33,14 +33,19 @@ async def admit_sender(slug: str) -> tuple[Sender, Organisation]:
 
 
 async def admit(
-    slug: str, capability: Capability, door: VerdictSource = VerdictSource.ADMIN_API
+    slug: str,
+    capability: Capability,
+    door: VerdictSource = VerdictSource.ADMIN_API,
+    *,
+    keeps_alive: bool = True,
 ) -> tuple[Caller, Organisation]:
     """The caller of the current request and the organisation `slug`, once both are sure.
 
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order, before
-    anything else of the request is looked at.
+    anything else of the request is looked at. What a page does by itself must not be what
+    `keeps_alive` a session that nobody uses any more.
     """
-    caller, org = await _arrived(slug, door)
+    caller, org = await _arrived(slug, door, keeps_alive=keeps_alive)
     caller.require(capability, org)
     return caller, org
 
@@ -95,9 +100,11 @@ async def admit_again(
     return present, present_org
 
 
-async def _arrived(slug: str, door: VerdictSource) -> tuple[Caller, Organisation]:
+async def _arrived(
+    slug: str, door: VerdictSource, *, keeps_alive: bool = True
+) -> tuple[Caller, Organisation]:
     here = services()
-    caller = await here.authenticator.caller(request, door)
+    caller = await here.authenticator.caller(request, door, keeps_alive=keeps_alive)
     async with here.store.read() as session:
         org = await get_org(session, slug)
     return await _from_ci(caller, org), org

@@ -52,7 +52,11 @@ class Authenticator:
         )
 
     async def caller(
-        self, request: Request, door: VerdictSource = VerdictSource.ADMIN_API
+        self,
+        request: Request,
+        door: VerdictSource = VerdictSource.ADMIN_API,
+        *,
+        keeps_alive: bool = True,
     ) -> Caller:
         """Who sent `request`. Raises Unauthenticated.
 
@@ -62,7 +66,7 @@ class Authenticator:
         entrance = self.door(request, door)
         tokens = request.headers.getlist(ADMIN_TOKEN_HEADER)
         if not tokens:
-            return await self.member(request, entrance)
+            return await self.member(request, entrance, keeps_alive=keeps_alive)
         if not all(map(self._is_admin_token, tokens)):
             raise Unauthenticated
         return admin_token_caller(entrance)
@@ -83,8 +87,14 @@ class Authenticator:
             key.id, key.tenant_id, key.project_id, door=self.door(request, VerdictSource.PROXY)
         )
 
-    async def member(self, request: Request, entrance: Door) -> SignedIn:
-        """The member whose session cookie `request` carries. Raises Unauthenticated."""
+    async def member(
+        self, request: Request, entrance: Door, *, keeps_alive: bool = True
+    ) -> SignedIn:
+        """The member whose session cookie `request` carries. Raises Unauthenticated.
+
+        Unless it `keeps_alive`, the request is none of the person's own, and leaves their session
+        to idle out.
+        """
         cookie = request.cookies.get(SESSION_COOKIE)
         if not cookie:
             raise Unauthenticated
@@ -97,7 +107,8 @@ class Authenticator:
                 raise Unauthenticated
             entry, member = found
             teams = await list_teams_of(session, member.id)
-        await touch_session(self._store, entry, now)
+        if keeps_alive:
+            await touch_session(self._store, entry, now)
         is_foreign = is_cross_site(
             request.method,
             request.headers.get("origin"),

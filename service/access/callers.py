@@ -4,7 +4,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from analytics.rows import Stamp, VerdictSource
-from service.access.capabilities import ORG_BINDING_ROLES, Capability, Role, granted
+from service.access.capabilities import (
+    ORG_BINDING_ROLES,
+    Capability,
+    Role,
+    covers,
+    granted,
+)
 from service.errors import (
     CrossSite,
     Forbidden,
@@ -14,6 +20,7 @@ from service.errors import (
     NotMember,
     NotOrgAdmin,
     NotTeamAdmin,
+    RoleBeyondOwn,
 )
 from service.store.tables import Organisation
 from service.verifier.attribution import Attribution
@@ -82,6 +89,13 @@ class Caller(Principal, Protocol):
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Raise Forbidden unless the caller has `capability` in `org`."""
+
+    def require_over(self, role: Role, org: Organisation) -> None:
+        """Raise Forbidden unless the caller may decide over those who have `role` in `org`.
+
+        That is: make somebody one of them, change or end their membership, or let anybody in under
+        their name. Who could do so with a role beyond their own would have what it can do.
+        """
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
         """Raise Forbidden unless the caller may create bindings of this level.
@@ -158,6 +172,9 @@ class Operator(_Entered):
     def require(self, capability: Capability, org: Organisation) -> None:
         """Never refuse."""
 
+    def require_over(self, role: Role, org: Organisation) -> None:
+        """Never refuse."""
+
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
         """Never refuse."""
 
@@ -223,6 +240,11 @@ class SignedIn(_Entered):
         capabilities = granted(self.role, org.role_overrides)
         if not self.belongs_to(org) or capability not in capabilities:
             raise LacksCapability(capability)
+
+    def require_over(self, role: Role, org: Organisation) -> None:
+        """Refuse where a role goes beyond their own."""
+        if not self.belongs_to(org) or not covers(self.role, role, org.role_overrides):
+            raise RoleBeyondOwn
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
         """Owners and admins at the organisation's level; in a team, its admins alone."""

@@ -16,7 +16,7 @@ class Capability(StrEnum):
 
 
 class Role(StrEnum):
-    """What a member is in an organisation."""
+    """What a member is in an organisation, from the highest down."""
 
     OWNER = "owner"
     ADMIN = "admin"
@@ -39,3 +39,14 @@ ORG_BINDING_ROLES: Final = frozenset({Role.OWNER, Role.ADMIN})
 def granted(role: Role, overrides: Mapping[str, Sequence[str]]) -> frozenset[Capability]:
     """What `role` may do in an organisation with these role overrides."""
     return ROLE_DEFAULTS[role] | {Capability(name) for name in overrides.get(role, ())}
+
+
+def covers(role: Role, other: Role, overrides: Mapping[str, Sequence[str]]) -> bool:
+    """True if nothing that `other` may do, under these role overrides, is beyond `role`.
+
+    The order of the roles counts besides: no override makes an owner of somebody, and owners and
+    admins alone may change organisation-level bindings (ORG_BINDING_ROLES).
+    """
+    ranks = tuple(Role)
+    is_higher = ranks.index(other) < ranks.index(role)
+    return not is_higher and granted(other, overrides) <= granted(role, overrides)

@@ -1,11 +1,11 @@
 """Sessions and sign-in links: opaque random tokens, stored hashed, short-lived."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Door
@@ -168,6 +168,16 @@ async def revoke_sessions(
             .values(used_at=now)
         )
     return len((await session.scalars(statement)).all())
+
+
+async def find_last_seen(session: AsyncSession, member_ids: Collection[str]) -> dict[str, datetime]:
+    """When each of these members was last here; who never was is left out."""
+    seen = await session.execute(
+        select(Session.member_id, func.max(Session.last_seen_at))
+        .where(Session.member_id.in_(member_ids))
+        .group_by(Session.member_id)
+    )
+    return {row[0]: row[1] for row in seen}
 
 
 async def list_teams_of(session: AsyncSession, member_id: str) -> frozenset[str]:

@@ -21,6 +21,7 @@ from service.ids import new_id
 from service.lake import Lake
 from service.store.store import Store
 from service.store.tables import Organisation
+from service.web.streams import begun
 
 _NOTHING: Final = Piece(b"", rows=0, size=0, sha256=hashlib.sha256().hexdigest())
 
@@ -107,8 +108,7 @@ class Exporter:
         So an export that cannot even begin is refused with a status (StoreFault), and one whose
         client is gone already has begun, and its end is recorded like any other.
         """
-        pieces = self._pieces(export)
-        return _from(await anext(pieces, None), pieces)
+        return await begun(self._pieces(export))
 
     async def _pieces(self, export: Export) -> AsyncGenerator[bytes, None]:
         """The file's pieces. However they end, a row says so, and another export may begin.
@@ -172,11 +172,3 @@ class Exporter:
                 ),
                 export.stamp,
             )
-
-
-async def _from(first: bytes | None, others: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    async with aclosing(others):
-        if first is not None:
-            yield first
-        async for piece in others:
-            yield piece

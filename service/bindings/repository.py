@@ -51,6 +51,16 @@ async def find_active(session: AsyncSession, slot: str) -> Binding | None:
     )
 
 
+async def count_active_by_project(session: AsyncSession, tenant_id: str) -> dict[str | None, int]:
+    """How many active bindings are limited to each project; None stands for no such limit."""
+    counts = await session.execute(
+        select(Binding.project_id, func.count())
+        .where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+        .group_by(Binding.project_id)
+    )
+    return {row[0]: row[1] for row in counts}
+
+
 async def list_active_with_subs(
     session: AsyncSession, tenant_id: str, subs: Collection[str]
 ) -> Sequence[Binding]:

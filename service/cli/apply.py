@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from analytics.events import IdentityProviderName
 from analytics.retention import Tier
 from analytics.rows import Stamp
 from service.access.capabilities import Role
@@ -33,6 +34,7 @@ from service.orgs.repository import (
     get_member,
     list_team_admins,
 )
+from service.sign_in.domains import list_domains, set_domain
 from service.store.store import Work
 from service.store.tables import Organisation
 
@@ -63,6 +65,7 @@ class DeclaredOrg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     members: dict[str, DeclaredMember] = {}
     teams: dict[str, DeclaredTeam] = {}
     role_overrides: dict[str, list[str]] = {}
+    sign_in_domains: dict[IdentityProviderName, list[str]] = {}
 
 
 class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,8 +84,9 @@ def apply_file(file: Path, *, as_json: bool) -> None:
     """Make organisations and what is in them what FILE (TOML) says.
 
     Applying the same file again changes nothing. Members and projects that the file does not
-    name stay; the admins of a team and the overrides of a role become exactly what it lists.
-    A legal hold that it names is set; only `countersign org release` lifts one.
+    name stay; the admins of a team, the overrides of a role and the domains whose people a
+    provider lets in become exactly what it lists. A legal hold that it names is set; only
+    `countersign org release` lifts one.
 
     \b
     [orgs.acme]
@@ -90,6 +94,7 @@ def apply_file(file: Path, *, as_json: bool) -> None:
     legal_hold = "case 4711"
     projects = ["payments"]
     role_overrides.admin = ["oidc:r", "oidc:w"]
+    sign_in_domains.google = ["acme.example"]
     members."ada@acme.example" = { role = "owner", idp = "github" }
     teams.platform.admins = ["ada@acme.example"]
     """  # noqa: D301 - click reads the backspace
@@ -155,6 +160,7 @@ async def apply_org(work: Work, slug: str, declared: DeclaredOrg, by: Stamp) -> 
             await create_project(work, org, name, by)
     await _apply_members(work, org, declared.members, by)
     await _apply_teams(work, org, declared.teams, by)
+    await _apply_domains(work, org, declared.sign_in_domains, by)
     return org
 
 
@@ -187,3 +193,17 @@ async def _apply_teams(
                 await set_team_admin(work, team, former, by, is_admin=False)
         for admin in admins:
             await set_team_admin(work, team, admin, by, is_admin=True)
+
+
+async def _apply_domains(
+    work: Work, org: Organisation, declared: dict[IdentityProviderName, list[str]], by: Stamp
+) -> None:
+    present = await list_domains(work.session, org)
+    for idp, wanted in declared.items():
+        with _named(f"sign_in_domains.{idp}"):
+            kept = {domain.lower() for domain in wanted}
+            for former in present:
+                if former.identity_provider == idp and former.domain not in kept:
+                    await set_domain(work, org, former.domain, idp, by, is_allowed=False)
+            for domain in wanted:
+                await set_domain(work, org, domain, idp, by, is_allowed=True)

@@ -25,7 +25,7 @@ from service.orgs.repository import (
     get_team,
     list_orgs,
     list_projects,
-    list_team_admins,
+    list_team_offices,
     list_teams,
 )
 from service.sign_in.domains import list_domains, set_domain
@@ -262,11 +262,11 @@ async def team_add(desk: Desk, slug: str, name: str) -> Answer:
 async def team_list(desk: Desk, slug: str) -> Answer:
     """List the organisation's teams and who administers them."""
     async with desk.services.store.read() as session:
-        teams = await list_teams(session, await get_org(session, slug))
-        admins = {
-            found.id: [member.email for member in await list_team_admins(session, found)]
-            for found in teams
-        }
+        found_org = await get_org(session, slug)
+        teams = await list_teams(session, found_org)
+        admins: dict[str, list[str]] = {found.id: [] for found in teams}
+        for found, person in await list_team_offices(session, found_org):
+            admins[found.id].append(person.email)
     return Answer(
         [{"id": found.id, "name": found.name, "admins": admins[found.id]} for found in teams],
         table=table(

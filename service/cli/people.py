@@ -27,6 +27,7 @@ from service.orgs.repository import (
     list_api_keys,
     list_members,
 )
+from service.passkeys.changes import remove_all_passkeys
 from service.passkeys.repository import count_passkeys
 
 _ROLES = click.Choice([role.value for role in Role])
@@ -66,7 +67,7 @@ async def member_add(desk: Desk, slug: str, email: str, role: str, idp: str) -> 
 @command(member, "list")
 @org_option
 async def member_list(desk: Desk, slug: str) -> Answer:
-    """List the present members: with a linked account or not, and with how many passkeys."""
+    """List the present members, and how they can sign in."""
     async with desk.services.store.read() as session:
         org = await get_org(session, slug)
         members = await list_members(session, org)
@@ -106,11 +107,25 @@ async def member_set_role(desk: Desk, slug: str, member_name: str, role: str) ->
 @org_option
 @click.argument("member_name", metavar="MEMBER")
 async def member_remove(desk: Desk, slug: str, member_name: str) -> Answer:
-    """End the membership of MEMBER (id or email) and their sessions."""
+    """End the membership and sessions of MEMBER (id or email)."""
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
         await remove_member(work, org, person, desk.stamp)
     return Answer({"id": person.id}, [f"{person.email} is no longer a member of {slug}."])
+
+
+@command(member, "remove-passkeys")
+@org_option
+@click.argument("member_name", metavar="MEMBER")
+async def member_remove_passkeys(desk: Desk, slug: str, member_name: str) -> Answer:
+    """Remove all passkeys of MEMBER (id or email).
+
+    Their sessions go on: end those with `session revoke`.
+    """
+    async with desk.change(slug) as (work, org):
+        person = await get_member(work.session, org, member_name)
+        removed = await remove_all_passkeys(work, person, desk.stamp)
+    return Answer({"member": person.id, "passkeys": removed}, [f"Removed {removed} passkeys."])
 
 
 @click.group()

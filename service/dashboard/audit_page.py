@@ -29,12 +29,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A page of rows. `glance` is asked by the template, once what stands before it is sent."""
+    """A page of rows. `glance` is asked by the template, once what stands before it is sent.
+
+    `live` asks for the rows that come in from now on, where they belong on top of these.
+    """
 
     rows: list[ShownRow]
     is_oldest_first: bool
     older: str | None
     newer: str | None
+    live: str | None
     glance: Callable[[], Awaitable[Glance | NoGlance]]
 
 
@@ -98,8 +102,7 @@ async def look_at_audit(org: Organisation, state: State) -> AuditView:
 async def _find(org: Organisation, kept: Kept, state: State, exact: State, now: datetime) -> Found:
     """The rows, and the way to their summary. Raises InvalidQuery, Invalid, QueryTooSlow."""
     here = services()
-    if state.last is not None and state.last not in WINDOWS:
-        raise InvalidQuery(f"last must be one of {', '.join(WINDOWS)}")
+    state.check_window()
     wanted = parse_page_request({"limit": [ROWS_DEFAULT], **exact.asked})
     rows_now = await here.store.snapshot(org.id)
     page = await here.audit_log.page(org, wanted, now, rows_now)
@@ -109,6 +112,7 @@ async def _find(org: Organisation, kept: Kept, state: State, exact: State, now: 
         is_oldest_first=wanted.query.order is Order.OLDEST_FIRST,
         older=None if page.next_cursor is None else exact.older(page.next_cursor).href,
         newer=None if newer is None else newer.href,
+        live=state.live(rows_now.watermark).href if state.is_live else None,
         glance=lambda: glance(here.lake, rows_now, wanted.query, kept.floor, now, state),
     )
 

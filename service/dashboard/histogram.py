@@ -51,6 +51,12 @@ class Histogram:
     most: int
 
     @property
+    def edges(self) -> list[str]:
+        """Where the bars begin, and where the last one ends, as an address says it."""
+        ends = [bar.until for bar in self.bars[-1:]]
+        return [_text(instant) for instant in (*(bar.start for bar in self.bars), *ends)]
+
+    @property
     def is_by_day(self) -> bool:
         """Whether the bars' starts are told apart by their dates alone."""
         return self.step >= timedelta(days=1)

@@ -27,6 +27,11 @@ DESTINATIONS: Final = (
     Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),
     Destination("Bindings", "dashboard_trust.bindings_page", Capability.OIDC_READ),
     Destination("Rejected", "dashboard_trust.rejected_page", Capability.OIDC_READ),
+    Destination("Members", "dashboard_people.members_page", Capability.ORG_ADMIN),
+    Destination("Teams", "dashboard_people.teams_page", Capability.ORG_ADMIN),
+    Destination("Projects", "dashboard_people.projects_page", Capability.ORG_ADMIN),
+    Destination("API keys", "dashboard_people.keys_page", Capability.ORG_ADMIN),
+    Destination("Roles", "dashboard_people.roles_page", Capability.ORG_ADMIN),
 )
 """The organisation's pages, in the order of the navigation."""
 

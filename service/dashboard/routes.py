@@ -1,6 +1,6 @@
 """The pages: where a person looks at an organisation and its audit log."""
 
-from quart import Blueprint, render_template, request
+from quart import Blueprint, Response, render_template, request, stream_with_context
 from quart.typing import ResponseReturnValue
 
 from analytics.filters import literal
@@ -9,6 +9,7 @@ from service.access.admission import admit, admit_member
 from service.access.callers import SignedIn
 from service.access.capabilities import Capability
 from service.dashboard.audit_page import look_at_audit
+from service.dashboard.live import live_events, parse_live
 from service.dashboard.navigation import frame
 from service.dashboard.overview import look_over
 from service.dashboard.rows import pretty_json
@@ -19,6 +20,7 @@ from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.services import services
 from service.web.inputs import all_parameters, query_parameters
+from service.web.streams import begun
 
 blueprint = Blueprint("dashboard", __name__)
 
@@ -49,6 +51,23 @@ async def overview_page(slug: str) -> ResponseReturnValue:
     return await streamed(
         "overview.html", overview=await look_over(caller, org), **frame(caller, org)
     )
+
+
+@blueprint.get("/admin/ui/orgs/<slug>/audit/live")
+async def live_rows(slug: str) -> ResponseReturnValue:
+    """Send the rows that come in, as the audit page shows them, until its reader leaves."""
+    caller, org = await admit(
+        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD, keeps_alive=False
+    )
+    wanted = parse_live(all_parameters(request), request.headers.get("last-event-id"))
+    events = await begun(live_events(caller, org, wanted))
+    response = Response(
+        stream_with_context(lambda: events)(),
+        content_type="text/event-stream",
+        headers={"x-accel-buffering": "no"},
+    )
+    response.timeout = None  # Quart's own is a minute
+    return response
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit")

@@ -6,7 +6,14 @@ from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
-from analytics.filters import BOUND_PARAMETERS, FILTER_COLUMNS, VALUES_MAX, literal
+from analytics.filters import (
+    BOUND_PARAMETERS,
+    FILTER_COLUMNS,
+    VALUES_MAX,
+    InvalidQuery,
+    Order,
+    literal,
+)
 from service.audit.pages import PAGE_PARAMETERS
 
 WINDOWS: Final[dict[str, timedelta]] = {
@@ -81,6 +88,12 @@ class State:
         return "cursor" not in self.given
 
     @property
+    def is_live(self) -> bool:
+        """Whether rows that come in now belong on top of this page."""
+        is_newest_first = self._one("order") in {None, Order.NEWEST_FIRST}
+        return self.is_first_page and is_newest_first and "until" not in self.given
+
+    @property
     def href(self) -> str:
         """The link to this state."""
         return f"{self.path}?{urlencode(self.given, doseq=True)}"
@@ -99,6 +112,10 @@ class State:
     def first_page(self) -> "State":
         """The same rows from the first on."""
         return self._but(*_PLACE)
+
+    def live(self, seq: int) -> "State":
+        """These rows, as far as they are accepted after `seq`."""
+        return self._but(*_PLACE)._with("after", (str(seq),))
 
     def only(self, name: str, value: str) -> "State":
         """Of these rows those whose `name` is exactly `value`."""
@@ -137,6 +154,11 @@ class State:
     def between(self, since: str, until: str) -> "State":
         """These filters over an exact window."""
         return self.of_all_time()._with("since", (since,))._with("until", (until,))
+
+    def check_window(self) -> None:
+        """Raise InvalidQuery for a window up to now that there is not."""
+        if self.last is not None and self.last not in WINDOWS:
+            raise InvalidQuery(f"last must be one of {', '.join(WINDOWS)}")
 
     def as_of(self, now: datetime) -> "State":
         """The same with the window that `last` means now as an instant, as cursors need it.

@@ -56,6 +56,9 @@ FILTER_WORDS: Final[dict[str, str]] = {
 }
 """Each filter's name on the page."""
 
+PROVIDER_WORDS: Final = {"github": "GitHub", "google": "Google", "microsoft": "Microsoft"}
+"""What the identity providers that people sign in with are called."""
+
 CI_PROVIDERS: Final = {"github": "GitHub", "gitlab": "GitLab", "circleci": "CircleCI"}
 CI_SOURCE_PREFIX: Final = "oidc_"
 ACTOR_SOURCES: Final = (

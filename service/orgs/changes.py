@@ -25,7 +25,7 @@ from analytics.events import (
 )
 from analytics.retention import Tier
 from analytics.rows import Stamp
-from service.access.capabilities import Capability, Role
+from service.access.capabilities import Capability, Role, covers
 from service.access.sessions import issue_link, issue_session, revoke_sessions
 from service.errors import Conflict, Invalid
 from service.ids import new_id
@@ -167,13 +167,19 @@ async def add_member(
 
 
 async def set_role(work: Work, org: Organisation, member: Member, role: str, by: Stamp) -> None:
-    """Give `member` another role. Raises Invalid, also for the last owner's."""
+    """Give `member` another role; if it is more, they have to sign in again.
+
+    Raises Invalid, also for the last owner's.
+    """
     before = member.role
     after = _choice("role", role, Role)
     if before == after:
         return
     await _keep_an_owner(work.session, member)
     member.role = after
+    if not covers(Role(before), Role(after), org.role_overrides):
+        # Whoever got in as this member, by a link or at a browser left open, must not rise along.
+        await revoke_sessions(work.session, member.id, work.now)
     work.record(
         org.id,
         MemberRoleChanged(member_id=member.id, role_before=before, role_after=after),

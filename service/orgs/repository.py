@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.retention import Tier
@@ -99,6 +99,28 @@ async def list_owners(session: AsyncSession, org: Organisation, limit: int) -> S
     ).all()
 
 
+async def list_members_from(
+    session: AsyncSession, org: Organisation, containing: str, after: str, limit: int
+) -> Sequence[Member]:
+    """The first `limit` present members, by email address, that come after `after`.
+
+    Those alone whose address has `containing` in it, in upper or lower case.
+    """
+    return (
+        await session.scalars(
+            select(Member)
+            .where(
+                Member.tenant_id == org.id,
+                Member.removed_at.is_(None),
+                Member.email > after,
+                Member.email.icontains(containing, autoescape=True),
+            )
+            .order_by(Member.email)
+            .limit(limit)
+        )
+    ).all()
+
+
 async def find_project(session: AsyncSession, org: Organisation, name: str) -> Project | None:
     """The project with this id or name, or None."""
     return await session.scalar(
@@ -159,6 +181,20 @@ async def list_team_admins(session: AsyncSession, team: Team) -> Sequence[Member
     ).all()
 
 
+async def list_team_offices(
+    session: AsyncSession, org: Organisation
+) -> Sequence[tuple[Team, Member]]:
+    """Every team that has admins with each of them, by name and email address."""
+    offices = await session.execute(
+        select(Team, Member)
+        .join(TeamAdmin, TeamAdmin.team_id == Team.id)
+        .join(Member, Member.id == TeamAdmin.member_id)
+        .where(Team.tenant_id == org.id, Member.removed_at.is_(None))
+        .order_by(Team.name, Member.email)
+    )
+    return [(team, member) for team, member in offices]
+
+
 async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> ApiKey:
     """The live API key with this id. Raises NotFound."""
     key = await session.scalar(
@@ -176,6 +212,16 @@ async def find_live_key(session: AsyncSession, secret: str) -> ApiKey | None:
     return await session.scalar(
         select(ApiKey).where(ApiKey.secret_hash == token_hash(secret), ApiKey.revoked_at.is_(None))
     )
+
+
+async def count_live_keys(session: AsyncSession, org: Organisation) -> dict[str | None, int]:
+    """How many live API keys each project has; None stands for the whole organisation."""
+    counts = await session.execute(
+        select(ApiKey.project_id, func.count())
+        .where(ApiKey.tenant_id == org.id, ApiKey.revoked_at.is_(None))
+        .group_by(ApiKey.project_id)
+    )
+    return {row[0]: row[1] for row in counts}
 
 
 async def list_api_keys(session: AsyncSession, org: Organisation) -> Sequence[ApiKey]:

@@ -56,7 +56,18 @@ async def add_passkey(
 
 async def remove_passkey(work: Work, member: Member, passkey_id: str, by: Stamp) -> None:
     """Let nobody in by this passkey any more. Raises NotFound if `member` has none such."""
-    passkey = await get_own_passkey(work.session, member.id, passkey_id)
+    _remove(work, member, await get_own_passkey(work.session, member.id, passkey_id), by)
+
+
+async def remove_all_passkeys(work: Work, member: Member, by: Stamp) -> int:
+    """Let nobody in by any passkey of `member` any more; how many they had, each with its row."""
+    passkeys = await list_passkeys(work.session, member.id)
+    for passkey in passkeys:
+        _remove(work, member, passkey, by)
+    return len(passkeys)
+
+
+def _remove(work: Work, member: Member, passkey: Passkey, by: Stamp) -> None:
     passkey.removed_at = work.now
     removed = PasskeyRemoved(member_id=member.id, credential_id=passkey.id)
     work.record(member.tenant_id, removed, by, subject=member.id)

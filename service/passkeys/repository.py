@@ -54,4 +54,4 @@ async def count_passkeys(session: AsyncSession, org: Organisation) -> dict[str, 
         .where(Member.tenant_id == org.id, Passkey.removed_at.is_(None))
         .group_by(Passkey.member_id)
     )
-    return dict(rows.tuples().all())
+    return {row[0]: row[1] for row in rows}

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import bindparam, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.store.chunks import scalars_of
@@ -119,9 +119,7 @@ async def list_rejected(
     code: str | None = None,
 ) -> Sequence[RejectedSubject]:
     """The organisation's rows last seen at `since` or later, newest first, at most `limit`."""
-    query = select(RejectedSubject).where(
-        RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since
-    )
+    query = select(RejectedSubject).where(_lately(tenant_id, since))
     if is_verified is not None:
         query = query.where(RejectedSubject.is_verified == is_verified)
     if code is not None:
@@ -130,25 +128,24 @@ async def list_rejected(
     return (await session.scalars(newest_first.limit(limit))).all()
 
 
+async def count_rejected(session: AsyncSession, tenant_id: str, since: datetime) -> int:
+    """How many of the organisation's rejected subjects were turned away at `since` or later."""
+    count = select(func.count()).where(_lately(tenant_id, since))
+    return await session.scalar(count) or 0
+
+
 async def find_rejected(
     session: AsyncSession, tenant_id: str, digest: str, *, since: datetime
 ) -> RejectedSubject | None:
     """The organisation's row with this digest, if it was last seen at `since` or later."""
     return await session.scalar(
-        select(RejectedSubject).where(
-            RejectedSubject.tenant_id == tenant_id,
-            RejectedSubject.digest == digest,
-            RejectedSubject.last_at >= since,
-        )
+        select(RejectedSubject).where(_lately(tenant_id, since), RejectedSubject.digest == digest)
     )
 
 
-async def count_rejected(session: AsyncSession, tenant_id: str, since: datetime) -> int:
-    """How many of the organisation's rejected subjects were turned away at `since` or later."""
-    count = select(func.count()).where(
-        RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since
-    )
-    return await session.scalar(count) or 0
+def _lately(tenant_id: str, since: datetime) -> ColumnElement[bool]:
+    """The organisation's own, and of those what was last seen at `since` or later."""
+    return and_(RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since)
 
 
 _LAST_AT: Final = bindparam("noted_last_at", type_=Instant())

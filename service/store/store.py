@@ -16,7 +16,7 @@ from analytics.rows import AuditRow, Stamp, audit_row
 from service.clock import Clock
 from service.store.engine import Engines
 from service.store.faults import store_faults
-from service.store.journal import append
+from service.store.journal import append, last_seq
 from service.store.snapshots import snapshot
 from service.store.tables import Counter
 
@@ -68,6 +68,11 @@ class Store:
         """All audit rows of the tenant as of now."""
         async with self.read() as session:
             return await snapshot(session, tenant_id, self._kept)
+
+    async def last_seq(self) -> int:
+        """The last seq given out to any tenant: while it stands still there is no new row."""
+        async with self.read() as session:
+            return await last_seq(session)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[Work]:

@@ -94,6 +94,18 @@ def test_a_filtered_list_pages_like_the_whole(lake, order):
 
 
 @ORDERS
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_what_is_accepted_later_follows_in_the_order_of_acceptance(lake, order, limit):
+    """Whatever the query's own order, and wherever the last look ended: within a file, too."""
+    accepted = mixed(lake, seed=limit, rows=40)
+    wanted = [seq for seq, row in sorted(accepted.items()) if row.package_name == "p1"]
+    query = parse_query({"package": ["p1"], "order": [order]})
+    for seen in (0, *accepted):
+        rows = lake.reader.accepted_after(lake.snapshot(), query, seen, limit)
+        assert rows["seq"].to_pylist() == [seq for seq in wanted if seq > seen][:limit]
+
+
+@ORDERS
 def test_a_stream_is_the_whole_list_and_the_count_is_its_length(lake, order):
     """What an export says it holds is what it holds."""
     accepted = mixed(lake, seed=4)

@@ -12,27 +12,10 @@ from service.bindings.rules import is_plain
 from service.verifier.verifier import CI_TOKEN_HEADER
 from tests.conftest import World
 
-PAGES = {
-    "/",
-    "/sign-in",
-    "/sign-out",
-    "/admin/ui/sign-in",
-    "/admin/ui/sign-in/choose",
-    "/admin/ui/sign-in/{provider_name}",
-    "/admin/ui/sign-in/{provider_name}/callback",
-    "/admin/ui/sign-in/passkey/begin",
-    "/admin/ui/sign-in/passkey/finish",
-    "/admin/ui/profile",
-    "/admin/ui/profile/passkeys/begin",
-    "/admin/ui/profile/passkeys/finish",
-    "/admin/ui/profile/passkeys/remove",
-    "/admin/ui/profile/sessions/end",
-    "/admin/ui/profile/sessions/end-others",
-    "/docs",
-    "/admin/ui/orgs/{slug}",
-    "/admin/ui/orgs/{slug}/audit",
-}
-"""What people look at and send from there, and the description itself."""
+PAGES = {"/", "/sign-in", "/sign-out", "/docs"}
+"""What people look at and send from there, besides all below /admin/ui/."""
+EXPORT = "/admin/ui/orgs/{slug}/audit/export"
+"""The one endpoint there that is for scripts, too."""
 
 
 @pytest.fixture
@@ -54,8 +37,12 @@ async def test_every_endpoint_for_scripts_is_described(world: World, document: A
         (path, method) for path, operations in document["paths"].items() for method in operations
     }
 
-    expected = {route for route in routes if route[0] not in PAGES | {"/openapi.json"}}
-    assert described == expected
+    expected = {
+        route
+        for route in routes
+        if route[0] == EXPORT or not (route[0] in PAGES or route[0].startswith("/admin/ui/"))
+    }
+    assert described == expected - {("/openapi.json", "get")}
     assert len(described) >= 9
 
 

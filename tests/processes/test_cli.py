@@ -39,6 +39,7 @@ STEPS = [
     "apikey revoke --org {slug} {key}",
     "session issue --org {slug} --member bob@{slug}.example --cookie",
     "session revoke --org {slug} --member bob@{slug}.example",
+    "member remove-passkeys --org {slug} bob@{slug}.example",
     "member remove --org {slug} bob@{slug}.example",
     "bindings add --org {slug} --issuer {issuer} --sub {slug}/a --repository-id 7 --event push",
     "bindings list --org {slug} --state active",

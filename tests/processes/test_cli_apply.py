@@ -101,6 +101,14 @@ def test_applying_twice_changes_nothing_the_second_time(home):
             '[orgs.acme.members."ada@acme.example"]\nidp = "google"\nrole = "owner"',
             "orgs.toml: orgs.acme: members.ada@acme.example: a member's idp does not change",
         ),
+        (
+            '[orgs.acme]\nsign_in_domains.google = ["acme"]',
+            "orgs.toml: orgs.acme: sign_in_domains.google: domain must be one such as",
+        ),
+        (
+            "[orgs.acme]\nsign_in_domains.gogle = []",
+            "orgs.toml: orgs.acme: Invalid enum value 'gogle'",
+        ),
         ('[orgs."not a slug"]', "orgs.toml: orgs.not a slug: slug must be"),
     ],
 )
@@ -139,6 +147,23 @@ def test_an_organisation_can_change_hands_in_one_file(home):
         """,
     )
     assert (ran.code, ran.json) == (0, {"changes": ["member_role_changed", "member_role_changed"]})
+
+
+def test_the_domains_of_a_provider_become_those_of_the_file(home):
+    """A domain that its line has lost lets nobody in; other providers' stay."""
+    for domain, idp in (("old.example", "google"), ("acme.example", "github")):
+        home.ask("org", "allow-domain", "acme", domain, "--idp", idp)
+    text = '[orgs.acme]\nsign_in_domains.google = ["New.example", "kept.example"]\n'
+    first, second = applied(home, text), applied(home, text)
+    allowed = {(one["domain"], one["idp"]) for one in home.ask("org", "domains", "acme")}
+
+    assert first.json["changes"] == ["sign_in_domain_changed"] * 3
+    assert second.json["changes"] == []
+    assert allowed == {
+        ("new.example", "google"),
+        ("kept.example", "google"),
+        ("acme.example", "github"),
+    }
 
 
 def test_what_the_file_leaves_out_stays_as_it_is(home):

@@ -76,8 +76,8 @@ def test_a_sign_in_link_is_used_up_by_the_button_and_not_by_looking(home, ada):
     assert (row["subject"], row["verdict_source"]) == (ada, "dashboard")
 
 
-def test_the_list_says_how_members_can_sign_in(home, ada):
-    """Whose account is linked, and how many passkeys there are: none of those that were removed."""
+def test_the_operator_sees_how_members_can_sign_in_and_ends_their_passkeys(home, ada):
+    """Whose account is linked, and how many passkeys there are, removed ones left out."""
 
     async def sign_up(services: Services) -> None:
         async with services.store.write() as work:
@@ -96,3 +96,8 @@ def test_the_list_says_how_members_can_sign_in(home, ada):
     assert (before["linked"], before["passkeys"]) == (False, 0)
     assert (after["linked"], after["passkeys"]) == (True, 2)
     assert "linked" in home.order("member", "list", "--org", "acme").out
+    remove = ("member", "remove-passkeys", "--org", "acme", ADA)
+    assert [home.ask(*remove)["passkeys"] for _ in range(2)] == [2, 0]
+    rows = home.ask("audit", "query", "--org", "acme", "--event", "passkey_removed")["entries"]
+    assert [(row["actor"], row["subject"]) for row in rows] == [("system:cli", ada)] * 3
+    assert {row["payload"]["credential_id"] for row in rows} == {"laptop", "phone", "lost"}

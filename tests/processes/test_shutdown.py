@@ -11,6 +11,8 @@ from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.exports import EXPORT_PATH
 from tests.processes.homes import DEADLINE_S, Home, Server, all_bindings, all_entries, eventually
 
+LIVE_PATH = "/admin/ui/orgs/acme/audit/live"
+
 pytestmark = pytest.mark.slow
 
 
@@ -110,6 +112,17 @@ def test_idle_connections_do_not_hold_up_the_end(home):
         half.sendall(b"GET /heal")
         server.terminate()
         assert server.wait(within_s=8) == 0
+
+
+def test_pages_that_wait_for_rows_do_not_hold_up_the_end(home):
+    """Their streams have no end of their own; the browser comes back to whoever serves next."""
+    server = home.serve()
+    with server.client() as client, client.stream("GET", LIVE_PATH) as response:
+        pieces = response.iter_raw()
+        assert next(pieces).startswith(b"retry: ")
+        server.terminate()
+        assert server.wait(within_s=8) == 0
+        assert b"ended" not in b"".join(pieces)
 
 
 def test_an_export_in_flight_reaches_its_last_byte(long_home):

@@ -29,6 +29,7 @@ PAGES = (
     EXPLAIN,
     REJECTED,
 )
+STATIC = REPOSITORY / "templates" / "static"
 BROWSER = {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}
 
 
@@ -114,7 +115,7 @@ async def test_a_page_lets_the_browser_name_its_origin_to_us(world):
         assert response.headers["referrer-policy"] == "strict-origin"
 
 
-@pytest.mark.parametrize("file", ["style.css", "icon.svg", "times.js", "passkeys.js"])
+@pytest.mark.parametrize("file", sorted(one.name for one in STATIC.iterdir()))
 async def test_what_pages_refer_to_is_served(world, file):
     """A page without its stylesheet is hard to read."""
     assert (await world.client.get(f"/static/{file}")).status_code == 200

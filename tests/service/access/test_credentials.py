@@ -1,5 +1,6 @@
 """Every credential at every endpoint of the API and the dashboard, in every organisation."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
@@ -9,6 +10,7 @@ import pytest
 
 from service.access.sessions import revoke_sessions
 from service.errors import (
+    ForeignForm,
     KeyOfAnotherOrg,
     LacksCapability,
     NotForSessions,
@@ -20,7 +22,7 @@ from service.orgs.changes import add_member, issue_api_key, issue_cookie, remove
 from service.store.tables import Member
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, grant, refused
 
-EVERYTHING: Final = frozenset({"oidc:r", "oidc:w", "audit:r", "audit:export"})
+EVERYTHING: Final = frozenset({"oidc:r", "oidc:w", "audit:r", "audit:export", "org:admin"})
 SENDING: Final = "sending audit rows"
 """No capability: machines send rows, whoever their owner is."""
 BELONGING: Final = "belonging to the organisation"
@@ -41,6 +43,9 @@ class Request:
     has_body: bool = False
     body: dict[str, Any] | None = None
     items: list[dict[str, str]] | None = None
+    is_endless: bool = False
+    is_form: bool = False
+    """Sent empty: whoever may send it is answered with its page, or that it was on none."""
 
 
 REQUESTS: Final = {
@@ -59,6 +64,36 @@ REQUESTS: Final = {
     "audit.dashboard_export": Request("audit:export", query={"format": "json"}),
     "dashboard.overview_page": Request(BELONGING),
     "dashboard.audit_page": Request("audit:r"),
+    "dashboard.live_rows": Request("audit:r", is_endless=True),
+    **{
+        f"dashboard_trust.{page}_page": Request("oidc:r")
+        for page in ("bindings", "explain", "binding", "rejected")
+    },
+    "dashboard_trust.new_page": Request("oidc:w"),
+    "dashboard_trust.create": Request("oidc:w", is_form=True),
+    "dashboard_trust.explain": Request("oidc:r", is_form=True),
+    "dashboard_trust.revoke": Request("oidc:w", is_form=True),
+    **{
+        f"dashboard_people.{page}_page": Request("org:admin")
+        for page in ("members", "teams", "projects", "keys", "roles")
+    },
+    **{
+        f"dashboard_people.{form}": Request("org:admin", is_form=True)
+        for form in (
+            "invite",
+            "give_role",
+            "remove_member",
+            "sign_member_out",
+            "issue_link",
+            "create_team",
+            "appoint_team_admin",
+            "dismiss_team_admin",
+            "create_project",
+            "issue_key",
+            "revoke_key",
+            "grant",
+        )
+    },
 }
 """A new endpoint is refused by the tests below until it stands here."""
 
@@ -197,8 +232,9 @@ TABLE: Final = {
     "owner": Row(session_of("owner"), EVERYTHING),
     "admin": Row(session_of("admin"), AUDIT),
     "admin with oidc:r and oidc:w": Row(
-        session_of("admin", "admin", "oidc:r", "oidc:w"), EVERYTHING
+        session_of("admin", "admin", "oidc:r", "oidc:w"), AUDIT | {"oidc:r", "oidc:w"}
     ),
+    "admin with org:admin": Row(session_of("admin", "admin", "org:admin"), AUDIT | {"org:admin"}),
     "auditor": Row(session_of("auditor"), AUDIT),
     "auditor with oidc:r": Row(session_of("auditor", "auditor", "oidc:r"), AUDIT | {"oidc:r"}),
     "member": Row(session_of("member"), NOTHING),
@@ -249,18 +285,36 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
     wanted = REQUESTS[endpoint]
     for name, value in {"<slug>": slug, **(await stored_ids(world, slug))}.items():
         path = path.replace(name, value)
+    if wanted.is_form:
+        path = re.sub(r"<\w+>", "nothing", path)
+        headers = headers | {"origin": world.services.settings.origin}
     body: dict[str, Any] = (
         {"json": binding_body(repository_id=str(next(numbers)))} if wanted.has_body else {}
     )
     if wanted.items is not None or wanted.body is not None:
         body = {"json": wanted.items or wanted.body}
+    if wanted.is_endless:
+        return await ask_for_a_stream(world, path, headers)
     answer = await world.client.open(
         path, method=method, headers=headers, query_string=wanted.query, **body
     )
+    if wanted.is_form and answer.mimetype == "text/html":
+        return wanted.good, ""
     if answer.status_code >= 400:
         return await refused(answer)
     await answer.get_data()
     return answer.status_code, ""
+
+
+async def ask_for_a_stream(world: World, path: str, headers: Headers) -> tuple[int, str]:
+    """The status of an answer that does not end by itself, or its refusal."""
+    async with world.client.request(path, headers=headers) as connection:
+        await connection.send_complete()
+        connection.response_data.extend(await connection.receive())
+        await connection.disconnect()
+    if connection.status_code == 200:
+        return 200, ""
+    return await refused(await connection.as_response())
 
 
 def expected(wanted: Request, capabilities: frozenset[str] | None, slug: str) -> tuple[int, str]:
@@ -303,7 +357,10 @@ def expected_of(wanted: Request, credential: str, slug: str) -> tuple[int, str]:
     if wanted.capability is BELONGING:
         return expected_of_belonging(row, credential, slug)
     held = {"acme": row.in_acme, "other": row.in_other, "nobody": NOTHING}[slug]
-    return expected(wanted, None if row.in_acme is None else held, slug)
+    answer = expected(wanted, None if row.in_acme is None else held, slug)
+    if wanted.is_form and answer == (wanted.good, "") and not row.is_operator:
+        return 403, ForeignForm.text
+    return answer
 
 
 async def test_every_endpoint_stands_in_the_table(world: World):

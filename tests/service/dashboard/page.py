@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from tests.conftest import World
 
 ORG = "/admin/ui/orgs/acme"
 AUDIT = f"{ORG}/audit"
-AUDIT_SCRIPTS = ["/static/times.js"]
+AUDIT_SCRIPTS = ["/static/times.js", "/static/live.js", "/static/histogram.js"]
 OWN_PAGE = {
     "origin": "http://localhost:8080",
     "sec-fetch-site": "same-origin",
@@ -23,6 +24,7 @@ OWN_PAGE = {
 }
 """What a browser says of itself when it sends a form that is on one of our pages."""
 
+FORM_TYPE = "application/x-www-form-urlencoded"
 VOID = {"meta", "link", "input", "br", "img", "hr", "rect"}
 
 
@@ -108,6 +110,17 @@ class Page(HTMLParser):
             for link in self.all("a", **{"class": "chip"})
         ]
 
+    @property
+    def row_ids(self) -> list[str]:
+        """The ids of the audit rows."""
+        rows = self.all("tr", role="row")
+        return [row.attributes["id"] for row in rows if "id" in row.attributes]
+
+    @property
+    def live(self) -> str:
+        """Where the page is sent its new rows from."""
+        return self.one("button", hidden="").attributes["data-live"]
+
     def link(self, text: str) -> str:
         """Where the links with this text lead: all to one place."""
         (href,) = {link.attributes["href"] for link in self.all("a") if link.text.strip() == text}
@@ -131,8 +144,15 @@ async def send_form(
     world: World, page: Page, action: str, who: str = "owner", **fields: Any
 ) -> Any:
     """The answer to the form of `page` that goes to `action`, filled in and sent by a browser."""
+    return await send(world, action, page.forms[action] | fields, who)
+
+
+async def send(world: World, action: str, fields: dict[str, Any], who: str = "owner") -> Any:
+    """The answer to a form with these fields; a list is a field that is there more than once."""
     return await world.client.post(
-        action, form=page.forms[action] | fields, headers=world.session(who) | OWN_PAGE
+        action,
+        data=urlencode(fields, doseq=True),
+        headers=world.session(who) | OWN_PAGE | {"content-type": FORM_TYPE},
     )
 
 

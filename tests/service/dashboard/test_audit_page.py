@@ -373,16 +373,16 @@ async def test_older_and_newer_rows_are_a_link_away(world):
     pages = []
     page = await open_page(world, "?limit=2&actor=system:*")
     while True:
-        pages.append(ids(page))
+        pages.append(page.row_ids)
         older = page.all("a", rel="next")
         if not older:
             break
         page = await open_page(world, older[0].attributes["href"])
     everything = await world.audit(actor="system:*")
-    way_back = [ids(page)]
+    way_back = [page.row_ids]
     while newer := page.all("a", rel="prev"):
         page = await open_page(world, newer[0].attributes["href"])
-        way_back.append(ids(page))
+        way_back.append(page.row_ids)
 
     assert [one for shown in pages for one in shown] == [entry["id"] for entry in everything]
     assert len(pages) > 3
@@ -395,16 +395,16 @@ async def test_a_long_way_back_is_forgotten_but_never_wrong(world, monkeypatch):
     pages = []
     page = await open_page(world, "?limit=1")
     for _ in range(6):
-        pages.append(ids(page))
+        pages.append(page.row_ids)
         page = await open_page(world, page.one("a", rel="next").attributes["href"])
     for before in (5, 4, 3):
         if not page.all("a", rel="prev"):
             break
         page = await open_page(world, page.one("a", rel="prev").attributes["href"])
-        assert ids(page) == pages[before]
+        assert page.row_ids == pages[before]
 
     assert not page.all("a", rel="prev")
-    assert ids(await open_page(world, page.link("Newest"))) == pages[0]
+    assert (await open_page(world, page.link("Newest"))).row_ids == pages[0]
 
 
 async def test_a_page_of_a_moving_window_stays_the_page(world):
@@ -416,11 +416,6 @@ async def test_a_page_of_a_moving_window_stays_the_page(world):
     world.clock.advance(minutes=50)
 
     assert "p1" in (await open_page(world, older)).log.text
-
-
-def ids(page):
-    """The rows of a page."""
-    return [row.attributes["id"] for row in page.all("tr", role="row") if "id" in row.attributes]
 
 
 # At a glance
@@ -455,7 +450,10 @@ async def test_the_histogram_says_when_and_narrows(world):
         link.attributes["href"] for link in rows if "tabindex" not in link.attributes
     }
     assert page.one("svg").attributes["aria-hidden"] == "true"
-    assert len(ids(await open_page(world, bars[0].attributes["href"]))) == 2
+    edges = page.one("svg").attributes["data-edges"].split()
+    assert (edges[0], edges[-1]) == ("2026-03-03T17:00:00Z", narrow[-1]["until"][0])
+    assert len(edges) == 1 + 25
+    assert len((await open_page(world, bars[0].attributes["href"])).row_ids) == 2
 
 
 async def test_the_most_frequent_values_can_be_kept_alone_or_left_out(world):
@@ -468,10 +466,10 @@ async def test_the_most_frequent_values_can_be_kept_alone_or_left_out(world):
     others = await open_page(world, page.link("not !bad*"))
 
     assert only.chips == ["Package is !bad*", "Actor is key_1"]
-    assert len(ids(only)) == 1
+    assert len(only.row_ids) == 1
     assert others.chips == ["Package is not !bad*", "Actor is key_1"]
-    assert len(ids(others)) == 2
-    assert len(ids(await open_page(world, page.link("1 blocked")))) == 1
+    assert len(others.row_ids) == 2
+    assert len((await open_page(world, page.link("1 blocked"))).row_ids) == 1
 
 
 async def test_the_number_of_rows_is_that_of_the_export(world):

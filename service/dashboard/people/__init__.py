@@ -1,0 +1,1 @@
+"""The pages on which an organisation is run: its members, teams, projects, API keys and roles."""

@@ -1,0 +1,114 @@
+"""Changes to an organisation by one of its own: each one transaction, and nobody beyond their role.
+
+A step is what one form does: a function of the `Change`, which is over all it may touch.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from quart import redirect, request
+from quart.typing import ResponseReturnValue
+
+from analytics.rows import Stamp
+from service.access.admission import admit_again
+from service.access.callers import Caller
+from service.access.capabilities import Capability, Role
+from service.dashboard.people.once import spend_form
+from service.dashboard.people.page import Handed, OrgPage
+from service.dashboard.people.sent import Sent, refused
+from service.dashboard.posting import Form, admit_form
+from service.errors import Conflict, Invalid, NotFound
+from service.orgs.repository import get_member
+from service.services import services
+from service.store.store import Work
+from service.store.tables import Member, Organisation
+
+_Done = TypeVar("_Done")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One open transaction on `org`, by `caller` as they are inside it, and the form they sent."""
+
+    work: Work
+    org: Organisation
+    caller: Caller
+    form: Form
+
+    @property
+    def by(self) -> Stamp:
+        """What audit rows say of who acted."""
+        return self.caller.stamp
+
+    def typed(self, name: str) -> str:
+        """What the field `name` holds, without the spaces around it that nobody sees."""
+        return self.form.get(name, "").strip()
+
+    async def member(self, name: str) -> Member:
+        """The member with this id or address, over whom the caller may decide.
+
+        Raises NotFound, Forbidden. Steps get members here alone, so that none forgets to ask.
+        """
+        member = await get_member(self.work.session, self.org, name)
+        self.caller.require_over(Role(member.role), self.org)
+        return member
+
+    def role(self, name: str) -> str:
+        """The role `name`, which the caller may give. Raises Invalid, Forbidden."""
+        if name not in set(Role):
+            raise Invalid(f"role must be one of {', '.join(Role)}")
+        self.caller.require_over(Role(name), self.org)
+        return name
+
+
+async def carry_out(
+    slug: str, page: OrgPage, step: Callable[[Change], Awaitable[str]], field: str | None = None
+) -> ResponseReturnValue:
+    """Do what the form of the current request asks, then lead back to `page`.
+
+    `step` says what it has done by a code of the page. Where it refuses, the page says so beside
+    the field that the refusal names, or beside `field`.
+    """
+    caller, org, form = await admit_form(slug, Capability.ORG_ADMIN)
+    done = await _attempt(caller, org, form, step, field)
+    if isinstance(done, Sent):
+        return await page.show(caller, org, sent=done), done.status
+    return redirect(page.address(org, done), 303)
+
+
+async def hand_out(
+    slug: str, page: OrgPage, step: Callable[[Change], Awaitable[Handed]], field: str | None = None
+) -> ResponseReturnValue:
+    """The same for a form that makes a secret: the answer shows it, and is the only one that does.
+
+    Such a form works once: to reload the answer, which sends the form again, makes no second one.
+    """
+    caller, org, form = await admit_form(slug, Capability.ORG_ADMIN)
+
+    async def once(change: Change) -> Handed:
+        await spend_form(change.work, change.caller, form)
+        return await step(change)
+
+    handed = await _attempt(caller, org, form, once, field)
+    if isinstance(handed, Sent):
+        return await page.show(caller, org, sent=handed), handed.status
+    return await page.show(caller, org, handed=handed)
+
+
+async def _attempt(
+    caller: Caller,
+    org: Organisation,
+    form: Form,
+    step: Callable[[Change], Awaitable[_Done]],
+    field: str | None,
+) -> _Done | Sent:
+    """What `step` returns once it is committed, or the form to show again; nothing was changed."""
+    try:
+        async with services().store.write() as work:
+            present, present_org = await admit_again(
+                work.session, caller, org, Capability.ORG_ADMIN
+            )
+            return await step(Change(work, present_org, present, form))
+    except (Invalid, Conflict, NotFound) as refusal:
+        return refused(request.path, form, refusal, field)

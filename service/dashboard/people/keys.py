@@ -1,0 +1,68 @@
+"""The API keys page: what proxies and scripts send rows with, issued and revoked."""
+
+from typing import Any, Final
+
+from quart import url_for
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.authenticate import API_KEY_HEADER
+from service.access.callers import Caller
+from service.dashboard.people.changing import Change
+from service.dashboard.people.page import Handed, OrgPage
+from service.orgs.changes import issue_api_key, revoke_api_key
+from service.orgs.repository import get_api_key, get_project, list_api_keys, list_projects
+from service.services import services
+from service.store.tables import Organisation
+
+REVOKED_MAX: Final = 100
+"""How many revoked keys the page shows."""
+
+_TRIAL_ROW: Final = '[{"event": "install_allowed", "packageName": "countersign-trial"}]'
+
+
+async def look_at_keys(session: AsyncSession, caller: Caller, org: Organisation) -> dict[str, Any]:
+    """Every live key, and the keys that were revoked, newest first."""
+    keys = await list_api_keys(session, org)
+    projects = await list_projects(session, org)
+    revoked = [key for key in keys if key.revoked_at is not None]
+    return {
+        "live": [key for key in keys if key.revoked_at is None],
+        "revoked": revoked[:REVOKED_MAX],
+        "has_more": len(revoked) > REVOKED_MAX,
+        "project_names": {project.id: project.name for project in projects},
+        "choices": [("", "whole organisation"), *((one.id, one.name) for one in projects)],
+    }
+
+
+async def issue_key(change: Change) -> Handed:
+    """A new key, for a project or the whole organisation."""
+    project_id = change.typed("project")
+    project = await get_project(change.work.session, change.org, project_id) if project_id else None
+    key, secret = await issue_api_key(
+        change.work, change.org, change.typed("name"), project, change.by
+    )
+    return Handed(f"{key.name} ({key.id})", secret, _trial(change.org, secret))
+
+
+async def revoke_key(change: Change, key_id: str) -> str:
+    """End a key."""
+    key = await get_api_key(change.work.session, change.org, key_id)
+    await revoke_api_key(change.work, change.org, key, change.by)
+    return "revoked"
+
+
+def _trial(org: Organisation, secret: str) -> str:
+    """A line for a shell that sends one row with the key."""
+    path = url_for("ingest.events", slug=org.slug)
+    return (
+        f"curl -X POST {services().settings.public_url}{path}"
+        f" -H '{API_KEY_HEADER}: {secret}' -H 'content-type: application/json' -d '{_TRIAL_ROW}'"
+    )
+
+
+KEYS: Final = OrgPage(
+    endpoint="dashboard_people.keys_page",
+    template="people/keys.html",
+    look=look_at_keys,
+    done={"revoked": "Revoked: the key opens nothing any more."},
+)

@@ -1,0 +1,134 @@
+"""The members page: who is in the organisation, and what one of its own can do about it."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from quart import request, url_for
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.callers import Caller, SignedIn
+from service.access.capabilities import Role
+from service.access.sessions import LINK_LIFETIME, find_last_seen
+from service.dashboard.people.changing import Change
+from service.dashboard.people.page import Handed, OrgPage, may_decide_over
+from service.dashboard.words import PROVIDER_WORDS
+from service.orgs.changes import add_member, end_sessions, issue_sign_in, remove_member, set_role
+from service.orgs.repository import list_members_from, list_team_offices
+from service.services import services
+from service.sign_in.domains import list_domains
+from service.store.tables import Member, Organisation
+
+ROWS_MAX: Final = 50
+"""How many members one page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """One member. `teams` are the names of those they administer."""
+
+    member: Member
+    provider: str
+    is_linked: bool
+    last_seen_at: datetime | None
+    teams: list[str]
+    is_self: bool
+    may_change: bool
+
+
+async def look_at_members(
+    session: AsyncSession, caller: Caller, org: Organisation
+) -> dict[str, Any]:
+    """Up to ROWS_MAX members, of those that are looked for; and who may come in uninvited."""
+    find, after = (request.args.get(name, "") for name in MEMBERS.place)
+    found = await list_members_from(session, org, find, after, ROWS_MAX + 1)
+    shown = found[:ROWS_MAX]
+    providers = services().sign_in.providers
+    return {
+        "rows": await _rows(session, caller, org, shown),
+        "find": find,
+        "after": after,
+        "next_after": shown[-1].email if len(found) > len(shown) else None,
+        "roles": [(role, role) for role in Role if may_decide_over(caller, role, org)],
+        "providers": [
+            (name, words if name in providers else f"{words} (not set up here)")
+            for name, words in PROVIDER_WORDS.items()
+        ],
+        "sign_in_address": services().settings.public_url + url_for("sign_in.ways"),
+        "domains": await list_domains(session, org),
+        "provider_words": PROVIDER_WORDS,
+        "link_minutes": int(LINK_LIFETIME.total_seconds() // 60),
+    }
+
+
+async def _rows(
+    session: AsyncSession, caller: Caller, org: Organisation, members: Sequence[Member]
+) -> list[MemberRow]:
+    seen = await find_last_seen(session, [member.id for member in members])
+    teams: dict[str, list[str]] = defaultdict(list)
+    for team, member in await list_team_offices(session, org):
+        teams[member.id].append(team.name)
+    own_id = caller.member_id if isinstance(caller, SignedIn) else None
+    return [
+        MemberRow(
+            member=member,
+            provider=PROVIDER_WORDS.get(member.identity_provider, member.identity_provider),
+            is_linked=member.identity_subject is not None,
+            last_seen_at=seen.get(member.id),
+            teams=teams[member.id],
+            is_self=member.id == own_id,
+            may_change=may_decide_over(caller, member.role, org),
+        )
+        for member in members
+    ]
+
+
+async def invite(change: Change) -> str:
+    """Make somebody a member, who comes in by their account once they sign in."""
+    role = change.role(change.typed("role"))
+    await add_member(
+        change.work, change.org, change.typed("email"), role, change.typed("idp"), change.by
+    )
+    return "invited"
+
+
+async def give_role(change: Change, member_id: str) -> str:
+    """Give a member another role: neither the old nor the new one beyond the caller's."""
+    member = await change.member(member_id)
+    await set_role(change.work, change.org, member, change.role(change.typed("role")), change.by)
+    return "role"
+
+
+async def remove(change: Change, member_id: str) -> str:
+    """End a membership."""
+    await remove_member(change.work, change.org, await change.member(member_id), change.by)
+    return "removed"
+
+
+async def sign_out(change: Change, member_id: str) -> str:
+    """End all sessions of a member, and the sign-in links they have not used."""
+    await end_sessions(change.work, change.org, await change.member(member_id), change.by)
+    return "signed-out"
+
+
+async def issue_link(change: Change, member_id: str) -> Handed:
+    """A link that signs a member in, once: whoever opens it acts as them."""
+    member = await change.member(member_id)
+    token = await issue_sign_in(change.work, change.org, member, change.by)
+    return Handed(member.email, f"{services().settings.public_url}/sign-in?token={token}")
+
+
+MEMBERS: Final = OrgPage(
+    endpoint="dashboard_people.members_page",
+    template="people/members.html",
+    look=look_at_members,
+    done={
+        "invited": "Invited. Nothing was sent: tell them where to sign in, and with which account.",
+        "role": "The role was changed.",
+        "removed": "Removed. Their sessions and sign-in links have ended.",
+        "signed-out": "Their sessions and sign-in links have ended.",
+    },
+    place=("find", "after"),
+)

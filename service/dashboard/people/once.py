@@ -1,0 +1,49 @@
+"""Forms that work once, because their answer shows a secret that no second one may follow."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from service.access.callers import Caller, SignedIn
+from service.dashboard.posting import Form
+from service.errors import FormSpent
+from service.secrets import new_token
+from service.services import services
+from service.settings import Settings
+from service.sign_in.entering import spend
+from service.sign_in.signed import Kept, Signer, expiry
+from service.store.store import Work
+
+ONCE_FIELD: Final = "once"
+
+
+class OneTimeForm(Kept, frozen=True, kw_only=True):
+    """One form of one session's page; the admin token, which has no session, has None."""
+
+    session_id: str | None
+
+
+def one_time_form(caller: Caller, now: datetime) -> str:
+    """The value of ONCE_FIELD in a form shown to `caller`, good for as long as a session can be."""
+    settings = services().settings
+    lifetime = timedelta(seconds=settings.session_absolute_s)
+    return _signer(settings).sign(
+        OneTimeForm(
+            id=new_token(), expires_at=expiry(now, lifetime), session_id=_session_id(caller)
+        )
+    )
+
+
+async def spend_form(work: Work, caller: Caller, form: Form) -> None:
+    """Use `form` up, unless what follows in this transaction fails. Raises FormSpent."""
+    signer = _signer(services().settings)
+    kept = signer.read(form.get(ONCE_FIELD), OneTimeForm, work.now)
+    if kept is None or kept.session_id != _session_id(caller) or not await spend(work, kept):
+        raise FormSpent
+
+
+def _signer(settings: Settings) -> Signer:
+    return Signer(settings.secret_key, "one-time form")
+
+
+def _session_id(caller: Caller) -> str | None:
+    return caller.session_id if isinstance(caller, SignedIn) else None

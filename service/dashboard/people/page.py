@@ -1,0 +1,84 @@
+"""A page of an organisation with forms on it: shown, led back to, and shown again."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from quart import render_template, request, url_for
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.callers import Caller
+from service.access.capabilities import Role
+from service.dashboard.navigation import frame
+from service.dashboard.people.once import one_time_form
+from service.dashboard.people.sent import NOTHING_SENT, Sent
+from service.errors import Forbidden
+from service.services import services
+from service.store.tables import Organisation
+
+DONE_PARAMETER: Final = "done"
+Look = Callable[[AsyncSession, Caller, Organisation], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A secret that one answer shows: `secret`, of what `whose` names; and what it is used in."""
+
+    whose: str
+    secret: str = field(repr=False)
+    example: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class OrgPage:
+    """One such page: what it shows, and in words what its forms can have done, by code.
+
+    `place` are the parameters that say which part of a long list is shown.
+    """
+
+    endpoint: str
+    template: str
+    look: Look
+    done: Mapping[str, str]
+    place: tuple[str, ...] = ()
+
+    def address(self, org: Organisation, done: str) -> str:
+        """Where the form of the current request leads once it is done."""
+        values: dict[str, Any] = {**self.here(), DONE_PARAMETER: done}
+        return url_for(self.endpoint, slug=org.slug, **values)
+
+    def here(self) -> dict[str, str]:
+        """The part of the list that the current request is about."""
+        return {name: request.args[name] for name in self.place if request.args.get(name)}
+
+    async def show(
+        self,
+        caller: Caller,
+        org: Organisation,
+        *,
+        sent: Sent = NOTHING_SENT,
+        handed: Handed | None = None,
+    ) -> str:
+        """The page as `caller` may see it now."""
+        here = services()
+        async with here.store.read() as session:
+            seen = await self.look(session, caller, org)
+        return await render_template(
+            self.template,
+            **seen,
+            sent=sent,
+            handed=handed,
+            here=self.here(),
+            done=self.done.get(request.args.get(DONE_PARAMETER, "")),
+            once=one_time_form(caller, here.clock()),
+            **frame(caller, org),
+        )
+
+
+def may_decide_over(caller: Caller, role: str, org: Organisation) -> bool:
+    """Whether `caller` would be let. For what is shown; what is done asks again."""
+    try:
+        caller.require_over(Role(role), org)
+    except Forbidden:
+        return False
+    return True

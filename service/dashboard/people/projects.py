@@ -1,0 +1,51 @@
+"""The projects page: what bindings and API keys can be limited to."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.callers import Caller
+from service.bindings.repository import count_active_by_project
+from service.dashboard.people.changing import Change
+from service.dashboard.people.page import OrgPage
+from service.orgs.changes import create_project
+from service.orgs.repository import count_live_keys, list_projects
+from service.store.tables import Organisation, Project
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    """One project, and how much is limited to it."""
+
+    project: Project
+    live_keys: int
+    active_bindings: int
+
+
+async def look_at_projects(
+    session: AsyncSession, caller: Caller, org: Organisation
+) -> dict[str, Any]:
+    """Every project, by name."""
+    keys = await count_live_keys(session, org)
+    bindings = await count_active_by_project(session, org.id)
+    return {
+        "rows": [
+            ProjectRow(project, keys.get(project.id, 0), bindings.get(project.id, 0))
+            for project in await list_projects(session, org)
+        ]
+    }
+
+
+async def create(change: Change) -> str:
+    """Make a project."""
+    await create_project(change.work, change.org, change.typed("name"), change.by)
+    return "created"
+
+
+PROJECTS: Final = OrgPage(
+    endpoint="dashboard_people.projects_page",
+    template="people/projects.html",
+    look=look_at_projects,
+    done={"created": "The project is there: keys and bindings can be limited to it."},
+)

@@ -1,0 +1,99 @@
+"""The roles page: what each role may do, and what an organisation grants it beyond its defaults."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.retention import RETENTION_DAYS, Tier
+from service.access.callers import Caller
+from service.access.capabilities import ROLE_DEFAULTS, Capability, Role, granted
+from service.dashboard.navigation import may
+from service.dashboard.people.changing import Change
+from service.dashboard.people.page import OrgPage, may_decide_over
+from service.errors import OverrideMoved
+from service.orgs.changes import set_role_override
+from service.store.tables import Organisation
+
+CAPABILITY_WORDS: Final[dict[Capability, str]] = {
+    Capability.OIDC_READ: "see bindings and rejected subjects",
+    Capability.OIDC_WRITE: "change bindings",
+    Capability.AUDIT_READ: "read the audit log",
+    Capability.AUDIT_EXPORT: "take it away",
+    Capability.ORG_ADMIN: "run the organisation",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Whether a role has a capability, by default or by an override, and who may change that."""
+
+    capability: Capability
+    is_default: bool
+    is_granted: bool
+    may_change: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRow:
+    """One role. `before` is what it is granted beyond its defaults, as a form sends it back."""
+
+    role: Role
+    cells: list[Cell]
+    before: str
+    may_change: bool
+
+
+async def look_at_roles(session: AsyncSession, caller: Caller, org: Organisation) -> dict[str, Any]:
+    """Roles by capabilities; and what of the organisation its members cannot change."""
+    tier = Tier(org.tier)
+    return {
+        "rows": [_row(role, caller, org) for role in Role],
+        "capabilities": CAPABILITY_WORDS,
+        "kept_days": RETENTION_DAYS[tier],
+    }
+
+
+def _row(role: Role, caller: Caller, org: Organisation) -> RoleRow:
+    now = granted(role, org.role_overrides)
+    may_change = may_decide_over(caller, role, org) and ROLE_DEFAULTS[role] < set(Capability)
+    cells = [
+        Cell(
+            capability,
+            is_default=capability in ROLE_DEFAULTS[role],
+            is_granted=capability in now,
+            may_change=may_change
+            and capability not in ROLE_DEFAULTS[role]
+            and may(caller, capability, org),
+        )
+        for capability in Capability
+    ]
+    return RoleRow(role, cells, _before(role, org), may_change)
+
+
+def _before(role: str, org: Organisation) -> str:
+    return " ".join(sorted(org.role_overrides.get(role, ())))
+
+
+async def grant(change: Change, role: str) -> str:
+    """Let a role do exactly what is ticked, beyond its defaults: nothing that the caller may not.
+
+    Raises OverrideMoved where the page showed something else than what held until now: to save it
+    would bring back what somebody has just taken away.
+    """
+    chosen = change.form.getlist("capability")
+    role = change.role(role)
+    for name in set(chosen) & set(Capability):
+        change.caller.require(Capability(name), change.org)
+    if change.form.get("before") != _before(role, change.org):
+        raise OverrideMoved
+    await set_role_override(change.work, change.org, role, chosen, change.by)
+    return "granted"
+
+
+ROLES: Final = OrgPage(
+    endpoint="dashboard_people.roles_page",
+    template="people/roles.html",
+    look=look_at_roles,
+    done={"granted": "Saved: it holds from the next request on."},
+)

@@ -1,0 +1,38 @@
+"""A form that could not be done: its page is shown again, with the fault and nothing typed lost."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from service.dashboard.posting import Form
+from service.errors import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What was typed into the form that goes to `path`, and why it was not done.
+
+    `field` is the one to mend, if it is one.
+    """
+
+    path: str
+    typed: Form
+    status: int
+    text: str
+    field: str | None = None
+
+    def text_in(self, path: str, name: str, otherwise: str = "") -> str:
+        """What the field `name` of the form that goes to `path` holds."""
+        return self.typed.get(name, otherwise) if path == self.path else otherwise
+
+    def fault_in(self, path: str, name: str) -> str | None:
+        """What is wrong with that field, or None."""
+        return self.text if (path, name) == (self.path, self.field) else None
+
+
+NOTHING_SENT: Final = Sent("", Form(), 200, "")
+
+
+def refused(path: str, typed: Form, refusal: Refusal, field: str | None) -> Sent:
+    """What to show after `refusal`; if its text begins with no field, it is about `field`."""
+    name = refusal.text.partition(" ")[0]
+    return Sent(path, typed, refusal.status, refusal.text, name if name in typed else field)

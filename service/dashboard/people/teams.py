@@ -1,0 +1,86 @@
+"""The teams page: which there are, and who administers them."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.callers import Caller
+from service.dashboard.people.changing import Change
+from service.dashboard.people.page import OrgPage, may_decide_over
+from service.orgs.changes import create_team, set_team_admin
+from service.orgs.repository import (
+    get_team,
+    list_members_from,
+    list_team_offices,
+    list_teams,
+)
+from service.store.tables import Member, Organisation, Team
+
+OFFERED_MAX: Final = 200
+"""How many addresses a typed one is completed to; all others can be typed whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeamAdminRow:
+    """One admin of a team."""
+
+    member: Member
+    may_change: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRow:
+    """One team and its admins."""
+
+    team: Team
+    admins: list[TeamAdminRow]
+
+
+async def look_at_teams(session: AsyncSession, caller: Caller, org: Organisation) -> dict[str, Any]:
+    """Every team with its admins, and members that could become some."""
+    admins: dict[str, list[TeamAdminRow]] = defaultdict(list)
+    for team, member in await list_team_offices(session, org):
+        row = TeamAdminRow(member, may_decide_over(caller, member.role, org))
+        admins[team.id].append(row)
+    members = await list_members_from(session, org, "", "", OFFERED_MAX)
+    return {
+        "rows": [TeamRow(team, admins[team.id]) for team in await list_teams(session, org)],
+        "addresses": [one.email for one in members if may_decide_over(caller, one.role, org)],
+    }
+
+
+async def create(change: Change) -> str:
+    """Make a team."""
+    await create_team(change.work, change.org, change.typed("name"), change.by)
+    return "created"
+
+
+async def appoint(change: Change, team_id: str) -> str:
+    """Make a member, by address or id, an admin of a team."""
+    return await _set_admin(change, team_id, change.typed("member"), is_admin=True)
+
+
+async def dismiss(change: Change, team_id: str, member_id: str) -> str:
+    """End it."""
+    return await _set_admin(change, team_id, member_id, is_admin=False)
+
+
+async def _set_admin(change: Change, team_id: str, name: str, *, is_admin: bool) -> str:
+    team = await get_team(change.work.session, change.org, team_id)
+    member = await change.member(name)
+    await set_team_admin(change.work, team, member, change.by, is_admin=is_admin)
+    return "appointed" if is_admin else "dismissed"
+
+
+TEAMS: Final = OrgPage(
+    endpoint="dashboard_people.teams_page",
+    template="people/teams.html",
+    look=look_at_teams,
+    done={
+        "created": "The team is there. Now say who administers it.",
+        "appointed": "The team has its admin.",
+        "dismissed": "They are no longer an admin of the team.",
+    },
+)

@@ -1,0 +1,20 @@
+// Puts a button beside each field that is there to be copied. Without this script it is selected by hand.
+"use strict";
+
+for (const field of document.querySelectorAll("input[data-copy]")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.setAttribute("aria-live", "polite");
+  button.addEventListener("click", async () => {
+    field.select();
+    try {
+      await navigator.clipboard.writeText(field.value);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Selected: copy it by hand"; // no secure context, or not allowed
+    }
+  });
+  field.addEventListener("focus", () => field.select());
+  field.after(button);
+}

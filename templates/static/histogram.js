@@ -1,0 +1,73 @@
+// Dragging over the bars of a histogram narrows to the range. Without this script each bar is a link, and the table
+// behind the drawing, which the keyboard has, is the same either way.
+const BAR_WIDTH = 10; // in the drawing's own units
+const DRAG_PX = 6; // a hand is never quite still when it clicks
+
+function makeDraggable(drawing) {
+  const edges = drawing.dataset.edges.split(" ");
+  const link = drawing.querySelector("a");
+  if (!link || edges.length < 2) return;
+  const width = drawing.viewBox.baseVal.width;
+  const selection = document.createElementNS(drawing.namespaceURI, "rect");
+  selection.classList.add("selection");
+  selection.setAttribute("y", "0");
+  selection.setAttribute("height", "100");
+  let begun = null; // where the pointer went down
+  let range = null; // first and last bar, once it has been dragged
+  let isDragged = false; // until the next time it goes down: the click that ends a drag is none
+
+  function barAt(event) {
+    const box = drawing.getBoundingClientRect();
+    const bar = Math.floor(((event.clientX - box.left) / box.width) * (width / BAR_WIDTH));
+    return Math.min(Math.max(bar, 0), edges.length - 2);
+  }
+
+  function letGo() {
+    begun = null;
+    range = null;
+    selection.remove();
+  }
+
+  drawing.addEventListener("pointerdown", (event) => {
+    letGo();
+    isDragged = false;
+    if (event.button === 0) begun = { x: event.clientX, bar: barAt(event) };
+  });
+
+  drawing.addEventListener("pointermove", (event) => {
+    if (!begun) return;
+    if (!range) {
+      if (Math.abs(event.clientX - begun.x) < DRAG_PX) return;
+      drawing.setPointerCapture(event.pointerId);
+      drawing.append(selection);
+      isDragged = true;
+    }
+    const bar = barAt(event);
+    range = [Math.min(begun.bar, bar), Math.max(begun.bar, bar)];
+    selection.setAttribute("x", range[0] * BAR_WIDTH);
+    selection.setAttribute("width", (range[1] - range[0] + 1) * BAR_WIDTH);
+  });
+
+  drawing.addEventListener("pointerup", () => {
+    if (range) {
+      const address = new URL(link.href.baseVal, location.href);
+      address.searchParams.set("since", edges[range[0]]);
+      address.searchParams.set("until", edges[range[1] + 1]);
+      location.assign(address);
+    }
+    begun = null; // what is chosen stays to be seen until the page has changed
+  });
+
+  drawing.addEventListener("click", (event) => {
+    if (isDragged) event.preventDefault();
+  });
+  drawing.addEventListener("pointercancel", letGo);
+  drawing.addEventListener("dragstart", (event) => event.preventDefault());
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") letGo();
+  });
+  window.addEventListener("pageshow", letGo); // who comes back chooses anew
+  drawing.dataset.canDrag = "";
+}
+
+for (const drawing of document.querySelectorAll("svg[data-edges]")) makeDraggable(drawing);

@@ -1,0 +1,98 @@
+// Adds rows to the audit log as they come in, while somebody watches. Without this script there is no button.
+import { showLocalTimes } from "./times.js";
+
+const ROWS_MAX = 500; // a page that is left open must not grow for ever
+const SAY_AFTER_MS = 1000; // a screen reader is told of many rows at once, not of each
+const RESUME = "countersign-live"; // which page was live before it was loaded again
+
+function watch(button, status) {
+  const address = new URL(button.dataset.live, location.href);
+  const rows = document.querySelector("table.log tbody");
+  let source = null;
+  let isOn = false;
+  let added = 0;
+  let saying = 0;
+
+  function say(text, link) {
+    clearTimeout(saying);
+    saying = 0;
+    status.textContent = text;
+    if (link) {
+      const again = document.createElement("a");
+      again.href = location.href;
+      again.textContent = link;
+      status.append(" ", again);
+    }
+  }
+
+  function saySoon() {
+    saying ||= setTimeout(() => say(added === 1 ? "1 new row" : `${added} new rows`), SAY_AFTER_MS);
+  }
+
+  function open() {
+    source = new EventSource(address);
+    source.addEventListener("row", (event) => add(event));
+    source.addEventListener("more", (event) => {
+      address.searchParams.set("after", event.lastEventId);
+      say(`More than ${event.data} new rows at once.`, "Load the page again");
+    });
+    source.addEventListener("ended", (event) => stop(event.data));
+    source.onerror = () => {
+      // Otherwise the browser tries again by itself, from the last row on.
+      if (source?.readyState === EventSource.CLOSED) {
+        stop("New rows cannot be shown: you are signed out, or too many pages are live at once.");
+      }
+    };
+  }
+
+  function close() {
+    source?.close();
+    source = null;
+  }
+
+  function start() {
+    isOn = true;
+    button.setAttribute("aria-pressed", "true");
+    sessionStorage.setItem(RESUME, location.href);
+    say("Waiting for new rows");
+    if (!document.hidden) open();
+  }
+
+  function stop(text) {
+    isOn = false;
+    button.setAttribute("aria-pressed", "false");
+    sessionStorage.removeItem(RESUME);
+    close();
+    say(text, text && "Load the page again");
+  }
+
+  function add(event) {
+    address.searchParams.set("after", event.lastEventId);
+    if (!rows) {
+      location.reload(); // there is no table yet; this page stays live
+      return;
+    }
+    const made = document.createElement("template");
+    made.innerHTML = event.data;
+    const row = made.content.querySelector("tr");
+    if (document.getElementById(row.id)) return;
+    showLocalTimes(row);
+    row.classList.add("fresh");
+    rows.prepend(row);
+    while (rows.childElementCount > ROWS_MAX) rows.lastElementChild.remove();
+    added += 1;
+    saySoon();
+  }
+
+  button.addEventListener("click", () => (isOn ? stop("") : start()));
+  document.addEventListener("visibilitychange", () => {
+    if (!isOn) return;
+    if (document.hidden) close();
+    else open();
+  });
+  button.hidden = false;
+  if (sessionStorage.getItem(RESUME) === location.href) start();
+}
+
+const button = document.querySelector("[data-live]");
+if (button) watch(button, document.querySelector("[data-live-status]"));

@@ -1,0 +1,170 @@
+"""The API keys page: a secret is shown once, and a key that is revoked opens nothing."""
+
+import shlex
+
+import pytest
+
+from tests.conftest import ADMIN_TOKEN, World
+from tests.service.dashboard.page import ORG, Page, send_form
+from tests.service.dashboard.people.desk import (
+    HOSTILE,
+    actor,
+    chosen,
+    fault_of,
+    leads_to,
+    logged,
+    post,
+    see,
+    shown,
+)
+
+KEYS = f"{ORG}/keys"
+
+
+async def issue(world: World, page: Page | None = None, **fields: str):
+    """The owner asks for a key."""
+    page = page or await see(world, "keys")
+    return await send_form(world, page, KEYS, **{"name": "npm proxy", "project": ""} | fields)
+
+
+def secret_of(page: Page) -> str:
+    """The key that the page shows."""
+    return page.one("input", id="key-secret").attributes["value"]
+
+
+async def send_trial(world: World, page: Page):
+    """The answer to the line for a shell that the page offers."""
+    words = shlex.split(page.one("input", id="key-trial").attributes["value"])
+    assert words[:3] == ["curl", "-X", "POST"]
+    headers = dict(words[at + 1].split(": ") for at, word in enumerate(words) if word == "-H")
+    path = words[3].removeprefix("http://localhost:8080")
+    return await world.client.post(path, headers=headers, data=words[words.index("-d") + 1])
+
+
+@pytest.mark.parametrize("of_project", [True, False])
+async def test_a_key_is_shown_once_and_works(world, capfd, caplog, of_project):
+    """In the answer and nowhere else: neither in an address, a row nor the log."""
+    project_id = world.project.id if of_project else None
+    answer = await issue(world, project=project_id or "")
+    page = await shown(answer)
+    secret = secret_of(page)
+
+    assert secret.startswith("cs_")
+    assert answer.headers["cache-control"] == "no-store"
+    sent = await send_trial(world, page)
+    assert (await sent.get_json())["accepted"] == 1
+    row, key_row = (await world.audit())[:2]
+    assert (row["event"], row["packageName"]) == ("install_allowed", "countersign-trial")
+    assert (key_row["event"], key_row["actor"]) == ("api_key_created", actor(world, "owner"))
+    assert row["actor"] == key_row["subject"]
+    assert key_row["payload"]["project_id"] == project_id
+    later = await see(world, "keys")
+    listed = later.one("tr", id=row["actor"]).text
+    assert "npm proxy" in listed
+    assert ("payments" if of_project else "whole organisation") in listed
+    assert secret not in later.html + str(await world.audit())
+    assert secret not in "".join(capfd.readouterr()) + caplog.text
+
+
+async def test_the_same_form_makes_no_second_key(world):
+    """A reload of the answer sends the form again: the key is there, its secret is not."""
+    page = await see(world, "keys")
+    secret = secret_of(await shown(await issue(world, page)))
+    before = await logged(world)
+    again = await shown(await issue(world, page), 409)
+
+    assert "This form has been sent already" in again.one("div", role="alert").text
+    assert secret not in again.html
+    assert not again.all("input", id="key-secret")
+    assert await logged(world) == before
+    assert len(again.all("th", **{"data-label": "Name"})) == 1
+    assert secret_of(await shown(await issue(world, again)))
+
+
+@pytest.mark.parametrize("once", ["", "nonsense", "e30.e30"])
+async def test_a_form_made_up_makes_no_key(world, once):
+    """What makes it work once is ours alone."""
+    before = await logged(world)
+    await shown(await issue(world, once=once), 409)
+
+    assert await logged(world) == before
+
+
+async def test_what_makes_it_work_once_is_of_one_session(world):
+    """The pages of others are good for nothing."""
+    theirs = await shown(
+        await world.client.get(KEYS, headers={"x-service-admin-token": ADMIN_TOKEN})
+    )
+    before = await logged(world)
+    await shown(await issue(world, once=theirs.forms[KEYS]["once"]), 409)
+
+    assert await logged(world) == before
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "status", "fault"),
+    [
+        ("name", "", 400, "name must be 1 to 100 printable characters"),
+        ("name", "x" * 101, 400, "name must be 1 to 100 printable characters"),
+        ("name", "a\u202eb", 400, "name must be 1 to 100 printable characters"),
+        ("project", "proj_nobody", 404, "no project proj_nobody in acme"),
+    ],
+)
+async def test_a_faulty_form_is_shown_again_and_can_be_mended(world, field, typed, status, fault):
+    """It is not used up by what came to nothing."""
+    before = await logged(world)
+    page = await shown(await issue(world, **{field: typed}), status)
+
+    assert fault_of(page, f"issue-{field}") == fault
+    name = "npm proxy" if field != "name" else typed
+    assert page.one("input", id="issue-name").attributes["value"] == name
+    assert await logged(world) == before
+    assert secret_of(await shown(await issue(world, page)))
+
+
+async def test_a_project_stays_chosen_beside_a_faulty_name(world):
+    """Nothing typed is lost."""
+    page = await shown(await issue(world, name="", project=world.project.id), 400)
+
+    assert chosen(page, "issue-project") == [world.project.id]
+
+
+async def test_a_revoked_key_opens_nothing(world):
+    """At once; it stays listed, as revoked."""
+    issued = await shown(await issue(world))
+    (action,) = [action for action in issued.forms if action.endswith("/revoke")]
+    key_id = action.split("/")[-2]
+    answer = await send_form(world, issued, action)
+
+    assert leads_to(answer) == f"{KEYS}?done=revoked"
+    assert (await logged(world))[0] == ("api_key_revoked", actor(world, "owner"), key_id)
+    assert (await send_trial(world, issued)).status_code == 401
+    page = await see(world, "keys?done=revoked")
+    assert "Revoked: the key opens nothing" in page.one("p", role="status").text
+    assert key_id in page.one("details", **{"class": "more-filters"}).text
+    assert action not in page.forms
+    again = await shown(await send_form(world, issued, action), 404)
+    assert f"No live API key {key_id} in acme" in again.one("div", role="alert").text
+
+
+async def test_a_key_of_another_organisation_is_not_found(world):
+    """Its id is an id of nothing."""
+    theirs = await world.client.get("/admin/ui/orgs/other/keys", headers=world.admin)
+    form = (await shown(theirs)).forms["/admin/ui/orgs/other/keys"]
+    made = await world.client.post(
+        "/admin/ui/orgs/other/keys", form=form | {"name": "theirs"}, headers=world.admin
+    )
+    key_id = (await shown(made)).all("code")[-1].text
+    before = await world.audit("other")
+    await shown(await post(world, f"keys/{key_id}/revoke"), 404)
+
+    assert before[0]["subject"] == key_id
+    assert await world.audit("other") == before
+
+
+async def test_names_are_shown_as_they_are(world):
+    """Markup in them is text."""
+    page = await shown(await issue(world, name=HOSTILE))
+
+    assert any(one.text == HOSTILE for one in page.all("bdi"))
+    assert not [one for one in page.all("script") if one.text]
