@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 
 WIDE: Final[Any] = {"width": 1280, "height": 900}
 PHONE: Final[Any] = {"width": 390, "height": 844}
-AXE: Final = {
+_AXE: Final = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
     "rules": {"target-size": {"enabled": True}},  # axe leaves it out unless asked
 }
@@ -20,7 +20,7 @@ in_every_light = pytest.mark.parametrize(
 def expect_nothing_to_mend(page: Page) -> None:
     """Contrast, names, roles, sizes of targets, with all that opens open; no sideways scroll."""
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-    found = Axe().run(page, options=AXE).response["violations"]
+    found = Axe().run(page, options=_AXE).response["violations"]
     to_mend = [(one["id"], [node["html"] for node in one["nodes"][:3]]) for one in found]
     size = page.viewport_size
     width = page.evaluate("document.documentElement.scrollWidth")

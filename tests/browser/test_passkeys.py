@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, CDPSession, Page, expect
 
 from service.orgs.changes import add_member, issue_cookie
 from service.orgs.repository import get_org
 from service.services import Services
+from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
 from tests.browser.chromium import needs_chromium
-from tests.browser.test_audit_incident import AXE, PHONE, WIDE
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server, all_entries, free_port
 
@@ -173,7 +172,7 @@ def test_the_pages_can_be_used_by_everybody(desk: Desk, place: Place) -> None:
             page.set_viewport_size(size)
             for scheme in ("light", "dark"):
                 page.emulate_media(color_scheme=scheme)
-                expect_usable(page)
+                expect_nothing_to_mend(page)
 
     page.goto(f"{place.url}/admin/ui/profile")
     page.get_by_role("button", name="End the session").focus()
@@ -182,14 +181,3 @@ def test_the_pages_can_be_used_by_everybody(desk: Desk, place: Place) -> None:
     (row,) = place.rows("session_revoked")
     assert row["payload"]["sessions"] == 1
     expect(page.get_by_role("button", name="End")).to_have_count(0)
-
-
-def expect_usable(page: Page) -> None:
-    """With all open that opens; no sideways scroll."""
-    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-    found = Axe().run(page, options=AXE).response["violations"]
-
-    assert [(one["id"], [node["html"] for node in one["nodes"][:3]]) for one in found] == []
-    assert page.evaluate(
-        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-    )
