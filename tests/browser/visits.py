@@ -1,6 +1,6 @@
 """Visits of members to the pages of acme, with an ear for what the browser complains of."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,8 @@ from service.services import Services
 from tests.browser.accessible import WIDE
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server, add_acme
+
+Fill = Callable[[Services], Coroutine[Any, Any, None]]
 
 
 @dataclass
@@ -52,12 +54,14 @@ async def _cookies(services: Services) -> dict[str, str]:
 
 
 @contextmanager
-def serve_acme(folder: Path) -> Iterator[Place]:
-    """A server over a fresh data dir in `folder`, with acme and its members."""
+def serve_acme(folder: Path, fill: Fill | None = None) -> Iterator[Place]:
+    """A server over a fresh data dir in `folder`, with acme, its members and what `fill` adds."""
     home = Home(folder)
     try:
         home.change(add_acme)
         cookies = home.change(_cookies)
+        if fill is not None:
+            home.change(fill)
         yield Place(home.serve(), cookies)
     finally:
         home.end()

@@ -1,0 +1,115 @@
+"""An organisation in which every text that anybody can choose tries to do harm."""
+
+from typing import Any, Final
+
+import msgspec
+
+from analytics.events import InstallAllowed
+from analytics.rows import Stamp, VerdictSource, audit_row
+from service.access.callers import Door, admin_token_caller
+from service.access.sessions import issue_session
+from service.bindings.changes import add_binding, revoke_binding
+from service.clock import utc_now
+from service.metrics import Metrics
+from service.orgs.changes import (
+    add_member,
+    create_project,
+    create_team,
+    issue_api_key,
+    set_team_admin,
+)
+from service.orgs.repository import get_member, get_org
+from service.rejected.subjects import RejectedSubjects
+from service.services import Services
+from service.store.journal import append
+from service.store.store import Work
+from service.store.tables import Member, Organisation, Passkey
+from tests.conftest import BY_OPERATOR, binding_body
+from tests.service.rejected.notes import rejection
+
+MARKUP: Final = """"'><img/src=x/onerror=alert(1)><script>alert(1)</script></td>{{7**9}}"""
+RIGHT_TO_LEFT: Final = "مرحبا/بالعالم:فرع"
+EMOJI: Final = "🦊👩🏽" * 12
+LONG: Final = "repo:acme/" + "x" * 1014
+TEXTS: Final = (MARKUP, RIGHT_TO_LEFT, EMOJI)
+"""What a name may hold: it runs, it turns around, it has no width that anybody could guess."""
+
+_OWNER: Final = "owner@a.example"
+
+
+async def fill(services: Services) -> None:
+    """Make it of acme, which has an owner. Nothing here is refused, so all of it is shown."""
+    async with services.store.write() as work:
+        acme = await get_org(work.session, "acme")
+        owner = await get_member(work.session, acme, _OWNER)
+        await _add_people(work, acme, owner)
+        await _add_trust(work, acme, services)
+        await append(work.session, acme.id, _rows(), received_at=work.now)
+    notes = RejectedSubjects(services.store, Metrics())
+    for text in (*TEXTS, LONG):
+        for is_verified in (True, False):
+            told = dict.fromkeys(("sub", "event_name", "owner", "request_id"), text)
+            noted = rejection(acme.id, **told, is_verified=is_verified, at=utc_now())
+            notes.note(noted)
+    await notes.flush()
+
+
+async def _add_people(work: Work, acme: Organisation, owner: Member) -> None:
+    agent = Door(VerdictSource.DASHBOARD, user_agent=MARKUP, source_ip="203.0.113.9")
+    await issue_session(work.session, owner, work.now, agent)
+    for number, text in enumerate(TEXTS):
+        project = await create_project(work, acme, text, BY_OPERATOR)
+        team = await create_team(work, acme, text, BY_OPERATOR)
+        email = f"{text[:60]}@{text}"
+        member = await add_member(work, acme, email, "member", "github", BY_OPERATOR)
+        await set_team_admin(work, team, member, BY_OPERATOR, is_admin=True)
+        await issue_api_key(work, acme, text, project, BY_OPERATOR)
+        passkey = Passkey(
+            id=f"passkey-{number}",
+            member_id=owner.id,
+            name=text,
+            public_key=b"",
+            transports=[],
+            sign_count=0,
+            use_count=0,
+            added_at=work.now,
+        )
+        work.session.add(passkey)
+
+
+async def _add_trust(work: Work, acme: Organisation, services: Services) -> None:
+    by = admin_token_caller(Door(VerdictSource.ADMIN_API))
+    for text in (*TEXTS, LONG):
+        events = [MARKUP[:64]]
+        body = binding_body(sub_pattern=text, event_names=events)
+        await add_binding(work, acme, body, by, services.issuers)
+        other = await add_binding(work, acme, body | {"repository_id": "2"}, by, services.issuers)
+        await revoke_binding(work, acme, other.id, text, by)
+
+
+def _rows() -> list[Any]:
+    """Rows as an import may bring them: anything stands anywhere."""
+    stamp = Stamp(actor="key_1", actor_source="api_key", verdict_source=VerdictSource.PROXY)
+    plain = audit_row(InstallAllowed(), stamp, utc_now())
+    columns = (
+        "package_name",
+        "version",
+        "decision",
+        "decision_reason",
+        "verdict_source",
+        "actor",
+        "subject",
+        "oidc_binding_id",
+        "request_id",
+        "source_ip",
+    )
+    payload = {MARKUP: LONG, "ci": {MARKUP: MARKUP}}
+    return [
+        msgspec.structs.replace(
+            plain,
+            **dict.fromkeys(columns, text),
+            actor_source=f"oidc_{text}",
+            payload=msgspec.json.encode(payload).decode(),
+        )
+        for text in (*TEXTS, LONG)
+    ]

@@ -1,0 +1,81 @@
+"""Every page of an organisation whose every name is hostile: it holds, and axe mends nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
+from tests.browser.chromium import needs_chromium
+from tests.browser.hostile import TEXTS, fill
+from tests.browser.visits import Place, Visits, serve_acme, visit  # noqa: F401 - a fixture
+from tests.conftest import bindings_path
+
+pytestmark = needs_chromium
+
+ORG = "/admin/ui/orgs/acme"
+NOBODYS = ("/", "/sign-in?token=abc", "/admin/ui/sign-in", "/docs", f"{ORG}/nothing")
+"""Pages that show nothing of the organisation's."""
+
+PAGES = (
+    ORG,
+    f"{ORG}/audit",
+    f"{ORG}/bindings",
+    f"{ORG}/bindings/new",
+    f"{ORG}/rejected",
+    f"{ORG}/members",
+    f"{ORG}/teams",
+    f"{ORG}/projects",
+    f"{ORG}/keys",
+    "/admin/ui/profile",
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with serve_acme(tmp_path_factory.mktemp("hostile"), fill) as place:
+        yield place
+
+
+def expect_it_to_hold(visits: Visits, path: str) -> str:
+    """Look at the page as the owner, in both lights at both widths; the text of it.
+
+    Nothing of it comes from elsewhere, or leads there.
+    """
+    page = visits(f"{visits.place.server.url}{path}", role="owner")
+    for size in (WIDE, PHONE):
+        page.set_viewport_size(size)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            expect_nothing_to_mend(page)
+    assert page.locator("img, iframe, object, embed, main script").count() == 0
+    hosts = page.evaluate(
+        "[...document.querySelectorAll('a[href], form[action], link[href], script[src]')]"
+        ".map(one => new URL(one.href || one.action || one.src, document.baseURI).host)"
+    )
+    assert set(hosts) == {page.url.split("/")[2]}
+    return page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_hostile_names_are_text(visit: Visits, path: str) -> None:  # noqa: F811 - a fixture
+    """What was typed in is read there, and does nothing."""
+    shown = expect_it_to_hold(visit, path)
+
+    for text in TEXTS:
+        assert text[:20] in shown
+    assert str(7**9) not in shown, "a template was made of what somebody typed"
+
+
+def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fixture
+    """Also the longest one, which has no place to break."""
+    with visit.place.server.client() as client:
+        bindings = client.get(bindings_path()).json()["bindings"]
+    for binding in bindings[:3]:
+        assert binding["subPattern"] in expect_it_to_hold(visit, f"{ORG}/bindings/{binding['id']}")
+
+
+@pytest.mark.parametrize("path", [*NOBODYS, f"{ORG}/roles", f"{ORG}/bindings/explain"])
+def test_a_page_without_names_can_be_used_by_everybody(visit: Visits, path: str) -> None:  # noqa: F811
+    """Contrast, names, roles, sizes of targets."""
+    expect_it_to_hold(visit, path)
+    visit.complaints = [text for text in visit.complaints if "status of 404" not in text]
