@@ -1,4 +1,4 @@
-"""Takes the screenshots of docs/ anew, of the demo organisation's audit page.
+"""Takes the screenshots of docs/ anew, of the demo organisation's pages.
 
 Run it as `python -m tests.browser.screenshots`, and look at what it made.
 """
@@ -12,12 +12,19 @@ from tests.browser.chromium import chromium
 from tests.conftest import ADMIN_TOKEN
 from tests.processes.homes import Home
 
-SHOTS: Final[dict[str, dict[str, Any]]] = {
-    "audit-page": {"viewport": {"width": 1280, "height": 800}},
-    "audit-page-dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
-    "audit-page-phone": {"viewport": {"width": 390, "height": 844}},
+DESK: Final = {"viewport": {"width": 1280, "height": 800}}
+PHONE: Final = {"viewport": {"width": 390, "height": 844}}
+DARK: Final = {"color_scheme": "dark"}
+AUDIT: Final = "/audit?last=90d&decision=BLOCKED"
+SHOTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "audit-page": (AUDIT, DESK),
+    "audit-page-dark": (AUDIT, DESK | DARK),
+    "audit-page-phone": (AUDIT, PHONE),
+    "overview": ("", DESK),
+    "bindings-dark": ("/bindings", DESK | DARK),
+    "rejected-phone": ("/rejected", PHONE),
 }
-QUERY: Final = "?last=90d&decision=BLOCKED"
+"""Each picture: a page of the organisation's, and how it is looked at."""
 
 
 def take(home: Home) -> None:
@@ -26,9 +33,9 @@ def take(home: Home) -> None:
     server = home.serve()
     token = {"x-service-admin-token": ADMIN_TOKEN}
     with chromium() as browser:
-        for name, options in SHOTS.items():
+        for name, (path, options) in SHOTS.items():
             page = browser.new_page(extra_http_headers=token, **options)
-            page.goto(f"{server.url}/admin/ui/orgs/acme/audit{QUERY}")
+            page.goto(f"{server.url}/admin/ui/orgs/acme{path}")
             page.screenshot(path=REPOSITORY / "docs" / f"{name}.png")
             page.close()
 
