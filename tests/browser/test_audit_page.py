@@ -65,7 +65,7 @@ def page(link: str, browser: Browser, server: Server) -> Iterator[Page]:
     page.goto(link)
     page.get_by_role("button", name="Sign in").click()
     expect(page).to_have_url(f"{server.url}/admin/ui/orgs/acme")
-    page.get_by_role("link", name="Audit log").click()
+    page.get_by_role("link", name="Audit log", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Audit log")
     yield page
     page.close()

@@ -130,6 +130,7 @@ def test_dragging_over_the_histogram_narrows_and_a_click_is_a_click(visit: Visit
     expect(
         page.get_by_role("link", name="Remove filter: Package begins with left-")
     ).to_be_visible()
+    page.wait_for_load_state()  # the rows come after the head of the page
     rows = page.locator("table.log tbody tr").count()
     assert 5 <= rows <= 10
 

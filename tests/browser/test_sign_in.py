@@ -73,7 +73,7 @@ def test_an_invited_person_signs_in(
     page.get_by_role("link", name=f"Sign in with {LABELS[name]}").click()
 
     expect(page).to_have_url(f"{server.url}/admin/ui/orgs/acme")
-    page.get_by_role("link", name="Audit log").click()
+    page.get_by_role("link", name="Audit log", exact=True).click()
     expect(
         page.get_by_role("table").get_by_text(EVENT_WORDS[Event.OAUTH_LOGIN_SUCCEEDED]).first
     ).to_be_visible()
