@@ -21,6 +21,7 @@ from analytics.schema import parse_audit_id
 from service.access.admission import admit_again
 from service.access.callers import Caller, SignedIn
 from service.access.capabilities import Capability
+from service.dashboard.navigation import may
 from service.dashboard.rows import ShownRow, shown_row
 from service.dashboard.state import State, parse_state
 from service.errors import (
@@ -127,7 +128,7 @@ class _Watch:
     async def check(self) -> None:
         """Raise Refusal if whoever looks may not any more. To a session this is no use of it."""
         async with services().store.read() as session:
-            _, self._org = await admit_again(
+            self._caller, self._org = await admit_again(
                 session, self._caller, self._org, Capability.AUDIT_READ
             )
 
@@ -145,8 +146,10 @@ class _Watch:
         if rows is None:
             yield _event("more", str(AT_ONCE_MAX), self._seen)
             return
+        sees_bindings = may(self._caller, Capability.OIDC_READ, self._org)
+        bindings_of = self._org.slug if sees_bindings else None
         for row in rows:
-            shown = await render_template("live_row.html", row=row)
+            shown = await render_template("live_row.html", row=row, bindings_of=bindings_of)
             yield _event("row", shown, parse_audit_id(row.entry["id"]))
 
     async def _look(self, seen: int) -> tuple[list[ShownRow] | None, int]:

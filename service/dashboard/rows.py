@@ -1,6 +1,7 @@
 """An audit row as the page shows it: its entry, decoded, with links to the rows like it."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,14 +20,20 @@ _ALIKE: Final = {
 }
 """What rows may have in common: its name, the filter's, the entry's."""
 
+_BINDING_ID: Final = re.compile(r"obind_[a-z0-9]+", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """One row. `reason` and `ci` are keys and values, None where there is nothing to decode."""
+    """One row. `reason` and `ci` are keys and values, None where there is nothing to decode.
+
+    `has_binding` says that its binding may have a page: what was imported may name anything.
+    """
 
     entry: dict[str, Any]
     event: str
     ci_provider: str | None
+    has_binding: bool
     reason: list[tuple[str, str]] | None
     ci: list[tuple[str, str]] | None
     payload: str | None
@@ -41,6 +48,7 @@ def shown_row(text: str, state: State) -> ShownRow:
         entry=entry,
         event=event_words(entry["event"]),
         ci_provider=ci_words(entry["actor_source"]),
+        has_binding=bool(_BINDING_ID.fullmatch(entry["oidc_binding_id"] or "")),
         reason=_decoded(entry["decision_reason"]),
         ci=_pairs(payload.get("ci")) if isinstance(payload, dict) else None,
         payload=None if payload is None else pretty_json(payload),

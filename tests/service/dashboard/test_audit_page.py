@@ -10,7 +10,7 @@ from analytics.events import BlocklistHit
 from service.lake import Lake
 from service.orgs.changes import set_tier
 from tests.conftest import BY_OPERATOR, binding_body
-from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, Page, add_install, open_page
+from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, add_install, open_page
 
 HOSTILE = """</code></td>"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"""
 BLOCK = BlocklistHit(rule_id="MAL-1", source="osv")
@@ -101,6 +101,30 @@ async def test_a_ci_job_is_told_from_a_person(world):
     page = await open_page(world, "?actor_source=oidc_*")
 
     assert page.one("span", **{"class": "badge ci"}).text == "CI · GitHub obind_12345"
+
+
+async def test_a_binding_is_a_link_for_those_who_may_look_at_it(world):
+    """From the row to what let it in, in its badge and in its details."""
+    binding = (await (await world.create()).get_json())["id"]
+    await add_install(world, actor_source="oidc_github", oidc_binding_id=binding)
+    owner = await open_page(world, "?actor_source=oidc_*", **world.session("owner"))
+    auditor = await open_page(world, "?actor_source=oidc_*")
+    there = [one.attributes["href"] for one in owner.all("a") if one.text.startswith("obind_")]
+
+    assert there == [f"{ORG}/bindings/{binding}"] * 2
+    await open_page(world, there[0], **world.session("owner"))
+    assert f"{ORG}/bindings/" not in auditor.html
+    assert binding in auditor.log.text
+
+
+@pytest.mark.parametrize("name", ["../../../sign-out", "//evil.example", "obind_A", "obind_1/x"])
+async def test_what_no_binding_is_called_is_no_link(world, name):
+    """An imported row may name anything."""
+    await add_install(world, actor_source="oidc_github", oidc_binding_id=name)
+    page = await open_page(world, "?actor_source=oidc_*", **world.session("owner"))
+
+    assert name in page.log.text
+    assert f"{ORG}/bindings/" not in page.html
 
 
 @pytest.mark.parametrize("value", ["!", "*", "left*", "!left-pad", "a\\*b\\", "a b&c=d/é+%"])

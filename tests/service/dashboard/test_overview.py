@@ -184,6 +184,7 @@ async def test_bindings_are_counted_by_their_use(world):
         gone.revoked_at = world.clock.now
     page = await overview(world)
 
+    assert page.link("3 active") == f"{ORG}/bindings"
     for said in ("3 active", "1 used in the last 24 hours", "1 never used"):
         assert said in words(page)
 
@@ -194,7 +195,9 @@ async def test_rejected_subjects_of_the_last_day_are_counted(world):
     await reject(world, "repo:acme/b", 23)
     await reject(world, "repo:acme/c", 25)
 
-    assert "2 CI subjects rejected in the last 24 hours" in words(await overview(world))
+    page = await overview(world)
+
+    assert page.link("2 CI subjects rejected in the last 24 hours") == f"{ORG}/rejected"
 
 
 # Who sees what
