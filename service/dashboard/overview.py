@@ -24,6 +24,7 @@ from service.dashboard.glance import (
     top_value,
 )
 from service.dashboard.kept import Kept, kept_by
+from service.dashboard.names import Person, find_names
 from service.dashboard.navigation import may
 from service.dashboard.rows import ShownRow, shown_row
 from service.dashboard.state import WINDOWS, State
@@ -48,6 +49,14 @@ class Trust:
 
     bindings: BindingCounts
     rejected: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change to the organisation: its row, and who made it."""
+
+    row: ShownRow
+    by: Person
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class LogView:
         """The CI jobs with a verified token that asked most often."""
         return await self._top("subject", self.state.beginning("actor_source", CI_SOURCE_PREFIX))
 
-    async def changes(self) -> list[ShownRow] | NoGlance:
+    async def changes(self) -> list[Change] | NoGlance:
         """The latest changes to the organisation, however long ago."""
         state = self.all_changes
         query = parse_query(state.filters).not_before(self.floor)
@@ -85,7 +94,9 @@ class LogView:
         )
         if isinstance(rows, NoGlance):
             return rows
-        return [shown_row(text, state) for text in json_objects(rows, self.org.id)]
+        return await _named(
+            self.org, [shown_row(text, state) for text in json_objects(rows, self.org.id)]
+        )
 
     @property
     def all_changes(self) -> State:
@@ -133,6 +144,13 @@ async def look_over(caller: Caller, org: Organisation) -> Overview:
             owners = [one.email for one in await list_owners(session, org, OWNERS_MAX)]
     role = caller.role if isinstance(caller, SignedIn) else None
     return Overview(kept, role, trust, log, owners)
+
+
+async def _named(org: Organisation, rows: list[ShownRow]) -> list[Change]:
+    async with services().store.read() as session:
+        actors = {row.entry["actor"] for row in rows}
+        names = await find_names(session, org.id, actors=actors)
+    return [Change(row, names.person(row.entry["actor"])) for row in rows]
 
 
 def _last_day(org: Organisation) -> State:

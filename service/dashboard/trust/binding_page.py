@@ -14,8 +14,8 @@ from service.access.capabilities import Capability
 from service.bindings.repository import find_binding
 from service.dashboard.glance import GLANCE_MAX_S, NoGlance, if_found
 from service.dashboard.kept import kept_by
+from service.dashboard.names import Person
 from service.dashboard.navigation import may
-from service.dashboard.trust.names import Person
 from service.dashboard.trust.rights import may_revoke
 from service.dashboard.trust.shown import ShownBinding, show_bindings
 from service.dashboard.words import event_words

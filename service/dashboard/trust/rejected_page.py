@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from service.dashboard.names import Names, find_names
 from service.dashboard.trust.failures import Failure, failure_of
-from service.dashboard.trust.names import Names, find_names
 from service.rejected.listing import LIMIT_DEFAULT, Entry, Wanted, get_entry, list_entries
 from service.rejected.proposals import Outlook
 from service.rejected.subjects import KEPT_FOR

@@ -109,7 +109,7 @@ async def test_a_binding_is_a_link_for_those_who_may_look_at_it(world):
     await add_install(world, actor_source="oidc_github", oidc_binding_id=binding)
     owner = await open_page(world, "?actor_source=oidc_*", **world.session("owner"))
     auditor = await open_page(world, "?actor_source=oidc_*")
-    there = [one.attributes["href"] for one in owner.all("a") if one.text.startswith("obind_")]
+    there = [one.attributes["href"] for one in owner.all("a") if one.text.startswith("obind")]
 
     assert there == [f"{ORG}/bindings/{binding}"] * 2
     await open_page(world, there[0], **world.session("owner"))

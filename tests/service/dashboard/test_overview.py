@@ -96,6 +96,15 @@ async def test_the_latest_changes_are_those_of_the_organisation_itself(world):
     assert "Install allowed" not in listed.log.text
 
 
+async def test_a_change_names_who_made_it(world):
+    """By the address that people know; the actor of the row is at hand."""
+    await world.create(headers=world.session("owner"))
+    page = await open_page(world, ORG, **world.session("owner"))
+    actor = f"github:{world.members['owner'].id}"
+
+    assert page.one("span", title=actor).text == "owner@acme.example"
+
+
 def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
     """An event that is new is a change until somebody says otherwise."""
     assert set(Event) - set(ADMIN_EVENTS) == {
@@ -184,7 +193,7 @@ async def test_bindings_are_counted_by_their_use(world):
         gone.revoked_at = world.clock.now
     page = await overview(world)
 
-    assert page.link("3 active") == f"{ORG}/bindings"
+    assert page.link("3 active") == f"{ORG}/bindings?state=active"
     for said in ("3 active", "1 used in the last 24 hours", "1 never used"):
         assert said in words(page)
 
