@@ -1479,7 +1479,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a page calls members of its own organisation by their address, and no others",
-        "service/dashboard/trust/names.py",
+        "service/dashboard/names.py",
         "select(Member).where(Member.tenant_id == tenant_id)",
         "select(Member)",
         "tests/service/dashboard/trust/test_bindings_page.py"
