@@ -4,6 +4,7 @@ Rows come in the order of acceptance, each as the page shows it and under its se
 comes back with the last id they saw misses no row and sees none twice.
 """
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -91,8 +92,9 @@ async def live_events(
     places = services().live
     session_id = caller.session_id if isinstance(caller, SignedIn) else None
     with places.place(org.id, session_id):
+        # Before the head is sent: whoever has it misses nothing that is accepted from then on.
+        watch = _Watch(caller, org, wanted, await _last_seq())
         yield f"retry: {RETRY_MS}\n\n"
-        watch = _Watch(caller, org, wanted)
         beat_at, check_at = time.monotonic() + HEARTBEAT_S, time.monotonic() + CHECK_S
         try:
             while await places.pause(POLL_S):
@@ -119,11 +121,12 @@ def _why(error: Refusal | StoreFault) -> str:
 class _Watch:
     """Looks for new rows on behalf of somebody who may see them."""
 
-    def __init__(self, caller: Caller, org: Organisation, wanted: LiveRequest) -> None:
+    def __init__(self, caller: Caller, org: Organisation, wanted: LiveRequest, newest: int) -> None:
         self._caller = caller
         self._org = org
         self._wanted = wanted
-        self._seen = wanted.seen
+        # A page may have seen what is newer than all there is: a backup was restored since.
+        self._seen = newest if wanted.seen is None else min(wanted.seen, newest)
 
     async def check(self) -> None:
         """Raise Refusal if whoever looks may not any more. To a session this is no use of it."""
@@ -137,10 +140,7 @@ class _Watch:
 
         With nothing new in the whole service this is one read of one line.
         """
-        newest = await services().store.last_seq()
-        if self._seen is None or self._seen > newest:
-            self._seen = newest
-        if self._seen == newest:
+        if await _last_seq() == self._seen:
             return
         rows, self._seen = await self._look(self._seen)
         if rows is None:
@@ -173,6 +173,14 @@ class _Watch:
     def heartbeat(self) -> str:
         """A comment, and how far has been looked: no event to the page, only to its browser."""
         return f": still here\nid: {self._seen}\n\n"
+
+
+async def _last_seq() -> int:
+    """See `Store.last_seq`. Who leaves meanwhile leaves it to its end, as most of them will.
+
+    A read that is broken off costs the pool its connection, and the log a page of it.
+    """
+    return await asyncio.shield(asyncio.create_task(services().store.last_seq()))
 
 
 def _event(name: str, data: str, seq: int | None = None) -> str:

@@ -60,19 +60,18 @@ class Stream:
 
     async def next(self) -> Event:
         """The next event that the page would be told of."""
-        while True:
-            block = await self._block()
-            event = self._parse(block)
-            if event.data:
-                return event
+        async with asyncio.timeout(PATIENCE_S):
+            while not (event := self._parse(await self._block())).data:
+                pass
+        return event
 
     async def heartbeat(self) -> str:
         """The next block that is no event."""
-        while True:
-            block = await self._block()
-            if block.startswith(":"):
-                self._parse(block)
-                return block
+        async with asyncio.timeout(PATIENCE_S):
+            while not (block := await self._block()).startswith(":"):
+                pass
+        self._parse(block)
+        return block
 
     async def ids(self, count: int) -> list[str]:
         """The rows of the next `count` events."""
@@ -80,8 +79,7 @@ class Stream:
 
     async def _block(self) -> str:
         while "\n\n" not in self._text:
-            async with asyncio.timeout(PATIENCE_S):
-                piece = await self._connection.receive()
+            piece = await self._connection.receive()
             assert piece, "the stream ended"
             self._text += piece.decode()
         block, _, self._text = self._text.partition("\n\n")
@@ -164,6 +162,14 @@ async def test_what_came_in_while_the_page_was_on_its_way_is_not_lost(world):
     await add_install(world, package_name="between")
     async with watching(world, page.live) as stream:
         assert "between" in (await stream.next()).data
+
+
+async def test_nothing_is_missed_once_the_stream_has_begun(world, monkeypatch):
+    """Also by somebody who names no place to begin at, and before the first look."""
+    monkeypatch.setattr(live, "POLL_S", 0.1)
+    async with watching(world) as stream:
+        await add_install(world, package_name="at once")
+        assert "at once" in (await stream.next()).data
 
 
 async def test_only_rows_that_match_the_filters_arrive(world):
@@ -273,7 +279,6 @@ async def test_a_heartbeat_says_how_far_has_been_looked(world, monkeypatch):
 async def test_an_id_from_before_a_restore_does_not_wait_for_ever(world):
     """Of a backup, the newest rows may be older than what a page has seen."""
     async with watching(world, "?after=999999999999") as stream:
-        await asyncio.sleep(0.05)
         await add_install(world, package_name="after all")
         assert "after all" in (await stream.next()).data
 
