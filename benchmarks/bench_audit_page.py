@@ -4,7 +4,6 @@ The peer is the floor for any page with the same content: the JSON API asked, in
 the same rows and for their summary. Both go over HTTP to one server, and both are warm.
 """
 
-import argparse
 import asyncio
 import os
 import re
@@ -22,7 +21,7 @@ import httpx
 
 from analytics.queries import Snapshot
 from analytics.retention import Tier
-from benchmarks.lake import DAYS, FIRST_DAY, RARE, largest_tenant
+from benchmarks.lake import DAYS, FIRST_DAY, RARE, largest_tenant, rows_asked_for
 from benchmarks.server import running_server
 from service.clock import utc_now
 from service.prepare import prepare
@@ -165,21 +164,10 @@ def weigh(client: httpx.Client) -> None:
 
 def main() -> None:
     """Measure, and print figures beside estimates."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000, help="up to 100,000,000")
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        default=os.environ.get("COUNTERSIGN_BENCH_DIR") or Path(tempfile.gettempdir()) / "bench",
-        help="where generated rows are kept (COUNTERSIGN_BENCH_DIR)",
-    )
-    given = parser.parse_args()
-    if not 1 <= given.rows <= 100_000_000:
-        parser.error("--rows must be from 1 to 100000000")
-    folder = Path(given.folder) / f"rows-{given.rows}"
-    snapshot = largest_tenant(folder, given.rows)
+    folder, rows = rows_asked_for(__doc__)
+    snapshot = largest_tenant(folder, rows)
     held = sum(segment.rows for segment in snapshot.segments)
-    print(f"{held:,} rows of the largest tenant; {given.rows:,} rows in all")
+    print(f"{held:,} rows of the largest tenant; {rows:,} rows in all")
     with served(snapshot, folder) as client:
         for line in LINES:
             measure(client, line)

@@ -5,10 +5,7 @@ as they are in a service that runs; so are DuckDB's and the operating system's. 
 search for a value lets us learn about the files is learnt, and the time that took is shown.
 """
 
-import argparse
-import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +22,7 @@ from analytics.filters import parse_query
 from analytics.queries import Reader, Snapshot
 from analytics.summaries import Bucket, over_time, summarise
 from analytics.values import ValueIndex
-from benchmarks.lake import RARE, largest_tenant
+from benchmarks.lake import RARE, largest_tenant, rows_asked_for
 
 ROUNDS = 15
 PAGE = 51
@@ -128,18 +125,7 @@ def measure(folder: Path, rows: int) -> None:
 
 def main() -> None:
     """Measure, and print figures beside estimates."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000, help="up to 100,000,000")
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        default=os.environ.get("COUNTERSIGN_BENCH_DIR") or Path(tempfile.gettempdir()) / "bench",
-        help="where generated rows are kept (COUNTERSIGN_BENCH_DIR)",
-    )
-    given = parser.parse_args()
-    if not 1 <= given.rows <= 100_000_000:
-        parser.error("--rows must be from 1 to 100000000")
-    measure(Path(given.folder) / f"rows-{given.rows}", given.rows)
+    measure(*rows_asked_for(__doc__))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """Audit rows to measure on: generated once, kept in a folder, the same on every run."""
 
+import argparse
+import os
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -47,6 +50,22 @@ SELECT
   '{{"rule_id":"r' || (h % 40) || '"}}' AS payload
 FROM numbered
 """
+
+
+def rows_asked_for(claim: str | None) -> tuple[Path, int]:
+    """The folder of the set, and how many rows it has, as the command line of a benchmark says."""
+    parser = argparse.ArgumentParser(description=claim)
+    parser.add_argument("--rows", type=int, default=2_000_000, help="up to 100,000,000")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=os.environ.get("COUNTERSIGN_BENCH_DIR") or Path(tempfile.gettempdir()) / "bench",
+        help="where generated rows are kept (COUNTERSIGN_BENCH_DIR)",
+    )
+    given = parser.parse_args()
+    if not 1 <= given.rows <= 100_000_000:
+        parser.error("--rows must be from 1 to 100000000")
+    return Path(given.folder) / f"rows-{given.rows}", given.rows
 
 
 def largest_tenant(folder: Path, rows: int) -> Snapshot:

@@ -3,7 +3,7 @@
 The rules themselves are run, one after the other; nothing here decides whether one holds. Pure.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -123,7 +123,7 @@ def explain_no_token(rejection: TokenRejected, now: datetime) -> Explanation:
 
 
 def _steps(case: Case, nearest: Sequence[NearBinding]) -> list[Step]:
-    looks = (
+    looks: tuple[Callable[[Case], Seen], ...] = (
         see_issuer,
         see_audience,
         lambda case: see_subject(case, nearest),
