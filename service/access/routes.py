@@ -58,15 +58,16 @@ async def sign_out() -> ResponseReturnValue:
     given = (await request.form).get(FORM_TOKEN_FIELD)
     check_form_token(given, here.settings.secret_key, member.session_id)
     async with here.store.write() as work:
-        await revoke_sessions(
+        ended = await revoke_sessions(
             work.session, member.member_id, work.now, session_id=member.session_id
         )
-        work.record(
-            member.tenant_id,
-            SignedOut(member_id=member.member_id, session_id=member.session_id),
-            member.stamp,
-            subject=member.member_id,
-        )
+        if ended:  # of two that press the button at once, one signs out
+            work.record(
+                member.tenant_id,
+                SignedOut(member_id=member.member_id, session_id=member.session_id),
+                member.stamp,
+                subject=member.member_id,
+            )
     response = redirect("/", 303)
     set_session_cookie(response, "", max_age=0)
     return response

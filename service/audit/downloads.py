@@ -7,7 +7,6 @@ from typing import Annotated, Final, TypeVar
 
 from msgspec import Meta
 from quart import Request, Response, request
-from werkzeug.exceptions import MethodNotAllowed
 
 from analytics.compression import Compression
 from analytics.exports import ExportFormat, FileForm
@@ -20,7 +19,7 @@ from service.errors import Invalid
 from service.services import services
 from service.web.answers import JSON_TYPE
 from service.web.codings import content_coding
-from service.web.inputs import all_parameters
+from service.web.inputs import all_parameters, refuse_head
 
 _PARQUET_TYPE: Final = "application/vnd.apache.parquet"
 _NDJSON_TYPE: Final = "application/x-ndjson"
@@ -57,9 +56,7 @@ EXPORT_HEADERS: Final = {
 
 async def answer_export(slug: str, door: VerdictSource) -> Response:
     """The file the current request asks for; its audit row is durable before this returns."""
-    if request.method == "HEAD":
-        # It would leave a row about an export that nobody received.
-        raise MethodNotAllowed(valid_methods=["GET"])
+    refuse_head(request)
     here = services()
     caller, org = await admit(slug, Capability.AUDIT_EXPORT, door)
     parameters = all_parameters(request)

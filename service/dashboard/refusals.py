@@ -6,7 +6,15 @@ from typing import Final
 from quart import Request, Response, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
-from service.errors import Forbidden, Internal, Invalid, NotFound, Unauthenticated
+from service.errors import (
+    CrossSite,
+    Forbidden,
+    ForeignForm,
+    Internal,
+    Invalid,
+    NotFound,
+    Unauthenticated,
+)
 from service.sign_in.flow import own_page
 from service.web.context import request_id
 
@@ -32,7 +40,8 @@ _ADVICE: Final = {
     Invalid.status: Advice("This cannot be done", "Go back, mend it, and send it again."),
     Unauthenticated.status: Advice(
         "You are not signed in",
-        "What you sent was not done. Sign in in another tab, then go back and send it again.",
+        "What you sent was not done. Go back and copy what you typed; then sign in and open the"
+        " form again.",
     ),
     Forbidden.status: Advice(
         "You may not do this", "An owner of your organisation can give you the right to."
@@ -42,6 +51,18 @@ _ADVICE: Final = {
     413: Advice("Too much at once", "Nothing was changed. Send less."),
     429: Advice("Too much at once", "Wait a little, then try again."),
 }
+
+_ADVICE_OF_TEXT: Final = {
+    ForeignForm.text: Advice(
+        "This form is out of date",
+        "Nothing was done. Go back and copy what you typed; then open the form again.",
+    ),
+    CrossSite.text: Advice(
+        "This came from another site",
+        "Nothing was done. If you mean it, open the page here and do it yourself.",
+    ),
+}
+"""What no owner can give anybody the right to."""
 
 
 def wants_page(request: Request) -> bool:
@@ -61,11 +82,16 @@ async def refusal_page(text: str, status: int) -> BaseResponse | Response:
         "refused.html",
         status=status,
         text=text,
-        advice=_ADVICE.get(status, _OUR_FAULT if status >= Internal.status else _ADVICE[400]),
+        advice=_advice(text, status),
         request_id=request_id(),
         is_signed_out=status == Unauthenticated.status,
     )
     return Response(page, status=status, content_type=f"{_PAGE_TYPE}; charset=utf-8")
+
+
+def _advice(text: str, status: int) -> Advice:
+    fallback = _OUR_FAULT if status >= Internal.status else _ADVICE[Invalid.status]
+    return _ADVICE_OF_TEXT.get(text) or _ADVICE.get(status, fallback)
 
 
 def _address() -> str:

@@ -21,7 +21,7 @@ from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.services import services
 from service.web.answers import json_answer
-from service.web.inputs import all_parameters, query_parameters
+from service.web.inputs import all_parameters, query_parameters, refuse_head
 from service.web.streams import begun
 
 blueprint = Blueprint("dashboard", __name__)
@@ -58,6 +58,7 @@ async def overview_page(slug: str) -> ResponseReturnValue:
 @blueprint.get("/admin/ui/orgs/<slug>/audit/live")
 async def live_rows(slug: str) -> ResponseReturnValue:
     """Send the rows that come in, as the audit page shows them, until its reader leaves."""
+    refuse_head(request)
     caller, org = await admit(
         slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD, keeps_alive=False
     )

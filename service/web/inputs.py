@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any, Final, NoReturn, cast
 
 from quart import Request
+from werkzeug.exceptions import MethodNotAllowed
 
 from service.errors import Invalid, NotAnObject, NotJson, UnknownParameter
 
@@ -14,6 +15,15 @@ _INTEGER_DIGITS_MAX: Final = 64
 
 class HugeInteger(float):
     """A JSON integer too long to be worth converting. No field takes one."""
+
+
+def refuse_head(request: Request) -> None:
+    """Raise MethodNotAllowed for HEAD, which the framework takes where it takes GET.
+
+    For answers that leave a row, or do not end: to nobody who reads them.
+    """
+    if request.method == "HEAD":
+        raise MethodNotAllowed(valid_methods=["GET"])
 
 
 async def json_object(request: Request) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The pages, as a browser without scripts receives them."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -246,6 +247,18 @@ async def test_signing_out_ends_the_session(world):
     assert response.status_code == 303
     again = await world.client.get(AUDIT, headers=world.session("auditor"))
     assert again.status_code == 401
+
+
+async def test_two_presses_of_the_button_sign_out_once(world):
+    """One session ends, and one row says so."""
+    page = await open_page(world)
+    headers = world.session("auditor") | BROWSER
+    form = {"csrf": page.values("csrf")[0]}
+    await asyncio.gather(
+        *(world.client.post("/sign-out", form=form, headers=headers) for _ in range(4))
+    )
+
+    assert len(await world.audit(event="signed_out")) == 1
 
 
 @pytest.mark.parametrize("form", [{}, {"csrf": ""}, {"csrf": "0" * 64}], ids=str)

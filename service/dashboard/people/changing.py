@@ -71,6 +71,7 @@ async def carry_out(
     the field that the refusal names, or beside `field`.
     """
     caller, org, form = await admit_form(slug, Capability.ORG_ADMIN)
+    page.here()  # what cannot be led back to is refused before anything is done
     done = await _attempt(caller, org, form, step, field)
     if isinstance(done, Sent):
         return await page.show(caller, org, sent=done), done.status
@@ -85,6 +86,7 @@ async def hand_out(
     Such a form works once: to reload the answer, which sends the form again, makes no second one.
     """
     caller, org, form = await admit_form(slug, Capability.ORG_ADMIN)
+    page.here()
 
     async def once(change: Change) -> Handed:
         await spend_form(change.work, change.caller, form)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from quart import request, url_for
+from quart import url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller, SignedIn
@@ -45,7 +45,8 @@ async def look_at_members(
     session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
     """Up to ROWS_MAX members, of those that are looked for; and who may come in uninvited."""
-    find, after = (request.args.get(name, "") for name in MEMBERS.place)
+    place = MEMBERS.here()
+    find, after = (place.get(name, "") for name in MEMBERS.place)
     found = await list_members_from(session, org, find, after, ROWS_MAX + 1)
     shown = found[:ROWS_MAX]
     providers = services().sign_in.providers

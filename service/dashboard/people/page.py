@@ -12,11 +12,14 @@ from service.access.capabilities import Role
 from service.dashboard.navigation import frame
 from service.dashboard.people.once import one_time_form
 from service.dashboard.people.sent import NOTHING_SENT, Sent
-from service.errors import Forbidden
+from service.errors import Forbidden, Invalid
 from service.services import services
 from service.store.tables import Organisation
 
 DONE_PARAMETER: Final = "done"
+PLACE_CHARS_MAX: Final = 255
+"""No address of a member's is longer."""
+
 Look = Callable[[AsyncSession, Caller, Organisation], Awaitable[dict[str, Any]]]
 
 
@@ -48,8 +51,15 @@ class OrgPage:
         return url_for(self.endpoint, slug=org.slug, **values)
 
     def here(self) -> dict[str, str]:
-        """The part of the list that the current request is about."""
-        return {name: request.args[name] for name in self.place if request.args.get(name)}
+        """The part of the list that the current request is about. Raises Invalid.
+
+        It stands in every form of the page, so it must not be as long as an address may be.
+        """
+        given = {name: request.args[name] for name in self.place if request.args.get(name)}
+        for name, value in given.items():
+            if len(value) > PLACE_CHARS_MAX:
+                raise Invalid(f"{name} must be at most {PLACE_CHARS_MAX} characters")
+        return given
 
     async def show(
         self,

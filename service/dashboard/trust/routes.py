@@ -66,6 +66,7 @@ async def new_page(slug: str) -> ResponseReturnValue:
     digest = only(query_parameters(request, ("from",)), "from")
     if digest is None:
         return await _new(caller, org, create=await create_form(caller, org))
+    caller.require(Capability.OIDC_READ, org)
     source = await look_at_one(org, digest)
     proposal = source.outlook.proposal
     drafted = await create_form(caller, org, typed_of(proposal.body)) if proposal else None
@@ -82,7 +83,7 @@ async def create(slug: str) -> ResponseReturnValue:
     except (Invalid, NotOrgAdmin, NotTeamAdmin, BindingExists) as refusal:
         view = await refused_form(caller, org, given, refusal)
         return await _new(caller, org, create=view, status=refusal.status)
-    return redirect(url_for(".binding_page", slug=slug, binding_id=binding_id, done="created"), 303)
+    return _after(caller, org, binding_id, "created")
 
 
 @blueprint.get("/bindings/explain")
@@ -125,14 +126,16 @@ async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
             present = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
             await revoke_binding(work, present[1], binding_id, reason, present[0])
     except ReasonInvalid as fault:
+        caller.require(Capability.OIDC_READ, org)
         view = await look_at_binding(
             caller, org, binding_id, given=given, faults={"reason": fault.text}
         )
         return await _binding(view, caller, org, fault.status)
     except BindingNotFound:  # or revoked by somebody else: then its page can say so
+        caller.require(Capability.OIDC_READ, org)
         view = await look_at_binding(caller, org, binding_id, is_too_late=True)
         return await _binding(view, caller, org, 409)
-    return redirect(url_for(".binding_page", slug=slug, binding_id=binding_id, done="revoked"), 303)
+    return _after(caller, org, binding_id, "revoked")
 
 
 @blueprint.get("/rejected")
@@ -142,6 +145,13 @@ async def rejected_page(slug: str) -> ResponseReturnValue:
     query_parameters(request, ())
     view = await look_at_rejected(org)
     return await render_template("rejected.html", page=view, **frame(caller, org))
+
+
+def _after(caller: Caller, org: Organisation, binding_id: str, done: str) -> ResponseReturnValue:
+    """To the binding, for who may look at it: to change bindings is a right of its own."""
+    if not may(caller, Capability.OIDC_READ, org):
+        return redirect(url_for("dashboard.overview_page", slug=org.slug), 303)
+    return redirect(url_for(".binding_page", slug=org.slug, binding_id=binding_id, done=done), 303)
 
 
 async def _new(

@@ -472,3 +472,11 @@ async def test_the_end_of_the_server_ends_every_stream(world):
         await connection.receive()
         world.services.live.end()
     assert connection.status_code == 200
+
+
+async def test_head_is_refused(world):
+    """Its answer has no body, so it would never be seen to end, nor its reader to leave."""
+    response = await world.client.head(LIVE, headers=world.session("auditor"))
+
+    assert response.status_code == 405
+    assert response.headers["allow"] == "GET"

@@ -247,3 +247,22 @@ async def test_nobody_elses_member_is_found(world, what, whom):
 
     assert f"No member {member_id} in acme" in page.one("div", role="alert").text
     assert await world.audit("other") == before
+
+
+@pytest.mark.parametrize("name", ["find", "after"])
+async def test_a_place_in_the_list_is_no_longer_than_an_address(world, name):
+    """It stands in every form: an address of 60 kB made a page of 36 MB, or a query too complex."""
+    for length, status in ((255, 200), (256, 400), (60_000, 400)):
+        response = await get(world, f"members?{name}={'!' * length}")
+        assert response.status_code == status
+
+    form = {"email": "new@acme.example", "idp": "google", "role": "auditor"}
+    page = await see(world, "members")
+    refused = await world.client.post(
+        f"{INVITE}?{name}={'!' * 256}",
+        form=page.forms[INVITE] | form,
+        headers=world.session("owner") | OWN_PAGE,
+    )
+    assert refused.status_code == 400
+    assert await world.audit(event="member_added", subject="new@acme.example") == []
+    assert "new@acme.example" not in (await see(world, "members")).html

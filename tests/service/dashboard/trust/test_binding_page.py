@@ -1,12 +1,15 @@
 """One binding's page, and revoking it there."""
 
 import pytest
+from sqlalchemy import select
 
 from analytics.faults import StoreFault
+from service.access.csrf import csrf_token
 from service.bindings.rules import REASON_MAX
 from service.errors import QueryTooSlow, ReasonInvalid, StoreUnavailable
+from service.store.tables import Session
 from tests.conftest import grant
-from tests.service.dashboard.page import AUDIT, OWN_PAGE, Page, fails, open_page, send_form
+from tests.service.dashboard.page import AUDIT, ORG, OWN_PAGE, Page, fails, open_page, send_form
 from tests.service.dashboard.trust.pages import BINDINGS, SUB, answered, bind, revoke, see
 
 
@@ -224,3 +227,33 @@ async def test_what_is_not_this_organisations_is_404(world, slug):
 
     assert (shown.status_code, pressed.status_code) == (404, 404)
     assert "Binding not found for this org" in await pressed.get_data(as_text=True)
+
+
+async def test_to_change_bindings_is_not_to_read_them(world):
+    """`oidc:w` alone revokes what it knows the id of, and is shown nothing of it."""
+    binding_id = await bind(world)
+    token = csrf_token(world.services.settings.secret_key, await session_of(world, "admin"))
+    await grant(world, "admin", "oidc:w")
+
+    async def send(reason: str):
+        return await world.client.post(
+            f"{path_of(binding_id)}/revoke",
+            form={"csrf": token, "reason": reason},
+            headers=world.session("admin") | OWN_PAGE,
+        )
+
+    faulty = await send("x" * (REASON_MAX + 1))
+    done = await send("over")
+    late = await send("over")
+
+    assert (faulty.status_code, done.status_code, late.status_code) == (403, 303, 403)
+    assert done.headers["location"] == ORG
+    for answer in (faulty, late):
+        assert SUB not in await answer.get_data(as_text=True)
+
+
+async def session_of(world, name) -> str:
+    """The id of a member's session."""
+    async with world.services.store.read() as session:
+        mine = select(Session.id).where(Session.member_id == world.members[name].id)
+        return await session.scalar(mine)
