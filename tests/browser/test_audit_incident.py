@@ -224,7 +224,7 @@ def _quoted(text: str) -> str:
 
 
 @in_every_light
-@pytest.mark.parametrize("query", ["?last=7d", "?package=nowhere", "?since=yesterday"])
+@pytest.mark.parametrize("query", ["?last=7d&limit=10", "?package=nowhere", "?since=yesterday"])
 def test_axe_finds_nothing_to_mend(visit, scheme, size, query):
     """Whatever it shows: rows, none, or what is wrong with the question."""
     page = visit(query, color_scheme=scheme, viewport=size)

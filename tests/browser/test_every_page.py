@@ -18,7 +18,7 @@ NOBODYS = ("/", "/sign-in?token=abc", "/admin/ui/sign-in", "/docs", f"{ORG}/noth
 
 PAGES = (
     ORG,
-    f"{ORG}/audit",
+    f"{ORG}/audit?limit=8",
     f"{ORG}/bindings",
     f"{ORG}/bindings/new",
     f"{ORG}/rejected",
