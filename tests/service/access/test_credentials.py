@@ -268,24 +268,26 @@ def endpoints(world: World) -> dict[str, tuple[str, str]]:
     }
 
 
-async def stored_ids(world: World, slug: str) -> dict[str, str]:
-    """A live binding and an audit row of the organisation, made for one request."""
+async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
+    """What `path` names of the organisation: a live binding, an audit row, made for one request."""
+    ids = {"<binding:binding_id>": "obind_0", "<row:audit_id>": "aud_0"}
     if slug == "nobody":
-        return {"<binding:binding_id>": "obind_0", "<row:audit_id>": "aud_0"}
-    created = await world.client.post(
-        bindings_path(slug),
-        headers=world.admin,
-        json=binding_body(repository_id=str(next(numbers))),
-    )
-    (row, *_) = await world.audit(slug)
-    return {"<binding:binding_id>": (await created.get_json())["id"], "<row:audit_id>": row["id"]}
+        return ids
+    if "<binding:binding_id>" in path:
+        body = binding_body(repository_id=str(next(numbers)))
+        created = await world.client.post(bindings_path(slug), headers=world.admin, json=body)
+        ids["<binding:binding_id>"] = (await created.get_json())["id"]
+    if "<row:audit_id>" in path:
+        (row, *_) = await world.audit(slug)
+        ids["<row:audit_id>"] = row["id"]
+    return ids
 
 
 async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple[int, str]:
     """Send the endpoint's good request; its status, and its refusal if it is one."""
     method, path = endpoints(world)[endpoint]
     wanted = REQUESTS[endpoint]
-    for name, value in {"<slug>": slug, **(await stored_ids(world, slug))}.items():
+    for name, value in {"<slug>": slug, **(await stored_ids(world, slug, path))}.items():
         path = path.replace(name, value)
     if wanted.is_form:
         path = re.sub(r"<\w+>", "nothing", path)
