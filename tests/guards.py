@@ -1388,7 +1388,8 @@ GUARDS: Final = [
         "service/dashboard/live.py",
         "                    await watch.check()\n",
         "",
-        f"{_LIVE}::test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_with",
+        f"{_LIVE}::test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_with"
+        "[removed-Your session has ended]",
     ),
     Guard(
         "live rows end at the retention floor",
@@ -1416,7 +1417,7 @@ GUARDS: Final = [
         "service/dashboard/live_places.py",
         "            raise TooManyStreams\n",
         "            pass\n",
-        f"{_LIVE}::test_so_many_streams_at_once_and_no_more",
+        f"{_LIVE}::test_so_many_streams_at_once_and_no_more[PER_ORG_MAX]",
     ),
     Guard(
         "a browser runs no script but ours",
