@@ -86,7 +86,7 @@ class LogView:
         return await self._top("subject", self.state.beginning("actor_source", CI_SOURCE_PREFIX))
 
     async def changes(self) -> list[Change] | NoGlance:
-        """The latest changes to the organisation, however long ago."""
+        """The latest changes to the organisation, as far back as its tier keeps rows."""
         state = self.all_changes
         query = parse_query(state.filters).not_before(self.floor)
         rows = await if_found(

@@ -36,7 +36,7 @@ function watch(button, status) {
     source.addEventListener("row", (event) => add(event));
     source.addEventListener("more", (event) => {
       address.searchParams.set("after", event.lastEventId);
-      say(`More than ${event.data} new rows at once.`, "Load the page again");
+      say("More new rows than can be shown as they come.", "Load the page again");
     });
     source.addEventListener("ended", (event) => stop(event.data));
     source.onerror = () => {

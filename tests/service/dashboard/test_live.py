@@ -273,8 +273,9 @@ async def test_a_heartbeat_says_how_far_has_been_looked(world, monkeypatch):
     async with watching(world, "?package=nothing-of-this-name") as stream:
         await add_install(world)
         newest = await seq_now(world)
-        while stream.id != str(newest):
-            await stream.heartbeat()
+        async with asyncio.timeout(PATIENCE_S):
+            while stream.id != str(newest):
+                assert (await stream.heartbeat()).startswith(":")
 
 
 async def test_an_id_from_before_a_restore_does_not_wait_for_ever(world):
