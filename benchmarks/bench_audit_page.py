@@ -21,7 +21,7 @@ import httpx
 
 from analytics.queries import Snapshot
 from analytics.retention import Tier
-from benchmarks.lake import DAYS, FIRST_DAY, RARE, largest_tenant, rows_asked_for
+from benchmarks.lake import DAYS, FIRST_DAY, RARE_PACKAGE, largest_tenant, rows_asked_for
 from benchmarks.server import running_server
 from service.clock import utc_now
 from service.prepare import prepare
@@ -53,7 +53,7 @@ class Line:
 LINES = [
     Line("all rows", {}, 30, 1.3),
     Line("a week's blocked", LAST_WEEK | {"decision": "BLOCKED"}, 30, 1.5),
-    Line("a rare package", {"package": RARE}, 60, 1.3),
+    Line("a rare package", {"package": RARE_PACKAGE}, 60, 1.3),
 ]
 
 

@@ -22,7 +22,7 @@ from analytics.filters import parse_query
 from analytics.queries import Reader, Snapshot
 from analytics.summaries import Bucket, over_time, summarise
 from analytics.values import ValueIndex
-from benchmarks.lake import RARE, largest_tenant, rows_asked_for
+from benchmarks.lake import RARE_PACKAGE, largest_tenant, rows_asked_for
 
 ROUNDS = 15
 PAGE = 51
@@ -60,7 +60,12 @@ def lines(reader: Reader, snapshot: Snapshot) -> list[Line]:
     return [
         Line("newest page", page(), [f"SELECT * FROM rows {NEWEST}"], 0.05),
         Line("common value", page(decision="BLOCKED"), [_where("decision = 'BLOCKED'")], 0.05),
-        Line("rare package", page(package=RARE), [_where(f"package_name = '{RARE}'")], 0.8),
+        Line(
+            "rare package",
+            page(package=RARE_PACKAGE),
+            [_where(f"package_name = '{RARE_PACKAGE}'")],
+            0.8,
+        ),
         Line("value nowhere", page(package="nowhere"), [_where("package_name = 'nowhere'")], 1.0),
         Line("middle by cursor", page(after), [_where(behind)], 0.05),
         Line(

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -19,36 +20,71 @@ from analytics.segments import Segment, write_segment
 TENANTS: Final = 20
 DAYS: Final = 90
 FIRST_DAY: Final = date(2026, 1, 1)
-RARE: Final = "rare-package"
+PACKAGES: Final = 50_000
+ACTORS: Final = 3_000
+BINDINGS: Final = 500
+ROWS_MAX: Final = 100_000_000
+RARE_PACKAGE: Final = "rare-package"
+RARE_ACTOR: Final = "key_0000000000000000"
 RARE_ONE_IN: Final = 20_000
+VERSION: Final = 2
+"""Of what is generated: a set that an earlier version made is made anew."""
 
-# One hash for each row and purpose: believable skew, and the same rows on every run.
+_SHARES: Final = [1 / (rank + 1) ** 1.3 for rank in range(TENANTS)]
+_JOB_ROWS: Final = 20
+"""Rows that one CI job, or one request of a proxy, leaves behind it."""
+
+# One hash for each row and purpose: believable skew, and the same rows on every run. A job's rows
+# have their actor, subject, token and request in common, as those of a real one have.
 _ROWS: Final = f"""
 WITH numbered AS (
-  SELECT range AS n, hash(range, 1) % 1000000 / 1000000.0 AS p, hash(range, 2) AS h
+  SELECT range AS n, range // {_JOB_ROWS} AS job, hash(range, 1) % 1000000 / 1000000.0 AS p,
+    (hash(range, 2) >> 2)::BIGINT AS h, (hash(job, 3) >> 2)::BIGINT AS j,
+    hash(job, 4) % 1000000 / 1000000.0 AS q
   FROM range($first, $first + $rows)
+), picked AS (
+  SELECT *, ({PACKAGES} * p ** 6)::INT AS package, j % 3 = 0 AS is_ci,
+    ($first_actor + $actors * q ** 3)::INT AS actor,
+    ($first_binding + $bindings * q ** 3)::INT AS binding,
+    CASE WHEN h % 100 < 90 THEN 0 WHEN h % 100 < 96 THEN 1 ELSE 2 END AS kind
+  FROM numbered
+), told AS (
+  SELECT *, 'repo:acme-' || binding % 37 || '/service-' || binding || ':ref:refs/heads/main' AS sub,
+    CASE kind WHEN 0 THEN NULL
+      WHEN 1 THEN '"rule_id":"MAL-2026-' || (1000 + package % 4000) || '","source":"osv"'
+      ELSE '"published_at":"' || strftime(make_timestamp($midnight - (h % 80) * 3600000000),
+        '%Y-%m-%dT%H:00:00Z') || '","min_age_days":7' END AS reason,
+    CASE WHEN is_ci THEN '"ci":{{"sub":"' || sub || '","repository_id":"' || (90000000 + binding)
+      || '","event_name":"push","run_id":"' || (7000000000 + job) || '","jti":"'
+      || printf('%016x', hash(job, 5)) || '"}}' END AS ci
+  FROM picked
 )
 SELECT
   n AS seq,
-  make_timestamptz($midnight + (n - $first) * 86400000000 // $rows) AS created_at,
-  created_at + INTERVAL 1 MILLISECOND AS received_at,
-  CASE WHEN h % 100 < 90 THEN 'install_allowed' WHEN h % 100 < 96 THEN 'blocklist_hit'
-    ELSE 'cooldown_active' END AS event,
-  CASE WHEN n % {RARE_ONE_IN} = 0 THEN '{RARE}'
-    ELSE 'package-' || (3000 * p * p * p)::INT END AS package_name,
-  (h % 5) || '.' || (h % 17) || '.0' AS version,
-  CASE WHEN h % 100 < 90 THEN 'ALLOWED' ELSE 'BLOCKED' END AS decision,
-  '{{"rule_id":"r' || (h % 40) || '"}}' AS decision_reason,
+  make_timestamptz($midnight
+    + ((n - $first) * 86400000000 + h % 86400000000) // ($rows + 1)) AS created_at,
+  created_at + (1000 + h % 40000) * INTERVAL 1 MICROSECOND AS received_at,
+  ['install_allowed', 'blocklist_hit', 'cooldown_active'][kind + 1] AS event,
+  CASE WHEN n % {RARE_ONE_IN} = 0 THEN '{RARE_PACKAGE}'
+    WHEN package % 4 = 0 THEN '@scope-' || package % 900 || '/lib-' || package
+    ELSE ['react', 'node', 'fast', 'py', 'go', 'left'][package % 6 + 1] || '-' || package
+    END AS package_name,
+  (package % 7) || '.' || (h % 9) || '.' || (h % 4) AS version,
+  CASE WHEN kind = 0 THEN 'ALLOWED' ELSE 'BLOCKED' END AS decision,
+  '{{' || reason || '}}' AS decision_reason,
   'proxy' AS verdict_source,
   NULL AS actor_tenant_id,
-  'key_' || (60 * p * p)::INT AS actor,
-  CASE WHEN h % 3 = 0 THEN 'oidc_github' ELSE 'api_key' END AS actor_source,
-  CASE WHEN h % 3 = 0 THEN 'repo:acme/service-' || (h % 300) END AS subject,
-  CASE WHEN h % 3 = 0 THEN 'obind_' || (h % 300) END AS oidc_binding_id,
-  'req_' || printf('%024x', n) AS request_id,
-  '192.0.2.' || (h % 250) AS source_ip,
-  '{{"rule_id":"r' || (h % 40) || '"}}' AS payload
-FROM numbered
+  CASE WHEN job % {RARE_ONE_IN} = 7 THEN '{RARE_ACTOR}'
+    ELSE 'key_' || printf('%016x', hash(actor, 6)) END AS actor,
+  CASE WHEN is_ci THEN 'oidc_github' ELSE 'api_key' END AS actor_source,
+  CASE WHEN is_ci THEN sub END AS subject,
+  CASE WHEN is_ci THEN 'obind_' || printf('%016x', hash(binding, 7)) END AS oidc_binding_id,
+  'req_'
+    || printf('%012x', ($midnight + (job * {_JOB_ROWS} - $first) * 86400000000 // $rows) // 1000)
+    || printf('%012x', j % 281474976710656) AS request_id,
+  '198.51.' || (actor % 100) || '.' || (actor % 250) AS source_ip,
+  '{{' || concat_ws(',', reason, ci) || '}}' AS payload
+FROM told
 """
 
 
@@ -63,49 +99,61 @@ def rows_asked_for(claim: str | None) -> tuple[Path, int]:
         help="where generated rows are kept (COUNTERSIGN_BENCH_DIR)",
     )
     given = parser.parse_args()
-    if not 1 <= given.rows <= 100_000_000:
-        parser.error("--rows must be from 1 to 100000000")
-    return Path(given.folder) / f"rows-{given.rows}", given.rows
+    if not 1 <= given.rows <= ROWS_MAX:
+        parser.error(f"--rows must be from 1 to {ROWS_MAX}")
+    return Path(given.folder) / f"rows-{given.rows}-v{VERSION}", given.rows
 
 
 def largest_tenant(folder: Path, rows: int) -> Snapshot:
-    """The largest of TENANTS skewed tenants with `rows` rows together, one segment a day.
+    """The largest of TENANTS skewed tenants with `rows` rows together, one segment a day."""
+    segments = all_segments(folder, rows)
+    watermark = max(segment.max_seq for segment in segments)
+    own = tuple(segment for segment in segments if segment.tenant_id == tenant_id(0))
+    return Snapshot(tenant_id(0), watermark, own, ())
 
-    All tenants are generated below `folder/audit` unless an earlier run has done so.
-    """
+
+def all_segments(folder: Path, rows: int) -> list[Segment]:
+    """`rows` rows of TENANTS tenants below `folder/audit`, generated unless they are there."""
     catalog = folder / "catalog.json"
     if not catalog.exists():
-        (folder / "audit").mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / "audit", ignore_errors=True)  # what broke off
+        (folder / "audit").mkdir(parents=True)
         segments = list(_generate(folder / "audit", rows))
         catalog.write_bytes(msgspec.json.encode(segments))
-    segments = msgspec.json.decode(catalog.read_bytes(), type=list[Segment])
-    tenant_id = _tenant_id(0)
-    own = tuple(segment for segment in segments if segment.tenant_id == tenant_id)
-    watermark = max(segment.max_seq for segment in segments)
-    return Snapshot(tenant_id, watermark, own, ())
+    return msgspec.json.decode(catalog.read_bytes(), type=list[Segment])
 
 
 def _generate(root: Path, rows: int) -> Iterator[Segment]:
-    weights = [1 / (rank + 1) ** 1.3 for rank in range(TENANTS)]
     first = 1
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for number in range(DAYS):
-            for rank, weight in enumerate(weights):
-                count = max(1, round(rows * weight / sum(weights) / DAYS))
+            for rank, share in enumerate(_SHARES):
+                count = max(1, round(rows * share / sum(_SHARES) / DAYS))
                 day = FIRST_DAY + timedelta(days=number)
-                table = day_rows(connection, first, count, day)
-                yield write_segment(root, _tenant_id(rank), day, f"seg_{first}", table)
+                table = day_rows(connection, first, count, day, rank)
+                yield write_segment(root, tenant_id(rank), day, f"seg_{first}", table)
                 first += count
 
 
-def day_rows(connection: duckdb.DuckDBPyConnection, first: int, count: int, day: date) -> pa.Table:
-    """`count` rows of one tenant on `day`, seq counting up from `first`."""
-    midnight = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000
-    bound = {"first": first, "rows": count, "midnight": midnight}
+def day_rows(
+    connection: duckdb.DuckDBPyConnection, first: int, count: int, day: date, rank: int = 0
+) -> pa.Table:
+    """`count` rows of the tenant of `rank` on `day`, AUDIT_SCHEMA, seq counting up from `first`."""
+    before, share = sum(_SHARES[:rank]) / sum(_SHARES), _SHARES[rank] / sum(_SHARES)
+    bound = {
+        "first": first,
+        "rows": count,
+        "midnight": int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000,
+        "first_actor": round(ACTORS * before),
+        "actors": max(1, round(ACTORS * share)),
+        "first_binding": round(BINDINGS * before),
+        "bindings": max(1, round(BINDINGS * share)),
+    }
     made = connection.sql(_ROWS, params=bound).to_arrow_table()
     return made.select(AUDIT_SCHEMA.names).cast(AUDIT_SCHEMA)
 
 
-def _tenant_id(rank: int) -> str:
+def tenant_id(rank: int) -> str:
+    """The id of the tenant of this rank; 0 is the largest."""
     return f"org_bench{rank:02}"

@@ -1,5 +1,6 @@
 """The list of bindings as a browser without scripts receives it."""
 
+import re
 from urllib.parse import parse_qs
 
 import pytest
@@ -249,4 +250,6 @@ async def test_hostile_texts_are_texts(world):
         assert not page.all("img")
         assert page.scripts == ["/static/times.js"]
         assert HOSTILE_SUB in page.one("main").text
-        assert "49" not in page.one("main").text.replace(HOSTILE_SUB, "")
+        # Without ids, which are random: what a template made of `{{7*7}}` is on the page nowhere.
+        told = page.one("main").text.replace(HOSTILE_SUB, "")
+        assert "49" not in re.sub(r"obind_\w+", "", told)
