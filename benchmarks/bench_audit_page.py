@@ -4,36 +4,21 @@ The peer is the floor for any page with the same content: the JSON API asked, in
 the same rows and for their summary. Both go over HTTP to one server, and both are warm.
 """
 
-import asyncio
-import os
 import re
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from analytics.queries import Snapshot
-from analytics.retention import Tier
 from benchmarks.lake import DAYS, FIRST_DAY, RARE_PACKAGE, largest_tenant, rows_asked_for
-from benchmarks.server import running_server
-from service.clock import utc_now
-from service.prepare import prepare
-from service.services import build_services
-from service.settings import Settings
-from service.store.catalog import add_segments
-from service.store.journal import take_seq
-from service.store.tables import Organisation
+from benchmarks.served import SLUG, served
 
 ROUNDS = 15
 ROWS = "50"
-SLUG = "bench"
 PAGE = f"/admin/ui/orgs/{SLUG}/audit"
 API = f"/api/v1/admin/orgs/{SLUG}/audit"
 STATIC = r"/static/[\w.-]+"
@@ -65,39 +50,6 @@ class Loaded:
     first_part_ms: float
     whole_ms: float
     size: int
-
-
-@contextmanager
-def served(snapshot: Snapshot, folder: Path) -> Iterator[httpx.Client]:
-    """A server whose one organisation has the rows of `snapshot`, whose files lie in `folder`."""
-    with tempfile.TemporaryDirectory(dir=folder) as data_dir:
-        asyncio.run(_found(snapshot, folder / "audit", Path(data_dir)))
-        with running_server(Path(data_dir)) as client:
-            yield client
-
-
-async def _found(snapshot: Snapshot, root: Path, data_dir: Path) -> None:
-    """The organisation, and its files by links: what is measured does not touch the set."""
-    settings = await prepare(Settings(data_dir=data_dir))
-    for segment in snapshot.segments:
-        target = segment.path(settings.audit_dir)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.link(segment.path(root), target)
-    services = build_services(settings, utc_now)
-    async with services.store.write() as work:
-        work.session.add(
-            Organisation(
-                id=snapshot.tenant_id,
-                slug=SLUG,
-                tier=Tier.ENTERPRISE,
-                role_overrides={},
-                created_at=work.now,
-            )
-        )
-        await work.session.flush()
-        await take_seq(work.session, snapshot.watermark)
-        await add_segments(work.session, snapshot.segments, work.now)
-    await services.close()
 
 
 def load(client: httpx.Client, query: dict[str, str]) -> Loaded:
@@ -168,7 +120,7 @@ def main() -> None:
     snapshot = largest_tenant(folder, rows)
     held = sum(segment.rows for segment in snapshot.segments)
     print(f"{held:,} rows of the largest tenant; {rows:,} rows in all")
-    with served(snapshot, folder) as client:
+    with served(snapshot.segments, folder) as client:
         for line in LINES:
             measure(client, line)
         weigh(client)

@@ -16,8 +16,13 @@ READY_WITHIN_S = 30.0
 
 
 @contextmanager
-def running_server(data_dir: Path) -> Iterator[httpx.Client]:
-    """A client, with the admin token, of a server over `data_dir`."""
+def running_server(
+    data_dir: Path, settings: dict[str, str] | None = None
+) -> Iterator[httpx.Client]:
+    """A client, with the admin token, of a server over `data_dir`.
+
+    `settings` are environment variables on top of those it needs.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -26,6 +31,7 @@ def running_server(data_dir: Path) -> Iterator[httpx.Client]:
         "COUNTERSIGN_PORT": str(port),
         "COUNTERSIGN_ADMIN_TOKEN": ADMIN_TOKEN,
         "COUNTERSIGN_LOG_LEVEL": "warning",
+        **(settings or {}),
     }
     process = subprocess.Popen([sys.executable, "-m", "service.cli.main", "serve"], env=environment)
     try:

@@ -1,0 +1,61 @@
+"""A server over a generated set: its files are linked, so what is measured leaves the set alone."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from analytics.retention import Tier
+from analytics.segments import Segment
+from benchmarks.server import running_server
+from service.clock import utc_now
+from service.prepare import prepare
+from service.services import build_services
+from service.settings import Settings
+from service.store.catalog import add_segments
+from service.store.journal import take_seq
+from service.store.tables import Organisation
+
+SLUG = "bench"
+"""The organisation of the first segment; the others' slugs are their ids."""
+
+
+@contextmanager
+def served(
+    segments: Sequence[Segment], folder: Path, environment: dict[str, str] | None = None
+) -> Iterator[httpx.Client]:
+    """A server whose organisations have `segments`, whose files lie in `folder`."""
+    with tempfile.TemporaryDirectory(dir=folder) as data_dir:
+        asyncio.run(_found(segments, folder / "audit", Path(data_dir)))
+        with running_server(Path(data_dir), environment) as client:
+            yield client
+
+
+async def _found(segments: Sequence[Segment], root: Path, data_dir: Path) -> None:
+    """The organisations, and their files by links."""
+    settings = await prepare(Settings(data_dir=data_dir))
+    for segment in segments:
+        target = segment.path(settings.audit_dir)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(segment.path(root), target)
+    services = build_services(settings, utc_now)
+    first = segments[0].tenant_id
+    async with services.store.write() as work:
+        for tenant_id in {segment.tenant_id for segment in segments}:
+            work.session.add(
+                Organisation(
+                    id=tenant_id,
+                    slug=SLUG if tenant_id == first else tenant_id.replace("_", "-"),
+                    tier=Tier.ENTERPRISE,
+                    role_overrides={},
+                    created_at=work.now,
+                )
+            )
+        await work.session.flush()
+        await take_seq(work.session, max(segment.max_seq for segment in segments))
+        await add_segments(work.session, list(segments), work.now)
+    await services.close()
