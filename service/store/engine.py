@@ -1,6 +1,6 @@
 """Connections: how each database is opened so that a commit is durable and a read is one snapshot.
 
-Everything that is SQLite's alone stands in this module.
+Everything that is SQLite's alone stands in this module, and in `connection` beside it.
 """
 
 import os
@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
-import aiosqlite
-from sqlalchemy import URL, Connection, event, exc, make_url
+from sqlalchemy import URL, event, exc, make_url
+from sqlalchemy import Connection as SyncConnection
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -27,6 +27,7 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.settings import PREFIX, InvalidSetting
+from service.store.connection import Connection
 
 _SETTING: Final = f"{PREFIX}DATABASE_URL"
 _READERS: Final = 8
@@ -154,10 +155,11 @@ def _sqlite_engines(url: str | URL, wait_s: float) -> Engines:
     if path in {None, "", ":memory:"}:
         raise InvalidSetting(f"{_SETTING}: must name a file; memory is not shared or durable")
 
-    async def connect() -> aiosqlite.Connection:
-        connection = _Connection(partial(sqlite3.connect, path), iter_chunk_size=64)
+    async def connect() -> Connection:
+        connection = Connection(partial(sqlite3.connect, path), iter_chunk_size=64)
         connection._thread.daemon = True  # as SQLAlchemy does with connections it makes itself
-        return await connection
+        await connection
+        return connection
 
     shared: dict[str, Any] = {
         "async_creator": connect,
@@ -167,24 +169,11 @@ def _sqlite_engines(url: str | URL, wait_s: float) -> Engines:
     }
     writer = create_async_engine(url, pool_size=1, **shared)
     reader = create_async_engine(url, pool_size=_READERS, **shared)
-    for engine, begin in ((writer, "BEGIN IMMEDIATE"), (reader, "BEGIN")):
+    for engine in (writer, reader):
         _open_durably(engine, wait_s)
-        _begin_with(engine, begin)
+    _begin_writing(writer)
+    _begin_reading(reader)
     return Engines(writer, reader)
-
-
-class _Connection(aiosqlite.Connection):
-    """A connection that gives its locks back when it is closed.
-
-    A client that leaves cancels its request wherever it stands, and SQLAlchemy then closes the
-    connection. SQLite keeps a closed connection, its open transaction and its write lock for as
-    long as any statement of it is alive somewhere, so the transaction has to be ended first.
-    """
-
-    async def close(self) -> None:
-        with suppress(ValueError, sqlite3.Error):  # closed already, or nothing to roll back
-            await self.rollback()
-        await super().close()
 
 
 def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
@@ -220,7 +209,13 @@ def _switch_to_wal(cursor: DBAPICursor) -> None:
     raise sqlite3.OperationalError("SQLite did not accept journal_mode = WAL")
 
 
-def _begin_with(engine: AsyncEngine, statement: str) -> None:
+def _begin_writing(engine: AsyncEngine) -> None:
     @event.listens_for(engine.sync_engine, "begin")
-    def on_begin(connection: Connection) -> None:
-        connection.exec_driver_sql(statement)
+    def on_begin(connection: SyncConnection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _begin_reading(engine: AsyncEngine) -> None:
+    @event.listens_for(engine.sync_engine, "begin")
+    def on_begin(connection: SyncConnection) -> None:
+        cast("Connection", connection.connection.driver_connection).begin_with_next()
