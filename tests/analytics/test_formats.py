@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from analytics.envelopes import compact
 from analytics.exports import ExportFormat, FileForm, export_pieces
-from analytics.formats import csv_lines, json_objects
-from analytics.instants import format_us
+from analytics.formats import csv_lines, json_objects, json_text
+from analytics.instants import format_us, parse_instant
 from analytics.rows import AuditRow
-from analytics.schema import WIRE_COLUMNS, audit_id
+from analytics.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
 from tests.analytics.readers import as_read, read_csv, read_file
 from tests.analytics.samples import NOON, sample_row, table_of
 
@@ -94,6 +94,42 @@ def test_json_reads_back_as_what_was_stored(rows):
 
     assert objects == wire(rows)
     assert [list(entry) for entry in objects] == [list(WIRE_COLUMNS)] * len(rows)
+
+
+@settings(max_examples=50)
+@given(ROWS)
+def test_a_page_and_an_export_spell_a_row_alike(rows):
+    """To the byte, although they are made by different means."""
+    table = table_of(rows)
+
+    assert "\n".join(json_objects(table, "org_acme")).encode() == json_text(table, "org_acme", "\n")
+
+
+@pytest.mark.parametrize("first", range(0, 0x110000, 0x4000))
+def test_a_page_and_an_export_spell_every_character_alike(first):
+    """Whatever is escaped, and how."""
+    characters = (chr(one) for one in range(first, first + 0x4000) if not 0xD800 <= one < 0xE000)
+    table = table_of([sample_row(NOON, actor="".join(characters))])
+
+    assert json_objects(table, "org_acme")[0].encode() == json_text(table, "org_acme", "\n")
+
+
+@pytest.mark.parametrize(
+    "at", ["0001-01-01T00:00:00.000000Z", "1969-12-31T23:59:59.999999Z", "9999-12-31T00:00:00.5Z"]
+)
+def test_a_page_and_an_export_spell_every_instant_alike(at):
+    """Always six digits of a second, whatever the year."""
+    table = table_of([sample_row(parse_instant(at))])
+
+    (shown,) = json_objects(table, "org_acme")
+
+    assert json.loads(shown)["created_at"] == format_us(parse_instant(at))
+    assert shown.encode() == json_text(table, "org_acme", "\n")
+
+
+def test_no_rows_are_no_objects():
+    """Nor a fault."""
+    assert json_objects(AUDIT_SCHEMA.empty_table(), "org_acme") == []
 
 
 @pytest.mark.parametrize("export_format", ExportFormat)
