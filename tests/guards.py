@@ -49,6 +49,8 @@ _PROFILE = "tests/service/profile/test_profile.py"
 _PEOPLE = "tests/service/dashboard/people"
 _ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
+_STANDING = "tests/service/store/test_standing.py"
+_KNOWN_CALLERS = "tests/service/access/test_known_callers.py"
 
 GUARDS: Final = [
     Guard(
@@ -150,6 +152,69 @@ GUARDS: Final = [
         "",
         "tests/service/store/test_connection.py::"
         "test_a_transaction_whose_beginning_nobody_waited_for_is_rolled_back",
+    ),
+    Guard(
+        "what was read of the database is forgotten with the next commit",
+        "service/store/standing.py",
+        "if version != self._as_of:",
+        "if self._as_of is None:",
+        f"{_STANDING}::test_a_commit_of_another_program_is_met_at_once",
+    ),
+    Guard(
+        "and so is who may do what",
+        "service/store/standing.py",
+        "if version != self._as_of:",
+        "if self._as_of is None:",
+        f"{_KNOWN_CALLERS}::test_what_another_worker_changes_the_next_request_meets",
+    ),
+    Guard(
+        "and so is which rows there are",
+        "service/store/standing.py",
+        "if version != self._as_of:",
+        "if self._as_of is None:",
+        "tests/service/audit/test_exactly_once.py::test_any_short_history_equals_a_list",
+    ),
+    Guard(
+        "what was begun before a commit is not kept for those after it",
+        "service/store/standing.py",
+        "            kept.keep(key",
+        "            self._kept.keep(key",
+        f"{_STANDING}::test_what_began_before_a_commit_is_not_kept_for_those_after_it",
+    ),
+    Guard(
+        "the version of one connection is none of another's",
+        "service/store/connection.py",
+        "return self._opened, ran.rows[0][0]",
+        "return 0, ran.rows[0][0]",
+        f"{_STANDING}::test_a_watch_that_looks_anew_repeats_no_version",
+    ),
+    Guard(
+        "a session that is known ends by the clock",
+        "service/access/authenticate.py",
+        "if now >= self.lifetimes.end_of(known.entry):",
+        "if now is None:",
+        f"{_KNOWN_CALLERS}::test_a_session_that_nobody_uses_ends_although_nothing_is_committed",
+    ),
+    Guard(
+        "a known session is that of its cookie",
+        "service/access/authenticate.py",
+        '("session", hashed)',
+        '("session", "")',
+        f"{_KNOWN_CALLERS}::test_nobody_is_taken_for_who_came_before",
+    ),
+    Guard(
+        "a known organisation is that of its path",
+        "service/access/admission.py",
+        '("org", slug)',
+        '("org", "")',
+        f"{_KNOWN_CALLERS}::test_nobody_is_taken_for_who_came_before",
+    ),
+    Guard(
+        "a known snapshot is its tenant's",
+        "service/store/store.py",
+        '("snapshot", tenant_id)',
+        '("snapshot", "")',
+        "tests/service/audit/test_snapshots.py::test_another_tenant_is_not_served_what_is_kept",
     ),
     Guard(
         "a write begins with the write lock",

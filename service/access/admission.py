@@ -1,5 +1,6 @@
 """Letting a request in: who is calling, which organisation, may they. In this order."""
 
+from functools import partial
 from typing import TypeVar
 
 from quart import request
@@ -105,8 +106,7 @@ async def _arrived(
 ) -> tuple[Caller, Organisation]:
     here = services()
     caller = await here.authenticator.caller(request, door, keeps_alive=keeps_alive)
-    async with here.store.read() as session:
-        org = await get_org(session, slug)
+    org = await here.store.known(("org", slug), partial(get_org, slug=slug))
     return await _from_ci(caller, org), org
 
 

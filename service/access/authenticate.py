@@ -1,7 +1,8 @@
 """From a request's credentials to its caller."""
 
 import hmac
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import cast
 
 from quart import Request
@@ -99,16 +100,9 @@ class Authenticator:
         if not cookie:
             raise Unauthenticated
         now = self._clock()
-        async with self._store.read() as session:
-            found = await find_session(
-                session, Session.token_hash == token_hash(cookie), self.lifetimes, now
-            )
-            if found is None:
-                raise Unauthenticated
-            entry, member = found
-            teams = await list_teams_of(session, member.id)
+        found = await self._session_of(cookie, now)
         if keeps_alive:
-            await touch_session(self._store, entry, now)
+            await touch_session(self._store, found.entry, now)
         is_foreign = is_cross_site(
             request.method,
             request.headers.get("origin"),
@@ -116,7 +110,25 @@ class Authenticator:
             self._settings.origin,
             is_form=entrance.verdict_source is VerdictSource.DASHBOARD,
         )
-        return _signed_in(entry, member, teams, entrance, is_cross_site=is_foreign)
+        return _signed_in(
+            found.entry, found.member, found.teams, entrance, is_cross_site=is_foreign
+        )
+
+    async def _session_of(self, cookie: str, now: datetime) -> "_Session":
+        """The live session of this cookie. Raises Unauthenticated."""
+        hashed = token_hash(cookie)
+
+        async def load(session: AsyncSession) -> _Session:
+            found = await find_session(session, Session.token_hash == hashed, self.lifetimes, now)
+            if found is None:
+                raise Unauthenticated
+            return _Session(*found, await list_teams_of(session, found[1].id))
+
+        known = await self._store.known(("session", hashed), load)
+        # A session also ends by the clock alone, while nobody commits anything.
+        if now >= self.lifetimes.end_of(known.entry):
+            raise Unauthenticated
+        return known
 
     async def refreshed(self, session: AsyncSession, caller: Caller) -> Caller:
         """`caller` as the database knows them now. Raises Unauthenticated."""
@@ -142,6 +154,15 @@ class Authenticator:
     def _is_admin_token(self, given: str) -> bool:
         expected = self._settings.admin_token
         return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A session as the database has it, its member, and the teams they administer."""
+
+    entry: Session
+    member: Member
+    teams: frozenset[str]
 
 
 def _signed_in(

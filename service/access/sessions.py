@@ -30,6 +30,10 @@ class SessionLifetimes:
     idle: timedelta
     absolute: timedelta
 
+    def end_of(self, entry: Session) -> datetime:
+        """The first instant at which `entry` is not live any more, should it not be used again."""
+        return min(entry.last_seen_at + self.idle, entry.created_at + self.absolute)
+
 
 async def issue_session(
     session: AsyncSession, member: Member, now: datetime, door: Door | None = None

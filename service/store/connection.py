@@ -4,13 +4,18 @@ To go there and back takes longer than most of the statements it is done for, an
 four steps for each statement: a cursor, its execution, the rows, and the cursor's end.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, Self
 
 import aiosqlite
+
+Version = tuple[int, int]
 
 _BEGIN: Final = "BEGIN"
 
@@ -85,6 +90,18 @@ class Connection(aiosqlite.Connection):
         return done
 
 
+async def opened(connect: Callable[[], sqlite3.Connection]) -> Connection:
+    """What `connect` connects to, in a thread that ends with the process."""
+    connection = Connection(connect, iter_chunk_size=64)
+    connection._thread.daemon = True  # as SQLAlchemy does with connections it makes itself
+    try:
+        await connection
+    except sqlite3.Error:
+        connection._thread.join()  # it is at its end, and must not tell a loop that is closed
+        raise
+    return connection
+
+
 class Cursor:
     """What SQLAlchemy needs of a cursor. It holds no statement open: all rows are fetched."""
 
@@ -137,3 +154,44 @@ def _run(
         work(cursor)
         rows = cursor.fetchall() if cursor.description else []
         return _Ran(rows, cursor.description, cursor.rowcount, cursor.lastrowid)
+
+
+class Watch:
+    """Tells whether anything was committed to the database in `path`, without reading any of it.
+
+    SQLite counts, for each connection, the commits of all others that it has met, of this process
+    and of every other; its own it does not count. So this connection only ever looks.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._uri = f"{Path(path).resolve().as_uri()}?mode=rw"  # never a new file
+        self._opening = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._opened = 0
+
+    async def version(self) -> Version | None:
+        """Another one than ever before if anything was committed since; None if nobody knows."""
+        connection = None
+        try:
+            connection = await self._connected()
+            ran = await connection.run(lambda cursor: cursor.execute("PRAGMA data_version"))
+        except (ValueError, sqlite3.Error):  # closed meanwhile, or the database does not answer
+            if connection is self._connection:
+                await self.close()
+            return None
+        # Each connection counts from where it likes.
+        return self._opened, ran.rows[0][0]
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _connected(self) -> Connection:
+        async with self._opening:
+            if self._connection is None:
+                connect = partial(sqlite3.connect, self._uri, uri=True, timeout=0)
+                self._connection = await opened(connect)
+                self._opened += 1
+            return self._connection

@@ -27,7 +27,7 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.settings import PREFIX, InvalidSetting
-from service.store.connection import Connection
+from service.store.connection import Connection, Watch, opened
 
 _SETTING: Final = f"{PREFIX}DATABASE_URL"
 _READERS: Final = 8
@@ -45,13 +45,19 @@ _FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Two ways in: `writer` begins with the write lock, `reader` with a stable snapshot."""
+    """Two ways in: `writer` begins with the write lock, `reader` with a stable snapshot.
+
+    `watch` tells whether anything was committed; None where nothing can.
+    """
 
     writer: AsyncEngine
     reader: AsyncEngine
+    watch: Watch | None
 
     async def dispose(self) -> None:
         """Close every connection."""
+        if self.watch is not None:
+            await self.watch.close()
         await self.writer.dispose()
         await self.reader.dispose()
 
@@ -68,6 +74,7 @@ def create_engines(url: str | URL, wait_s: float) -> Engines:
         return Engines(
             writer=create_async_engine(url, **pool),
             reader=create_async_engine(url, isolation_level="REPEATABLE READ", **pool),
+            watch=None,
         )
 
 
@@ -152,17 +159,11 @@ def _url_faults() -> Iterator[None]:
 def _sqlite_engines(url: str | URL, wait_s: float) -> Engines:
     """One writer, because SQLite has one: its callers queue here instead of polling the lock."""
     path = make_url(url).database
-    if path in {None, "", ":memory:"}:
+    if not path or path == ":memory:":
         raise InvalidSetting(f"{_SETTING}: must name a file; memory is not shared or durable")
 
-    async def connect() -> Connection:
-        connection = Connection(partial(sqlite3.connect, path), iter_chunk_size=64)
-        connection._thread.daemon = True  # as SQLAlchemy does with connections it makes itself
-        await connection
-        return connection
-
     shared: dict[str, Any] = {
-        "async_creator": connect,
+        "async_creator": partial(opened, partial(sqlite3.connect, path)),
         "max_overflow": 0,
         "pool_timeout": wait_s,
         "hide_parameters": True,
@@ -173,7 +174,7 @@ def _sqlite_engines(url: str | URL, wait_s: float) -> Engines:
         _open_durably(engine, wait_s)
     _begin_writing(writer)
     _begin_reading(reader)
-    return Engines(writer, reader)
+    return Engines(writer, reader, Watch(path))
 
 
 def _open_durably(engine: AsyncEngine, wait_s: float) -> None:

@@ -13,7 +13,7 @@ from analytics.segments import Segment
 from service.store.catalog import list_live_ids, load_segments
 from service.store.journal import last_seq, list_first_seqs, load_batches
 
-_LINE_BYTES: Final = 2_048
+LINE_BYTES: Final = 2_048
 """What a line takes in memory besides a batch's bytes, roughly."""
 
 _Key = TypeVar("_Key", str, int)
@@ -50,9 +50,14 @@ async def _known(
     return tuple(found.values())
 
 
+def snapshot_size(found: Snapshot) -> int:
+    """What keeping the snapshot may cost, if nothing else keeps its lines and batches."""
+    return sum(map(_segment_size, found.segments)) + sum(map(_batch_size, found.batches))
+
+
 def _segment_size(segment: Segment) -> int:
-    return _LINE_BYTES
+    return LINE_BYTES
 
 
 def _batch_size(batch: JournalBatch) -> int:
-    return _LINE_BYTES + len(batch.data)
+    return LINE_BYTES + len(batch.data)

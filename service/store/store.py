@@ -1,10 +1,10 @@
 """Units of work: a change and the audit rows that record it commit together or not at all."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
@@ -17,11 +17,14 @@ from service.clock import Clock
 from service.store.engine import Engines
 from service.store.faults import store_faults
 from service.store.journal import append, last_seq
-from service.store.snapshots import snapshot
+from service.store.snapshots import LINE_BYTES, snapshot, snapshot_size
+from service.store.standing import Standing
 from service.store.tables import Counter
 
 KEPT_BYTES_MAX: Final = 64 * 2**20
 """What snapshots may keep of catalog lines and journal batches that they have read."""
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(slots=True)
@@ -57,6 +60,7 @@ class Store:
         self._engines = engines
         self._clock = clock
         self._kept = ByteCache(KEPT_BYTES_MAX)
+        self._standing = Standing(engines.watch)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
@@ -64,15 +68,35 @@ class Store:
         async with _session(self._engines.reader) as session, session.begin():
             yield session
 
+    async def known(
+        self,
+        key: Hashable,
+        load: Callable[[AsyncSession], Awaitable[_Found]],
+        size_of: Callable[[_Found], int] = lambda found: LINE_BYTES,
+    ) -> _Found:
+        """What `load` finds in a read transaction of now, or in one since which nothing changed.
+
+        For what every request asks, see `Standing.get`: `key` and the database alone decide what
+        it is, and whoever gets it shares it with others, and must not change it.
+        """
+
+        async def read() -> _Found:
+            async with self.read() as session:
+                return await load(session)
+
+        return await self._standing.get(key, read, size_of)
+
     async def snapshot(self, tenant_id: str) -> Snapshot:
         """All audit rows of the tenant as of now."""
-        async with self.read() as session:
+
+        async def load(session: AsyncSession) -> Snapshot:
             return await snapshot(session, tenant_id, self._kept)
+
+        return await self.known(("snapshot", tenant_id), load, snapshot_size)
 
     async def last_seq(self) -> int:
         """The last seq given out to any tenant: while it stands still there is no new row."""
-        async with self.read() as session:
-            return await last_seq(session)
+        return await self.known("last_seq", last_seq)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[Work]:

@@ -1,7 +1,8 @@
 """Exactly once, always visible: any history of the lake against a plain list of rows.
 
 Rows come in or are imported, and are sealed, merged, pruned and swept, the power goes at any
-step, the service starts again, and whatever is asked in between is answered as the list would.
+step, the service starts again, and whatever is asked in between is answered as the list would: by
+the process that did all this, and by another that has only ever been asked, and remembers.
 """
 
 import asyncio
@@ -131,14 +132,20 @@ class Lake(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "loop"):
-            self.run(self.services.close())
+            self.close()
             self.loop.close()
             shutil.rmtree(self.folder)
 
     def open(self) -> None:
-        app = create_app(self.settings, self.clock)
+        app, other = (create_app(self.settings, self.clock) for _ in range(2))
         self.client = app.test_client()
         self.services: Services = app.extensions[EXTENSION]
+        self.others_client = other.test_client()
+        self.others: Services = other.extensions[EXTENSION]
+
+    def close(self) -> None:
+        for services in (self.services, self.others):
+            self.run(services.close())
 
     def run(self, work: Awaitable[Any]) -> Any:
         return self.loop.run_until_complete(work)
@@ -287,7 +294,7 @@ class Lake(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.run(self.services.close())
+        self.close()
         self.open()
 
     # The power goes.
@@ -352,9 +359,17 @@ class Lake(RuleBasedStateMachine):
         return [row for row in rows if row.created_at >= floor]
 
     def get(self, path: str, asked: str, **more: str) -> Any:
+        """What the other process answers; a page also this one, and the other once more."""
         query = "&".join([asked, *(f"{name}={value}" for name, value in more.items())])
-        response = self.run(self.client.get(f"{AUDIT}{path}?{query}", headers=HEADERS))
-        assert response.status_code == 200, self.run(response.get_data(as_text=True))
+        clients = [self.others_client]
+        if path != "/export":  # each leaves rows of its own
+            clients += [self.client, self.others_client]
+        answers = []
+        for client in clients:
+            response = self.run(client.get(f"{AUDIT}{path}?{query}", headers=HEADERS))
+            answers.append(self.run(response.get_data()))
+            assert response.status_code == 200, answers
+        assert answers == answers[:1] * len(answers)
         return response
 
     @rule(

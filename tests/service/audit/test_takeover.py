@@ -17,6 +17,7 @@ from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.conftest import start_worker
 from tests.service.audit.meanwhile import TAKE_OVER, at_the_rename, by_another_worker, by_hand
+from tests.service.store.conftest import add_org
 
 EVENT = "blocklist_hit"
 
@@ -110,6 +111,7 @@ async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(f
             pending.pop()()
 
     event.listen(reader, "before_cursor_execute", seal_between)
+    await add_org(filled.services.store, "elsewhere")  # or nothing would be read at all
     seen = await filled.services.store.snapshot(filled.world.acme.id)
     event.remove(reader, "before_cursor_execute", seal_between)
 

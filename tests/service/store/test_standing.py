@@ -1,0 +1,219 @@
+"""What was read is answered from memory until anybody commits anything, and no longer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from sqlalchemy import event, select
+
+from service.errors import OrgNotFound
+from service.orgs.changes import set_tier
+from service.orgs.repository import get_org
+from service.store.connection import Watch
+from service.store.engine import Engines
+from service.store.standing import Standing
+from service.store.store import Store
+from service.store.tables import Organisation
+from tests.conftest import BY_OPERATOR
+from tests.service.store.conftest import add_org, database
+
+Load = Callable[[], Awaitable[int]]
+
+
+class Reads:
+    """Something that is read, and how often it was."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.count = 0
+
+    async def __call__(self) -> int:
+        self.count += 1
+        return self.value
+
+
+@pytest.fixture
+async def watch(engines: Engines) -> Watch:
+    assert engines.watch is not None
+    return engines.watch
+
+
+@pytest.fixture
+async def standing(watch: Watch) -> Standing:
+    return Standing(watch)
+
+
+@pytest.fixture
+async def bare(watch: Watch, settings) -> AsyncIterator[Watch]:
+    """A second watch over the same database."""
+    other = Watch(str(settings.data_dir / "countersign.db"))
+    yield other
+    await other.close()
+
+
+async def ask(standing: Standing, load: Load, key: str = "key", size: int = 1) -> int:
+    return await standing.get(key, load, lambda found: size)
+
+
+def commit(settings) -> None:
+    """A commit by another program; what it says does not matter, only that it says something."""
+    with database(settings) as other:
+        other.execute("UPDATE counters SET value = value + 1")
+
+
+async def test_while_nothing_is_committed_nothing_is_read_again(standing):
+    """The same answer, by one look."""
+    reads = Reads()
+
+    assert [await ask(standing, reads) for _ in range(3)] == [0, 0, 0]
+    assert reads.count == 1
+
+
+async def test_a_commit_of_another_program_is_met_at_once(standing, settings):
+    """Each process has its memory; what it holds is as good as what any of them has committed."""
+    reads = Reads()
+    await ask(standing, reads)
+    reads.value = 1
+    commit(settings)
+
+    assert await ask(standing, reads) == 1
+
+
+async def test_a_commit_of_our_own_is_met_at_once(store: Store):
+    """By its very next reader, whichever connection it went through."""
+    await add_org(store, "acme")
+
+    async def tier() -> str:
+        org = await store.known("acme", lambda session: get_org(session, "acme"))
+        return org.tier
+
+    assert await tier() == "org"
+    async with store.write() as work:
+        await set_tier(work, await get_org(work.session, "acme"), "team", BY_OPERATOR)
+        assert await tier() == "org"
+
+    assert await tier() == "team"
+
+
+async def test_what_is_known_costs_no_statement(store: Store, engines: Engines):
+    """Not one: that is what it is for."""
+    await add_org(store, "acme")
+    said = []
+    reader = engines.reader.sync_engine
+    event.listen(reader, "before_cursor_execute", lambda c, cursor, text, *rest: said.append(text))
+
+    async def count(session) -> int:
+        return len((await session.scalars(select(Organisation))).all())
+
+    assert [await store.known("count", count) for _ in range(3)] == [1, 1, 1]
+    assert len(said) == 1
+
+
+async def test_a_commit_while_it_is_read_is_met_by_the_next(standing, settings):
+    """What was read may be from before it or after it, so it is not for who comes later."""
+    reads = Reads()
+
+    async def slow() -> int:
+        found = await reads()
+        commit(settings)
+        reads.value = 1
+        return found
+
+    assert await ask(standing, slow) == 0
+    assert await ask(standing, reads) == 1
+
+
+async def test_what_began_before_a_commit_is_not_kept_for_those_after_it(standing, settings):
+    """Although it ends after them: it is kept with those that began as early."""
+    reads, has_read, has_committed = Reads(), asyncio.Event(), asyncio.Event()
+
+    async def slow() -> int:
+        found = await reads()
+        has_read.set()
+        await has_committed.wait()
+        return found
+
+    early = asyncio.create_task(ask(standing, slow, "slow"))
+    await has_read.wait()
+    reads.value = 1
+    commit(settings)
+    await ask(standing, reads, "other")
+    has_committed.set()
+
+    assert await early == 0
+    assert await ask(standing, reads, "slow") == 1
+
+
+async def test_what_is_refused_is_asked_again(store: Store):
+    """Whoever is not there may come any moment, and nobody fills the memory with names."""
+    for _ in range(2):
+        with pytest.raises(OrgNotFound):
+            await store.known("late", lambda session: get_org(session, "late"))
+    assert store._standing._kept.size == 0
+
+
+async def test_what_is_too_large_is_not_kept(standing):
+    """The bound holds for one answer as for all."""
+    reads = Reads()
+
+    for _ in range(2):
+        await ask(standing, reads, size=2**40)
+
+    assert reads.count == 2
+
+
+async def test_where_nobody_can_tell_everything_is_read():
+    """Another database has no such look."""
+    standing, reads = Standing(None), Reads()
+
+    for _ in range(2):
+        await ask(standing, reads)
+
+    assert reads.count == 2
+
+
+async def test_while_nobody_knows_everything_is_read_and_what_was_known_is_forgotten(
+    standing, watch
+):
+    """A look that fails says nothing, and what happened meanwhile nobody has seen."""
+    reads = Reads()
+    await ask(standing, reads)
+    assert watch._connection is not None
+    await watch._connection.close()
+
+    assert await watch.version() is None
+    for _ in range(3):
+        await ask(standing, reads)
+
+    assert reads.count == 2
+
+
+async def test_a_watch_that_looks_anew_repeats_no_version(watch: Watch, settings):
+    """Each connection counts from where it likes; between two of them anything may happen."""
+    before = await watch.version()
+    await watch.close()
+
+    assert await watch.version() != before
+
+
+async def test_two_who_look_at_once_share_a_connection(bare: Watch):
+    """And neither is left open."""
+    first, second = await asyncio.gather(bare.version(), bare.version())
+
+    assert first == second
+
+
+async def test_a_watch_makes_no_database(tmp_path):
+    """Nor does it take one that is not there for one that stands still."""
+    assert await Watch(str(tmp_path / "none.db")).version() is None
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_watch_holds_nobody_up(bare: Watch, store: Store, settings):
+    """It keeps no snapshot: a checkpoint gets to the end of the log."""
+    await add_org(store, "acme")
+    await bare.version()
+
+    with database(settings) as other:
+        busy, _, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert busy == 0
