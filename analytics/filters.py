@@ -83,9 +83,16 @@ class Condition:
 
     def is_met(self, value: str | None) -> bool:
         """Whether a row whose column holds `value` satisfies the condition."""
-        return (not self.wanted or any(term.is_met(value) for term in self.wanted)) and all(
-            term.is_met(value) for term in self.unwanted
-        )
+        # In one go, without the tuples: the catalog asks this of each value of each segment.
+        is_wanted = is_alternative_met = False
+        for term in self.terms:
+            if term.is_negated:
+                if not term.is_met(value):
+                    return False
+            else:
+                is_wanted = True
+                is_alternative_met = is_alternative_met or term.is_met(value)
+        return is_alternative_met or not is_wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,11 @@ class NewestRows:
         journalled = [b for b in batches if b.day == day]
         if not own and not journalled:
             return
-        journal = self.decoded.journal(journalled)
-        self.looked_at += journal.num_rows
-        found = [journal.take(_newest_of(journal, self._matches(journal), self.missing))]
+        found = []
+        if journalled:
+            journal = self.decoded.journal(journalled)
+            self.looked_at += journal.num_rows
+            found.append(journal.take(_newest_of(journal, self._matches(journal), self.missing)))
         for segment, group in self._row_groups(own):
             # All that is still unread is at most as new as this row group's newest row.
             newer = sum(_count_after(rows, group.max_created_at) for rows in found)
@@ -84,8 +86,12 @@ class NewestRows:
                 break
             read = self.decoded.rows(segment, group.index)  # newest first, as all segments are
             self.looked_at += read.num_rows
-            found.append(read.take(self._matches(read).slice(0, self.missing)))
-        rows = newest_first(pa.concat_tables(found)).slice(0, self.missing)
+            found.append(_taken(read, self._matches(read).slice(0, self.missing)))
+        if not found:
+            return
+        # The rows of one row group, or of the journal, are in order.
+        rows = found[0] if len(found) == 1 else newest_first(pa.concat_tables(found))
+        rows = rows.slice(0, self.missing)
         self.missing -= rows.num_rows
         self.rows = pa.concat_tables([self.rows, rows])
 
@@ -125,6 +131,14 @@ def _newest_of(rows: pa.Table, matches: pa.Array, count: int) -> pa.Array:
     keys = rows.select(["created_at", "seq"]).take(matches)
     order = [("created_at", "descending"), ("seq", "descending")]
     return matches.take(pc.select_k_unstable(keys, count, order))
+
+
+def _taken(rows: pa.Table, matches: pa.Array) -> pa.Table:
+    """The `matches` of `rows`; a run of them, as in a page without a filter, is not copied."""
+    count = len(matches)
+    if count and matches[-1].as_py() - matches[0].as_py() == count - 1:
+        return rows.slice(matches[0].as_py(), count)
+    return rows.take(matches)
 
 
 def _newer_than(rows: pa.Table, instant: datetime) -> pa.Table:

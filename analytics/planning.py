@@ -96,7 +96,8 @@ def _counts(segment: Segment, column: str) -> dict[str, int] | None:
 
 
 def _meanings_met(condition: Condition, value: str) -> bool:
-    return True in _meanings(condition, value)
+    # Of "", which may be null, see `_meanings`.
+    return condition.is_met(value) or (not value and condition.is_met(None))
 
 
 def _meanings(condition: Condition, value: str) -> set[bool]:
