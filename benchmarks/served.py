@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
-
 from analytics.retention import Tier
 from analytics.segments import Segment
-from benchmarks.server import running_server
+from benchmarks.server import ServerClient, running_server
 from service.clock import utc_now
 from service.prepare import prepare
 from service.services import build_services
@@ -27,7 +25,7 @@ SLUG = "bench"
 @contextmanager
 def served(
     segments: Sequence[Segment], folder: Path, environment: dict[str, str] | None = None
-) -> Iterator[httpx.Client]:
+) -> Iterator[ServerClient]:
     """A server whose organisations have `segments`, whose files lie in `folder`."""
     with tempfile.TemporaryDirectory(dir=folder) as data_dir:
         asyncio.run(_found(segments, folder / "audit", Path(data_dir)))

@@ -12,13 +12,22 @@ from pathlib import Path
 import httpx
 
 ADMIN_TOKEN = "benchmark-admin-token"
+ADMIN = {"x-service-admin-token": ADMIN_TOKEN}
 READY_WITHIN_S = 30.0
+
+
+class ServerClient(httpx.Client):
+    """A client, with the admin token, of the server of which it knows the process."""
+
+    def __init__(self, base_url: str, process_id: int) -> None:
+        super().__init__(base_url=base_url, headers=ADMIN, timeout=60)
+        self.process_id = process_id
 
 
 @contextmanager
 def running_server(
     data_dir: Path, settings: dict[str, str] | None = None
-) -> Iterator[httpx.Client]:
+) -> Iterator[ServerClient]:
     """A client, with the admin token, of a server over `data_dir`.
 
     `settings` are environment variables on top of those it needs.
@@ -35,11 +44,7 @@ def running_server(
     }
     process = subprocess.Popen([sys.executable, "-m", "service.cli.main", "serve"], env=environment)
     try:
-        with httpx.Client(
-            base_url=f"http://127.0.0.1:{port}",
-            headers={"x-service-admin-token": ADMIN_TOKEN},
-            timeout=60,
-        ) as client:
+        with ServerClient(f"http://127.0.0.1:{port}", process.pid) as client:
             _wait_until_ready(client)
             yield client
     finally:

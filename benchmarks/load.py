@@ -1,0 +1,324 @@
+"""Claim: sixteen clients at once are answered without an error, for as long as they go on asking.
+
+They mix pages (80 %), summaries, ingest and, one at a time, exports, over HTTP against one server
+on a generated set, clients on the same machine. With `--compact` the largest tenant's days lie in
+pieces first, which the service merges meanwhile. With `--minutes` it becomes a soak: at half of
+the rate that a short run at full speed came to, with memory and file descriptors over time.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from analytics.decoded import Decoded
+from analytics.segments import Segment, write_segment
+from benchmarks.lake import (
+    DAYS,
+    FIRST_DAY,
+    RARE_PACKAGE,
+    ROWS_MAX,
+    VERSION,
+    all_segments,
+    tenant_id,
+)
+from benchmarks.served import SLUG, served
+from benchmarks.server import ADMIN, ServerClient
+from benchmarks.watching import Watch, watched
+from benchmarks.wire import Connection
+
+CLIENTS = 16
+SECONDS = 60
+PAGE_ROWS = 50
+AUDIT = f"/api/v1/admin/orgs/{SLUG}/audit"
+EXPORTED = {
+    "since": str(FIRST_DAY + timedelta(days=DAYS - 7)),
+    "until": str(FIRST_DAY + timedelta(days=DAYS - 6)),  # that day included
+}
+"""Two whole days in the past: how many rows the file must have does not change."""
+
+PIECES = 24
+"""Files a day lies in before it is merged: enough for it to be due at once."""
+
+Asking = Callable[[Connection, random.Random], Awaitable[None]]
+
+
+class Failed(Exception):
+    """An answer that is not what was asked for."""
+
+
+@dataclass
+class Tally:
+    """What the clients saw: latencies in ms by kind of request, and what went wrong."""
+
+    latencies_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    errors: Counter[str] = field(default_factory=Counter)
+    rows_sent: int = 0
+
+    def lines(self, seconds: float) -> dict[str, dict[str, float]]:
+        """For each kind: how many, how many a second, median and 99th percentile in ms."""
+        every = [ms for some in self.latencies_ms.values() for ms in some]
+        kinds = {**self.latencies_ms, "all": every}
+        return {
+            kind: {
+                "requests": len(some),
+                "per_s": round(len(some) / seconds, 1),
+                "p50_ms": round(statistics.median(some), 1),
+                "p99_ms": round(statistics.quantiles(some, n=100, method="inclusive")[98], 1),
+                "max_ms": round(max(some), 1),
+            }
+            for kind, some in sorted(kinds.items())
+            if len(some) > 1
+        }
+
+
+class Mix:
+    """What one run's clients ask for. An export is begun only while no other one runs."""
+
+    def __init__(self, tally: Tally, export_rows: int) -> None:
+        self.tally = tally
+        self._export_rows = export_rows
+        self._exporting = asyncio.Lock()
+        self._kinds: dict[str, tuple[int, Asking]] = {
+            "page: newest": (40, self._page({})),
+            "page: common value": (16, self._page({"decision": "BLOCKED"})),
+            "page: two values": (8, self._page({"decision": "BLOCKED", "actor_source": "oidc_*"})),
+            "page: rare value": (4, self._page({"package": RARE_PACKAGE})),
+            "page: next": (12, self._next_page),
+            "summary": (8, self._summary),
+            "ingest": (11, self._ingest),
+            "export": (1, self._export),
+        }
+
+    async def ask(self, connection: Connection, chance: random.Random) -> None:
+        """One request by chance, timed and tallied."""
+        weights = [weight for weight, _ in self._kinds.values()]
+        (kind,) = chance.choices(list(self._kinds), weights)
+        if kind == "export" and self._exporting.locked():
+            kind = "page: newest"
+        began_at = time.perf_counter()
+        try:
+            await self._kinds[kind][1](connection, chance)
+        except (Failed, ConnectionError, TimeoutError) as error:
+            self.tally.errors[f"{kind}: {error}"] += 1
+            await connection.close()
+        else:
+            self.tally.latencies_ms[kind].append((time.perf_counter() - began_at) * 1000)
+
+    def _page(self, filters: dict[str, str]) -> Asking:
+        target = f"{AUDIT}?{urlencode(filters | {'limit': PAGE_ROWS})}"
+
+        async def ask(connection: Connection, chance: random.Random) -> None:
+            await self._get_page(connection, target)
+
+        return ask
+
+    async def _get_page(self, connection: Connection, target: str) -> dict[str, Any]:
+        page = await _answer(connection, "GET", target)
+        if len(page["entries"]) != PAGE_ROWS and page["next_cursor"] is not None:
+            raise Failed(f"{len(page['entries'])} rows")
+        return page
+
+    async def _next_page(self, connection: Connection, chance: random.Random) -> None:
+        """A page behind another, from somewhere within the set's days."""
+        until = FIRST_DAY + timedelta(days=chance.randrange(2, DAYS))
+        first = f"{AUDIT}?{urlencode({'until': until, 'limit': PAGE_ROWS})}"
+        cursor = (await self._get_page(connection, first))["next_cursor"]
+        await self._get_page(connection, f"{first}&{urlencode({'cursor': cursor})}")
+
+    async def _summary(self, connection: Connection, chance: random.Random) -> None:
+        summary = await _answer(connection, "GET", f"{AUDIT}/summary?bucket=day")
+        if summary["total"] < self.tally.rows_sent:
+            raise Failed(f"a total of {summary['total']}")
+
+    async def _ingest(self, connection: Connection, chance: random.Random) -> None:
+        rows = [_item(chance) for _ in range(chance.choice([1, 10, 100]))]
+        answer = await _answer(connection, "POST", f"{AUDIT}/events", json.dumps(rows).encode())
+        if answer != {"accepted": len(rows), "rejected": []}:
+            raise Failed(str(answer)[:200])
+        self.tally.rows_sent += len(rows)
+
+    async def _export(self, connection: Connection, chance: random.Random) -> None:
+        async with self._exporting:
+            target = f"{AUDIT}/export?{urlencode(EXPORTED | {'format': 'csv'})}"
+            status, _, pieces = await connection.begin("GET", target)
+            lines = 0
+            async for piece in pieces:
+                lines += piece.count(b"\n")
+            if status != 200 or lines != self._export_rows + 1:
+                raise Failed(f"status {status}, {lines} lines")
+
+
+async def _answer(
+    connection: Connection, method: str, target: str, body: bytes | None = None
+) -> dict[str, Any]:
+    answer = await connection.ask(method, target, body)
+    if answer.status != 200:
+        raise Failed(f"status {answer.status}: {answer.body[:200]!r}")
+    decoded: dict[str, Any] = json.loads(answer.body)
+    return decoded
+
+
+def _item(chance: random.Random) -> dict[str, object]:
+    package = f"left-{chance.randrange(5_000)}"
+    if chance.random() < 0.9:
+        return {"event": "install_allowed", "packageName": package, "version": "1.0.0"}
+    envelope = {"rule_id": f"MAL-2026-{chance.randrange(900):04}", "source": "osv"}
+    return {"event": "blocklist_hit", "packageName": package, "version": "1.0.0"} | {
+        "envelope": envelope
+    }
+
+
+async def run(
+    client: ServerClient, mix: Mix, seconds: float, per_s: float | None, seed: int
+) -> float:
+    """Keep CLIENTS busy for `seconds`, at `per_s` requests a second or as fast as they can.
+
+    How long it took until the last of them had its answer.
+    """
+    began_at = time.perf_counter()
+    turns = _turns(began_at, seconds, per_s)
+
+    async def one(number: int) -> None:
+        chance = random.Random(f"{seed}-{number}")  # noqa: S311 - to repeat a run, not to hide it
+        async with Connection(str(client.base_url), ADMIN) as connection:
+            for due_at in turns:  # shared: whoever is free takes the next
+                await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
+                await mix.ask(connection, chance)
+
+    await asyncio.gather(*(one(number) for number in range(CLIENTS)))
+    return time.perf_counter() - began_at
+
+
+def _turns(began_at: float, seconds: float, per_s: float | None) -> Iterator[float]:
+    """When each request is due, one after the other."""
+    number = 0
+    while (now := time.perf_counter()) < began_at + seconds:
+        due_at = now if per_s is None else began_at + number / per_s
+        if due_at >= began_at + seconds:
+            return
+        yield due_at
+        number += 1
+
+
+@contextmanager
+def in_pieces(folder: Path, segments: Sequence[Segment]) -> Iterator[tuple[Path, list[Segment]]]:
+    """The set with each day of the largest tenant in PIECES files, in a folder of its own."""
+    largest = tenant_id(0)
+    decoded = Decoded(folder / "audit", 1)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+        root = Path(name) / "audit"
+        cut: list[Segment] = []
+        for segment in segments:
+            target = segment.path(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if segment.tenant_id == largest:
+                cut += _pieces(root, decoded, segment)
+            else:
+                os.link(segment.path(folder / "audit"), target)
+                cut.append(segment)
+        yield Path(name), cut
+
+
+def _pieces(root: Path, decoded: Decoded, segment: Segment) -> Iterator[Segment]:
+    groups = len(decoded.row_groups(segment))
+    number = 0
+    for index in range(groups):
+        rows = decoded.rows(segment, index)
+        length = max(1, -(-rows.num_rows * groups // PIECES))
+        for start in range(0, rows.num_rows, length):
+            number += 1
+            name = f"{segment.segment_id}p{number}"
+            part = rows.slice(start, length)
+            yield write_segment(root, segment.tenant_id, segment.day, name, part)
+
+
+def measure(client: ServerClient, given: argparse.Namespace) -> dict[str, Any]:
+    """One run, told and returned: rates and latencies, memory and descriptors over time."""
+    wanted = client.get(f"{AUDIT}/summary", params=EXPORTED).json()["total"]
+    before = client.get(f"{AUDIT}/summary").json()["total"]
+    warm = Mix(Tally(), wanted)
+    warm_s = asyncio.run(run(client, warm, given.warm_up, None, seed=1))
+    rate = sum(map(len, warm.tally.latencies_ms.values())) / warm_s
+    per_s = rate / 2 if given.minutes else None
+    mix = Mix(Tally(), wanted)
+
+    async def watched_run() -> tuple[float, Watch]:
+        async with watched(client.process_id, given.every) as watch:
+            seconds = given.minutes * 60 if given.minutes else given.seconds
+            return await run(client, mix, seconds, per_s, seed=2), watch
+
+    seconds, watch = asyncio.run(watched_run())
+    held = client.get(f"{AUDIT}/summary").json()["total"] - before
+    sent = warm.tally.rows_sent + mix.tally.rows_sent
+    if held < sent:
+        mix.tally.errors[f"{sent - held} rows lost"] += 1
+    return {
+        "clients": CLIENTS,
+        "seconds": round(seconds, 1),
+        "asked_per_s": None if per_s is None else round(per_s, 1),
+        "kinds": mix.tally.lines(seconds),
+        "errors": dict(warm.tally.errors + mix.tally.errors),
+        "rows_sent": sent,
+        "memory_peak_mb": round(watch.peak_mb, 1),
+        "samples": [asdict(sample) for sample in watch.samples],
+    }
+
+
+def show(name: str, measured: dict[str, Any]) -> None:
+    """Print a run as a table."""
+    first, last = measured["samples"][0], measured["samples"][-1]
+    print(f"{name}: {measured['clients']} clients for {measured['seconds']} s")
+    for kind, line in measured["kinds"].items():
+        print(
+            f"  {kind:<20} {line['requests']:8,} requests  {line['per_s']:8,.1f}/s"
+            f"   p50 {line['p50_ms']:8.1f} ms   p99 {line['p99_ms']:8.1f} ms"
+            f"   max {line['max_ms']:8.1f} ms"
+        )
+    print(
+        f"  memory {first['memory_mb']:.0f} → {last['memory_mb']:.0f} MB"
+        f" (peak {measured['memory_peak_mb']:.0f}),"
+        f" descriptors {first['descriptors']} → {last['descriptors']},"
+        f" {measured['rows_sent']:,} rows sent, all there; errors: {measured['errors'] or 'none'}"
+    )
+
+
+def main() -> None:
+    """Measure, print, and keep the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000_000, help=f"up to {ROWS_MAX:,}")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "bench")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long")
+    parser.add_argument("--minutes", type=float, default=0, help="soak: so long, at half load")
+    parser.add_argument("--warm-up", type=float, default=15, help="seconds that do not count")
+    parser.add_argument("--every", type=float, default=1, help="seconds between two samples")
+    parser.add_argument("--compact", action="store_true", help="with a compaction running")
+    parser.add_argument("--output", type=Path, help="where the figures go, as JSON")
+    given = parser.parse_args()
+    folder = given.folder / f"rows-{given.rows}-v{VERSION}"
+    segments = all_segments(folder, given.rows)
+    name = "soak" if given.minutes else "load, compacting" if given.compact else "load"
+    placed = in_pieces(folder, segments) if given.compact else nullcontext((folder, segments))
+    with placed as (at, own), served(own, at) as client:
+        measured = measure(client, given)
+    show(name, measured)
+    if given.output:
+        given.output.write_text(json.dumps(measured, indent=1) + "\n")
+    if measured["errors"]:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
