@@ -7,15 +7,16 @@ the rate that a short run at full speed came to, with memory and file descriptor
 """
 
 import argparse
-import asyncio
 import json
 import os
 import random
 import statistics
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -25,6 +26,7 @@ from urllib.parse import urlencode
 
 from analytics.decoded import Decoded
 from analytics.segments import Segment, write_segment
+from benchmarks.client import Client
 from benchmarks.lake import (
     DAYS,
     FIRST_DAY,
@@ -36,8 +38,7 @@ from benchmarks.lake import (
 )
 from benchmarks.served import SLUG, served
 from benchmarks.server import ADMIN, ServerClient
-from benchmarks.watching import Watch, watched
-from benchmarks.wire import Connection
+from benchmarks.watching import watched
 
 CLIENTS = 16
 SECONDS = 60
@@ -52,7 +53,7 @@ EXPORTED = {
 PIECES = 24
 """Files a day lies in before it is merged: enough for it to be due at once."""
 
-Asking = Callable[[Connection, random.Random], Awaitable[None]]
+Asking = Callable[[Client, random.Random], None]
 
 
 class Failed(Exception):
@@ -66,6 +67,22 @@ class Tally:
     latencies_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     errors: Counter[str] = field(default_factory=Counter)
     rows_sent: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answered(self, kind: str, ms: float) -> None:
+        """Count a good answer."""
+        with self._lock:
+            self.latencies_ms[kind].append(ms)
+
+    def failed(self, why: str) -> None:
+        """Count a bad one."""
+        with self._lock:
+            self.errors[why] += 1
+
+    def sent(self, rows: int) -> None:
+        """Count rows that the service said it has."""
+        with self._lock:
+            self.rows_sent += rows
 
     def lines(self, seconds: float) -> dict[str, dict[str, float]]:
         """For each kind: how many, how many a second, median and 99th percentile in ms."""
@@ -90,7 +107,7 @@ class Mix:
     def __init__(self, tally: Tally, export_rows: int) -> None:
         self.tally = tally
         self._export_rows = export_rows
-        self._exporting = asyncio.Lock()
+        self._exporting = threading.Lock()
         self._kinds: dict[str, tuple[int, Asking]] = {
             "page: newest": (40, self._page({})),
             "page: common value": (16, self._page({"decision": "BLOCKED"})),
@@ -102,69 +119,64 @@ class Mix:
             "export": (1, self._export),
         }
 
-    async def ask(self, connection: Connection, chance: random.Random) -> None:
-        """One request by chance, timed and tallied."""
+    def ask(self, client: Client, chance: random.Random) -> bool:
+        """One request by chance, timed and tallied; False if the connection may be broken."""
         weights = [weight for weight, _ in self._kinds.values()]
         (kind,) = chance.choices(list(self._kinds), weights)
         if kind == "export" and self._exporting.locked():
             kind = "page: newest"
         began_at = time.perf_counter()
         try:
-            await self._kinds[kind][1](connection, chance)
-        except (Failed, ConnectionError, TimeoutError) as error:
-            self.tally.errors[f"{kind}: {error}"] += 1
-            await connection.close()
-        else:
-            self.tally.latencies_ms[kind].append((time.perf_counter() - began_at) * 1000)
+            self._kinds[kind][1](client, chance)
+        except (Failed, OSError) as error:
+            self.tally.failed(f"{kind}: {error}")
+            return False
+        self.tally.answered(kind, (time.perf_counter() - began_at) * 1000)
+        return True
 
     def _page(self, filters: dict[str, str]) -> Asking:
         target = f"{AUDIT}?{urlencode(filters | {'limit': PAGE_ROWS})}"
 
-        async def ask(connection: Connection, chance: random.Random) -> None:
-            await self._get_page(connection, target)
+        def ask(client: Client, chance: random.Random) -> None:
+            self._get_page(client, target)
 
         return ask
 
-    async def _get_page(self, connection: Connection, target: str) -> dict[str, Any]:
-        page = await _answer(connection, "GET", target)
+    def _get_page(self, client: Client, target: str) -> dict[str, Any]:
+        page = _answer(client, "GET", target)
         if len(page["entries"]) != PAGE_ROWS and page["next_cursor"] is not None:
             raise Failed(f"{len(page['entries'])} rows")
         return page
 
-    async def _next_page(self, connection: Connection, chance: random.Random) -> None:
+    def _next_page(self, client: Client, chance: random.Random) -> None:
         """A page behind another, from somewhere within the set's days."""
         until = FIRST_DAY + timedelta(days=chance.randrange(2, DAYS))
         first = f"{AUDIT}?{urlencode({'until': until, 'limit': PAGE_ROWS})}"
-        cursor = (await self._get_page(connection, first))["next_cursor"]
-        await self._get_page(connection, f"{first}&{urlencode({'cursor': cursor})}")
+        cursor = (self._get_page(client, first))["next_cursor"]
+        self._get_page(client, f"{first}&{urlencode({'cursor': cursor})}")
 
-    async def _summary(self, connection: Connection, chance: random.Random) -> None:
-        summary = await _answer(connection, "GET", f"{AUDIT}/summary?bucket=day")
+    def _summary(self, client: Client, chance: random.Random) -> None:
+        summary = _answer(client, "GET", f"{AUDIT}/summary?bucket=day")
         if summary["total"] < self.tally.rows_sent:
             raise Failed(f"a total of {summary['total']}")
 
-    async def _ingest(self, connection: Connection, chance: random.Random) -> None:
+    def _ingest(self, client: Client, chance: random.Random) -> None:
         rows = [_item(chance) for _ in range(chance.choice([1, 10, 100]))]
-        answer = await _answer(connection, "POST", f"{AUDIT}/events", json.dumps(rows).encode())
+        answer = _answer(client, "POST", f"{AUDIT}/events", json.dumps(rows).encode())
         if answer != {"accepted": len(rows), "rejected": []}:
             raise Failed(str(answer)[:200])
-        self.tally.rows_sent += len(rows)
+        self.tally.sent(len(rows))
 
-    async def _export(self, connection: Connection, chance: random.Random) -> None:
-        async with self._exporting:
-            target = f"{AUDIT}/export?{urlencode(EXPORTED | {'format': 'csv'})}"
-            status, _, pieces = await connection.begin("GET", target)
-            lines = 0
-            async for piece in pieces:
-                lines += piece.count(b"\n")
-            if status != 200 or lines != self._export_rows + 1:
-                raise Failed(f"status {status}, {lines} lines")
+    def _export(self, client: Client, chance: random.Random) -> None:
+        with self._exporting:
+            answer = client.get(f"{AUDIT}/export?{urlencode(EXPORTED | {'format': 'csv'})}")
+        lines = answer.body.count(b"\n")
+        if answer.status != 200 or lines != self._export_rows + 1:
+            raise Failed(f"status {answer.status}, {lines} lines")
 
 
-async def _answer(
-    connection: Connection, method: str, target: str, body: bytes | None = None
-) -> dict[str, Any]:
-    answer = await connection.ask(method, target, body)
+def _answer(client: Client, method: str, target: str, body: bytes = b"") -> dict[str, Any]:
+    answer = client.ask(method, target, body, "application/json" if body else "")
     if answer.status != 200:
         raise Failed(f"status {answer.status}: {answer.body[:200]!r}")
     decoded: dict[str, Any] = json.loads(answer.body)
@@ -181,36 +193,42 @@ def _item(chance: random.Random) -> dict[str, object]:
     }
 
 
-async def run(
-    client: ServerClient, mix: Mix, seconds: float, per_s: float | None, seed: int
-) -> float:
+def run(server: ServerClient, mix: Mix, seconds: float, per_s: float | None, seed: int) -> float:
     """Keep CLIENTS busy for `seconds`, at `per_s` requests a second or as fast as they can.
 
     How long it took until the last of them had its answer.
     """
     began_at = time.perf_counter()
-    turns = _turns(began_at, seconds, per_s)
+    turns = Turns(began_at, seconds, per_s)
 
-    async def one(number: int) -> None:
+    def one(number: int) -> None:
         chance = random.Random(f"{seed}-{number}")  # noqa: S311 - to repeat a run, not to hide it
-        async with Connection(str(client.base_url), ADMIN) as connection:
-            for due_at in turns:  # shared: whoever is free takes the next
-                await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
-                await mix.ask(connection, chance)
+        client = Client(server.base_url.port or 80, ADMIN)
+        for due_at in iter(turns.take, None):
+            time.sleep(max(0.0, due_at - time.perf_counter()))
+            if not mix.ask(client, chance):
+                client = Client(server.base_url.port or 80, ADMIN)
 
-    await asyncio.gather(*(one(number) for number in range(CLIENTS)))
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(one, range(CLIENTS)))
     return time.perf_counter() - began_at
 
 
-def _turns(began_at: float, seconds: float, per_s: float | None) -> Iterator[float]:
-    """When each request is due, one after the other."""
-    number = 0
-    while (now := time.perf_counter()) < began_at + seconds:
-        due_at = now if per_s is None else began_at + number / per_s
-        if due_at >= began_at + seconds:
-            return
-        yield due_at
-        number += 1
+class Turns:
+    """When each request is due, shared by all clients: whoever is free takes the next."""
+
+    def __init__(self, began_at: float, seconds: float, per_s: float | None) -> None:
+        self._began_at, self._ends_at, self._per_s = began_at, began_at + seconds, per_s
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def take(self) -> float | None:
+        """The next instant on the performance counter's clock, or None: the run is over."""
+        now = time.perf_counter()
+        with self._lock:
+            due_at = now if self._per_s is None else self._began_at + self._number / self._per_s
+            self._number += 1
+        return due_at if max(now, due_at) < self._ends_at else None
 
 
 @contextmanager
@@ -250,17 +268,13 @@ def measure(client: ServerClient, given: argparse.Namespace) -> dict[str, Any]:
     wanted = client.get(f"{AUDIT}/summary", params=EXPORTED).json()["total"]
     before = client.get(f"{AUDIT}/summary").json()["total"]
     warm = Mix(Tally(), wanted)
-    warm_s = asyncio.run(run(client, warm, given.warm_up, None, seed=1))
+    warm_s = run(client, warm, given.warm_up, None, seed=1)
     rate = sum(map(len, warm.tally.latencies_ms.values())) / warm_s
     per_s = rate / 2 if given.minutes else None
     mix = Mix(Tally(), wanted)
 
-    async def watched_run() -> tuple[float, Watch]:
-        async with watched(client.process_id, given.every) as watch:
-            seconds = given.minutes * 60 if given.minutes else given.seconds
-            return await run(client, mix, seconds, per_s, seed=2), watch
-
-    seconds, watch = asyncio.run(watched_run())
+    with watched(client.process_id, given.every) as watch:
+        seconds = run(client, mix, given.minutes * 60 or given.seconds, per_s, seed=2)
     held = client.get(f"{AUDIT}/summary").json()["total"] - before
     sent = warm.tally.rows_sent + mix.tally.rows_sent
     if held < sent:

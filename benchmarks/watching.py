@@ -1,9 +1,9 @@
 """What a process takes while it works, read from Linux's /proc."""
 
-import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,22 +46,24 @@ class Watch:
         return _kilobytes(Path(f"/proc/{self.process_id}/status"), "VmHWM") / 1024
 
 
-@asynccontextmanager
-async def watched(process_id: int, every_s: float) -> AsyncIterator[Watch]:
+@contextmanager
+def watched(process_id: int, every_s: float) -> Iterator[Watch]:
     """Samples of the process every `every_s` seconds, one at either end included."""
     watch = Watch(process_id)
+    is_over = threading.Event()
     watch.look()
-    sampling = asyncio.create_task(_sample(watch, every_s))
+
+    def sample() -> None:
+        while not is_over.wait(every_s):
+            watch.look()
+
+    sampling = threading.Thread(target=sample)
+    sampling.start()
     try:
         yield watch
     finally:
-        sampling.cancel()
-        watch.look()
-
-
-async def _sample(watch: Watch, every_s: float) -> None:
-    while True:
-        await asyncio.sleep(every_s)
+        is_over.set()
+        sampling.join()
         watch.look()
 
 
