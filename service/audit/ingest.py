@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, cast
 
 import msgspec
@@ -13,6 +14,7 @@ from analytics.batches import EncodedBatch, encode_days
 from analytics.ingest import Rejection, read_items
 from analytics.retention import Tier, retention_floor
 from analytics.row_rules import Window
+from analytics.rows import AuditRow
 from service.access.callers import Sender
 from service.clock import Clock
 from service.errors import Busy, JournalFull, TooManyItems
@@ -20,7 +22,6 @@ from service.lake import Lake
 from service.orgs.repository import get_org_by_id
 from service.store.group_commit import GroupCommit
 from service.store.idempotency import Attempt, find_answer, keep_answer
-from service.store.journal import append_batches, count_journal_rows
 from service.store.store import Work
 from service.store.tables import Organisation
 from service.verifier.verifier import Verifier
@@ -28,8 +29,23 @@ from service.verifier.verifier import Verifier
 ITEMS_MAX: Final = 10_000
 ATTRIBUTIONS_MAX: Final = 3
 """How often rows are made anew because trust has changed before they were written."""
+FEW_ROWS: Final = 16
+"""Up to so many rows of a request share a batch with those that are committed with them."""
 WAITING_MAX: Final = 64
 """Requests of one organisation that may wait for their commit at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The good items of a request, as rows or as batches, and the others."""
+
+    rows: list[AuditRow]
+    batches: list[EncodedBatch]
+    rejected: list[Rejection]
+
+    @property
+    def accepted(self) -> int:
+        return len(self.rows) + sum(batch.rows for batch in self.batches)
 
 
 class Ingest:
@@ -92,11 +108,13 @@ class Ingest:
     ) -> bytes | Sender:
         """The answer; or, and then nothing is stored, `sender` as trusted as they are now."""
 
-        def prepare() -> tuple[list[EncodedBatch], list[Rejection]]:
+        def prepare() -> _Prepared:
             rows, rejected = read_items(items, sender.stamp, window)
-            return encode_days(rows), rejected
+            if len(rows) <= FEW_ROWS:
+                return _Prepared(rows, [], rejected)
+            return _Prepared([], encode_days(rows), rejected)
 
-        batches, rejected = await self._lake.aside(prepare)
+        prepared = await self._lake.aside(prepare)
 
         async def change(work: Work) -> bytes | Sender:
             known = await find_answer(work.session, attempt, work.now) if attempt else None
@@ -105,7 +123,7 @@ class Ingest:
             now = await self._as_trusted_now(sender, work.session, tenant_id)
             if now.stamp != sender.stamp:
                 return now
-            return await self._commit(work, tenant_id, batches, rejected, attempt)
+            return await self._commit(work, tenant_id, prepared, attempt)
 
         return await self._group_commit.commit(change)
 
@@ -126,16 +144,15 @@ class Ingest:
         self,
         work: Work,
         tenant_id: str,
-        batches: list[EncodedBatch],
-        rejected: list[Rejection],
+        prepared: "_Prepared",
         attempt: Attempt | None,
     ) -> bytes:
-        accepted = sum(batch.rows for batch in batches)
-        waiting = await count_journal_rows(work.session, tenant_id)
-        if accepted and waiting + accepted > self._journal_rows_max:
+        accepted = prepared.accepted
+        if accepted and await work.count_waiting(tenant_id) + accepted > self._journal_rows_max:
             raise JournalFull
-        await append_batches(work.session, tenant_id, batches, received_at=work.now)
-        answer = msgspec.json.encode({"accepted": accepted, "rejected": rejected})
+        work.take_in(tenant_id, prepared.rows)
+        work.take_in_batches(tenant_id, prepared.batches)
+        answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
         if attempt is not None:
             await keep_answer(work.session, attempt, answer, work.now)
         return answer

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import date, datetime
+from itertools import accumulate
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import EncodedBatch, JournalBatch, encode_days
@@ -25,6 +26,7 @@ async def take_seq(session: AsyncSession, count: int) -> int:
         .where(Counter.name == SEQ)
         .values(value=Counter.value + count)
         .returning(Counter.value)
+        .execution_options(synchronize_session=False)  # nobody holds the counter as an object
     )
     if last is None:
         raise LookupError("the seq counter is missing: run `countersign init`")
@@ -40,29 +42,33 @@ async def append(
     session: AsyncSession, tenant_id: str, rows: Iterable[AuditRow], *, received_at: datetime
 ) -> None:
     """Add `rows` to the journal, one batch for each UTC day they fall on."""
-    await append_batches(session, tenant_id, encode_days(rows), received_at=received_at)
+    batches = [(tenant_id, batch) for batch in encode_days(rows)]
+    await append_batches(session, batches, received_at=received_at)
 
 
 async def append_batches(
     session: AsyncSession,
-    tenant_id: str,
-    batches: Iterable[EncodedBatch],
+    batches: Sequence[tuple[str, EncodedBatch]],
     *,
     received_at: datetime,
 ) -> None:
-    """Add `batches` to the journal; their rows get the next seq."""
-    for batch in batches:
-        session.add(
-            JournalEntry(
-                first_seq=await take_seq(session, batch.rows),
-                tenant_id=tenant_id,
-                day=batch.day,
-                rows=batch.rows,
-                received_at=received_at,
-                data=batch.data,
-            )
-        )
-    await session.flush()
+    """Add `batches`, each with its tenant, to the journal; their rows get the next seq."""
+    if not batches:
+        return
+    rows = [batch.rows for _, batch in batches]
+    first = await take_seq(session, sum(rows))
+    lines = [
+        {
+            "first_seq": seq,
+            "tenant_id": tenant_id,
+            "day": batch.day,
+            "rows": batch.rows,
+            "received_at": received_at,
+            "data": batch.data,
+        }
+        for seq, (tenant_id, batch) in zip(accumulate(rows, initial=first), batches, strict=False)
+    ]
+    await session.execute(insert(JournalEntry), lines)
 
 
 async def count_journal_rows(session: AsyncSession, tenant_id: str) -> int:

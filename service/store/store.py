@@ -1,6 +1,6 @@
 """Units of work: a change and the audit rows that record it commit together or not at all."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
+from analytics.batches import EncodedBatch, encode_days
 from analytics.byte_cache import ByteCache
 from analytics.events import Envelope
 from analytics.queries import Snapshot
@@ -16,7 +17,7 @@ from analytics.rows import AuditRow, Stamp, audit_row
 from service.clock import Clock
 from service.store.engine import Engines
 from service.store.faults import store_faults
-from service.store.journal import append, last_seq
+from service.store.journal import append_batches, count_journal_rows, last_seq
 from service.store.snapshots import LINE_BYTES, snapshot, snapshot_size
 from service.store.standing import Standing
 from service.store.tables import Counter
@@ -29,28 +30,46 @@ _Found = TypeVar("_Found")
 
 @dataclass(slots=True)
 class Work:
-    """One open write transaction: its session, its instant, and the rows it will record."""
+    """One open write transaction: its session, its instant, and the rows it will journal."""
 
     session: AsyncSession
     now: datetime
     _rows: dict[str, list[AuditRow]] = field(default_factory=dict)
+    _batches: list[tuple[str, EncodedBatch]] = field(default_factory=list)
+    _waiting: dict[str, int] = field(default_factory=dict)
 
     def record(
         self, tenant_id: str, envelope: Envelope, stamp: Stamp, *, subject: str | None = None
     ) -> None:
         """Add an audit row to what this transaction commits."""
-        row = audit_row(envelope, stamp, self.now, subject=subject)
-        self._rows.setdefault(tenant_id, []).append(row)
+        self.take_in(tenant_id, [audit_row(envelope, stamp, self.now, subject=subject)])
+
+    def take_in(self, tenant_id: str, rows: Iterable[AuditRow]) -> None:
+        """Add a few rows to what this transaction commits: those of a day become one batch."""
+        self._rows.setdefault(tenant_id, []).extend(rows)
+
+    def take_in_batches(self, tenant_id: str, batches: Iterable[EncodedBatch]) -> None:
+        """Add rows that are batches already."""
+        self._batches += [(tenant_id, batch) for batch in batches]
+
+    async def count_waiting(self, tenant_id: str) -> int:
+        """How many rows of the tenant are in no segment yet, those of this transaction included."""
+        if tenant_id not in self._waiting:
+            self._waiting[tenant_id] = await count_journal_rows(self.session, tenant_id)
+        batched = sum(batch.rows for owner, batch in self._batches if owner == tenant_id)
+        return self._waiting[tenant_id] + batched + len(self._rows.get(tenant_id, ()))
 
     def recorded_events(self) -> list[str]:
         """The events recorded so far, organisation by organisation."""
         return [row.event for rows in self._rows.values() for row in rows]
 
     async def journal_rows(self) -> None:
-        """Give the recorded rows their seq and store them; the last step before the commit."""
+        """Give all rows their seq and store them; the last step before the commit."""
         for tenant_id, rows in self._rows.items():
-            await append(self.session, tenant_id, rows, received_at=self.now)
+            self.take_in_batches(tenant_id, encode_days(rows))
         self._rows.clear()
+        await append_batches(self.session, self._batches, received_at=self.now)
+        self._batches.clear()
 
 
 class Store:

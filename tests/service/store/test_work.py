@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy import func, select
 
-from analytics.batches import decode_batches
+from analytics.batches import decode_batches, encode_days
 from analytics.events import OrgCreated, SignedOut
 from service.orgs.changes import create_org
 from service.orgs.repository import find_org
@@ -149,3 +149,37 @@ async def test_one_append_over_midnight_makes_one_batch_for_each_day(store):
     assert [(batch.day.day, batch.rows) for batch in batches] == [(4, 1), (5, 2), (4, 1)]
     assert [batch.first_seq for batch in batches] == [1, 2, 4]
     assert [batch.rows for batch in fourth] == [1, 1]
+
+
+async def test_a_few_rows_at_a_time_share_a_batch(store):
+    """Many requests of one row each, committed together, leave one batch a tenant and day."""
+    acme = await add_org(store, "acme")
+    beta = await add_org(store, "beta")
+    async with store.read() as session:
+        before = len(await list_batches(session, acme.id))
+
+    async with store.write() as work:
+        for number in range(5):
+            for org in (acme, beta):
+                work.take_in(org.id, [sample_row(created_at=START, package_name=f"p{number}")])
+
+    async with store.read() as session:
+        (batch,) = (await list_batches(session, acme.id))[before:]
+    rows = decode_batches([batch])
+    assert rows.column("package_name").to_pylist() == [f"p{number}" for number in range(5)]
+
+
+async def test_what_waits_counts_what_this_transaction_adds(store):
+    """The journal's bound holds for all changes of a group together."""
+    acme = await add_org(store, "acme")
+    beta = await add_org(store, "beta")
+    few, many = [sample_row(created_at=START)], [sample_row(created_at=START)] * 3
+
+    async with store.write() as work:
+        before = await work.count_waiting(acme.id)
+        work.take_in(acme.id, few)
+        work.take_in_batches(acme.id, encode_days(many))
+        work.take_in(beta.id, few)
+        assert await work.count_waiting(acme.id) == before + 4
+    async with store.write() as work:
+        assert await work.count_waiting(acme.id) == before + 4
