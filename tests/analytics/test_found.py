@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from analytics import found as found_module
+from analytics.cursors import Position
 from analytics.engine import Engine
 from analytics.filters import parse_query
 from analytics.merging import merge_segments
@@ -21,7 +22,7 @@ def rare_rows(lake: SampleLake, days: int) -> None:
     for day in range(days):
         for hour in range(2):
             at = MIDNIGHT - timedelta(days=day, hours=-hour)
-            rows = [sample_row(at, package_name="rare"), sample_row(at), sample_row(at)]
+            rows = [sample_row(at), sample_row(at, package_name="rare"), sample_row(at)]
             lake.add(rows, is_sealed=True)
 
 
@@ -64,7 +65,7 @@ def test_the_second_search_for_rare_rows_opens_no_file(lake, searched):
     assert seqs(lake, lake.snapshot(), decision=["ALLOWED"]) == []
     query = parse_query(RARE | {"decision": ["BLOCKED"], "actor": ["key_*"]})
     assert lake.reader.count(lake.snapshot(), query) == 12
-    assert lake.reader.accepted_after(lake.snapshot(), query, 1, 1)["seq"].to_pylist() == [4]
+    assert lake.reader.accepted_after(lake.snapshot(), query, 2, 1)["seq"].to_pylist() == [5]
     assert searched == []
 
 
@@ -86,9 +87,21 @@ def test_rows_of_a_pruned_day_are_gone_and_those_past_the_watermark_unseen(lake)
     assert len(seqs(lake, lake.snapshot())) == 12
 
     pruned = replace(lake.snapshot(), segments=tuple(lake.segments[4:]))
-    earlier = replace(lake.snapshot(), watermark=9)
-    assert sorted(seqs(lake, pruned)) == [13, 16, 19, 22, 25, 28, 31, 34]
-    assert sorted(seqs(lake, earlier)) == [1, 4, 7]
+    earlier = replace(lake.snapshot(), watermark=10)
+    assert sorted(seqs(lake, pruned)) == [14, 17, 20, 23, 26, 29, 32, 35]
+    assert sorted(seqs(lake, earlier)) == [2, 5, 8]
+
+
+def test_later_pages_show_no_row_accepted_after_the_first(lake):
+    """The cursor says up to where, also when what is held goes further."""
+    rare_rows(lake, 6)
+    learnt(lake)
+    everything = seqs(lake, lake.snapshot())
+    behind = Position(10, MIDNIGHT + timedelta(days=1), 1)
+    rest = lake.reader.page(lake.snapshot(), parse_query(RARE), 100, behind)
+
+    assert len(everything) == 12
+    assert sorted(rest["seq"].to_pylist()) == [2, 5, 8]
 
 
 @pytest.mark.parametrize("bytes_max", [0, 10_000])

@@ -1,6 +1,7 @@
 """Totals: what each segment's values come to together, and the most frequent of them."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from analytics import hopes
 from analytics.engine import Engine
 from analytics.filters import parse_query
-from analytics.summaries import Bucket, summarise
+from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
 from analytics.totals import NOTHING, Totals
 from tests.analytics.samples import SampleLake, sample_row
 
@@ -98,6 +99,22 @@ def test_of_a_frequent_package_only_the_actors_are_read(lake, asked, monkeypatch
 
     assert second == first
     assert ["SELECT actor AS value" in sql for sql in asked] == [True]
+
+
+def test_what_is_known_of_a_file_counts_only_if_all_of_it_is_asked_for(lake):
+    """A bound within its day, or a watermark below its last row: then its rows are looked at."""
+    lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + timedelta(hours=2))], is_sealed=True)
+    whole = lake.snapshot()
+    cut = parse_query({"since": ["2026-03-04T01:00:00Z"]})
+    for query, snapshot in [(cut, whole), (parse_query({}), replace(whole, watermark=1))]:
+        for _ in range(2):
+            found = summarise(lake.reader, snapshot, query, None, Bucket.DAY)
+            assert found.total == 1
+            assert {name: [one.count for one in top] for name, top in found.top.items()} == {
+                name: [1] for name in TOP_PARAMETERS
+            }
+            summarise(lake.reader, whole, parse_query({}), None, Bucket.DAY)
+            lake.reader.values.learn()
 
 
 def test_a_new_segment_is_added_to_what_is_known(lake, asked):

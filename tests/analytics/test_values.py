@@ -265,6 +265,26 @@ def test_no_query_wants_more_than_the_cache_keeps(lake):
     assert known == [0, 0, None, None]
 
 
+def test_codes_of_a_forgotten_dictionary_say_nothing(lake):
+    """The next one gives them to other texts."""
+    lake.add([sample_row(MIDNIGHT, package_name="x")], is_sealed=True)
+    lake.add([sample_row(MIDNIGHT, package_name="y")], is_sealed=True)
+    index, query = lake.reader.values, parse_query({"package": ["x"], "order": ["asc"]})
+    index.want(lake.segments[:1], ["package_name"])
+    index.learn()
+    assert index.at_most(lake.segments[0], query) == 1
+    index.find(lake.segments[0], "package_name")
+    index.cache.find(("values", lake.segments[0].segment_id, "package_name"))
+    index.cache.keep("filler", None, index.cache.bytes_max - 2 * ENTRY_BYTES)  # drives it out
+    index.want(lake.segments[1:], ["package_name"])
+    index.cache.keep("filler", None, 0)
+    index.learn()
+
+    assert index.at_most(lake.segments[1], query) == 0
+    assert index.at_most(lake.segments[0], query) is None
+    assert seqs(lake, query) == [1]
+
+
 def test_learning_ends_when_the_index_is_closed(lake):
     """A service that stops does not wait for it."""
     lake.add([sample_row(MIDNIGHT)], is_sealed=True)
