@@ -1,6 +1,6 @@
 """Rows kept decoded: batches and row groups never change, so their Arrow tables may stay."""
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,11 +48,11 @@ class Decoded:
         """True if this row group's rows are there without reading the file."""
         return _rows_key(segment, index) in self.cache
 
-    def column(self, segment: Segment, name: str) -> Iterator[pa.Array]:
-        """The values of one column, a row group at a time; they are not kept."""
-        with open_segment(self._root, segment) as file:
+    def columns(self, segment: Segment, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Columns of text as dictionaries, a row group at a time; they are not kept."""
+        with open_segment(self._root, segment, names) as file:
             for index in range(file.row_group_count):
-                yield file.column(index, name)
+                yield file.columns(index, names)
 
     def _batch(self, batch: JournalBatch) -> pa.Table:
         def decode() -> tuple[pa.Table, int]:

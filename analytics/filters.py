@@ -245,13 +245,17 @@ def mask(query: Query, rows: pa.Table) -> pa.ChunkedArray:
     if query.until is not None:
         wanted = pc.and_(wanted, pc.less(at, pa.scalar(query.until, at.type)))
     for condition in query.conditions:
-        column = rows[condition.column]
-        if condition.wanted:
-            alike = [_is_alike(column, term) for term in condition.wanted]
-            wanted = pc.and_(wanted, functools.reduce(pc.or_, alike))
-        for term in condition.unwanted:
-            wanted = pc.and_not(wanted, _is_alike(column, term))
+        wanted = pc.and_(wanted, condition_mask(condition, rows[condition.column]))
     return wanted
+
+
+def condition_mask(condition: Condition, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which of `values` (texts, or null) meet `condition`."""
+    unmet = [pc.invert(_is_alike(values, term)) for term in condition.unwanted]
+    if not condition.wanted:
+        return functools.reduce(pc.and_, unmet)
+    wanted = functools.reduce(pc.or_, [_is_alike(values, term) for term in condition.wanted])
+    return functools.reduce(pc.and_, [wanted, *unmet])
 
 
 def _is_alike(column: pa.ChunkedArray, term: Term) -> pa.ChunkedArray:

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from analytics.batches import JournalBatch
 from analytics.cursors import Position
 from analytics.decoded import Decoded
-from analytics.filters import Query, mask
+from analytics.filters import Query
 from analytics.hopes import Hopes
+from analytics.matching import first_of, matches
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segment_files import RowGroup
 from analytics.segments import Segment, newest_first
@@ -28,7 +29,6 @@ READS_MAX: Final = 2
 """How many of them may be read from their file: that costs as much as the engine's answer."""
 
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
-_SEQ: Final = AUDIT_SCHEMA.field("seq").type
 
 
 @dataclass(slots=True)
@@ -74,7 +74,8 @@ class NewestRows:
         if journalled:
             journal = self.decoded.journal(journalled)
             self.looked_at += journal.num_rows
-            found.append(journal.take(_newest_of(journal, self._matches(journal), self.missing)))
+            places = self._matches(journal)
+            found.append(journal.take(first_of(journal, places, self.missing, self.query.order)))
         for segment, group in self._row_groups(own):
             # All that is still unread is at most as new as this row group's newest row.
             newer = sum(_count_after(rows, group.max_created_at) for rows in found)
@@ -116,21 +117,7 @@ class NewestRows:
 
     def _matches(self, rows: pa.Table) -> pa.Array:
         """Where in `rows` the rows of the page are."""
-        watermark = pa.scalar(self.watermark, _SEQ)
-        wanted = pc.and_(mask(self.query, rows), pc.less_equal(rows["seq"], watermark))
-        if self.after is not None:
-            at = pa.scalar(self.after.created_at, _INSTANT)
-            seq = pa.scalar(self.after.seq, _SEQ)
-            is_same = pc.and_(pc.equal(rows["created_at"], at), pc.less(rows["seq"], seq))
-            wanted = pc.and_(wanted, pc.or_(pc.less(rows["created_at"], at), is_same))
-        return pc.indices_nonzero(wanted)
-
-
-def _newest_of(rows: pa.Table, matches: pa.Array, count: int) -> pa.Array:
-    """Those `count` of `matches` that come first; the journal is in the order of acceptance."""
-    keys = rows.select(["created_at", "seq"]).take(matches)
-    order = [("created_at", "descending"), ("seq", "descending")]
-    return matches.take(pc.select_k_unstable(keys, count, order))
+        return matches(self.query, rows, self.watermark, self.after)
 
 
 def _taken(rows: pa.Table, matches: pa.Array) -> pa.Table:

@@ -58,7 +58,7 @@ def known_counts(
     watermark, and nothing but `column` itself still decides which rows are in.
     """
     counts = _counts(segment, column)
-    if counts is None or not _is_within(segment, query, watermark):
+    if counts is None or not is_within(segment, query, watermark):
         return None
     deciding = [one for one in query.conditions if not _is_met_by_all(one, segment)]
     if any(one.column != column for one in deciding):
@@ -72,7 +72,8 @@ def known_counts(
     }
 
 
-def _is_within(segment: Segment, query: Query, watermark: int) -> bool:
+def is_within(segment: Segment, query: Query, watermark: int) -> bool:
+    """True if every row lies within the query's bounds and the watermark."""
     return (
         segment.max_seq <= watermark
         and (query.since is None or segment.min_created_at >= query.since)

@@ -5,37 +5,35 @@ is read. Days are walked from the end the caller wants first, in widening window
 is full: what is asked for most often lies in the newest day.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from analytics import tallies
 from analytics.batches import JournalBatch, decode_batches
 from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, Stop
-from analytics.filters import Order, Query, where
+from analytics.filters import Condition, Order, Query, where
+from analytics.found import FOUND_SCHEMA, SEGMENT_ID, found_rows
 from analytics.hopes import Hoped, Hopes
 from analytics.instants import utc_day
-from analytics.newest import GROUPS_MAX, NewestRows
+from analytics.matching import first_of, matches
+from analytics.newest import GROUPS_MAX, READS_MAX, NewestRows
 from analytics.planning import batch_may_hold, may_hold
-from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
+from analytics.sources import COLUMNS, Source, condition, ordering, source
 from analytics.values import ValueIndex
 from analytics.windows import hopeful_windows, windows
 
-SCANS_MAX: Final = 16
-"""Scans of files in one statement. Each has its own seq base, as a constant, which is quickest; and
-each takes memory and planning of its own, so the files of all further bases share one, in which
-each row looks its base up. A tenant has as many bases as it has imported files."""
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_COLUMNS: Final = ", ".join(AUDIT_SCHEMA.names)
-_ALL_BUT_SEQ: Final = ", ".join(JOURNAL_SCHEMA.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Reader:
         if (
             self.decoded is None
             or query.order is not Order.NEWEST_FIRST
-            or hopes.are_rare(planned.segments, limit, GROUPS_MAX)
+            or hopes.are_rare(planned.segments, limit, GROUPS_MAX, READS_MAX)
         ):
             return self._page(planned, query, limit, after, hopes)
         mark = snapshot.watermark if after is None else min(snapshot.watermark, after.watermark)
@@ -112,47 +110,44 @@ class Reader:
         pieces = [AUDIT_SCHEMA.empty_table()]
         missing = limit
         for run in _runs(planned, query, limit, after, hopes.by_day(promising, density)):
-            source = self._source(planned, run)
-            condition, bound = _condition(planned, query, after, run)
-            rows = self.engine.select(
-                f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
-                f"ORDER BY {_ordering(query)} LIMIT {missing:d}",
-                bound | source.bound,
-                source.tables,
-                self.stop,
-            )
-            pieces.append(_conform(rows))
+            rows = self._first(_of_days(planned, run), query, missing, after, hopes)
+            pieces.append(rows)
             missing -= rows.num_rows
             if missing == 0:
                 break
         return pa.concat_tables(pieces)
 
+    def _first(
+        self, planned: Snapshot, query: Query, limit: int, after: Position | None, hopes: Hopes
+    ) -> pa.Table:
+        """The rows of a page of `planned`, all of which is looked through."""
+        few = self._few(planned, hopes)
+        if few is not None:
+            places = matches(query, few, planned.watermark, after)
+            return few.take(first_of(few, places, limit, query.order))
+        is_wanted, bound = condition(query, planned.watermark, after, _days(planned, query.order))
+        is_wanted += f" ORDER BY {ordering(query)} LIMIT {limit:d}"
+        return _conform(self._select(planned, COLUMNS, is_wanted, bound))
+
     def count(self, snapshot: Snapshot, query: Query) -> int:
         """How many rows `query` matches."""
-        planned = self._plan(snapshot, query)
-        if planned.is_empty:
-            return 0
-        condition, bound = _condition(snapshot, query, None)
-        source = self._source(planned)
-        counted = self.engine.select(
-            f"SELECT count(*) AS rows FROM ({source.sql}) WHERE {condition}",
-            bound | source.bound,
-            source.tables,
-            self.stop,
-        )
-        return int(counted.column("rows")[0].as_py())
+        planned, few = self._plan(snapshot, query)
+        if few is not None:
+            return int(few.num_rows)
+        counted = self._ask(planned, query, "count(*) AS rows")
+        rows: int = counted["rows"][0].as_py()
+        return rows
 
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[pa.Table]:
         """Every row of `query` in its order, a bounded AUDIT_SCHEMA table at a time."""
-        condition, bound = _condition(snapshot, query, None)
-        planned = self._plan(snapshot, query)
+        is_wanted, bound = condition(query, snapshot.watermark)
+        planned = self._promising(snapshot, query, Hopes(self.values, query))
         for day in _days(planned, query.order):
-            source = self._source(planned, [day])
+            held = self._source(_of_days(planned, [day]))
             for rows in self.engine.stream(
-                f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
-                f"ORDER BY {_ordering(query)}",
-                bound | source.bound,
-                source.tables,
+                f"SELECT {COLUMNS} FROM ({held.sql}) WHERE {is_wanted} ORDER BY {ordering(query)}",
+                bound | held.bound,
+                held.tables,
                 self.stop,
             ):
                 yield _conform(rows)
@@ -164,19 +159,10 @@ class Reader:
             segments=tuple(s for s in snapshot.segments if s.min_seq <= seq <= s.max_seq),
             batches=tuple(b for b in snapshot.batches if b.first_seq <= seq < b.first_seq + b.rows),
         )
-        planned = self._plan(holders, query)
-        if planned.is_empty:
-            return AUDIT_SCHEMA.empty_table()
-        condition, bound = _condition(holders, query, None)
-        source = self._source(planned)
-        return _conform(
-            self.engine.select(
-                f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} AND seq = $seq",
-                bound | source.bound | {"seq": seq},
-                source.tables,
-                self.stop,
-            )
-        )
+        planned, few = self._plan(holders, query)
+        if few is not None:
+            return few.filter(pc.equal(few["seq"], seq))
+        return _conform(self._ask(planned, query, COLUMNS, " AND seq = $seq", seq=seq))
 
     def accepted_after(self, snapshot: Snapshot, query: Query, seq: int, limit: int) -> pa.Table:
         """The rows of `query` with a higher `seq`, by `seq`, at most `limit`; AUDIT_SCHEMA.
@@ -188,130 +174,125 @@ class Reader:
             segments=tuple(s for s in snapshot.segments if s.max_seq > seq),
             batches=tuple(b for b in snapshot.batches if b.first_seq + b.rows - 1 > seq),
         )
-        planned = self._plan(newer, query)
-        if planned.is_empty:
-            return AUDIT_SCHEMA.empty_table()
-        condition, bound = _condition(newer, query, None)
-        source = self._source(planned)
-        return _conform(
-            self.engine.select(
-                f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} AND seq > $seen"
-                f" ORDER BY seq LIMIT {limit:d}",
-                bound | source.bound | {"seen": seq},
-                source.tables,
-                self.stop,
-            )
-        )
+        planned, few = self._plan(newer, query)
+        if few is not None:
+            return few.filter(pc.greater(few["seq"], seq)).sort_by("seq").slice(0, limit)
+        behind = f" AND seq > $seen ORDER BY seq LIMIT {limit:d}"
+        return _conform(self._ask(planned, query, COLUMNS, behind, seen=seq))
 
     def count_values(
         self, snapshot: Snapshot, query: Query, column: str, limit: int | None = None
-    ) -> list[tuple[str, int]]:
-        """The values of `column` among the rows of `query`, each with its number of rows.
+    ) -> pa.Table:
+        """The values of `column` among the rows of `query`, each with its number of `rows`.
 
         The most frequent first, `limit` of them; of equals the one that sorts first by code
         points. Null and the empty string are no values.
         """
-        planned = self._plan(snapshot, query)
-        if planned.is_empty:
-            return []
-        condition, bound = _condition(snapshot, query, None)
-        source = self._source(planned)
-        counted = self.engine.select(
-            f"SELECT {column} AS value, count(*) AS rows FROM ({source.sql})"
-            f" WHERE {condition} AND {column} <> '' GROUP BY {column}"
-            f" ORDER BY rows DESC, value" + ("" if limit is None else f" LIMIT {limit:d}"),
-            bound | source.bound,
-            source.tables,
-            self.stop,
+        planned, few = self._plan(snapshot, query)
+        if few is not None:
+            return tallies.by_value(few, column, limit)
+        return self._ask(
+            planned,
+            query,
+            f"{column} AS value, count(*) AS rows",
+            f" AND {column} <> '' GROUP BY {column} ORDER BY rows DESC, value"
+            + ("" if limit is None else f" LIMIT {limit:d}"),
         )
-        return [(line["value"], line["rows"]) for line in counted.to_pylist()]
 
     def count_over_time(
         self, snapshot: Snapshot, query: Query, step: timedelta
     ) -> list[tuple[datetime, str, int]]:
         """The rows of `query` by step of time (counted from 1970) and decision ("" for none)."""
-        planned = self._plan(snapshot, query)
-        if planned.is_empty:
-            return []
-        condition, bound = _condition(snapshot, query, None)
-        source = self._source(planned)
-        counted = self.engine.select(
+        planned, few = self._plan(snapshot, query)
+        if few is not None:
+            return tallies.over_time(few, step)
+        us = "epoch_us(created_at)"
+        counted = self._ask(
+            planned,
+            query,
             # The remainder of an instant before 1970 is negative.
-            "SELECT us - (us % $step + $step) % $step AS begins, decision, count(*) AS rows FROM"
-            " (SELECT epoch_us(created_at) AS us, coalesce(decision, '') AS decision"
-            f" FROM ({source.sql}) WHERE {condition}) GROUP BY ALL",
-            bound | source.bound | {"step": step // _MICROSECOND},
-            source.tables,
-            self.stop,
+            f"{us} - ({us} % $step + $step) % $step AS begins,"
+            " coalesce(decision, '') AS named, count(*) AS rows",
+            " GROUP BY ALL",
+            step=step // _MICROSECOND,
         )
         return [
-            (_EPOCH + line["begins"] * _MICROSECOND, line["decision"], line["rows"])
+            (_EPOCH + line["begins"] * _MICROSECOND, line["named"], line["rows"])
             for line in counted.to_pylist()
         ]
 
-    def _plan(self, snapshot: Snapshot, query: Query) -> Snapshot:
+    def _plan(self, snapshot: Snapshot, query: Query) -> tuple[Snapshot, pa.Table | None]:
+        """What may hold a row of `query`; and all of its rows, if they are few."""
+        hopes = Hopes(self.values, query)
+        planned = self._promising(snapshot, query, hopes)
+        few = self._few(planned, hopes)
+        if few is None:
+            return planned, None
+        return planned, few.take(matches(query, few, snapshot.watermark))
+
+    def _promising(self, snapshot: Snapshot, query: Query, hopes: Hopes) -> Snapshot:
         """See `plan`; what values are known of rules out more."""
         planned = plan(snapshot, query)
-        hopes = Hopes(self.values, query)
         hopes.learn_more(planned.segments)
         return replace(planned, segments=hopes.promising(planned.segments))
 
-    def _source(self, snapshot: Snapshot, days: Iterable[date] | None = None) -> "_Source":
-        """The rows of `days` (None: of all) as an SQL table: files and journal batches."""
-        wanted = None if days is None else frozenset(days)
-        segments = [s for s in snapshot.segments if wanted is None or s.day in wanted]
-        batches = [b for b in snapshot.batches if wanted is None or b.day in wanted]
-        parts: list[str] = []
-        bound: dict[str, Any] = {}
-        tables: dict[str, pa.Table] = {}
-        own, others = _by_seq_base(segments)
-        for number, (seq_base, held) in enumerate(own):
-            seq = "seq"
-            if seq_base:
-                seq = f"seq + $seq_base{number} AS seq"
-                bound[f"seq_base{number}"] = seq_base
-            parts.append(
-                f"SELECT {seq}, {_ALL_BUT_SEQ}"
-                f" FROM read_parquet($files{number}, hive_partitioning = false)"
+    def _few(self, planned: Snapshot, hopes: Hopes) -> pa.Table | None:
+        """Every row of `planned` that the query may want, and others, if no file has many."""
+        found = AUDIT_SCHEMA.empty_table()
+        if planned.segments:
+            conditions = hopes.few(planned.segments)
+            if conditions is None or self.values is None:
+                return None
+            found = found_rows(
+                self.values.cache,
+                planned.tenant_id,
+                conditions,
+                planned.segments,
+                lambda segments: self._search(segments, conditions),
             )
-            bound[f"files{number}"] = [str(segment.path(self.root)) for segment in held]
-        if others:
-            names = [str(segment.path(self.root)) for segment in others]
-            bases = pa.array([segment.seq_base for segment in others], pa.int64())
-            tables["bases"] = pa.table({"filename": names, "seq_base": bases})
-            parts.append(
-                f"SELECT seq + seq_base AS seq, {_ALL_BUT_SEQ}"
-                " FROM read_parquet($others, hive_partitioning = false, filename = true)"
-                " JOIN bases USING (filename)"
-            )
-            bound["others"] = names
-        if batches:
-            tables["journal"] = self._journal(batches)
-            parts.append(f"SELECT {_COLUMNS} FROM journal")
-        return _Source(" UNION ALL ".join(parts), bound, tables)
+        return pa.concat_tables([found, self._journal(planned.batches)])
+
+    def _search(self, segments: Sequence[Segment], conditions: tuple[Condition, ...]) -> pa.Table:
+        """See `found_rows`."""
+        files = pa.array([str(segment.path(self.root)) for segment in segments])
+        ids = pa.array([segment.segment_id for segment in segments])
+        rows = source(self.root, segments, files=True)
+        is_wanted, bound = where(Query(conditions=conditions))
+        found = self.engine.select(
+            f"SELECT {COLUMNS}, filename FROM ({rows.sql}) WHERE {is_wanted}",
+            bound | rows.bound,
+            rows.tables,
+            self.stop,
+        )
+        held_by = ids.take(pc.index_in(found["filename"], value_set=files))
+        return (
+            found.drop_columns(["filename"]).append_column(SEGMENT_ID, held_by).cast(FOUND_SCHEMA)
+        )
+
+    def _ask(
+        self, planned: Snapshot, query: Query, columns: str, behind: str = "", **bound: int
+    ) -> pa.Table:
+        """DuckDB's answer over the rows of `query`; `behind` follows the condition."""
+        is_wanted, values = condition(query, planned.watermark)
+        return self._select(planned, columns, is_wanted + behind, values | bound)
+
+    def _select(
+        self, planned: Snapshot, columns: str, is_wanted: str, bound: dict[str, Any]
+    ) -> pa.Table:
+        rows = self._source(planned)
+        return self.engine.select(
+            f"SELECT {columns} FROM ({rows.sql}) WHERE {is_wanted}",
+            bound | rows.bound,
+            rows.tables,
+            self.stop,
+        )
+
+    def _source(self, planned: Snapshot) -> Source:
+        journal = self._journal(planned.batches) if planned.batches else None
+        return source(self.root, planned.segments, journal)
 
     def _journal(self, batches: Sequence[JournalBatch]) -> pa.Table:
         return decode_batches(batches) if self.decoded is None else self.decoded.journal(batches)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A table expression, the values it binds and the Arrow tables it names."""
-
-    sql: str
-    bound: dict[str, Any]
-    tables: dict[str, pa.Table]
-
-
-def _by_seq_base(
-    segments: Sequence[Segment],
-) -> tuple[list[tuple[int, list[Segment]]], list[Segment]]:
-    """`segments` by their seq base: those of the SCANS_MAX bases with most rows, and the others."""
-    bases: dict[int, list[Segment]] = {}
-    for segment in segments:
-        bases.setdefault(segment.seq_base, []).append(segment)
-    ordered = sorted(bases.items(), key=lambda base: sum(s.rows for s in base[1]), reverse=True)
-    return ordered[:SCANS_MAX], [s for _, held in ordered[SCANS_MAX:] for s in held]
 
 
 def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
@@ -351,28 +332,14 @@ def _days(snapshot: Snapshot, order: Order) -> list[date]:
     return sorted(held, reverse=order is Order.NEWEST_FIRST)
 
 
-def _condition(
-    snapshot: Snapshot, query: Query, after: Position | None, days: Sequence[date] | None = None
-) -> tuple[str, dict[str, Any]]:
-    """Which rows of the snapshot's files belong into the answer; `days` (None: any) are theirs."""
-    condition, bound = where(query)
-    condition += " AND seq <= $watermark"
-    bound["watermark"] = snapshot.watermark
-    if after is not None:
-        bound["watermark"] = min(after.watermark, snapshot.watermark)
-    if after is not None and (days is None or utc_day(after.created_at) in days):
-        bound["at"], bound["after_seq"] = after.created_at, after.seq
-        comes = "<" if query.order is Order.NEWEST_FIRST else ">"
-        # The first half repeats what the second implies, in the form that skips row groups.
-        condition += (
-            f" AND created_at {comes}= $at::TIMESTAMPTZ AND (created_at {comes} $at::TIMESTAMPTZ"
-            f" OR seq {comes} $after_seq)"
-        )
-    return condition, bound
-
-
-def _ordering(query: Query) -> str:
-    return f"created_at {query.order.value}, seq {query.order.value}"
+def _of_days(planned: Snapshot, days: Collection[date]) -> Snapshot:
+    """What `planned` has of `days`."""
+    wanted = frozenset(days)
+    return replace(
+        planned,
+        segments=tuple(segment for segment in planned.segments if segment.day in wanted),
+        batches=tuple(batch for batch in planned.batches if batch.day in wanted),
+    )
 
 
 def _conform(rows: pa.Table) -> pa.Table:

@@ -1,6 +1,6 @@
 """Reading segment files row group by row group, with their rows as the catalog means them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from analytics.faults import ARROW_FAULTS, StoreFault
 from analytics.schema import AUDIT_SCHEMA
-from analytics.segments import Segment
+from analytics.segments import PARQUET_OPTIONS, Segment
 
 _CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")
 _SEQ: Final = AUDIT_SCHEMA.get_field_index("seq")
@@ -56,12 +56,12 @@ class SegmentFile:
         """How many row groups the file has."""
         return int(self.file.metadata.num_row_groups)
 
-    def column(self, index: int, name: str) -> pa.Array:
-        """The values of one column in one row group; not of `seq`, which has a base."""
+    def columns(self, index: int, names: Sequence[str]) -> pa.Table:
+        """Some columns of one row group; not `seq`, which has a base."""
         with _faults(self.path):
-            values = self.file.read_row_group(index, columns=[name]).column(name)
-            values.validate(full=True)
-        return values.combine_chunks()
+            rows = self.file.read_row_group(index, columns=list(names)).select(names)
+            rows.validate(full=True)
+        return rows.combine_chunks()
 
     def _row_group(self, index: int) -> RowGroup:
         statistics = self.file.metadata.row_group(index).column(_CREATED_AT).statistics
@@ -71,11 +71,17 @@ class SegmentFile:
 
 
 @contextmanager
-def open_segment(root: Path, segment: Segment) -> Iterator[SegmentFile]:
-    """The file of `segment` below the audit folder `root`. Raises StoreFault."""
+def open_segment(
+    root: Path, segment: Segment, dictionaries: Iterable[str] = ()
+) -> Iterator[SegmentFile]:
+    """The file of `segment` below the audit folder `root`. Raises StoreFault.
+
+    The columns `dictionaries` are read as such, as far as they are stored as such.
+    """
     path = segment.path(root)
+    stored = [name for name in dictionaries if name in PARQUET_OPTIONS["use_dictionary"]]
     with _faults(path):
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, read_dictionary=stored)
     with file:
         yield SegmentFile(path, file, segment)
 

@@ -4,14 +4,20 @@ What the catalog counts is taken from there; only segments it cannot answer for 
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+import pyarrow as pa
+
 from analytics.filters import FILTER_COLUMNS, InvalidQuery, Query
-from analytics.planning import known_counts
+from analytics.planning import COUNTED_COLUMNS, known_counts
 from analytics.queries import Reader, Snapshot, plan
+from analytics.segments import Segment
+from analytics.totals import NOTHING, Totals, totals
+from analytics.values import Lookup
 
 BUCKETS_MAX: Final = 10_000
 """How many buckets one summary may have: a year of hours fits."""
@@ -108,7 +114,7 @@ def summarise(
         top={
             name: _top(decisions)
             if name == "decision"
-            else _top(_values(reader, planned, query, FILTER_COLUMNS[name]))
+            else _most_frequent(reader, planned, query, FILTER_COLUMNS[name])
             for name in TOP_PARAMETERS
         },
     )
@@ -120,34 +126,71 @@ def over_time(
     """How many rows fall into each bucket with each decision ("" for none)."""
     counts: Counter[tuple[datetime, str]] = Counter()
     unknown = []
+    known = _Known(reader, query, planned.watermark)
     for segment in planned.segments:
-        known = known_counts(segment, query, planned.watermark, "decision")
+        decisions = known.counts(segment, "decision")
         start = bucket.start(segment.min_created_at)
-        if known is None or start != bucket.start(segment.max_created_at):
+        if decisions is None or start != bucket.start(segment.max_created_at):
             unknown.append(segment)
         else:
-            counts.update({(start, decision): rows for decision, rows in known.items()})
+            counts.update({(start, decision): rows for decision, rows in decisions.items()})
     rest = replace(planned, segments=tuple(unknown))
     for start, decision, rows in reader.count_over_time(rest, query, bucket.length):
         counts[start, decision] += rows
     return counts
 
 
-def _values(reader: Reader, planned: Snapshot, query: Query, column: str) -> Counter[str]:
-    """How many rows have each value of `column`; at least the TOP_MAX most frequent of them."""
-    counts: Counter[str] = Counter()
-    unknown = []
-    for segment in planned.segments:
-        known = known_counts(segment, query, planned.watermark, column)
-        if known is None:
-            unknown.append(segment)
-        else:
-            counts.update(known)
-    # A value that is rare in the files may be frequent in the catalog: added up, then cut off.
-    limit = None if counts else TOP_MAX
-    rest = replace(planned, segments=tuple(unknown))
-    counts.update(dict(reader.count_values(rest, query, column, limit)))
-    return counts
+class _Known:
+    """How many rows of a query a segment has by event or decision, of the catalog or learnt."""
+
+    def __init__(self, reader: Reader, query: Query, watermark: int) -> None:
+        self._lookup = None if reader.values is None else Lookup(reader.values, query)
+        self._query = query
+        self._watermark = watermark
+
+    def counts(self, segment: Segment, column: str) -> Mapping[str, int] | None:
+        """The rows by value of `column` ("": null), or None: not known."""
+        counts = known_counts(segment, self._query, self._watermark, column)
+        if counts is not None or self._lookup is None:
+            return counts
+        kinds = self._lookup.by_kind(segment, self._watermark)
+        if kinds is None:
+            return None
+        learnt: Counter[str] = Counter()
+        for kind, rows in kinds.items():
+            learnt[(kind.event if column == "event" else kind.decision) or ""] += rows
+        return learnt
+
+
+def _most_frequent(
+    reader: Reader, planned: Snapshot, query: Query, column: str
+) -> list[ValueCount]:
+    """The most frequent values of `column`, of the catalog or learnt; the rest is read."""
+    if column in COUNTED_COLUMNS:
+        known = _Known(reader, query, planned.watermark)
+        counts: Counter[str] = Counter()
+        left = []
+        for segment in planned.segments:
+            counted = known.counts(segment, column)
+            if counted is None:
+                left.append(segment)
+            else:
+                counts.update(counted)
+        found = Totals(pa.array(counts, pa.string()), pa.array(counts.values(), pa.int64()))
+    elif reader.values is None:
+        found, left = NOTHING, list(planned.segments)
+    else:
+        found, left = totals(reader.values, planned.segments, query, planned.watermark, column)
+    # A value that is rare in what is read may be frequent in the rest: added up, then cut off.
+    limit = None if len(found.texts) else TOP_MAX
+    rest = reader.count_values(replace(planned, segments=tuple(left)), query, column, limit)
+    if rest.num_rows:
+        found = found.plus(_one(rest["value"]), _one(rest["rows"]))
+    return [ValueCount(value, rows) for value, rows in found.top(TOP_MAX)]
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([pa.array([], column.type), *column.chunks])
 
 
 def _top(counts: Counter[str]) -> list[ValueCount]:

@@ -1,63 +1,40 @@
 """Which values the columns of a segment hold: learnt once, then known without opening the file.
 
-The catalog counts the values of a few columns. For those people look for one value in - a
-package, an actor - the same is learnt from the file itself, aside and after a query that had to
-do without. Segments never change, so what was learnt stays true.
+The catalog counts the values of a few columns. For the others - a package, an actor - the same is
+learnt from the file itself, aside and after a query that had to do without. Segments never change,
+so what was learnt stays true.
 """
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Hashable, Iterable, Sequence
 from threading import Lock
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from analytics.byte_cache import ENTRY_BYTES
+from analytics.counting import Counted, count_values
 from analytics.decoded import Decoded
+from analytics.dictionaries import KIND_COLUMNS, Alike, Dictionary, Kind, Values, new_dictionary
 from analytics.faults import StoreFault
 from analytics.filters import Condition, Query, Term
-from analytics.planning import COUNTED_COLUMNS
+from analytics.planning import COUNTED_COLUMNS, is_within
 from analytics.segments import Segment
 
-VALUES_BYTES_MAX: Final = 256 * 1024
+VALUE_BYTES: Final = 8
+"""What a value takes in each segment that has it, besides its text."""
+
+VALUES_BYTES_MAX: Final = 512 * 1024
 """What one column of one segment may take. Ids that differ from row to row exceed it."""
+
+TEXTS_BYTES_MAX: Final = 16 * 2**20
+"""What the texts of one column of a tenant may take. What has more that is new is not learnt."""
+
+ROWS_MAX: Final = 4_000_000
+"""Rows of a segment that is learnt: its column and two more are held for that, some 50 MB."""
+
+_ANYTHING: Final = Condition("actor", (Term("", is_prefix=True, is_negated=False),))
+"""What every row meets, of a column that summaries have learnt."""
 
 WANTED_MAX: Final = 10_000
 """How many columns of segments may wait to be learnt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """The values of one column of one segment, in the order of their code points.
-
-    `ends` says how many rows have one of the values up to and with each. Null is no value.
-    """
-
-    texts: pa.StringArray
-    ends: "array[int]"
-
-    def rows_alike(self, term: Term) -> int:
-        """How many rows have a value like the term's text, negated or not."""
-        places = range(len(self.ends))
-        first = bisect_left(places, term.text, key=self._text)
-        if term.is_prefix:
-            behind = bisect_left(
-                places, True, lo=first, key=lambda n: not self._text(n).startswith(term.text)
-            )
-        else:
-            behind = first + (first < len(places) and self._text(first) == term.text)
-        return self._rows_before(behind) - self._rows_before(first)
-
-    def _text(self, place: int) -> str:
-        text: str = self.texts[place].as_py()
-        return text
-
-    def _rows_before(self, place: int) -> int:
-        return self.ends[place - 1] if place else 0
 
 
 class ValueIndex:
@@ -65,40 +42,41 @@ class ValueIndex:
 
     def __init__(self, decoded: Decoded) -> None:
         self._decoded = decoded
+        self.cache = decoded.cache
         self._wanted: dict[tuple[str, str], Segment] = {}
         self._lock = Lock()
+        self._growing = Lock()
         self._is_closed = False
-        # No query may want more than half of the cache: it would drive out what it has just learnt.
-        self._segments_max = decoded.cache.bytes_max // 2 // VALUES_BYTES_MAX
+
+    def find(self, segment: Segment, column: str) -> tuple[bool, Values | None, Dictionary]:
+        """Whether `column` of `segment` was learnt, what of it is known, and its dictionary.
+
+        Nothing is known of a column with too many values, even when it was learnt.
+        """
+        is_known, values = self.cache.find(_values_key(segment, column))
+        # After them, as it grows: what came later may lack what its segment was learnt with.
+        dictionary = self._dictionary(segment.tenant_id, column)
+        if values is not None and not values.are_of(dictionary):
+            return False, None, dictionary
+        return is_known, values, dictionary
+
+    def knows(self, segment: Segment, column: str) -> bool:
+        """True if there is nothing more to learn of `column`."""
+        return self.find(segment, column)[0]
 
     def at_most(self, segment: Segment, query: Query) -> int | None:
-        """How many rows of `segment` may be in `query`, or None: not known.
+        """See `Lookup.at_most`."""
+        return Lookup(self, query).at_most(segment)
 
-        Never too few; if the query has one positive term in all, and no bound, exactly as many.
-        """
-        bound: int | None = segment.rows
-        for condition in learnable(query):
-            is_known, values = self._decoded.cache.find(_key(segment, condition.column))
-            if values is not None:
-                rows = sum(values.rows_alike(term) for term in condition.wanted)
-                if rows == 0:
-                    return 0
-                bound = None if bound is None else min(bound, rows)
-            elif not is_known:
-                bound = None
-        return bound
-
-    def want(self, segments: Iterable[Segment], query: Query) -> None:
-        """Let `learn` know what would have helped with `query`; newest days before others."""
-        newest = sorted(segments, key=lambda one: one.day, reverse=True)[: self._segments_max]
-        for condition in learnable(query):
+    def want(self, segments: Iterable[Segment], columns: Iterable[str]) -> None:
+        """Let `learn` know what would have helped; newest days before others."""
+        newest = self._as_many_as_fit(segments)
+        for column in columns:
             for segment in newest:
-                key = (segment.segment_id, condition.column)
+                is_known = self.knows(segment, column)
                 with self._lock:
-                    if len(self._wanted) < WANTED_MAX and _key(segment, condition.column) not in (
-                        self._decoded.cache
-                    ):
-                        self._wanted[key] = segment
+                    if not is_known and len(self._wanted) < WANTED_MAX:
+                        self._wanted[segment.segment_id, column] = segment
 
     @property
     def is_wanting(self) -> bool:
@@ -122,12 +100,110 @@ class ValueIndex:
         """End `learn`, soon."""
         self._is_closed = True
 
-    def _learn(self, segment: Segment, column: str) -> None:
-        def read() -> tuple[Values | None, int]:
-            values = count_values(self._decoded.column(segment, column))
-            return values, ENTRY_BYTES + (_size(values) if values else 0)
+    def _as_many_as_fit(self, segments: Iterable[Segment]) -> list[Segment]:
+        """The newest of `segments`, so many that half of the cache holds a column of them all.
 
-        self._decoded.cache.get(_key(segment, column), read)
+        Else what is learnt last would drive out what was learnt first, again and again.
+        """
+        room = self.cache.bytes_max // 2
+        fitting = []
+        for segment in sorted(segments, key=lambda one: one.day, reverse=True):
+            room -= ENTRY_BYTES + min(VALUES_BYTES_MAX, segment.rows * VALUE_BYTES)
+            if room < 0:
+                break
+            fitting.append(segment)
+        return fitting
+
+    def _learn(self, segment: Segment, column: str) -> None:
+        values = None
+        if segment.rows <= ROWS_MAX:
+            groups = self._decoded.columns(segment, [column, *KIND_COLUMNS])
+            counted = count_values(groups, column, VALUES_BYTES_MAX // VALUE_BYTES)
+            values = counted and self._in_codes(segment, column, counted)
+        size = ENTRY_BYTES + (values.size if values else 0)
+        self.cache.keep(_values_key(segment, column), values, size)
+
+    def _in_codes(self, segment: Segment, column: str, counted: Counted) -> Values | None:
+        """`counted` in codes of the tenant's dictionary, which grows; None: it would be too big."""
+        with self._growing:
+            dictionary, values = counted.as_values(self._dictionary(segment.tenant_id, column))
+            if dictionary.size > min(TEXTS_BYTES_MAX, self.cache.bytes_max // 4):
+                return None
+            key = _dictionary_key(segment.tenant_id, column)
+            self.cache.keep(key, dictionary, dictionary.size + ENTRY_BYTES)
+        return values
+
+    def _dictionary(self, tenant_id: str, column: str) -> Dictionary:
+        found: Dictionary | None = self.cache.find(_dictionary_key(tenant_id, column))[1]
+        # Forgotten, it is begun anew; values of the one before are then known to nobody.
+        return found or new_dictionary()
+
+
+class Lookup:
+    """What `index` knows of `query`; texts are looked for once, not for each segment."""
+
+    def __init__(self, index: ValueIndex, query: Query) -> None:
+        self._index = index
+        self._query = query
+        self._alike: dict[Condition, tuple[Dictionary, Alike]] = {}
+
+    def at_most(self, segment: Segment) -> int | None:
+        """How many rows of `segment` may be in the query, or None: not known.
+
+        Never too few; exactly as many as there are if no more is asked for than one condition on
+        what was learnt, and any on event and decision.
+        """
+        bound: int | None = segment.rows
+        for condition in learnable(self._query):
+            rows = self.rows_alike(segment, condition, self._query.conditions)
+            if rows == 0:
+                return 0
+            if rows is not None:
+                bound = None if bound is None else min(bound, rows)
+            elif not self._index.knows(segment, condition.column):
+                bound = None
+        return bound
+
+    def rows_alike(
+        self, segment: Segment, condition: Condition, others: Sequence[Condition]
+    ) -> int | None:
+        """How many rows meet `condition`, and those of `others` on KIND_COLUMNS; None: unknown."""
+        found = self._found(segment, condition)
+        if found is None:
+            return None
+        values, alike = found
+        return sum(values.rows_alike(alike, kind) for kind in values.kinds if kind.meets(others))
+
+    def by_kind(self, segment: Segment, watermark: int) -> dict[Kind, int] | None:
+        """How many rows of each kind are in the query, up to `watermark`, or None: not known.
+
+        Known if nothing decides which rows are in but event, decision and one learnt column.
+        """
+        conditions = self._query.conditions
+        others = [one for one in conditions if one.column not in KIND_COLUMNS]
+        if len(others) > 1 or not is_within(segment, self._query, watermark):
+            return None
+        found = self._found(segment, others[0] if others else _ANYTHING)
+        if found is None:
+            return None
+        values, alike = found
+        kinds = [kind for kind in values.kinds if kind.meets(conditions)]
+        if not others:
+            return {kind: kind.rows + kind.nulls for kind in kinds}
+        nulls = others[0].is_met(None)
+        return {
+            kind: values.rows_alike(alike, kind) + (kind.nulls if nulls else 0) for kind in kinds
+        }
+
+    def _found(self, segment: Segment, condition: Condition) -> tuple[Values, Alike] | None:
+        _, values, dictionary = self._index.find(segment, condition.column)
+        if values is None:
+            return None
+        before, alike = self._alike.get(condition, (None, None))
+        if alike is None or before is not dictionary:
+            alike = dictionary.alike(condition)
+            self._alike[condition] = dictionary, alike
+        return values, alike
 
 
 def learnable(query: Query) -> list[Condition]:
@@ -135,28 +211,9 @@ def learnable(query: Query) -> list[Condition]:
     return [one for one in query.conditions if one.wanted and one.column not in COUNTED_COLUMNS]
 
 
-def count_values(chunks: Iterable[pa.Array]) -> Values | None:
-    """The values in all `chunks`, or None when they take more than VALUES_BYTES_MAX."""
-    counted = pa.table({"text": pa.array([], pa.string()), "rows": pa.array([], pa.int64())})
-    for chunk in chunks:
-        counts = pc.value_counts(chunk)
-        more = pa.table({"text": counts.field("values"), "rows": counts.field("counts")})
-        counted = (
-            pa.concat_tables([counted, more.filter(pc.is_valid(more["text"]))])
-            .group_by("text")
-            .aggregate([("rows", "sum")])
-            .rename_columns(["text", "rows"])
-        )
-        if counted.nbytes > VALUES_BYTES_MAX:
-            return None
-    ordered = counted.sort_by("text").combine_chunks()
-    texts = pa.concat_arrays(ordered["text"].chunks or [pa.array([], pa.string())])
-    return Values(texts, array("q", accumulate(ordered["rows"].to_pylist())))
-
-
-def _size(values: Values) -> int:
-    return int(values.texts.nbytes) + len(values.ends) * values.ends.itemsize
-
-
-def _key(segment: Segment, column: str) -> Hashable:
+def _values_key(segment: Segment, column: str) -> Hashable:
     return ("values", segment.segment_id, column)
+
+
+def _dictionary_key(tenant_id: str, column: str) -> Hashable:
+    return ("dictionary", tenant_id, column)

@@ -5,6 +5,7 @@ as they are in a service that runs; so are DuckDB's and the operating system's. 
 search for a value lets us learn about the files is learnt, and the time that took is shown.
 """
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from analytics.filters import parse_query
 from analytics.queries import Reader, Snapshot
 from analytics.summaries import Bucket, over_time, summarise
 from analytics.values import ValueIndex
-from benchmarks.lake import RARE_PACKAGE, largest_tenant, rows_asked_for
+from benchmarks.lake import RARE_PACKAGE, largest_tenant, rarely_installed, rows_asked_for
 
 ROUNDS = 15
 PAGE = 51
@@ -55,6 +56,7 @@ def lines(reader: Reader, snapshot: Snapshot) -> list[Line]:
         query = parse_query({name: [value] for name, value in filters.items()})
         return lambda: reader.page(snapshot, query, PAGE, position)
 
+    others = map(rarely_installed, itertools.count(1, 4))  # asked for once each
     at = f"'{middle.max_created_at.isoformat()}'::TIMESTAMPTZ"
     behind = f"created_at <= {at} AND (created_at < {at} OR seq < {middle.max_seq})"
     return [
@@ -64,6 +66,12 @@ def lines(reader: Reader, snapshot: Snapshot) -> list[Line]:
             "rare package",
             page(package=RARE_PACKAGE),
             [_where(f"package_name = '{RARE_PACKAGE}'")],
+            0.8,
+        ),
+        Line(
+            "other rare package",
+            lambda: page(package=next(others))(),
+            [_where(f"package_name = '{rarely_installed(1)}'")],
             0.8,
         ),
         Line("value nowhere", page(package="nowhere"), [_where("package_name = 'nowhere'")], 1.0),

@@ -88,6 +88,12 @@ FROM told
 """
 
 
+def rarely_installed(number: int) -> str:
+    """The name of a package of the long tail, 1 row in 300,000; not of a multiple of 4."""
+    package = PACKAGES - number
+    return f"{('react', 'node', 'fast', 'py', 'go', 'left')[package % 6]}-{package}"
+
+
 def rows_asked_for(claim: str | None) -> tuple[Path, int]:
     """The folder of the set, and how many rows it has, as the command line of a benchmark says."""
     parser = argparse.ArgumentParser(description=claim)

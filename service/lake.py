@@ -135,9 +135,10 @@ class Lake:
         self, snapshot: Snapshot, query: Query, column: str, limit: int, time_max_s: float
     ) -> list[tuple[str, int]]:
         """See `Reader.count_values`."""
-        return await self._ask(
+        counted = await self._ask(
             lambda reader: reader.count_values(snapshot, query, column, limit), time_max_s
         )
+        return list(zip(*counted.to_pydict().values(), strict=True))
 
     async def export(
         self, snapshot: Snapshot, query: Query, form: FileForm, ends_at: float

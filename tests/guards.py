@@ -15,6 +15,7 @@ class Guard:
     test: str
 
 
+_FOUND = "tests/analytics/test_found.py"
 _SEGMENTS = "tests/analytics/test_segments.py"
 _DURABLE = "tests/analytics/test_durable.py"
 _TAKEOVER = "tests/service/audit/test_takeover.py"
@@ -382,9 +383,45 @@ GUARDS: Final = [
         "tests/service/audit/test_retention_everywhere.py",
     ),
     Guard(
+        "found rows are shown of the snapshot's files alone",
+        "analytics/found.py",
+        "    return found.of(segments).rows",
+        "    return found.rows",
+        f"{_FOUND}::test_rows_of_files_that_were_merged_are_shown_once",
+    ),
+    Guard(
+        "rows at hand are shown up to the watermark",
+        "analytics/matching.py",
+        'pc.less_equal(rows["seq"], pa.scalar(watermark, _SEQ)))',
+        'pc.is_valid(rows["seq"]))',
+        f"{_FOUND}::test_rows_of_a_pruned_day_are_gone_and_those_past_the_watermark_unseen",
+    ),
+    Guard(
+        "rows at hand are shown up to the cursor's watermark",
+        "analytics/matching.py",
+        'pc.less_equal(rows["seq"], pa.scalar(after.watermark, _SEQ)))',
+        'pc.is_valid(rows["seq"]))',
+        f"{_FOUND}::test_later_pages_show_no_row_accepted_after_the_first",
+    ),
+    Guard(
+        "codes of a forgotten dictionary say nothing",
+        "analytics/values.py",
+        "            return False, None, dictionary\n",
+        "            pass\n",
+        "tests/analytics/test_values.py::test_codes_of_a_forgotten_dictionary_say_nothing",
+    ),
+    Guard(
+        "sums are of files that are asked for whole",
+        "analytics/totals.py",
+        "    whole = [segment for segment in segments if is_within(segment, query, watermark)]\n",
+        "    whole = list(segments)\n",
+        "tests/analytics/test_totals.py"
+        "::test_what_is_known_of_a_file_counts_only_if_all_of_it_is_asked_for",
+    ),
+    Guard(
         "a cursor carries its watermark",
-        "analytics/queries.py",
-        '        bound["watermark"] = min(after.watermark, snapshot.watermark)\n',
+        "analytics/sources.py",
+        '        bound["watermark"] = min(after.watermark, watermark)\n',
         "        pass\n",
         "tests/service/audit/test_stable_pages.py::test_pages_are_those_of_the_first_pages_instant[asc]",
     ),

@@ -1,6 +1,5 @@
 """Summaries: whatever is counted from the catalog equals what is counted row by row."""
 
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,19 +9,18 @@ from hypothesis import strategies as st
 
 from analytics.engine import Engine
 from analytics.faults import StoreFault
-from analytics.filters import FILTER_COLUMNS, Query, parse_query
+from analytics.filters import Query, parse_query
 from analytics.queries import Snapshot
 from analytics.rows import AuditRow
 from analytics.summaries import (
     BUCKETS_MAX,
-    TOP_MAX,
     TOP_PARAMETERS,
     Bucket,
     Summary,
     TooManyBuckets,
-    ValueCount,
     summarise,
 )
+from tests.analytics.models import counted, matching, most_frequent, of_buckets
 from tests.analytics.samples import SampleLake, open_lake, sample_row
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -37,24 +35,6 @@ def summary(lake: SampleLake, bucket: str = "day", **parameters: str) -> Summary
 
 def starts(found: Summary) -> list[datetime]:
     return [bucket.start for bucket in found.buckets]
-
-
-def counted(rows: list[AuditRow], bucket: Bucket) -> dict[datetime, Counter[str]]:
-    """Rows by bucket and decision, in plain Python."""
-    counts: dict[datetime, Counter[str]] = {}
-    for row in rows:
-        hour = 0 if bucket is Bucket.DAY else row.created_at.hour
-        start = row.created_at.replace(hour=hour, minute=0, second=0, microsecond=0)
-        named = row.decision if row.decision in {"ALLOWED", "BLOCKED"} else "other"
-        counts.setdefault(start, Counter())[named] += 1
-    return counts
-
-
-def most_frequent(rows: list[AuditRow], parameter: str) -> list[ValueCount]:
-    """The ten values that a person counting rows would name."""
-    counts = Counter(getattr(row, FILTER_COLUMNS[parameter]) for row in rows)
-    ranked = sorted((-n, value) for value, n in counts.items() if value)
-    return [ValueCount(value, -n) for n, value in ranked[:TOP_MAX]]
 
 
 ROWS = st.lists(
@@ -111,37 +91,16 @@ def test_any_summary_equals_the_model_however_its_rows_are_stored(
     last = None if length is None else (first or MIDNIGHT) + length * HOUR
     query = replace(query, since=first, until=last)
     snapshot = replace(lake.snapshot(), watermark=lake.last_seq - held_back)
-    matching = [
-        row
-        for seq, row in accepted.items()
-        if seq <= snapshot.watermark
-        and (first is None or row.created_at >= first)
-        and (last is None or row.created_at < last)
-        and all(one.is_met(getattr(row, one.column)) for one in query.conditions)
-    ]
+    rows_in = list(matching(accepted, query, snapshot.watermark).values())
 
     try:
         found = summarise(lake.reader, snapshot, query, None, bucket)
     finally:
         lake.reader.engine.close()
 
-    assert found.total == len(matching)
-    assert {
-        one.start: Counter(
-            {
-                name: n
-                for name, n in (
-                    ("ALLOWED", one.allowed),
-                    ("BLOCKED", one.blocked),
-                    ("other", one.other),
-                )
-                if n
-            }
-        )
-        for one in found.buckets
-        if one.allowed or one.blocked or one.other
-    } == counted(matching, bucket)
-    assert found.top == {name: most_frequent(matching, name) for name in TOP_PARAMETERS}
+    assert found.total == len(rows_in)
+    assert of_buckets(found) == counted(rows_in, bucket)
+    assert found.top == {name: most_frequent(rows_in, name) for name in TOP_PARAMETERS}
 
 
 def test_buckets_have_no_gaps_and_end_with_the_rows(lake):

@@ -11,6 +11,7 @@ import io
 import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -407,7 +408,18 @@ class Lake(RuleBasedStateMachine):
     @rule(asked=st.sampled_from(sorted(FILTERS)))
     def summary(self, asked: str) -> None:
         summed = self.run(self.get("/summary", asked).get_json())
-        assert summed["total"] == len(self.expected(asked, "desc"))
+        expected = self.expected(asked, "desc")
+        assert summed["total"] == len(expected)
+        assert sum(bucket["BLOCKED"] for bucket in summed["buckets"]) == len(expected)
+        packages = Counter(row.package for row in expected)
+        top = {one["value"]: one["count"] for one in summed["top"]["package"]}
+        assert top == packages
+
+    @rule()
+    def learn(self) -> None:
+        """What was asked so far had to do without; what is asked from here on has it."""
+        lake = self.services.lake
+        self.run(lake.aside(lake._values.learn))
 
     @rule(asked=st.sampled_from(sorted(FILTERS)), order=ORDERS)
     def export(self, asked: str, order: str) -> None:

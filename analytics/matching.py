@@ -1,0 +1,35 @@
+"""Which decoded rows belong into an answer, and in which order: what DuckDB says, in Arrow."""
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analytics.cursors import Position
+from analytics.filters import Order, Query, mask
+from analytics.schema import AUDIT_SCHEMA
+
+_INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
+_SEQ: Final = AUDIT_SCHEMA.field("seq").type
+
+
+def matches(
+    query: Query, rows: pa.Table, watermark: int, after: Position | None = None
+) -> pa.UInt64Array:
+    """Where in `rows` those of `query` up to `watermark` are that lie behind `after`."""
+    wanted = pc.and_(mask(query, rows), pc.less_equal(rows["seq"], pa.scalar(watermark, _SEQ)))
+    if after is not None:
+        comes = pc.less if query.order is Order.NEWEST_FIRST else pc.greater
+        at, seq = pa.scalar(after.created_at, _INSTANT), pa.scalar(after.seq, _SEQ)
+        is_same = pc.and_(pc.equal(rows["created_at"], at), comes(rows["seq"], seq))
+        wanted = pc.and_(wanted, pc.or_(comes(rows["created_at"], at), is_same))
+        wanted = pc.and_(wanted, pc.less_equal(rows["seq"], pa.scalar(after.watermark, _SEQ)))
+    return pc.indices_nonzero(wanted)
+
+
+def first_of(rows: pa.Table, places: pa.Array, count: int, order: Order) -> pa.Array:
+    """Those `count` of `places` whose rows come first, in their order."""
+    keys = rows.select(["created_at", "seq"]).take(places)
+    direction = "descending" if order is Order.NEWEST_FIRST else "ascending"
+    by = [("created_at", direction), ("seq", direction)]
+    return places.take(pc.select_k_unstable(keys, count, by))

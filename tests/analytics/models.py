@@ -1,0 +1,65 @@
+"""What is asked of rows, answered in plain Python."""
+
+from collections import Counter
+from datetime import datetime
+
+from analytics.filters import FILTER_COLUMNS, Order, Query
+from analytics.rows import AuditRow
+from analytics.summaries import TOP_MAX, Bucket, Summary, ValueCount
+
+
+def matching(accepted: dict[int, AuditRow], query: Query, watermark: int) -> dict[int, AuditRow]:
+    """The rows of `query` by seq."""
+    return {
+        seq: row
+        for seq, row in accepted.items()
+        if seq <= watermark
+        and (query.since is None or row.created_at >= query.since)
+        and (query.until is None or row.created_at < query.until)
+        and all(one.is_met(getattr(row, one.column)) for one in query.conditions)
+    }
+
+
+def in_order(rows: dict[int, AuditRow], order: Order) -> list[int]:
+    """Their seqs in the order every page has."""
+    places = [(row.created_at, seq) for seq, row in rows.items()]
+    return [seq for _, seq in sorted(places, reverse=order is Order.NEWEST_FIRST)]
+
+
+def counted(rows: list[AuditRow], bucket: Bucket) -> dict[datetime, Counter[str]]:
+    """Rows by bucket and decision."""
+    kept = {Bucket.DAY: 0, Bucket.HOUR: 1, Bucket.MINUTE: 2}[bucket]
+    counts: dict[datetime, Counter[str]] = {}
+    for row in rows:
+        at = row.created_at
+        hour, minute = (at.hour if kept > 0 else 0), (at.minute if kept > 1 else 0)
+        start = at.replace(hour=hour, minute=minute, second=0, microsecond=0)
+        named = row.decision if row.decision in {"ALLOWED", "BLOCKED"} else "other"
+        counts.setdefault(start, Counter())[named] += 1
+    return counts
+
+
+def of_buckets(summary: Summary) -> dict[datetime, Counter[str]]:
+    """What `counted` would say of the rows that were summed up."""
+    return {
+        one.start: Counter(
+            {
+                name: rows
+                for name, rows in (
+                    ("ALLOWED", one.allowed),
+                    ("BLOCKED", one.blocked),
+                    ("other", one.other),
+                )
+                if rows
+            }
+        )
+        for one in summary.buckets
+        if one.allowed + one.blocked + one.other
+    }
+
+
+def most_frequent(rows: list[AuditRow], parameter: str) -> list[ValueCount]:
+    """The ten values that a person counting rows would name."""
+    counts = Counter(getattr(row, FILTER_COLUMNS[parameter]) for row in rows)
+    ranked = sorted((-n, value) for value, n in counts.items() if value)
+    return [ValueCount(value, -n) for n, value in ranked[:TOP_MAX]]

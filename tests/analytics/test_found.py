@@ -1,0 +1,126 @@
+"""Rows once found are not searched again, and never shown when they are no longer there."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from analytics import found as found_module
+from analytics.cursors import Position
+from analytics.engine import Engine
+from analytics.filters import parse_query
+from analytics.merging import merge_segments
+from analytics.queries import Snapshot
+from tests.analytics.samples import SampleLake, sample_row
+
+MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
+RARE = {"package": ["rare"]}
+
+
+def rare_rows(lake: SampleLake, days: int) -> None:
+    """Two segments a day; every one of them holds a rare row among others."""
+    for day in range(days):
+        for hour in range(2):
+            at = MIDNIGHT - timedelta(days=day, hours=-hour)
+            rows = [sample_row(at), sample_row(at, package_name="rare"), sample_row(at)]
+            lake.add(rows, is_sealed=True)
+
+
+def seqs(lake: SampleLake, snapshot: Snapshot, **more: list[str]) -> list[int]:
+    found = lake.reader.page(snapshot, parse_query(RARE | more), 100)
+    return found["seq"].to_pylist()
+
+
+def learnt(lake: SampleLake) -> None:
+    lake.reader.values.want(lake.segments, ["package_name"])
+    lake.reader.values.learn()
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What DuckDB is asked."""
+    asked: list[str] = []
+    select = Engine.select
+
+    def recorded(self: Engine, sql: str, *rest: object) -> object:
+        asked.append(sql)
+        return select(self, sql, *rest)
+
+    monkeypatch.setattr(Engine, "select", recorded)
+    return asked
+
+
+def test_the_second_search_for_rare_rows_opens_no_file(lake, searched):
+    """Nor do other filters on top of it, the other order, a count or what comes after."""
+    rare_rows(lake, 6)
+    learnt(lake)
+    expected = seqs(lake, lake.snapshot())
+    assert len(expected) == 12
+    searched.clear()
+    for segment in lake.segments:
+        segment.path(lake.root).unlink()
+
+    assert seqs(lake, lake.snapshot()) == expected
+    assert seqs(lake, lake.snapshot(), order=["asc"]) == expected[::-1]
+    assert seqs(lake, lake.snapshot(), decision=["ALLOWED"]) == []
+    query = parse_query(RARE | {"decision": ["BLOCKED"], "actor": ["key_*"]})
+    assert lake.reader.count(lake.snapshot(), query) == 12
+    assert lake.reader.accepted_after(lake.snapshot(), query, 2, 1)["seq"].to_pylist() == [5]
+    assert searched == []
+
+
+def test_rows_of_files_that_were_merged_are_shown_once(lake):
+    """Those of the files before it are still held; the snapshot names them no more."""
+    rare_rows(lake, 6)
+    learnt(lake)
+    expected = seqs(lake, lake.snapshot())
+    lake.segments[:2] = [merge_segments(lake.root, lake.segments[:2], "seg_merged")]
+    learnt(lake)
+
+    assert seqs(lake, lake.snapshot()) == expected
+
+
+def test_rows_of_a_pruned_day_are_gone_and_those_past_the_watermark_unseen(lake):
+    """What is held says nothing about what may be shown."""
+    rare_rows(lake, 6)
+    learnt(lake)
+    assert len(seqs(lake, lake.snapshot())) == 12
+
+    pruned = replace(lake.snapshot(), segments=tuple(lake.segments[4:]))
+    earlier = replace(lake.snapshot(), watermark=10)
+    assert sorted(seqs(lake, pruned)) == [14, 17, 20, 23, 26, 29, 32, 35]
+    assert sorted(seqs(lake, earlier)) == [2, 5, 8]
+
+
+def test_later_pages_show_no_row_accepted_after_the_first(lake):
+    """The cursor says up to where, also when what is held goes further."""
+    rare_rows(lake, 6)
+    learnt(lake)
+    everything = seqs(lake, lake.snapshot())
+    behind = Position(10, MIDNIGHT + timedelta(days=1), 1)
+    rest = lake.reader.page(lake.snapshot(), parse_query(RARE), 100, behind)
+
+    assert len(everything) == 12
+    assert sorted(rest["seq"].to_pylist()) == [2, 5, 8]
+
+
+@pytest.mark.parametrize("bytes_max", [0, 10_000])
+def test_rows_that_take_too_much_are_found_again(lake, monkeypatch, bytes_max):
+    """What is kept is bounded; what is shown is not."""
+    monkeypatch.setattr(found_module, "FOUND_BYTES_MAX", bytes_max)
+    rare_rows(lake, 6)
+    learnt(lake)
+    for _ in range(2):
+        assert len(seqs(lake, lake.snapshot())) == 12
+        assert len(seqs(lake, lake.snapshot(), until=["2026-03-02"])) == 8
+
+
+def test_each_tenant_sees_its_own(lake):
+    """The same search of two organisations."""
+    rare_rows(lake, 2)
+    learnt(lake)
+    mine = seqs(lake, lake.snapshot())
+    nobodys = Snapshot("org_other", lake.last_seq, (), ())
+
+    assert len(mine) == 4
+    assert seqs(lake, nobodys) == []
