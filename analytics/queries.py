@@ -24,6 +24,7 @@ from analytics.newest import GROUPS_MAX, NewestRows
 from analytics.planning import batch_may_hold, may_hold
 from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.segments import Segment
+from analytics.straight import lie_apart, straight
 from analytics.values import ValueIndex
 from analytics.windows import hopeful_windows, windows
 
@@ -31,6 +32,10 @@ SCANS_MAX: Final = 16
 """Scans of files in one statement. Each has its own seq base, as a constant, which is quickest; and
 each takes memory and planning of its own, so the files of all further bases share one, in which
 each row looks its base up. A tenant has as many bases as it has imported files."""
+
+STRAIGHT_FROM: Final = 0.4
+"""The part of a day's rows from which reading all of them is quicker than to let DuckDB skip the
+others. Of a query with conditions the day before tells."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -143,19 +148,37 @@ class Reader:
         return int(counted.column("rows")[0].as_py())
 
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[pa.Table]:
-        """Every row of `query` in its order, a bounded AUDIT_SCHEMA table at a time."""
-        condition, bound = _condition(snapshot, query, None)
+        """Every row of `query` in its order, a bounded table at a time.
+
+        AUDIT_SCHEMA, or ENCODED_SCHEMA: what need not be ordered comes as it lies in its files.
+        """
         planned = self._plan(snapshot, query)
+        density = 1.0 if not query.conditions else 0.0
         for day in _days(planned, query.order):
-            source = self._source(planned, [day])
-            for rows in self.engine.stream(
-                f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} "
-                f"ORDER BY {_ordering(query)}",
-                bound | source.bound,
-                source.tables,
-                self.stop,
-            ):
-                yield _conform(rows)
+            segments = [segment for segment in planned.segments if segment.day == day]
+            is_journalled = any(batch.day == day for batch in planned.batches)
+            if density >= STRAIGHT_FROM and not is_journalled and lie_apart(segments):
+                tables = straight(self.root, segments, query, snapshot.watermark, self.stop)
+            else:
+                tables = self._ordered(planned, query, day)
+            found = 0
+            for rows in tables:
+                found += rows.num_rows
+                yield rows
+            if query.conditions and segments:
+                density = found / sum(segment.rows for segment in segments)
+
+    def _ordered(self, planned: Snapshot, query: Query, day: date) -> Iterator[pa.Table]:
+        """See `stream`; the rows of one day, put in order by DuckDB."""
+        condition, bound = _condition(planned, query, None)
+        source = self._source(planned, [day])
+        for rows in self.engine.stream(
+            f"SELECT {_COLUMNS} FROM ({source.sql}) WHERE {condition} ORDER BY {_ordering(query)}",
+            bound | source.bound,
+            source.tables,
+            self.stop,
+        ):
+            yield _conform(rows)
 
     def row(self, snapshot: Snapshot, seq: int, query: Query) -> pa.Table:
         """The row with this `seq` if `query` matches it, else no row; AUDIT_SCHEMA."""
