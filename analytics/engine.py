@@ -40,6 +40,12 @@ class Stop:
                 with contextlib.suppress(duckdb.Error):
                     self._cursor.interrupt()
 
+    def check(self) -> None:
+        """Raise QueryStopped if it is set: for what runs without DuckDB."""
+        with self._lock:
+            if self._is_set:
+                raise QueryStopped("the query was stopped")
+
     @contextmanager
     def over(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
         """Let `set` reach what `cursor` runs meanwhile. Raises QueryStopped."""

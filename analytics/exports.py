@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analytics.compression import Compression, Outlet, compressor
-from analytics.formats import WIRE_SCHEMA, csv_lines, json_text, wire_table
-from analytics.schema import WIRE_COLUMNS
+from analytics.formats import WIRE_SCHEMA, wire_table
+from analytics.schema import AUDIT_SCHEMA, WIRE_COLUMNS
+from analytics.spellings import CsvSpelling, JsonSpelling
+from analytics.texts import TextEncoder
 
 ROW_GROUP_ROWS: Final = 65_536
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
@@ -43,7 +45,7 @@ class FileForm:
 
     `compression` is the file's own: whoever keeps it keeps it compressed. `coding` is the
     transfer's alone: whoever receives it undoes it. A Parquet file is compressed inside and takes
-    neither. `is_raw` leaves CSV values unguarded, see `csv_lines`.
+    neither. `is_raw` leaves CSV values unguarded, see `CsvSpelling`.
     """
 
     format: ExportFormat
@@ -69,62 +71,83 @@ class Piece:
     sha256: str
 
 
+_Content = tuple[bytes, int]
+"""Bytes of a file, and how many rows end in them."""
+
+
 def export_pieces(tables: Iterable[pa.Table], tenant_id: str, form: FileForm) -> Iterator[Piece]:
-    """The whole file of `tables` (AUDIT_SCHEMA), none of its pieces empty."""
-    counted = _RowCount(tables)
+    """The whole file of `tables`, none of its pieces empty.
+
+    `tables` are AUDIT_SCHEMA, but that text columns may be dictionary-encoded.
+    """
     digest = hashlib.sha256()
-    size = 0
+    size = rows = 0
     coder = compressor(form.coding)
-    for content in _compressed(_contents(counted, tenant_id, form), form.compression):
+    for content, more in _compressed(_contents(tables, tenant_id, form), form.compression):
         digest.update(content)
         size += len(content)
-        yield Piece(coder.add(content), counted.rows, size, digest.hexdigest())
+        rows += more
+        yield Piece(coder.add(content), rows, size, digest.hexdigest())
     if rest := coder.finish():
-        yield Piece(rest, counted.rows, size, digest.hexdigest())
+        yield Piece(rest, rows, size, digest.hexdigest())
 
 
-def _compressed(contents: Iterator[bytes], compression: Compression | None) -> Iterator[bytes]:
+def _compressed(
+    contents: Iterator[_Content], compression: Compression | None
+) -> Iterator[_Content]:
     stream = compressor(compression)
-    for content in contents:
-        yield stream.add(content)
+    for content, rows in contents:
+        yield stream.add(content), rows
     if rest := stream.finish():
-        yield rest
+        yield rest, 0
 
 
-def _contents(tables: Iterable[pa.Table], tenant_id: str, form: FileForm) -> Iterator[bytes]:
+def _contents(tables: Iterable[pa.Table], tenant_id: str, form: FileForm) -> Iterator[_Content]:
     filled = (rows for rows in tables if rows.num_rows)
     match form.format:
         case ExportFormat.CSV:
-            return _csv(filled, tenant_id, is_raw=form.is_raw)
+            return _csv(_texts(filled, TextEncoder(tenant_id, CsvSpelling(form.is_raw)), form))
         case ExportFormat.JSON:
-            return _json(filled, tenant_id)
+            return _json(_texts(filled, TextEncoder(tenant_id, JsonSpelling(",\n", "")), form))
         case ExportFormat.NDJSON:
-            return (json_text(rows, tenant_id, "\n") + b"\n" for rows in filled)
+            return _texts(filled, TextEncoder(tenant_id, JsonSpelling("", "\n")), form)
         case ExportFormat.PARQUET:
             return _parquet(filled, tenant_id)
 
 
-def _csv(tables: Iterable[pa.Table], tenant_id: str, *, is_raw: bool) -> Iterator[bytes]:
-    yield (",".join(WIRE_COLUMNS) + "\n").encode()
+def _texts(tables: Iterable[pa.Table], encoder: TextEncoder, form: FileForm) -> Iterator[_Content]:
+    """The rows of `tables` as text, in pieces."""
     for rows in tables:
-        yield csv_lines(rows, tenant_id, is_raw=is_raw)
+        if form.compression or form.coding:
+            # Each piece ends a block of the compressed stream: fewer pieces pack better.
+            yield b"".join(text for text, _ in encoder.texts(rows)), rows.num_rows
+        else:
+            yield from encoder.texts(rows)
 
 
-def _json(tables: Iterable[pa.Table], tenant_id: str) -> Iterator[bytes]:
-    opening = b"[\n"
-    for rows in tables:
-        yield opening + json_text(rows, tenant_id, ",\n")
-        opening = b",\n"
-    yield b"[]\n" if opening == b"[\n" else b"\n]\n"
+def _csv(lines: Iterator[_Content]) -> Iterator[_Content]:
+    yield (",".join(WIRE_COLUMNS) + "\n").encode(), 0
+    yield from lines
 
 
-def _parquet(tables: Iterable[pa.Table], tenant_id: str) -> Iterator[bytes]:
+def _json(objects: Iterator[_Content]) -> Iterator[_Content]:
+    """`objects`, each with a comma before it, as an array."""
+    first, rows = next(objects, (b"", 0))
+    if not first:
+        yield b"[]\n", 0
+        return
+    yield b"[" + first.removeprefix(b","), rows
+    yield from objects
+    yield b"\n]\n", 0
+
+
+def _parquet(tables: Iterable[pa.Table], tenant_id: str) -> Iterator[_Content]:
     made = Outlet()
     with pq.ParquetWriter(pa.PythonFile(made, mode="w"), WIRE_SCHEMA, **_PARQUET_OPTIONS) as writer:
-        for rows in _gathered(tables):
+        for rows in _gathered(table.cast(AUDIT_SCHEMA) for table in tables):
             writer.write_table(wire_table(rows, tenant_id), row_group_size=rows.num_rows)
-            yield made.drain()
-    yield made.drain()  # the footer, without which it is no Parquet file
+            yield made.drain(), rows.num_rows
+    yield made.drain(), 0  # the footer, without which it is no Parquet file
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -140,16 +163,3 @@ def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             held, count, size = [], 0, 0
     if held:
         yield pa.concat_tables(held)
-
-
-class _RowCount:
-    """Counts the rows of the tables that pass through it."""
-
-    def __init__(self, tables: Iterable[pa.Table]) -> None:
-        self._tables = tables
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[pa.Table]:
-        for table in self._tables:
-            self.rows += table.num_rows
-            yield table

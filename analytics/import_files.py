@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from analytics.compression import Compression
 from analytics.faults import ARROW_FAULTS
-from analytics.formats import unguarded
 from analytics.imports import IGNORED, ITEM_COLUMNS, ImportItem, read_object
 from analytics.lines import LINE_BYTES_MAX, Lines, LineTooLong, Stream
 from analytics.row_rules import RowRefused
+from analytics.spellings import unguarded
 
 CHUNK_ROWS: Final = 16_384
 CHUNK_BYTES: Final = 16 * 1024 * 1024

@@ -49,6 +49,15 @@ def batch_may_hold(
     return batch.day <= reached if query.order is Order.NEWEST_FIRST else batch.day >= reached
 
 
+def is_within(segment: Segment, query: Query, watermark: int) -> bool:
+    """True if every row of `segment` is within the query's bounds and the watermark."""
+    return (
+        segment.max_seq <= watermark
+        and (query.since is None or segment.min_created_at >= query.since)
+        and (query.until is None or segment.max_created_at < query.until)
+    )
+
+
 def known_counts(
     segment: Segment, query: Query, watermark: int, column: str
 ) -> dict[str, int] | None:
@@ -70,15 +79,6 @@ def known_counts(
         for value, rows in counts.items()
         if all(_meanings_met(one, value) for one in deciding)
     }
-
-
-def is_within(segment: Segment, query: Query, watermark: int) -> bool:
-    """True if every row lies within the query's bounds and the watermark."""
-    return (
-        segment.max_seq <= watermark
-        and (query.since is None or segment.min_created_at >= query.since)
-        and (query.until is None or segment.max_created_at < query.until)
-    )
 
 
 def _is_met_by_all(condition: Condition, segment: Segment) -> bool:

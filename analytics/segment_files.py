@@ -1,6 +1,6 @@
 """Reading segment files row group by row group, with their rows as the catalog means them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,10 +13,20 @@ import pyarrow.parquet as pq
 
 from analytics.faults import ARROW_FAULTS, StoreFault
 from analytics.schema import AUDIT_SCHEMA
-from analytics.segments import PARQUET_OPTIONS, Segment
+from analytics.segments import TEXT_DICTIONARIES, Segment
 
 _CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")
 _SEQ: Final = AUDIT_SCHEMA.get_field_index("seq")
+
+ENCODED_SCHEMA: Final = pa.schema(
+    [
+        field.with_type(pa.dictionary(pa.int32(), pa.string()))
+        if field.name in TEXT_DICTIONARIES
+        else field
+        for field in AUDIT_SCHEMA
+    ]
+)
+"""AUDIT_SCHEMA as its columns lie in files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +53,16 @@ class SegmentFile:
 
     def rows(self, index: int) -> pa.Table:
         """The rows of one row group, AUDIT_SCHEMA, newest first."""
-        with _faults(self.path):
-            rows = self.file.read_row_group(index, columns=AUDIT_SCHEMA.names).cast(AUDIT_SCHEMA)
-            rows.validate(full=True)
-        if self.segment.seq_base:
-            seq = pc.add(rows.column(_SEQ), self.segment.seq_base)
-            rows = rows.set_column(_SEQ, AUDIT_SCHEMA.field(_SEQ), seq)
-        return rows
+        return self._read(index, AUDIT_SCHEMA)
+
+    def encoded_rows(self, index: int) -> pa.Table:
+        """The same with what the file has as dictionaries left so; ENCODED_SCHEMA."""
+        return self._read(index, ENCODED_SCHEMA)
+
+    def some_columns(self, index: int, names: Collection[str]) -> pa.Table:
+        """The rows with `seq` and the columns of these `names` only, in AUDIT_SCHEMA's order."""
+        wanted = {"seq", *names}
+        return self._read(index, pa.schema([one for one in AUDIT_SCHEMA if one.name in wanted]))
 
     @property
     def row_group_count(self) -> int:
@@ -62,6 +75,16 @@ class SegmentFile:
             rows = self.file.read_row_group(index, columns=list(names)).select(names)
             rows.validate(full=True)
         return rows.combine_chunks()
+
+    def _read(self, index: int, schema: pa.Schema) -> pa.Table:
+        """The columns of `schema`, `seq` as the first of them."""
+        with _faults(self.path):
+            rows = self.file.read_row_group(index, columns=schema.names).cast(schema)
+            rows.validate(full=True)
+        if self.segment.seq_base:
+            seq = pc.add(rows.column(_SEQ), self.segment.seq_base)
+            rows = rows.set_column(_SEQ, AUDIT_SCHEMA.field(_SEQ), seq)
+        return rows
 
     def _row_group(self, index: int) -> RowGroup:
         statistics = self.file.metadata.row_group(index).column(_CREATED_AT).statistics
@@ -76,10 +99,10 @@ def open_segment(
 ) -> Iterator[SegmentFile]:
     """The file of `segment` below the audit folder `root`. Raises StoreFault.
 
-    The columns `dictionaries` are read as such, as far as they are stored as such.
+    The columns `dictionaries` are not taken apart, as far as they are TEXT_DICTIONARIES.
     """
     path = segment.path(root)
-    stored = [name for name in dictionaries if name in PARQUET_OPTIONS["use_dictionary"]]
+    stored = [name for name in dictionaries if name in TEXT_DICTIONARIES]
     with _faults(path):
         file = pq.ParquetFile(path, read_dictionary=stored)
     with file:

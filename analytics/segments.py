@@ -44,6 +44,14 @@ PARQUET_OPTIONS: Final[dict[str, Any]] = {
 }
 
 
+TEXT_DICTIONARIES: Final = [
+    field.name
+    for field in AUDIT_SCHEMA
+    if pa.types.is_string(field.type) and field.name not in _DIFFERENCES
+]
+"""The text columns that files have as dictionaries, so that they can be read as such."""
+
+
 class SchemaMismatch(ValueError):
     """Rows that are not AUDIT_SCHEMA."""
 
@@ -148,24 +156,25 @@ def in_row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
     Rows that are so long that they would exceed ROW_GROUP_BYTES come in several tables.
     """
-    for rows in _by_rows(tables):
+    for rows in by_rows(tables, ROW_GROUP_ROWS):
         parts = -(-rows.nbytes // ROW_GROUP_BYTES)
         length = -(-rows.num_rows // parts)
         for start in range(0, rows.num_rows, length):
             yield rows.slice(start, length)
 
 
-def _by_rows(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def by_rows(tables: Iterable[pa.Table], count_max: int) -> Iterator[pa.Table]:
+    """The rows of `tables`, in tables of `count_max` rows; the last may be shorter."""
     held: list[pa.Table] = []
     count = 0
     for rows in tables:
         held.append(rows)
         count += rows.num_rows
-        if count >= ROW_GROUP_ROWS:
+        if count >= count_max:
             joined = pa.concat_tables(held)
-            whole = count - count % ROW_GROUP_ROWS
-            for start in range(0, whole, ROW_GROUP_ROWS):
-                yield joined.slice(start, ROW_GROUP_ROWS)
+            whole = count - count % count_max
+            for start in range(0, whole, count_max):
+                yield joined.slice(start, count_max)
             held, count = [joined.slice(whole)], count - whole
     if count:
         yield pa.concat_tables(held)

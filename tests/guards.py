@@ -16,6 +16,8 @@ class Guard:
 
 
 _FOUND = "tests/analytics/test_found.py"
+_STRAIGHT = "tests/analytics/test_straight.py"
+_TEXTS = "tests/analytics/test_texts.py"
 _SEGMENTS = "tests/analytics/test_segments.py"
 _DURABLE = "tests/analytics/test_durable.py"
 _TAKEOVER = "tests/service/audit/test_takeover.py"
@@ -1596,5 +1598,48 @@ GUARDS: Final = [
         "select(Member)",
         "tests/service/dashboard/trust/test_bindings_page.py"
         "::test_an_actor_that_is_no_member_here_keeps_its_own_name",
+    ),
+    Guard(
+        "files that share an instant are put in order",
+        "analytics/straight.py",
+        "older.max_created_at < newer.min_created_at",
+        "older.max_created_at <= newer.min_created_at",
+        f"{_STRAIGHT}::test_files_that_share_an_instant_do_not_lie_apart",
+    ),
+    Guard(
+        "rows past the watermark are no part of an export",
+        "analytics/straight.py",
+        "pc.and_(mask(query, looked_at), is_old)",
+        "mask(query, looked_at)",
+        f"{_STRAIGHT}::test_every_row_is_the_engines[1-parameters0-desc]",
+    ),
+    Guard(
+        "files are read no further when an export is stopped",
+        "analytics/straight.py",
+        "                    stop.check()\n",
+        "                    pass\n",
+        f"{_STRAIGHT}::test_it_ends_when_it_is_stopped",
+    ),
+    Guard(
+        "a day with rows in the journal is put in order",
+        "analytics/queries.py",
+        "and not is_journalled and",
+        "and",
+        "tests/analytics/test_queries.py"
+        "::test_a_stream_is_the_whole_list_and_the_count_is_its_length[desc]",
+    ),
+    Guard(
+        "a dictionary's texts are not those of another",
+        "analytics/texts.py",
+        "known is None or _place(known) != _place(dictionary)",
+        "known is None",
+        f"{_TEXTS}::test_a_dictionary_that_another_follows_is_not_taken_for_it",
+    ),
+    Guard(
+        "rows of a request are not taken to be alike",
+        "analytics/texts.py",
+        " and determined(by, own)",
+        "",
+        f"{_TEXTS}::test_what_the_rows_of_a_request_have_in_common_is_looked_at_not_assumed[True]",
     ),
 ]

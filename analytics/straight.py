@@ -1,0 +1,75 @@
+"""A day's rows straight from its files, where these lie in order: no engine, and no sorting.
+
+Segments are sorted. Where no two of a day overlap in time, and nothing of it is in the journal,
+their row groups follow each other as the rows of an export do.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analytics.engine import STREAM_BATCH_ROWS, Stop
+from analytics.filters import Order, Query, mask
+from analytics.planning import is_within
+from analytics.schema import AUDIT_SCHEMA
+from analytics.segment_files import ENCODED_SCHEMA, SegmentFile, open_segment
+from analytics.segments import TEXT_DICTIONARIES, Segment, by_rows
+
+_SEQ: Final = AUDIT_SCHEMA.field("seq").type
+
+
+def lie_apart(segments: Iterable[Segment]) -> bool:
+    """True if no two of `segments` overlap in time; not even in an instant, where seq decides."""
+    newest_first = sorted(segments, key=lambda one: one.max_created_at, reverse=True)
+    return all(
+        older.max_created_at < newer.min_created_at for newer, older in pairwise(newest_first)
+    )
+
+
+def straight(
+    root: Path, segments: Sequence[Segment], query: Query, watermark: int, stop: Stop | None
+) -> Iterator[pa.Table]:
+    """The rows of `query` in `segments`, which `lie_apart`, in its order.
+
+    ENCODED_SCHEMA, STREAM_BATCH_ROWS rows a table but for the last.
+    Raises StoreFault, and QueryStopped once `stop` is set.
+    """
+    return by_rows(_row_groups(root, segments, query, watermark, stop), STREAM_BATCH_ROWS)
+
+
+def _row_groups(
+    root: Path, segments: Sequence[Segment], query: Query, watermark: int, stop: Stop | None
+) -> Iterator[pa.Table]:
+    is_newest_first = query.order is Order.NEWEST_FIRST
+    for segment in sorted(segments, key=lambda one: one.max_created_at, reverse=is_newest_first):
+        is_whole = not query.conditions and is_within(segment, query, watermark)
+        with open_segment(root, segment, TEXT_DICTIONARIES) as file:
+            places = range(file.row_group_count)
+            for index in places if is_newest_first else reversed(places):
+                if stop is not None:
+                    stop.check()
+                rows = (
+                    file.encoded_rows(index) if is_whole else _found(file, index, query, watermark)
+                )
+                yield rows if is_newest_first else _reversed(rows)
+
+
+def _found(file: SegmentFile, index: int, query: Query, watermark: int) -> pa.Table:
+    """The rows of a row group that are in `query`; the others are read as far as need be."""
+    names = {condition.column for condition in query.conditions}
+    looked_at = file.some_columns(index, {"created_at", *names})
+    is_old = pc.less_equal(looked_at["seq"], pa.scalar(watermark, _SEQ))
+    wanted = pc.and_(mask(query, looked_at), is_old)
+    count = pc.sum(wanted).as_py() or 0
+    if not count:
+        return ENCODED_SCHEMA.empty_table()
+    rows = file.encoded_rows(index)
+    return rows if count == rows.num_rows else rows.filter(wanted)
+
+
+def _reversed(rows: pa.Table) -> pa.Table:
+    return rows.take(pa.arange(rows.num_rows - 1, -1, -1))

@@ -1,0 +1,166 @@
+"""Rows as the text of a file, each different value of a column spelt once."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analytics.fragments import Part, as_one, constant, determined, joined, one_each
+from analytics.schema import AUDIT_SCHEMA, ID_DIGITS, ID_PREFIX, WIRE_COLUMNS
+from analytics.spellings import Spelling, around
+
+_LOW_DIGITS: Final = 4
+_MINUTE: Final = "%Y-%m-%dT%H:%M:"
+_MINUTE_US: Final = 60_000_000
+_THOUSAND: Final = 1_000
+_SAMPLE_ROWS: Final = 1_024
+_REPEATED: Final = 4
+"""How often a value comes on average where it is worth looking for repetitions."""
+
+_REQUEST: Final = "request_id"
+_OF_REQUEST: Final = (
+    "actor",
+    "actor_source",
+    "subject",
+    "oidc_binding_id",
+    "request_id",
+    "source_ip",
+)
+_INDEX: Final = pa.int32()
+_INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
+
+
+class TextEncoder:
+    """Makes text of the rows of one tenant, a table after the other."""
+
+    def __init__(self, tenant_id: str, spelling: Spelling) -> None:
+        self._tenant_id = tenant_id
+        self._spelling = spelling
+        # Of each column the last dictionary and its texts: tables of one row group share it.
+        # That it is kept keeps its place in memory from being another's.
+        self._known: dict[str, tuple[pa.Array, pa.StringArray]] = {}
+
+    def texts(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
+        """The text of `rows`, at least one, in pieces; how many rows each has.
+
+        `rows` are AUDIT_SCHEMA, but that text columns may be dictionary-encoded.
+        """
+        parts = {name: self._parts(name, rows) for name in WIRE_COLUMNS}
+        # What the rows of a request have in common is gathered as one, if they have it in common.
+        own = [part for name in _OF_REQUEST for part in parts[name]]
+        (by,) = parts[_REQUEST]
+        if len(by.texts) * _REPEATED <= rows.num_rows and determined(by, own):
+            parts |= {name: [] for name in _OF_REQUEST} | {_REQUEST: [as_one(by, own)]}
+        return joined([part for name in WIRE_COLUMNS for part in parts[name]])
+
+    def _parts(self, name: str, rows: pa.Table) -> list[Part]:
+        if name == "tenant_id":
+            (text,) = self._spelt(name, pa.array([self._tenant_id], pa.string())).to_pylist()
+            return [constant(text, rows.num_rows)]
+        values = _whole(rows.column(WIRE_COLUMNS[name]))
+        before, after = self._spelling.around(name)
+        if name == "id":
+            return _id_parts(values, before, after)
+        if pa.types.is_timestamp(values.type):
+            return _instant_parts(values, before, after)
+        if not pa.types.is_dictionary(values.type) and _is_repetitive(values):
+            values = values.dictionary_encode()
+        if pa.types.is_dictionary(values.type):
+            if len(values.dictionary) <= len(values):
+                return [self._dictionary_part(name, values)]
+            values = values.dictionary_decode()
+        return [one_each(self._spelt(name, values))]
+
+    def _dictionary_part(self, name: str, values: pa.DictionaryArray) -> Part:
+        dictionary = values.dictionary
+        known, texts = self._known.get(name, (None, None))
+        if known is None or _place(known) != _place(dictionary):
+            # The last text is that of null.
+            texts = self._spelt(name, pa.concat_arrays([dictionary, pa.nulls(1, pa.string())]))
+            self._known[name] = dictionary, texts
+        indices = values.indices.cast(_INDEX)
+        return Part(texts, indices.fill_null(len(dictionary)) if indices.null_count else indices)
+
+    def _spelt(self, name: str, values: pa.StringArray) -> pa.StringArray:
+        return self._spelling.texts(name, values)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """The column in one array, and with one dictionary if it has any."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    return column.combine_chunks()
+
+
+def _place(values: pa.StringArray) -> tuple[object, ...]:
+    """Where in memory the values lie, and how many they are."""
+    addresses = [None if buffer is None else buffer.address for buffer in values.buffers()]
+    return (*addresses, values.offset, len(values))
+
+
+def _is_repetitive(values: pa.StringArray) -> bool:
+    sample = values.slice(0, _SAMPLE_ROWS)
+    return bool(pc.count_distinct(sample, mode="all").as_py() * _REPEATED <= len(sample))
+
+
+def _id_parts(seq: pa.Int64Array, before: str, after: str) -> list[Part]:
+    """Ids in two parts: of the high digits few are different, of the low ones there are few."""
+    high, low = _divided(seq, 10**_LOW_DIGITS)
+    different, indices = _different(high)
+    digits = pc.utf8_lpad(different.cast(pa.string()), ID_DIGITS - _LOW_DIGITS, "0")
+    texts = around(before + ID_PREFIX, digits, "")
+    return [Part(texts, indices), Part(_low_digits(after), low.cast(_INDEX))]
+
+
+def _instant_parts(at: pa.TimestampArray, before: str, after: str) -> list[Part]:
+    """Instants in three parts: the minute, milliseconds within it, microseconds within those."""
+    us = at.cast(pa.int64())
+    # From a minute before all of them, so that also what lies before 1970 is counted forwards.
+    base = _number(pc.min(us).as_py() // _MINUTE_US * _MINUTE_US)
+    minute, in_minute = _divided(pc.subtract(us, base), _MINUTE_US)
+    ms, rest = _divided(in_minute.cast(_INDEX), _THOUSAND)
+    different, indices = _different(minute)
+    begins = pc.add(pc.multiply(different, _number(_MINUTE_US)), base)
+    texts = around(before, pc.strftime(begins.cast(_INSTANT), _MINUTE), "")
+    return [Part(texts, indices), Part(_milliseconds(), ms), Part(_microseconds(after), rest)]
+
+
+def _different(numbers: pa.Int64Array) -> tuple[pa.Int64Array, pa.Int32Array]:
+    """All values of `numbers`, and which of them each is."""
+    least, most = pc.min_max(numbers).as_py().values()
+    if (most - least) * _REPEATED <= len(numbers):
+        return pa.arange(least, most + 1), pc.subtract(numbers, _number(least)).cast(_INDEX)
+    encoded = numbers.dictionary_encode()
+    return encoded.dictionary, encoded.indices
+
+
+def _divided(numbers: pa.Array, by: int) -> tuple[pa.Array, pa.Array]:
+    """Quotients and remainders of `numbers`, none of them negative."""
+    divisor = pa.scalar(by, numbers.type)
+    quotients = pc.divide(numbers, divisor)
+    return quotients, pc.subtract(numbers, pc.multiply(quotients, divisor))
+
+
+def _number(number: int) -> pa.Scalar:
+    return pa.scalar(number, pa.int64())
+
+
+@cache
+def _low_digits(after: str) -> pa.StringArray:
+    return pa.array([f"{n:0{_LOW_DIGITS}d}{after}" for n in range(10**_LOW_DIGITS)], pa.string())
+
+
+@cache
+def _milliseconds() -> pa.StringArray:
+    return pa.array(
+        [f"{s:02d}.{ms:03d}" for s in range(60) for ms in range(_THOUSAND)], pa.string()
+    )
+
+
+@cache
+def _microseconds(after: str) -> pa.StringArray:
+    return pa.array([f"{us:03d}Z{after}" for us in range(_THOUSAND)], pa.string())

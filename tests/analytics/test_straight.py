@@ -1,0 +1,157 @@
+"""Days read straight from their files say what an engine says of them, in the same tables."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from analytics import segments
+from analytics.engine import STREAM_BATCH_ROWS, QueryStopped, Stop
+from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.filters import parse_query
+from analytics.queries import Reader, Snapshot
+from analytics.schema import AUDIT_SCHEMA
+from analytics.segments import Segment
+from analytics.straight import lie_apart, straight
+from tests.analytics.samples import NOON, SampleLake, sample_row
+
+ORDERS = pytest.mark.parametrize("order", ["desc", "asc"])
+QUERIES = pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"since": ["2026-03-04T12:00:20Z"], "until": ["2026-03-04T12:04:00Z"]},
+        {"package": ["p1", "p2"], "actor": ["!a3"]},
+        {"subject": ["!s*"]},
+        {"package": ["nowhere"]},
+    ],
+)
+
+
+@pytest.fixture
+def days(lake: SampleLake, monkeypatch: pytest.MonkeyPatch) -> SampleLake:
+    """Three files of one day, one after the other, in small row groups; the last counts from 0."""
+    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 64)
+    for first in (0, 200, 400):
+        lake.add(
+            [
+                sample_row(
+                    NOON + timedelta(seconds=(first + n) // 2),
+                    package_name=f"p{n % 5}",
+                    actor=f"a{n % 7}",
+                    subject=f"s{n % 3}" if n % 4 else None,
+                )
+                for n in range(200)
+            ],
+            is_sealed=True,
+        )
+    return lake
+
+
+def engine_rows(reader: Reader, snapshot: Snapshot, parameters: dict[str, list[str]]) -> list:
+    """The rows as DuckDB orders them."""
+    day = snapshot.segments[0].day
+    tables = reader._ordered(snapshot, parse_query(parameters), day)
+    return [row for table in tables for row in table.to_pylist()]
+
+
+@ORDERS
+@QUERIES
+@pytest.mark.parametrize("held_back", [0, 1, 250])
+def test_every_row_is_the_engines(days, parameters, order, held_back):
+    """In its order, up to the watermark, all 17 columns."""
+    parameters = parameters | {"order": [order]}
+    snapshot = replace(days.snapshot(), watermark=600 - held_back)
+    query = parse_query(parameters)
+    tables = straight(days.root, snapshot.segments, query, snapshot.watermark, None)
+
+    found = [row for table in tables for row in table.cast(AUDIT_SCHEMA).to_pylist()]
+    assert found == engine_rows(days.reader, snapshot, parameters)
+
+
+@pytest.mark.parametrize("export_format", ExportFormat)
+def test_a_file_does_not_tell_how_its_rows_were_read(days, monkeypatch, export_format):
+    """Digests of two exports of the same rows are alike, also when files were merged meanwhile."""
+
+    def exported() -> bytes:
+        tables = days.reader.stream(days.snapshot(), parse_query({}))
+        pieces = export_pieces(tables, "org_acme", FileForm(export_format))
+        return b"".join(piece.content for piece in pieces)
+
+    directly = exported()
+    monkeypatch.setattr("analytics.queries.lie_apart", lambda segments: False)
+    assert directly == exported()
+
+
+def test_tables_are_as_large_as_the_engines(lake):
+    """Row groups of another size must not make another Parquet file."""
+    count = 2 * STREAM_BATCH_ROWS + 3
+    lake.add([sample_row(NOON + timedelta(microseconds=n)) for n in range(count)], is_sealed=True)
+    tables = lake.reader.stream(lake.snapshot(), parse_query({}))
+
+    assert [rows.num_rows for rows in tables] == [STREAM_BATCH_ROWS, STREAM_BATCH_ROWS, 3]
+
+
+def test_files_that_share_an_instant_do_not_lie_apart(days):
+    """Among rows of one instant `seq` decides, and those of the two files may take turns."""
+    first, second, third = days.segments
+
+    def moved(segment: Segment, by_s: float) -> Segment:
+        by = timedelta(seconds=by_s)
+        return replace(
+            segment,
+            min_created_at=segment.min_created_at + by,
+            max_created_at=segment.max_created_at + by,
+        )
+
+    assert lie_apart([])
+    assert lie_apart([third, first, second])
+    assert not lie_apart([first, moved(second, -1), third])
+    assert not lie_apart([first, moved(second, -50), third])
+
+
+@ORDERS
+def test_rows_of_files_that_share_an_instant_take_turns(lake, order):
+    """Imported long after, a row of the same instant comes where its seq puts it."""
+    for _ in range(3):
+        lake.add([sample_row(NOON), sample_row(NOON + timedelta(seconds=1))], is_sealed=True)
+    tables = lake.reader.stream(lake.snapshot(), parse_query({"order": [order]}))
+
+    expected = [1, 3, 5, 2, 4, 6][:: 1 if order == "asc" else -1]
+    assert [seq for rows in tables for seq in rows["seq"].to_pylist()] == expected
+
+
+def test_it_ends_when_it_is_stopped(days):
+    """With the next row group, though DuckDB has no part in it."""
+    stop = Stop()
+    tables = replace(days.reader, stop=stop).stream(days.snapshot(), parse_query({}))
+    stop.set()
+
+    with pytest.raises(QueryStopped):
+        next(tables)
+
+
+def test_a_query_that_finds_most_rows_is_read_straight_and_one_that_finds_few_is_not(
+    lake, monkeypatch
+):
+    """The day before tells: DuckDB skips what it need not read, and sorts what it need not sort."""
+    for day in range(3):
+        rows = [sample_row(NOON + timedelta(days=day, seconds=n)) for n in range(9)]
+        rows.append(sample_row(NOON + timedelta(days=day), package_name="rare"))
+        lake.add(rows, is_sealed=True)
+    asked = []
+    ordered = Reader._ordered
+
+    def counted(self: Reader, snapshot: Snapshot, query: object, day: object) -> object:
+        asked.append(day)
+        return ordered(self, snapshot, query, day)
+
+    monkeypatch.setattr(Reader, "_ordered", counted)
+    for parameters, days_asked in (
+        ({}, 0),
+        ({"package": ["!rare"]}, 1),
+        ({"package": ["rare"]}, 3),
+    ):
+        asked.clear()
+        list(lake.reader.stream(lake.snapshot(), parse_query(parameters)))
+        assert len(asked) == days_asked
