@@ -39,7 +39,7 @@ def not_here(name: str, source: Source) -> str | None:
     needed = engine.needs_bytes_a_row * source.rows + SPARE_BYTES
     free = shutil.disk_usage(source.folder).free
     if needed > free and not folder.exists():
-        return f"not run: needs {needed / 1e9:.0f} GB, {free / 1e9:.0f} GB free"
+        return f"not run: needs {needed / 1e9:,.0f} GB, {free / 1e9:,.0f} GB free"
     return None
 
 

@@ -67,8 +67,8 @@ class Engine(Protocol):
 
     needs_bytes_a_row: int
     """Room on the disk while it loads, about."""
-    keeps: bool
-    """Whether what was loaded may serve a later run as well."""
+    loads: int | None
+    """The version of what it loads, which may serve a later run of the same version; None: none."""
     stores: bool
     """Whether it has a durable store of its own; if not, it is asked and exports, no more."""
     setup: str

@@ -76,7 +76,7 @@ class ThisEngine:
     """The engine within this process; answers come as Arrow."""
 
     needs_bytes_a_row = 120
-    keeps = True
+    loads = 1
     stores = True
     setup = (
         "MergeTree ordered by (tenant, created_at, seq), partitions of a month, LowCardinality for"

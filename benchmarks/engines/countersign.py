@@ -39,7 +39,7 @@ class ThisEngine:
     """Pages and counts by the service's reader, in this process; ingest and web over HTTP."""
 
     needs_bytes_a_row = 40
-    keeps = False
+    loads = None
     stores = True
     setup = (
         "as shipped: a Parquet file of each tenant and day, 256 MB of decoded rows, DuckDB within"

@@ -38,7 +38,7 @@ class ThisEngine:
     """A view over the largest tenant's Parquet files, in this process."""
 
     needs_bytes_a_row = 0
-    keeps = False
+    loads = None
     stores = False
     setup = (
         "handed the Parquet files that Countersign wrote for this tenant, with their sorting,"

@@ -53,7 +53,7 @@ class ThisEngine:
     """A server of its own; questions over its socket, prepared, answered in binary."""
 
     needs_bytes_a_row = 650
-    keeps = True
+    loads = 1
     stores = True
     setup = (
         "Debian's 15 with a quarter of the memory as shared buffers, work_mem 256 MB, two parallel"

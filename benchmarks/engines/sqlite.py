@@ -55,7 +55,7 @@ class ThisEngine:
     """The library that comes with Python, in this process."""
 
     needs_bytes_a_row = 800
-    keeps = True
+    loads = 1
     stores = True
     setup = (
         "WAL with synchronous=FULL, pages of 8 KiB, 2 GB of cache, memory-mapped; instants as"

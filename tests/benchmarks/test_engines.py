@@ -3,6 +3,7 @@
 import importlib.util
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 
 from analytics.segments import write_segment
 from benchmarks.answers import Answers, WrongAnswer, our_answers
+from benchmarks.compare import not_here
 from benchmarks.engines import Engine, Source, engine_class
 from benchmarks.lake import FIRST_DAY, day_rows, tenant_id
+from benchmarks.measure import LOADED, load
 from benchmarks.measuring import ingest
 from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS
 
@@ -135,6 +138,34 @@ def test_another_answer_is_found_out(answers: Answers) -> None:
             answers.check("nobody", newest, wrong)
 
     answers.check("nobody", newest, right)
+
+
+def test_an_engine_that_the_disk_has_no_room_for_is_left_out(source: Source) -> None:
+    """With how much it would have taken; one that is there already needs no more room."""
+    grown = tuple(replace(segment, rows=10**13) for segment in source.segments)
+    vast = Source(source.folder / "elsewhere", grown)
+    vast.folder.mkdir()
+
+    assert "needs 48,000,002 GB" in str(not_here("sqlite", vast))
+    assert not_here("duckdb", vast) is None
+
+
+def test_what_was_loaded_serves_a_later_run_of_the_same_version(source: Source) -> None:
+    """A large set takes an hour; and one that is set up otherwise now must not be measured."""
+    folder = source.folder / "engines" / "sqlite"
+    (folder / LOADED).unlink(missing_ok=True)
+    peer = engine_class("sqlite")(folder, source)
+    first = load(peer, source, folder)
+    peer.close()
+
+    (folder / LOADED).write_text((folder / LOADED).read_text().replace("rows_per_s", "then"))
+    again = load(peer, source, folder)
+    peer.close()
+    assert again["then"] == first["rows_per_s"]
+
+    peer.loads = 10**6
+    assert "then" not in load(peer, source, folder)
+    peer.close()
 
 
 def test_a_client_that_fails_ends_the_measurement() -> None:
