@@ -1,9 +1,11 @@
-# Every target sets up what it needs: a virtual environment in .venv, and nothing outside it
-# except Debian's Chromium for the browser tests, where there is none and apt may install it.
+# Every target sets up what it needs: a virtual environment in .venv, and nothing outside it except
+# Debian's Chromium for the browser tests and its PostgreSQL for the benchmarks, where there is none
+# and apt may install it.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SIZE ?= 2m
 # A file's tests stay together, because they may share a fixture. One worker more than there are
 # cores, because tests of processes wait for them now and then.
 PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile
@@ -39,9 +41,12 @@ format: $(VENV)/.installed-dev ## format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev ## run every benchmark and print its figures
+bench: $(VENV)/.installed-bench ## compare with other engines (SIZE=2m, 20m, 100m), then try every claim
+	@sh benchmarks/setup_postgres.sh
+	$(BIN)/python -m benchmarks.compare --size $(SIZE)
 	@for script in $(notdir $(basename $(wildcard benchmarks/bench_*.py))); do \
 		$(BIN)/python -m benchmarks.$$script || exit 1; done
+	$(BIN)/python -m benchmarks.report
 
 clean: ## remove the virtual environment and what tools leave behind; data stays
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
@@ -53,4 +58,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# chdb-core works without the pandas it asks for; and with pandas there, pyarrow would use it.
+$(VENV)/.installed-bench: $(VENV)/.installed-dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps chdb-core
 	@touch $@

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from benchmarks.lake import DAYS, FIRST_DAY, RARE_PACKAGE, largest_tenant, rows_asked_for
+from benchmarks.results import record
 from benchmarks.served import SLUG, served
 
 ROUNDS = 15
@@ -80,12 +81,12 @@ def medians(work: Callable[[], Any]) -> list[Any]:
     return [work() for _ in range(ROUNDS)]
 
 
-def measure(client: httpx.Client, line: Line) -> None:
-    """Print the page's figures beside its peer's."""
+def measure(client: httpx.Client, line: Line) -> dict[str, float]:
+    """Print the page's figures beside its peer's; milliseconds."""
     pages: list[Loaded] = medians(lambda: load(client, line.query))
 
     def of(name: str) -> float:
-        return statistics.median(getattr(page, name) for page in pages)
+        return float(statistics.median(getattr(page, name) for page in pages))
 
     def timed() -> float:
         began_at = time.perf_counter()
@@ -101,6 +102,9 @@ def measure(client: httpx.Client, line: Line) -> None:
         f"   API: page and summary {peer:7.1f} ms"
         f"   ratio {of('whole_ms') / peer:4.2f} (estimated {line.ratio:.2f})"
     )
+    return {name: of(name) for name in ("first_byte_ms", "first_part_ms", "whole_ms")} | {
+        "api_ms": peer
+    }
 
 
 def weigh(client: httpx.Client) -> None:
@@ -121,8 +125,7 @@ def main() -> None:
     held = sum(segment.rows for segment in snapshot.segments)
     print(f"{held:,} rows of the largest tenant; {rows:,} rows in all")
     with served(snapshot.segments, folder) as client:
-        for line in LINES:
-            measure(client, line)
+        record(f"audit page of {rows}", {line.name: measure(client, line) for line in LINES})
         weigh(client)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.results import record
 from benchmarks.server import running_server
 from service.access.callers import cli_caller
 from service.bindings.rules import Draft, Origin, slot_key
@@ -136,6 +137,14 @@ def main() -> None:
     print(f"list of 10,000       {listed:7.1f} ms   (estimated 250)")
     print(f"  bare sqlite3+json  {bare:7.1f} ms   (estimated 60)")
     print(f"  ratio              {listed / bare:7.1f}      (estimated 4)")
+    record(
+        "bindings",
+        {
+            **{f"create among {count}, ms": ms for count, ms in creates.items()},
+            f"list of {MANY}, ms": listed,
+            "bare sqlite3 and json, ms": bare,
+        },
+    )
 
 
 if __name__ == "__main__":

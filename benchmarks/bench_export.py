@@ -27,6 +27,7 @@ from analytics.compression import Compression
 from analytics.exports import ExportFormat
 from analytics.formats import wire_table
 from analytics.schema import AUDIT_SCHEMA
+from benchmarks.results import record
 from benchmarks.server import running_server
 from service.access.callers import cli_caller
 from service.clock import utc_now
@@ -212,11 +213,15 @@ def main() -> None:
         data_dir = Path(folder) / "data"
         tables = asyncio.run(fill(data_dir, rows))
         with running_server(data_dir) as client:
+            figures: dict[str, float] = {}
             download(client, format="csv")
             print(f"{rows:,} rows, thousand rows/s    ours    peer   ratio  (estimated)  extra RSS")
             for one in ExportFormat:
                 ours = measure(client, format=one)
                 peer = measure_peer(one, tables, Path(folder))
+                figures[f"{one}, rows/s"] = rows / ours.seconds
+                figures[f"{one}, peer"] = rows / peer
+                figures[f"{one}, extra MB"] = ours.extra_mb
                 print(
                     f"{one:10} {ours.size / 1e6:8.0f} MB {rows / ours.seconds / 1e3:14.0f}"
                     f"{rows / peer / 1e3:8.0f}{peer / ours.seconds:8.2f}"
@@ -225,10 +230,12 @@ def main() -> None:
                 )
             for compression in Compression:
                 ours = measure(client, format="ndjson", compress=compression)
+                figures[f"ndjson {compression}, rows/s"] = rows / ours.seconds
                 print(
                     f"ndjson {compression:4} {ours.size / 1e6:7.0f} MB"
                     f" {rows / ours.seconds / 1e3:14.0f}{'':26} {ours.extra_mb:11.0f} MB"
                 )
+            record("export", figures | {"rows": float(rows)})
 
 
 if __name__ == "__main__":

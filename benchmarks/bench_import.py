@@ -21,6 +21,7 @@ from analytics.exports import ExportFormat, FileForm, export_pieces
 from analytics.import_files import FileKind, ImportFormat
 from analytics.schema import AUDIT_SCHEMA
 from benchmarks.bench_export import at_another, day_of_rows
+from benchmarks.results import record
 from service.access.callers import cli_caller
 from service.audit.importer import Job, Source, Watch
 from service.clock import utc_now
@@ -123,17 +124,22 @@ def ours(path: Path) -> float:
 def main() -> None:
     """Measure, and print figures beside estimates."""
     configure_logs("warning")
+    figures: dict[str, float] = {}
     print("thousand rows/s           ours (estimated)   DuckDB, one thread    pyarrow")
     with tempfile.TemporaryDirectory() as name:
         for one in (ExportFormat.NDJSON, ExportFormat.CSV, ExportFormat.PARQUET):
             path = Path(name) / f"audit.{one}"
             rows = write_file(path, one)
             print(f"{one:8} {path.stat().st_size / 1e6:6.0f} MB", end="")
-            print(f"{rows / ours(path) / 1e3:14.0f} ({ESTIMATED[one]:9})", end="")
-            print(f"{rows / timed(duckdb_once, path) / 1e3:21.0f}", end="")
+            figures[f"{one}, rows/s"] = rows / ours(path)
+            figures[f"{one}, DuckDB"] = rows / timed(duckdb_once, path)
+            print(f"{figures[f'{one}, rows/s'] / 1e3:14.0f} ({ESTIMATED[one]:9})", end="")
+            print(f"{figures[f'{one}, DuckDB'] / 1e3:21.0f}", end="")
             if one is ExportFormat.PARQUET:
-                print(f"{rows / timed(pyarrow_once, path) / 1e3:11.0f}", end="")
+                figures["parquet, pyarrow"] = rows / timed(pyarrow_once, path)
+                print(f"{figures['parquet, pyarrow'] / 1e3:11.0f}", end="")
             print(flush=True)
+    record("import", figures)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from analytics.batches import encode_days
 from analytics.ingest import read_items
 from analytics.row_rules import Window
 from analytics.rows import Stamp, VerdictSource
+from benchmarks.results import record
 from benchmarks.server import running_server
 from service.access.callers import cli_caller
 from service.clock import utc_now
@@ -128,6 +129,7 @@ def main() -> None:
     print(f"ingest over HTTP     {taken:10,.0f} rows/s   (estimated 60,000)")
     print(f"  bare sqlite3       {bare:10,.0f} rows/s   (estimated 400,000)")
     print(f"  ratio              {bare / taken:10.1f}          (estimated 7)")
+    record("ingest", {"over HTTP, rows/s": taken, "bare sqlite3, rows/s": bare})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from analytics.merging import merge_segments
 from analytics.segments import newest_first, write_segment
 from benchmarks.lake import FIRST_DAY, day_rows
+from benchmarks.results import record
 
 ROWS = 1_000_000
 PARTS = 20
@@ -62,6 +63,9 @@ def measure(root: Path, rows: pa.Table) -> None:
         f"{'bytes a row':<22}{whole.size / ROWS:6.1f}            "
         f"pyarrow alone {plain.stat().st_size / ROWS:6.1f}"
     )
+    sizes = {"bytes a row": whole.size / ROWS, "bytes a row, pyarrow": plain.stat().st_size / ROWS}
+    speeds = {"write, rows/s": seal, "write, pyarrow": peer, "merge, rows/s": merge}
+    record("segments", speeds | sizes)
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Claim: verifying costs about a signature once, next to nothing again, and less for what is bad.
 
 Everything a request does with its token is measured: rules, keys, binding, counting and, for a
-rejection, the log line. The peers are joserfc alone and OpenSSL's own verify, on the same tokens.
+rejection, the log line. The peers are joserfc and PyJWT alone, which know neither bindings nor how
+to count, and OpenSSL's own verify, on the same tokens.
 """
 
 import asyncio
@@ -16,12 +17,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 
+import jwt as pyjwt
 from cryptography.hazmat.primitives.asymmetric import padding
 from cryptography.hazmat.primitives.hashes import SHA256
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from benchmarks.bench_bindings import fill
+from benchmarks.results import record
 from service.clock import utc_now
 from service.issuers.issuers import load_issuers
 from service.logs import configure_logs
@@ -42,6 +45,7 @@ SUB, REPOSITORY = "repo:acme/service-7:ref:refs/heads/main", "8"
 ESTIMATES_US = {
     "OpenSSL's verify alone": 18,
     "joserfc's decode alone": 44,
+    "PyJWT's decode alone": 50,
     "good, first seen": 90,
     "good, seen before": 10,
     "rejected: noise": 40,
@@ -70,6 +74,7 @@ async def _measure(data_dir: Path) -> None:
     runs: dict[str, tuple[Work, Sequence[str]]] = {
         "OpenSSL's verify alone": (_by_openssl(issuer, good), good),
         "joserfc's decode alone": (_by_joserfc(issuer), good),
+        "PyJWT's decode alone": (_by_pyjwt(issuer), good),
         "good, first seen": (verify, good),
         "good, seen before": (verify, [good[0]] * TOKENS),
         **{name: (verify, tokens) for name, tokens in _bad(issuer, good).items()},
@@ -87,6 +92,7 @@ async def _measure(data_dir: Path) -> None:
             f"{name:34} {figure:7.1f} us {figure / bare:6.2f} x joserfc"
             f"   (estimated {ESTIMATES_US[name]} us)"
         )
+    record("verifier", {f"{name}, us": statistics.median(found) for name, found in us.items()})
     _measure_memory(good[0])
     await services.close()
 
@@ -111,6 +117,17 @@ def _by_joserfc(issuer: Issuer) -> Work:
     async def decode(tokens: Sequence[str]) -> None:
         for token in tokens:
             jwt.decode(token, public, algorithms=["RS256"])
+
+    return decode
+
+
+def _by_pyjwt(issuer: Issuer) -> Work:
+    public = pyjwt.PyJWK(issuer.jwks["keys"][0])
+    audience = Settings().audience
+
+    async def decode(tokens: Sequence[str]) -> None:
+        for token in tokens:
+            pyjwt.decode(token, public, algorithms=["RS256"], audience=audience)
 
     return decode
 

@@ -28,12 +28,12 @@ def served(
 ) -> Iterator[ServerClient]:
     """A server whose organisations have `segments`, whose files lie in `folder`."""
     with tempfile.TemporaryDirectory(dir=folder) as data_dir:
-        asyncio.run(_found(segments, folder / "audit", Path(data_dir)))
+        asyncio.run(found(segments, folder / "audit", Path(data_dir)))
         with running_server(Path(data_dir), environment) as client:
             yield client
 
 
-async def _found(segments: Sequence[Segment], root: Path, data_dir: Path) -> None:
+async def found(segments: Sequence[Segment], root: Path, data_dir: Path) -> None:
     """The organisations, and their files by links."""
     settings = await prepare(Settings(data_dir=data_dir))
     for segment in segments:

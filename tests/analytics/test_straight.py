@@ -50,8 +50,7 @@ def days(lake: SampleLake, monkeypatch: pytest.MonkeyPatch) -> SampleLake:
 
 def engine_rows(reader: Reader, snapshot: Snapshot, parameters: dict[str, list[str]]) -> list:
     """The rows as DuckDB orders them."""
-    day = snapshot.segments[0].day
-    tables = reader._ordered(snapshot, parse_query(parameters), day)
+    tables = reader._ordered(snapshot, parse_query(parameters))
     return [row for table in tables for row in table.to_pylist()]
 
 

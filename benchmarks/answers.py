@@ -1,0 +1,85 @@
+"""The answers that every engine has to give, ours first: whoever answers otherwise has failed."""
+
+import pickle
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from analytics.cursors import Position
+from benchmarks.engines import Engine, Row
+from benchmarks.workload import QUESTIONS, Page, Question
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class WrongAnswer(Exception):
+    """An engine answered something else than we do, or we something that cannot be."""
+
+
+@dataclass
+class Answers:
+    """Ours, by the question's name; and the positions behind which pages begin."""
+
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    after: dict[str, Position] = field(default_factory=dict)
+    web: dict[str, Any] = field(default_factory=dict)
+
+    def check(self, engine: str, question: Question, answer: Iterable[Row]) -> None:
+        """Raise WrongAnswer unless `answer` is ours, value by value and in its order."""
+        given, ours = plain(answer), self.rows[question.name]
+        if given == ours:
+            return
+        wrong = [pair for pair in zip(given, ours, strict=False) if pair[0] != pair[1]]
+        raise WrongAnswer(
+            f"{engine}, {question.name}: {len(given)} rows for {len(ours)}; first of {len(wrong)}"
+            f" that differ: {wrong[:1]}"
+        )
+
+    @classmethod
+    def kept(cls, path: Path) -> "Answers":
+        """What `keep` wrote."""
+        found: Answers = pickle.loads(path.read_bytes())  # noqa: S301 - our own file of this run
+        return found
+
+    def keep(self, path: Path) -> None:
+        """Have them in a file for the other engines' processes."""
+        path.write_bytes(pickle.dumps(self))
+
+
+def our_answers(engine: Engine) -> Answers:
+    """What `engine`, which is Countersign, answers; the positions come of its own pages."""
+    answers = Answers()
+    for question in QUESTIONS:
+        after = None
+        if isinstance(question, Page) and question.behind:
+            after = _position(engine, question)
+            answers.after[question.name] = after
+        answers.rows[question.name] = plain(engine.ready(question, after)())
+    return answers
+
+
+def _position(engine: Engine, page: Page) -> Position:
+    """Where `page` begins, found as a reader gets there: page after page."""
+    after, missing = None, page.behind
+    while missing:
+        rows = engine.ready(page, after)()[:missing]
+        if not rows:
+            raise WrongAnswer(f"there are no {page.behind} rows to be behind of")
+        missing -= len(rows)
+        seq, created_us = rows[-1][0], rows[-1][1]
+        after = Position(2**62, _EPOCH + timedelta(microseconds=created_us), seq)
+    assert after is not None
+    return after
+
+
+def plain(answer: Iterable[Sequence[Any]]) -> list[Row]:
+    """An answer as no driver spells it: instants as microseconds, days as numbers."""
+    return [tuple(map(_plain, row)) for row in answer]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    return (value - _EPOCH.date()).days if isinstance(value, date) else value

@@ -1,0 +1,114 @@
+"""The same questions, on the same rows, in the same run, for Countersign and its peers.
+
+`python -m benchmarks.compare --size 2m` measures one engine after the other, each in a process of
+its own, prints what they came to and keeps it in benchmarks/results. An engine that answers
+anything else than we do ends the run: figures of a wrong answer are none.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.engines import ENGINES, Source, engine_class
+from benchmarks.lake import VERSION
+from benchmarks.machine import machine
+from benchmarks.measure import OURS
+from benchmarks.results import RESULTS, write
+from benchmarks.tables import text_tables
+from benchmarks.workload import SIZES
+
+KEPT_ROWS_MAX: Final = 2_000_000
+"""Of sets up to this size what the engines made of them is kept: a second run is quicker."""
+SPARE_BYTES: Final = 2 * 10**9
+
+
+def not_here(name: str, source: Source) -> str | None:
+    """Why the engine cannot be run, if it cannot: it is not installed, or the disk is too full."""
+    folder = source.folder / "engines" / name
+    try:
+        engine = engine_class(name)(folder, source)
+    except (ImportError, FileNotFoundError) as missing:
+        return f"not run: {missing}"
+    needed = engine.needs_bytes_a_row * source.rows + SPARE_BYTES
+    free = shutil.disk_usage(source.folder).free
+    if needed > free and not folder.exists():
+        return f"not run: needs {needed / 1e9:,.0f} GB, {free / 1e9:,.0f} GB free"
+    return None
+
+
+def measured(name: str, source: Source, rows: int, ingest_s: float) -> dict[str, Any]:
+    """The figures of one engine, by a process of its own. Raises CalledProcessError."""
+    (source.folder / "engines").mkdir(exist_ok=True)
+    out, answers = (source.folder / "engines" / end for end in (f"{name}.json", "answers"))
+    command = [sys.executable, "-m", "benchmarks.measure", "--engine", name, "--rows", str(rows)]
+    command += ["--folder", str(source.folder), "--answers", str(answers), "--out", str(out)]
+    subprocess.run([*command, "--ingest-s", str(ingest_s)], check=True)
+    figures: dict[str, Any] = json.loads(out.read_text())
+    return figures
+
+
+def compare(
+    source: Source, rows: int, names: list[str], *, keep: bool, ingest_s: float
+) -> dict[str, Any]:
+    """What each of the engines `names` came to, or why it was not run."""
+    found: dict[str, Any] = {}
+    for name in names:
+        print(f"{ENGINES[name]} …", file=sys.stderr, flush=True)
+        if (reason := not_here(name, source)) is not None:
+            print(f"  {reason}", file=sys.stderr)
+            found[name] = {"not_run": reason}
+            continue
+        found[name] = measured(name, source, rows, ingest_s)
+        if not keep:
+            shutil.rmtree(source.folder / "engines" / name, ignore_errors=True)
+    return found
+
+
+def main() -> None:
+    """Compare, print, and keep the figures."""
+    given = _arguments()
+    rows = SIZES[given.size]
+    source = Source.of(given.folder / f"rows-{rows}-v{VERSION}", rows)
+    names = [name for name in ENGINES if name == OURS or name in given.engines]
+    keep = given.keep or rows <= KEPT_ROWS_MAX
+    figures = {
+        "size": given.size,
+        "rows": source.rows,
+        "tenant_rows": sum(segment.rows for segment in source.largest),
+        "taken_on": str(datetime.now(UTC).date()),
+        "machine": machine(),
+        "engines": compare(source, rows, names, keep=keep, ingest_s=given.ingest_s),
+    }
+    print(text_tables(figures))
+    if set(names) == set(ENGINES):  # a part of the engines is for somebody's eyes alone
+        write(RESULTS / f"{given.size}.json", figures)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=SIZES, default="2m", help="rows of all tenants together")
+    parser.add_argument(
+        "--engines", nargs="*", choices=ENGINES, default=list(ENGINES), help="only these beside us"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep what engines made of a large set")
+    parser.add_argument(
+        "--ingest-s", type=float, default=3.0, help="seconds of each kind of ingest"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=os.environ.get("COUNTERSIGN_BENCH_DIR") or Path(tempfile.gettempdir()) / "bench",
+        help="where rows and engines' sets are kept (COUNTERSIGN_BENCH_DIR)",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Countersign itself: its files, its reader, its server with the settings it comes with."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from analytics.cursors import Position
+from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.queries import Snapshot
+from analytics.segments import Segment, write_segment
+from analytics.summaries import Bucket, over_time
+from benchmarks.client import Client
+from benchmarks.engines import COLUMNS, Ask, Send, Served, Source, folder_bytes, rows_of
+from benchmarks.lake import tenant_id
+from benchmarks.served import SLUG, found, served
+from benchmarks.server import ADMIN_TOKEN
+from benchmarks.workload import PAGE_ROWS, Export, Histogram, Page, Question, Top
+from service.clock import utc_now
+from service.lake import Lake
+from service.prepare import prepare
+from service.services import build_services
+from service.settings import Settings
+from service.store.days import drop_days
+
+HEADERS = {"x-service-admin-token": ADMIN_TOKEN}
+QUIET = {"COUNTERSIGN_LOG_LEVEL": "error"}  # that no issuer is reachable matters to nobody here
+API = f"/api/v1/admin/orgs/{SLUG}/audit"
+
+
+class ThisEngine:
+    """Pages and counts by the service's reader, in this process; ingest and web over HTTP."""
+
+    needs_bytes_a_row = 40
+    loads = None
+    stores = True
+    setup = (
+        "as shipped: a Parquet file of each tenant and day, 256 MB of decoded rows, DuckDB within"
+        " 2 GB. Ingest is over HTTP and checks every row; exports guard CSV and make a SHA-256"
+    )
+
+    def __init__(self, folder: Path, source: Source) -> None:
+        self._folder, self._source = folder, source
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    def version(self) -> str:
+        return f"Countersign {version('countersign')} (DuckDB {version('duckdb')})"
+
+    def load(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        (self._folder / "audit").mkdir(parents=True)
+        written = [
+            write_segment(
+                self._folder / "audit",
+                segment.tenant_id,
+                segment.day,
+                segment.segment_id,
+                self._source.table(segment),
+            )
+            for segment in self._source.segments
+        ]
+        (self._folder / "catalog.json").write_bytes(msgspec.json.encode(written))
+
+    def open(self) -> None:
+        self._scratch = tempfile.TemporaryDirectory(dir=self._folder)
+        catalog = (self._folder / "catalog.json").read_bytes()
+        self._segments = msgspec.json.decode(catalog, type=list[Segment])
+        self._data_dir = Path(self._scratch.name)
+        asyncio.run(found(self._segments, self._folder / "audit", self._data_dir))
+        self._lake = Lake(Settings(data_dir=self._data_dir))
+        own = tuple(s for s in self._segments if s.tenant_id == tenant_id(0))
+        self._snapshot = Snapshot(tenant_id(0), self._source.last_seq, own, ())
+
+    def ready(self, question: Question, after: Position | None) -> Ask:
+        reader, snapshot = self._lake._reader, self._snapshot
+        match question:
+            case Page(query=query):
+                return lambda: rows_of(reader.page(snapshot, query, PAGE_ROWS, after))
+            case Histogram():
+                everything = Page("", "").query
+                return lambda: sorted(
+                    (start.date(), decision, count)
+                    for (start, decision), count in over_time(
+                        reader, snapshot, everything, Bucket.DAY
+                    ).items()
+                )
+            case Top(column=column):
+                everything = Page("", "").query
+                return lambda: reader.count_values(snapshot, everything, column, 10)
+
+    def settle(self) -> None:
+        self._lake._values.learn()
+
+    def export(self, export: Export) -> int:
+        tables = self._lake._reader.stream(self._snapshot, Page("", "").query)
+        rows = 0
+        for piece in export_pieces(tables, tenant_id(0), FileForm(ExportFormat(export.format))):
+            rows = piece.rows
+        return rows
+
+    @contextmanager
+    def ingesting(self, rows: int) -> Iterator[Callable[[], "_Sender"]]:
+        body = msgspec.json.encode([_item(row) for row in self._source.sample(rows)])
+        with served(self._segments, self._folder, QUIET) as client:
+            port = client.base_url.port
+            assert port is not None
+            yield lambda: _Sender(port, body, rows)
+
+    def forget_ingested(self) -> None:
+        """It went to a server that is gone, with its data dir."""
+
+    def prune(self, day: date) -> None:
+        asyncio.run(self._prune(day))
+
+    async def _prune(self, day: date) -> None:
+        services = build_services(await prepare(Settings(data_dir=self._data_dir)), utc_now)
+        async with services.store.write() as work:
+            await drop_days(work.session, tenant_id(0), day, work.now)
+        own = [s for s in self._snapshot.segments if s.day == day]
+        await services.lake.remove_segments(own)  # what the sweeper does once nobody reads them
+        await services.close()
+
+    def restore(self, days: Sequence[date]) -> None:
+        """The days were links in the data dir of this run alone."""
+
+    @contextmanager
+    def serving(self) -> Iterator[Served]:
+        with served(self._segments, self._folder, QUIET) as client:
+            port = client.base_url.port
+            assert port is not None
+            yield Served(port, API, HEADERS)
+
+    def bytes_on_disk(self) -> int:
+        database = self._data_dir.glob("countersign.db*")
+        return folder_bytes(self._folder / "audit") + sum(p.stat().st_size for p in database)
+
+    def pids(self) -> Sequence[int]:
+        return [os.getpid()]
+
+    def close(self) -> None:
+        self._lake.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+
+class _Sender:
+    """A kept connection that sends one body again and again."""
+
+    def __init__(self, port: int, body: bytes, rows: int) -> None:
+        self._client, self._body, self._rows = Client(port, HEADERS), body, rows
+
+    def __enter__(self) -> Send:
+        self._client.__enter__()
+        return self._send
+
+    def __exit__(self, *_: object) -> None:
+        self._client.__exit__()
+
+    def _send(self) -> None:
+        answer = self._client.ask("POST", f"{API}/events", self._body, "application/json")
+        taken = msgspec.json.decode(answer.body)
+        assert answer.status == 200, answer.body
+        assert taken == {"accepted": self._rows, "rejected": []}, taken
+
+
+def _item(row: tuple[object, ...]) -> dict[str, object]:
+    """A stored row as a proxy would tell of it."""
+    told = dict(zip(COLUMNS, row, strict=True))
+    item = {
+        "event": told["event"],
+        "packageName": told["package_name"],
+        "version": told["version"],
+        "decision": told["decision"],
+    }
+    if told["decision_reason"] is not None:
+        item["envelope"] = msgspec.Raw(str(told["decision_reason"]).encode())
+    return item

@@ -1,0 +1,145 @@
+"""All figures of one engine, in a process of its own, so that no engine's memory is another's.
+
+`python -m benchmarks.compare` runs this; it prints nothing but what goes wrong.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.answers import Answers, our_answers
+from benchmarks.engines import Engine, Source, engine_class
+from benchmarks.measuring import ingest, rounds_ms, spread, timed_ms
+from benchmarks.memory import watching
+from benchmarks.web import measure_web
+from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, Export
+
+OURS: Final = "countersign"
+WARM_UPS: Final = 3
+EXPORT_ROUNDS: Final = 3
+EXPORTS_MAX_S: Final = 60.0
+PRUNED_DAYS: Final = 3
+LOADED: Final = "loaded.json"
+
+
+def measure(name: str, source: Source, answers_path: Path, ingest_s: float) -> dict[str, Any]:
+    """Every figure of the engine `name` over `source`. Raises WrongAnswer."""
+    engine = engine_class(name)(source.folder / "engines" / name, source)
+    loaded = load(engine, source, source.folder / "engines" / name)
+    try:
+        figures: dict[str, Any] = {
+            "setup": engine.setup,
+            "version": engine.version(),
+            "load": loaded,
+        }
+        answers = our_answers(engine) if name == OURS else Answers.kept(answers_path)
+        with watching(engine.pids) as peak:
+            figures["questions"] = measure_questions(name, engine, answers)
+            figures["exports"] = {one.name: measure_export(engine, one) for one in EXPORTS}
+        figures["peak_mb"] = peak.mb
+        if (serving := engine.serving()) is not None:
+            with serving as served:
+                figures["web"] = measure_web(name, served, answers)
+        if engine.stores:
+            figures["prune_ms"] = measure_prune(engine, source)
+            figures["ingest"] = measure_ingest(engine, ingest_s)
+        if name == OURS:
+            answers.keep(answers_path)
+        return figures
+    finally:
+        engine.close()
+
+
+def load(engine: Engine, source: Source, folder: Path) -> dict[str, float]:
+    """Open the engine, loaded, unless it was by an earlier run; what that took then, or now."""
+    mark = folder / LOADED
+    if engine.loads is not None and mark.exists():
+        kept: dict[str, Any] = json.loads(mark.read_text())
+        if kept.pop("version", None) == engine.loads:
+            engine.open()
+            return kept
+    began_at = time.perf_counter()
+    engine.load()
+    seconds = time.perf_counter() - began_at
+    engine.open()
+    if not engine.stores:
+        return {}
+    # Before anything is pruned or taken in: that leaves holes behind it.
+    bytes_a_row = engine.bytes_on_disk() / source.rows
+    figures = {"rows_per_s": source.rows / seconds, "bytes_a_row": bytes_a_row}
+    if engine.loads is not None:
+        mark.write_text(json.dumps(figures | {"version": engine.loads}))
+    return figures
+
+
+def measure_questions(name: str, engine: Engine, answers: Answers) -> dict[str, Any]:
+    """What each question takes, once its answer is found right."""
+    asks = {one.name: engine.ready(one, answers.after.get(one.name)) for one in QUESTIONS}
+    for question in QUESTIONS:
+        answers.check(name, question, asks[question.name]())
+    figures = {}
+    for question in QUESTIONS:
+        ask = asks[question.name]
+        for _ in range(WARM_UPS):
+            ask()
+            engine.settle()
+        figures[question.name] = rounds_ms(ask)
+        answers.check(name, question, ask())
+    return figures
+
+
+def measure_export(engine: Engine, export: Export) -> dict[str, float]:
+    """Rows a second of the median export; of a single one where one takes minutes."""
+    times: list[float] = []
+    rows = 0
+
+    def run() -> None:
+        nonlocal rows
+        rows = engine.export(export)
+
+    while len(times) < EXPORT_ROUNDS and sum(times) < EXPORTS_MAX_S * 1000:
+        times.append(timed_ms(run))
+    seconds = spread(times)["median"] / 1000
+    return {"rows": rows, "seconds": seconds, "rows_per_s": rows / seconds, "rounds": len(times)}
+
+
+def measure_prune(engine: Engine, source: Source) -> dict[str, float]:
+    """What dropping a day of the tenant takes; the days are put back."""
+    days = [segment.day for segment in source.largest[:PRUNED_DAYS]]
+    try:
+        return spread([timed_ms(lambda day=day: engine.prune(day)) for day in days])  # type: ignore[misc]
+    finally:
+        engine.restore(days)
+
+
+def measure_ingest(engine: Engine, seconds: float) -> dict[str, Any]:
+    """Rows a second of each way to bring them."""
+    figures = {}
+    try:
+        for one in INGESTS:
+            with engine.ingesting(one.rows) as open_client:
+                figures[one.name] = ingest(open_client, one.clients, one.rows, seconds)
+    finally:
+        engine.forget_ingested()
+    return figures
+
+
+def main() -> None:
+    """Write the figures of one engine to a file, as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--answers", type=Path, required=True)
+    parser.add_argument("--ingest-s", type=float, default=3.0)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    source = Source.of(given.folder, given.rows)
+    figures = measure(given.engine, source, given.answers, given.ingest_s)
+    given.out.write_text(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""How much memory some processes take at their peak."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final
+
+EVERY_S: Final = 0.5
+
+
+class Peak:
+    """The highest sum seen so far, in megabytes."""
+
+    mb = 0.0
+
+
+@contextmanager
+def watching(pids: Callable[[], Sequence[int]]) -> Iterator[Peak]:
+    """The peak of the processes that `pids` names while the block runs.
+
+    One process that is our own is asked for its exact peak. Of several the proportional shares are
+    added up now and then, because memory they have in common counts once.
+    """
+    peak, done = Peak(), Event()
+
+    def watch() -> None:
+        while not done.wait(EVERY_S):
+            peak.mb = max(peak.mb, sum(map(_share_mb, pids())))
+
+    if pids() == [os.getpid()]:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        yield peak
+        peak.mb = _line_mb(Path("/proc/self/status"), "VmHWM")
+        return
+    watcher = Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _share_mb(pid: int) -> float:
+    try:
+        return _line_mb(Path(f"/proc/{pid}/smaps_rollup"), "Pss")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return 0.0  # it ended meanwhile
+
+
+def _line_mb(path: Path, name: str) -> float:
+    for line in path.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) / 1024
+    raise LookupError(name)

@@ -1,0 +1,103 @@
+"""A PostgreSQL 15 of one's own: a cluster in a folder, a socket in it, nothing else touched."""
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+VERSION: Final = "15"
+_INSTALLED: Final = Path(f"/usr/lib/postgresql/{VERSION}/bin")
+_ACCOUNTS: Final = ("postgres", "nobody")
+"""Who runs it for root, whom it refuses."""
+
+
+class PostgresServer:
+    """The cluster in `folder`, made when it is first started.
+
+    Raises FileNotFoundError where there is no PostgreSQL 15.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        _program("initdb")
+        # Its socket has a short name: a path of more than 107 characters is none.
+        self.data, self.socket = folder / "data", folder
+        self._folder = folder
+
+    def start(self) -> None:
+        """Have it answer on the socket. Raises CalledProcessError, FileNotFoundError."""
+        if not (self.data / "PG_VERSION").exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if (account := _account()) is not None:
+                shutil.chown(self._folder, account, pwd.getpwnam(account).pw_gid)
+            _run(
+                "initdb", "-D", self.data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale"
+            )
+            options = "\n".join(f"{name} = {value}" for name, value in self._options().items())
+            (self.data / "postgresql.auto.conf").write_text(options + "\n")
+        log = self._folder / "log"
+        _run("pg_ctl", "-D", self.data, "-l", log, "-w", "-t", "300", "start")
+
+    def stop(self) -> None:
+        """End it, whatever it is doing."""
+        _run("pg_ctl", "-D", self.data, "-w", "-t", "300", "-m", "fast", "stop")
+
+    @property
+    def pid(self) -> int:
+        """The process that all others of the server are children of."""
+        return int((self.data / "postmaster.pid").read_text().split()[0])
+
+    def _options(self) -> dict[str, str]:
+        """As for a machine that has nothing else to do: a quarter of its memory, and the rest."""
+        memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+        return {
+            "listen_addresses": "''",
+            "unix_socket_directories": f"'{self.socket}'",
+            "shared_buffers": f"{memory_mb // 4}MB",
+            "effective_cache_size": f"{memory_mb * 3 // 4}MB",
+            "work_mem": "256MB",
+            "maintenance_work_mem": f"{min(2048, memory_mb // 12)}MB",
+            "max_parallel_maintenance_workers": str(os.cpu_count()),
+            "max_parallel_workers_per_gather": str(os.cpu_count()),
+            "max_wal_size": "16GB",
+            "checkpoint_timeout": "30min",
+            # Nobody replicates it; then COPY into a table of the same transaction writes no log.
+            "wal_level": "minimal",
+            "max_wal_senders": "0",
+            "wal_compression": "lz4",
+            "random_page_cost": "1.1",
+            "effective_io_concurrency": "200",
+            # What is asked here is answered in less than compiling it takes, or is not helped.
+            "jit": "off",
+            "fsync": "on",
+            "synchronous_commit": "on",
+            "timezone": "'UTC'",
+        }
+
+
+def _account() -> str | None:
+    """The account to run it as; None is our own."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in _ACCOUNTS if name in names)
+
+
+def _run(program: str, *arguments: object) -> None:
+    account = _account()
+    own: dict[str, Any] = {}
+    if account is not None:
+        own = {"user": account, "group": pwd.getpwnam(account).pw_gid, "extra_groups": []}
+    command: Sequence[str] = [str(_program(program)), *map(str, arguments)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **own)
+
+
+def _program(name: str) -> Path:
+    """Debian's, which is on nobody's path, or else the one on the path."""
+    installed = _INSTALLED / name
+    found = str(installed) if installed.exists() else shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(f"no {name} of PostgreSQL {VERSION}")
+    return Path(found)

@@ -1,0 +1,146 @@
+"""Makes what docs/benchmarks.md says of the comparison, and its plots, of the figures kept.
+
+`python -m benchmarks.report` rewrites what stands between the markers, and the SVG files beside.
+"""
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.engines import ENGINES
+from benchmarks.plots import Bars, Panel, bars_svg, lines_svg
+from benchmarks.results import RESULTS
+from benchmarks.tables import BLOCKS, markdown, spelt
+from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, SIZES
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+PAGE: Final = DOCS / "benchmarks.md"
+BEGIN: Final = "<!-- made by benchmarks/report.py: {} -->"
+END: Final = "<!-- end: {} -->"
+WIDTH: Final = 120
+PLOTTED_PAGES: Final = ("newest", "two filters", "rare package", "absent")
+PLOTTED_SUMS: Final = ("histogram", "top packages", "top actors")
+
+
+def all_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """The comparisons that are kept, the smallest first."""
+    paths = [folder / f"{size}.json" for size in SIZES]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def parts(results: list[dict[str, Any]]) -> dict[str, str]:
+    """What stands between each pair of markers."""
+    return {
+        "questions": _questions(),
+        "setups": _setups(results[-1]),
+        "figures": "\n\n".join(map(_figures, reversed(results))),
+    }
+
+
+def rewritten(page: str, made: dict[str, str]) -> str:
+    """`page` with what was `made` between its markers. Raises ValueError where one is missing."""
+    for name, text in made.items():
+        begin, end = BEGIN.format(name), END.format(name)
+        head, found, rest = page.partition(begin)
+        _, closed, tail = rest.partition(end)
+        if not found or not closed:
+            raise ValueError(f"the page has no place for {name}")
+        page = f"{head}{begin}\n\n{text}\n\n{end}{tail}"
+    return page
+
+
+def plots(results: list[dict[str, Any]]) -> dict[str, str]:
+    """The SVG files by their names."""
+    names = list(ENGINES.values())
+    pages = [
+        Panel(
+            name,
+            {label: line for key, label in ENGINES.items() if (line := _line(results, key, name))},
+        )
+        for name in PLOTTED_PAGES
+    ]
+    largest = results[-1]["engines"]
+    sums = [
+        Bars(
+            f"{name}, milliseconds (less is better)", _values(largest, "questions", name, "median")
+        )
+        for name in PLOTTED_SUMS
+    ]
+    exports = [
+        Bars(f"{one.name}, rows a second", _values(largest, "exports", one.name, "rows_per_s"))
+        for one in EXPORTS
+    ]
+    return {
+        "benchmarks-pages.svg": lines_svg(pages, names, "rows of the tenant", "ms"),
+        "benchmarks-sums.svg": bars_svg([*sums, *exports], names),
+    }
+
+
+def _line(results: list[dict[str, Any]], engine: str, name: str) -> list[tuple[float, float]]:
+    return [
+        (one["tenant_rows"], one["engines"][engine]["questions"][name]["median"])
+        for one in results
+        if "questions" in one["engines"].get(engine, {})
+    ]
+
+
+def _values(engines: dict[str, Any], kind: str, name: str, figure: str) -> dict[str, float]:
+    return {
+        label: engines[key][kind][name][figure]
+        for key, label in ENGINES.items()
+        if kind in engines.get(key, {})
+    }
+
+
+def _questions() -> str:
+    lines = ["| name | what is asked, of the largest tenant |", "| --- | --- |"]
+    lines += [f"| {one.name} | {one.asks} |" for one in (*QUESTIONS, *EXPORTS, *INGESTS)]
+    return "\n".join(lines)
+
+
+def _setups(figures: dict[str, Any]) -> str:
+    return "\n".join(
+        _wrapped(f"- **{label}**: {figures['engines'][name]['setup']}.", "  ")
+        for name, label in ENGINES.items()
+        if "setup" in figures["engines"].get(name, {})
+    )
+
+
+def _figures(figures: dict[str, Any]) -> str:
+    machine = figures["machine"]
+    engines = figures["engines"]
+    said = (
+        f"Taken on {figures['taken_on']}: {machine['processor']}, {machine['cores']} cores,"
+        f" {machine['memory']}, {machine['system']}, Linux {machine['kernel']}, Python"
+        f" {machine['python']}; "
+        + "; ".join(engines[name]["version"] for name in ENGINES if "version" in engines[name])
+        + "."
+    )
+    missing = [
+        f"{ENGINES[name]} was {one['not_run']}."
+        for name, one in engines.items()
+        if "not_run" in one
+    ]
+    head = (
+        f"### {spelt(figures['rows'] / 1e6)} million rows, {spelt(figures['tenant_rows'] / 1e6)}"
+        " million of the tenant"
+    )
+    tables = [markdown(figures, block) for block in BLOCKS]
+    return "\n\n".join([head, _wrapped(" ".join([said, *missing])), *tables])
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False))
+
+
+def main() -> None:
+    """Rewrite the page and its plots."""
+    results = all_results()
+    PAGE.write_text(rewritten(PAGE.read_text(), parts(results)))
+    for name, svg in plots(results).items():
+        (DOCS / name).write_text(svg)
+
+
+if __name__ == "__main__":
+    main()

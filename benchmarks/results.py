@@ -1,0 +1,32 @@
+"""Where figures are kept: JSON files in benchmarks/results, which docs/benchmarks.md is made of."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.machine import machine
+
+RESULTS: Final = Path(__file__).parent / "results"
+CLAIMS: Final = RESULTS / "claims.json"
+
+
+def record(name: str, figures: dict[str, Any], path: Path = CLAIMS) -> None:
+    """Keep the figures that the benchmark `name` came to, with the machine it ran on."""
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept[name] = {"machine": machine(), "figures": figures}
+    write(path, kept)
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Have `content` in `path`, in a form that differs only where figures do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(_rounded(content), indent=1, sort_keys=True) + "\n")
+
+
+def _rounded(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Four digits say all that a figure of this kind says."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {str(name): _rounded(one) for name, one in value.items()}
+    return value

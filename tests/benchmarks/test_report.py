@@ -1,0 +1,38 @@
+"""The page about benchmarks says what was measured, and can be made again of the figures kept."""
+
+import pytest
+
+from benchmarks.report import DOCS, PAGE, all_results, parts, plots, rewritten
+from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, WEB_QUESTIONS
+
+
+def test_the_page_is_what_the_figures_kept_make_of_it() -> None:
+    """No figure on it was typed."""
+    page = PAGE.read_text()
+
+    assert all_results()
+    assert rewritten(page, parts(all_results())) == page
+
+
+def test_the_plots_are_what_the_figures_kept_make_of_them() -> None:
+    """A plot says what the tables say."""
+    made = plots(all_results())
+
+    assert {name: (DOCS / name).read_text() for name in made} == made
+
+
+@pytest.mark.parametrize("name", [one.name for one in (*QUESTIONS, *EXPORTS, *INGESTS)])
+def test_everything_that_is_measured_is_explained(name: str) -> None:
+    """A figure whose question nobody knows says nothing."""
+    assert f"\n| {name} | " in PAGE.read_text()
+
+
+def test_every_page_asked_for_over_http_is_one_of_the_questions() -> None:
+    """So that it is explained, and its rows are checked."""
+    assert {one.name for one in QUESTIONS} >= set(WEB_QUESTIONS)
+
+
+def test_a_page_without_room_for_a_part_is_refused() -> None:
+    """A marker that got lost must not leave old figures standing."""
+    with pytest.raises(ValueError, match="no place for figures"):
+        rewritten("# Benchmarks", {"figures": "new"})
