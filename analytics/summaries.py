@@ -114,7 +114,7 @@ def summarise(
         top={
             name: _top(decisions)
             if name == "decision"
-            else _most_frequent(reader, planned, query, FILTER_COLUMNS[name])
+            else most_frequent(reader, planned, query, FILTER_COLUMNS[name])
             for name in TOP_PARAMETERS
         },
     )
@@ -162,10 +162,8 @@ class _Known:
         return learnt
 
 
-def _most_frequent(
-    reader: Reader, planned: Snapshot, query: Query, column: str
-) -> list[ValueCount]:
-    """The most frequent values of `column`, of the catalog or learnt; the rest is read."""
+def most_frequent(reader: Reader, planned: Snapshot, query: Query, column: str) -> list[ValueCount]:
+    """The TOP_MAX most frequent values of `column`, of the catalog or learnt; the rest is read."""
     if column in COUNTED_COLUMNS:
         known = _Known(reader, query, planned.watermark)
         counts: Counter[str] = Counter()

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.answers import Answers, our_answers
-from benchmarks.engines import Engine, Source, engine_class
+from benchmarks.answers import Answers, our_answers, plain
+from benchmarks.engines import Engine, Row, Source, engine_class
 from benchmarks.measuring import ingest, rounds_ms, spread, timed_ms
 from benchmarks.memory import watching
 from benchmarks.web import measure_web
-from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, Export
+from benchmarks.workload import EXPORTS, FIRST_PAGES, INGESTS, QUESTIONS, RARE_AT_FIRST, Export
 
 OURS: Final = "countersign"
 WARM_UPS: Final = 3
@@ -87,7 +87,20 @@ def measure_questions(name: str, engine: Engine, answers: Answers) -> dict[str, 
             engine.settle()
         figures[question.name] = rounds_ms(ask)
         answers.check(name, question, ask())
+    figures[RARE_AT_FIRST.name] = measure_first_pages(name, engine, answers)
     return figures
+
+
+def measure_first_pages(name: str, engine: Engine, answers: Answers) -> dict[str, float]:
+    """What a page takes whose value nobody has asked for before, while others of it were."""
+    times = []
+    for page in FIRST_PAGES:
+        ask, answer = engine.ready(page, None), list[Row]()
+        times.append(timed_ms(lambda: answer.extend(ask())))  # noqa: B023 - it is called here
+        if name == OURS:
+            answers.rows[page.name] = plain(answer)
+        answers.check(name, page, answer)
+    return spread(times)
 
 
 def measure_export(engine: Engine, export: Export) -> dict[str, float]:

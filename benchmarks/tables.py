@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from benchmarks.engines import ENGINES
 from benchmarks.measure import OURS
-from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, WEB_QUESTIONS
+from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, RARE_AT_FIRST, WEB_QUESTIONS
 
 NONE: Final = "–"
 
@@ -45,7 +45,10 @@ def _thousands(*keys: str) -> Callable[[dict[str, Any]], float]:
 BLOCKS: Final = (
     Block(
         "questions, milliseconds",
-        [Line(one.name, _at("questions", one.name, "median")) for one in QUESTIONS],
+        [
+            Line(one.name, _at("questions", one.name, "median"))
+            for one in (*QUESTIONS, RARE_AT_FIRST)
+        ],
     ),
     Block(
         "page over HTTP, milliseconds",

@@ -3,11 +3,11 @@
 Always of the largest of the tenants. What a filter means is what the API means by it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from analytics.filters import Query, parse_query
-from benchmarks.lake import RARE_ACTOR, RARE_PACKAGE
+from benchmarks.lake import RARE_ACTOR, RARE_PACKAGE, rarely_installed
 
 SIZES: Final = {"200k": 200_000, "2m": 2_000_000, "20m": 20_000_000, "100m": 100_000_000}
 PAGE_ROWS: Final = 51
@@ -74,6 +74,16 @@ QUESTIONS: Final[tuple[Question, ...]] = (
     Top("top packages", "the ten most frequent packages", "package_name"),
     Top("top actors", "the ten most frequent actors", "actor"),
 )
+
+RARE_AT_FIRST: Final = Page(
+    "rare package, at first",
+    "the first page of a package that one row in 300,000 has: another package each time",
+)
+FIRST_PAGES: Final = tuple(
+    replace(RARE_AT_FIRST, name=f"{RARE_AT_FIRST.name} {place}", filters=(("package", name),))
+    for place, name in enumerate(map(rarely_installed, range(1, 64, 4)))
+)
+"""Each is asked once: whoever remembers the answer of a page has no use for that here."""
 
 
 @dataclass(frozen=True)

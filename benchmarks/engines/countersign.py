@@ -16,7 +16,7 @@ from analytics.cursors import Position
 from analytics.exports import ExportFormat, FileForm, export_pieces
 from analytics.queries import Snapshot
 from analytics.segments import Segment, write_segment
-from analytics.summaries import Bucket, over_time
+from analytics.summaries import Bucket, most_frequent, over_time
 from benchmarks.client import Client
 from benchmarks.engines import COLUMNS, Ask, Send, Served, Source, folder_bytes, rows_of
 from benchmarks.lake import tenant_id
@@ -93,7 +93,10 @@ class ThisEngine:
                 )
             case Top(column=column):
                 everything = Page("", "").query
-                return lambda: reader.count_values(snapshot, everything, column, 10)
+                return lambda: [
+                    (found.value, found.count)
+                    for found in most_frequent(reader, snapshot, everything, column)
+                ]
 
     def settle(self) -> None:
         self._lake._values.learn()
