@@ -14,7 +14,7 @@ from analytics.spellings import Spelling, around
 _LOW_DIGITS: Final = 4
 _MINUTE: Final = "%Y-%m-%dT%H:%M:"
 _MINUTE_US: Final = 60_000_000
-_THOUSAND: Final = 1_000
+_HUNDREDTH_US: Final = 10_000
 _SAMPLE_ROWS: Final = 1_024
 _REPEATED: Final = 4
 """How often a value comes on average where it is worth looking for repetitions."""
@@ -117,16 +117,19 @@ def _id_parts(seq: pa.Int64Array, before: str, after: str) -> list[Part]:
 
 
 def _instant_parts(at: pa.TimestampArray, before: str, after: str) -> list[Part]:
-    """Instants in three parts: the minute, milliseconds within it, microseconds within those."""
+    """Instants in three parts: the minute, hundredths of a second in it, microseconds in those.
+
+    So the second and the third have about as few texts as two parts can.
+    """
     us = at.cast(pa.int64())
     # From a minute before all of them, so that also what lies before 1970 is counted forwards.
     base = _number(pc.min(us).as_py() // _MINUTE_US * _MINUTE_US)
     minute, in_minute = _divided(pc.subtract(us, base), _MINUTE_US)
-    ms, rest = _divided(in_minute.cast(_INDEX), _THOUSAND)
+    hundredth, rest = _divided(in_minute.cast(_INDEX), _HUNDREDTH_US)
     different, indices = _different(minute)
     begins = pc.add(pc.multiply(different, _number(_MINUTE_US)), base)
     texts = around(before, pc.strftime(begins.cast(_INSTANT), _MINUTE), "")
-    return [Part(texts, indices), Part(_milliseconds(), ms), Part(_microseconds(after), rest)]
+    return [Part(texts, indices), Part(_hundredths(), hundredth), Part(_microseconds(after), rest)]
 
 
 def _different(numbers: pa.Int64Array) -> tuple[pa.Int64Array, pa.Int32Array]:
@@ -155,12 +158,11 @@ def _low_digits(after: str) -> pa.StringArray:
 
 
 @cache
-def _milliseconds() -> pa.StringArray:
-    return pa.array(
-        [f"{s:02d}.{ms:03d}" for s in range(60) for ms in range(_THOUSAND)], pa.string()
-    )
+def _hundredths() -> pa.StringArray:
+    texts = [f"{second:02d}.{n:02d}" for second in range(60) for n in range(100)]
+    return pa.array(texts, pa.string())
 
 
 @cache
 def _microseconds(after: str) -> pa.StringArray:
-    return pa.array([f"{us:03d}Z{after}" for us in range(_THOUSAND)], pa.string())
+    return pa.array([f"{us:04d}Z{after}" for us in range(_HUNDREDTH_US)], pa.string())
