@@ -27,8 +27,10 @@ from analytics.formats import wire_table
 from analytics.queries import Reader, Snapshot
 from analytics.schema import AUDIT_SCHEMA
 from benchmarks.lake import largest_tenant, rows_asked_for
+from benchmarks.memory import line_mb
 from benchmarks.results import record
 from benchmarks.served import SLUG, served
+from benchmarks.server import ServerClient
 
 ROUNDS = 3
 PATH = f"/api/v1/admin/orgs/{SLUG}/audit/export"
@@ -154,20 +156,6 @@ def compare(snapshot: Snapshot, folder: Path, count: int) -> dict[str, float]:
     return figures
 
 
-def memory_mb(pid: int, name: str) -> float:
-    """A line of the process's memory figures: VmRSS is now, VmHWM the peak."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) / 1024
-    raise LookupError(name)
-
-
-def child_pid() -> int:
-    """The one process this one has started: the server."""
-    (pid,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return int(pid)
-
-
 def download(client: httpx.Client, **query: str) -> int:
     """One whole export; how many bytes came."""
     size = 0
@@ -180,14 +168,14 @@ def download(client: httpx.Client, **query: str) -> int:
     return size
 
 
-def measure(client: httpx.Client, count: int, **query: str) -> dict[str, float]:
+def measure(client: ServerClient, count: int, **query: str) -> dict[str, float]:
     """The median of ROUNDS exports, and the highest the server's memory rose above its start."""
-    pid = child_pid()
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
-    before = memory_mb(pid, "VmRSS")
+    process = Path(f"/proc/{client.process_id}")
+    (process / "clear_refs").write_text("5")  # the peak begins anew
+    before = line_mb(process / "status", "VmRSS")
     sizes: list[int] = []
     took = median(lambda: sizes.append(download(client, **query)))
-    rose = memory_mb(pid, "VmHWM") - before
+    rose = line_mb(process / "status", "VmHWM") - before
     name = " ".join(query.values())
     print(
         f"{name:12} {sizes[0] / 1e6:8.0f} MB"

@@ -36,6 +36,7 @@ from benchmarks.lake import (
     all_segments,
     tenant_id,
 )
+from benchmarks.results import LOAD, record
 from benchmarks.served import SLUG, served
 from benchmarks.server import ADMIN, ServerClient
 from benchmarks.watching import watched
@@ -280,6 +281,7 @@ def measure(client: ServerClient, given: argparse.Namespace) -> dict[str, Any]:
     if held < sent:
         mix.tally.errors[f"{sent - held} rows lost"] += 1
     return {
+        "rows": given.rows,
         "clients": CLIENTS,
         "seconds": round(seconds, 1),
         "asked_per_s": None if per_s is None else round(per_s, 1),
@@ -319,7 +321,6 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=15, help="seconds that do not count")
     parser.add_argument("--every", type=float, default=1, help="seconds between two samples")
     parser.add_argument("--compact", action="store_true", help="with a compaction running")
-    parser.add_argument("--output", type=Path, help="where the figures go, as JSON")
     given = parser.parse_args()
     folder = given.folder / f"rows-{given.rows}-v{VERSION}"
     segments = all_segments(folder, given.rows)
@@ -328,8 +329,7 @@ def main() -> None:
     with placed as (at, own), served(own, at) as client:
         measured = measure(client, given)
     show(name, measured)
-    if given.output:
-        given.output.write_text(json.dumps(measured, indent=1) + "\n")
+    record(name, measured, LOAD)
     if measured["errors"]:
         raise SystemExit(1)
 

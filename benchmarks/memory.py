@@ -32,7 +32,7 @@ def watching(pids: Callable[[], Sequence[int]]) -> Iterator[Peak]:
     if pids() == [os.getpid()]:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         yield peak
-        peak.mb = _line_mb(Path("/proc/self/status"), "VmHWM")
+        peak.mb = line_mb(Path("/proc/self/status"), "VmHWM")
         return
     watcher = Thread(target=watch)
     watcher.start()
@@ -45,12 +45,13 @@ def watching(pids: Callable[[], Sequence[int]]) -> Iterator[Peak]:
 
 def _share_mb(pid: int) -> float:
     try:
-        return _line_mb(Path(f"/proc/{pid}/smaps_rollup"), "Pss")
+        return line_mb(Path(f"/proc/{pid}/smaps_rollup"), "Pss")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0.0  # it ended meanwhile
 
 
-def _line_mb(path: Path, name: str) -> float:
+def line_mb(path: Path, name: str) -> float:
+    """A line of a process's memory figures, in MB: VmRSS is now, VmHWM the peak."""
     for line in path.read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) / 1024

@@ -1,9 +1,9 @@
-"""Plots as SVG that is read on a light page and on a dark one: lines on log axes, and bars."""
+"""Plots as SVG that is read on a light page and on a dark one: lines and bars."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, Self
 
 COLOURS: Final = ("#d1495b", "#2e86ab", "#e8a13a", "#5b8c5a", "#8d6a9f")
 """Ours first. Each is told from its neighbours, and from both backgrounds."""
@@ -12,11 +12,71 @@ _WIDTH: Final = 400
 _HEIGHT: Final = 230
 _LEFT, _TOP, _BOTTOM, _RIGHT = 56, 28, 40, 12
 _BAR: Final = 16
+STEPS_MAX: Final = 8
+"""On an axis from zero."""
 _STYLE: Final = (
     "text{font:12px system-ui,sans-serif;fill:#333}"
     ".title{font-weight:600}.axis{stroke:#999;fill:none}.grid{stroke:#ddd}"
     "@media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#888}.grid{stroke:#444}}"
 )
+
+
+class Axis(Protocol):
+    """Where values lie between the ends of a line."""
+
+    def at(self, value: float) -> float:
+        """From 0 to 1."""
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """What is written beside the line, and at which value."""
+
+
+@dataclass(frozen=True)
+class Decades:
+    """Logarithmic, from one power of ten to another."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """The powers of ten that hold all of `values` between them."""
+        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+        return cls(low, max(high, low + 1))
+
+    def at(self, value: float) -> float:
+        """See Axis."""
+        return (math.log10(value) - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """See Axis."""
+        return [(10**power, _count(10**power)) for power in range(self.low, self.high + 1)]
+
+
+@dataclass(frozen=True)
+class FromZero:
+    """Linear, in even steps from zero."""
+
+    step: float
+    steps: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Steps of 1, 2 or 5 times a power of ten, of which there are few."""
+        most = max(values)
+        power = 10.0 ** math.floor(math.log10(most))
+        step = next(
+            one for one in (power / 5, power / 2, power, 2 * power) if most / one <= STEPS_MAX
+        )
+        return cls(step, math.ceil(most / step))
+
+    def at(self, value: float) -> float:
+        """See Axis."""
+        return value / (self.step * self.steps)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """See Axis."""
+        return [(number * self.step, f"{number * self.step:g}") for number in range(self.steps + 1)]
 
 
 @dataclass(frozen=True)
@@ -25,6 +85,11 @@ class Panel:
 
     title: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """Those of all its lines."""
+        return [point for line in self.lines.values() for point in line]
 
 
 @dataclass(frozen=True)
@@ -37,13 +102,27 @@ class Bars:
 
 def lines_svg(panels: Sequence[Panel], names: Sequence[str], x_label: str, y_label: str) -> str:
     """Panels in two columns, both axes logarithmic and the same in every panel."""
-    points = [point for panel in panels for line in panel.lines.values() for point in line]
-    xs, ys = _decades([x for x, _ in points]), _decades([y for _, y in points])
-    parts = [_legend(names)]
-    for number, panel in enumerate(panels):
-        at = f"translate({number % 2 * _WIDTH},{24 + number // 2 * _HEIGHT})"
-        parts.append(f'<g transform="{at}">{_panel(panel, names, xs, ys, x_label, y_label)}</g>')
-    return _svg(2 * _WIDTH, 24 + math.ceil(len(panels) / 2) * _HEIGHT, parts)
+    points = [point for panel in panels for point in panel.points]
+    x_axis, y_axis = Decades.of([x for x, _ in points]), Decades.of([y for _, y in points])
+    drawn = [_panel(panel, names, x_axis, y_axis, x_label, y_label) for panel in panels]
+    return _in_columns(drawn, [_legend(names)])
+
+
+def over_time_svg(panels: Sequence[Panel], x_label: str) -> str:
+    """Panels in two columns, of one line each; both axes begin at zero."""
+    drawn = []
+    for panel in panels:
+        x_axis, y_axis = (FromZero.of(values) for values in zip(*panel.points, strict=True))
+        drawn.append(_panel(panel, list(panel.lines), x_axis, y_axis, x_label, "", dots=False))
+    return _in_columns(drawn, [])
+
+
+def _in_columns(drawn: Sequence[str], head: list[str]) -> str:
+    parts = [
+        f'<g transform="translate({number % 2 * _WIDTH},{24 + number // 2 * _HEIGHT})">{one}</g>'
+        for number, one in enumerate(drawn)
+    ]
+    return _svg(2 * _WIDTH, 24 + math.ceil(len(drawn) / 2) * _HEIGHT, [*head, *parts])
 
 
 def bars_svg(groups: Sequence[Bars], names: Sequence[str]) -> str:
@@ -69,27 +148,27 @@ def bars_svg(groups: Sequence[Bars], names: Sequence[str]) -> str:
 def _panel(
     panel: Panel,
     names: Sequence[str],
-    xs: tuple[int, int],
-    ys: tuple[int, int],
+    x_axis: Axis,
+    y_axis: Axis,
     x_label: str,
     y_label: str,
+    *,
+    dots: bool = True,
 ) -> str:
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
 
     def x_of(value: float) -> float:
-        return _LEFT + (math.log10(value) - xs[0]) / (xs[1] - xs[0]) * (right - _LEFT)
+        return _LEFT + x_axis.at(value) * (right - _LEFT)
 
     def y_of(value: float) -> float:
-        return bottom - (math.log10(value) - ys[0]) / (ys[1] - ys[0]) * (bottom - _TOP)
+        return bottom - y_axis.at(value) * (bottom - _TOP)
 
     parts = [_text(_LEFT, 16, panel.title, "title")]
-    for power in range(ys[0], ys[1] + 1):
-        y = y_of(10**power)
-        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{right}"/>')
-        parts.append(_text(_LEFT - 6, y + 4, f"{10**power:g}", anchor="end"))
+    for value, label in y_axis.ticks():
+        parts.append(f'<path class="grid" d="M{_LEFT} {y_of(value):.1f}H{right}"/>')
+        parts.append(_text(_LEFT - 6, y_of(value) + 4, label, anchor="end"))
     parts += [
-        _text(x_of(10**power), bottom + 16, _count(10**power), anchor="middle")
-        for power in range(xs[0], xs[1] + 1)
+        _text(x_of(value), bottom + 16, label, anchor="middle") for value, label in x_axis.ticks()
     ]
     parts.append(f'<path class="axis" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>')
     parts.append(_text(right, bottom + 32, x_label, anchor="end"))
@@ -99,7 +178,10 @@ def _panel(
         placed = [(x_of(x), y_of(y)) for x, y in line]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in placed)
         parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in placed]
+        if dots:
+            parts += [
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in placed
+            ]
     return "".join(parts)
 
 
@@ -112,14 +194,10 @@ def _legend(names: Sequence[str]) -> str:
     return "".join(parts)
 
 
-def _decades(values: Sequence[float]) -> tuple[int, int]:
-    """The powers of ten that hold all of `values` between them."""
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    return low, max(high, low + 1)
-
-
 def _count(value: float) -> str:
-    return f"{value / 1e6:g} M" if value >= 1e6 else f"{value:,.0f}"
+    if value >= 1e6:
+        return f"{value / 1e6:g} M"
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:

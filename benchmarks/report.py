@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.engines import ENGINES
-from benchmarks.plots import Bars, Panel, bars_svg, lines_svg
-from benchmarks.results import RESULTS
+from benchmarks.plots import Bars, Panel, bars_svg, lines_svg, over_time_svg
+from benchmarks.results import LOAD, RESULTS
 from benchmarks.tables import BLOCKS, markdown, spelt
 from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, RARE_AT_FIRST, SIZES
 
@@ -29,12 +29,19 @@ def all_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
+def load_runs() -> dict[str, Any]:
+    """The runs under load that are kept, by name."""
+    kept: dict[str, Any] = json.loads(LOAD.read_text())
+    return {name: run["figures"] for name, run in kept.items()}
+
+
 def parts(results: list[dict[str, Any]]) -> dict[str, str]:
     """What stands between each pair of markers."""
     return {
         "questions": _questions(),
         "setups": _setups(results[-1]),
         "figures": "\n\n".join(map(_figures, reversed(results))),
+        "load": "\n\n".join(_load(name, run) for name, run in load_runs().items()),
     }
 
 
@@ -74,7 +81,18 @@ def plots(results: list[dict[str, Any]]) -> dict[str, str]:
     return {
         "benchmarks-pages.svg": lines_svg(pages, names, "rows of the tenant", "ms"),
         "benchmarks-sums.svg": bars_svg([*sums, *exports], names),
+        "benchmarks-soak.svg": over_time_svg(_soak(load_runs()["soak"]), "minutes"),
     }
+
+
+def _soak(run: dict[str, Any]) -> list[Panel]:
+    return [
+        Panel(title, {title: [(one["after_s"] / 60, one[name]) for one in run["samples"]]})
+        for title, name in (
+            ("resident memory, MB", "memory_mb"),
+            ("open file descriptors", "descriptors"),
+        )
+    ]
 
 
 def _line(results: list[dict[str, Any]], engine: str, name: str) -> list[tuple[float, float]]:
@@ -130,6 +148,29 @@ def _figures(figures: dict[str, Any]) -> str:
     )
     tables = [markdown(figures, block) for block in BLOCKS]
     return "\n\n".join([head, _wrapped(" ".join([said, *missing])), *tables])
+
+
+def _load(name: str, run: dict[str, Any]) -> str:
+    first, last = run["samples"][0], run["samples"][-1]
+    errors = run["errors"] or "none"
+    paced = f", paced at {run['asked_per_s']:g} requests/s" if run["asked_per_s"] else ""
+    said = (
+        f"{run['clients']} clients for {run['seconds']:,.0f} s{paced}, on {run['rows'] / 1e6:g}"
+        f" million rows. Errors: {errors}. {run['rows_sent']:,} rows were sent, and all are there."
+        f" Memory {first['memory_mb']:,.0f} MB at the start and {last['memory_mb']:,.0f} at the end"
+        f" (peak {run['memory_peak_mb']:,.0f}), open file descriptors {first['descriptors']} and"
+        f" {last['descriptors']}."
+    )
+    lines = [
+        "| | requests | a second | median | 99th percentile | longest |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {kind} | {one['requests']:,} | {one['per_s']:,g} | {one['p50_ms']:,g} ms"
+        f" | {one['p99_ms']:,g} ms | {one['max_ms']:,g} ms |"
+        for kind, one in run["kinds"].items()
+    ]
+    return "\n\n".join([f"### {name.capitalize()}", _wrapped(said), "\n".join(lines)])
 
 
 def _wrapped(text: str, indent: str = "") -> str:

@@ -8,6 +8,7 @@ from benchmarks.machine import machine
 
 RESULTS: Final = Path(__file__).parent / "results"
 CLAIMS: Final = RESULTS / "claims.json"
+LOAD: Final = RESULTS / "load.json"
 
 
 def record(name: str, figures: dict[str, Any], path: Path = CLAIMS) -> None:
@@ -29,4 +30,6 @@ def _rounded(value: Any) -> Any:  # noqa: ANN401 - any JSON
         return float(f"{value:.4g}")
     if isinstance(value, dict):
         return {str(name): _rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
     return value

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.memory import line_mb
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -33,7 +35,7 @@ class Watch:
         ticks = int(fields[11]) + int(fields[12])
         sample = Sample(
             after_s=round(time.monotonic() - self.began_at, 1),
-            memory_mb=round(_kilobytes(folder / "status", "VmRSS") / 1024, 1),
+            memory_mb=round(line_mb(folder / "status", "VmRSS"), 1),
             descriptors=len(list((folder / "fd").iterdir())),
             processor_s=ticks / 100,
         )
@@ -43,7 +45,7 @@ class Watch:
     @property
     def peak_mb(self) -> float:
         """The most memory it has had at any time, in MB."""
-        return _kilobytes(Path(f"/proc/{self.process_id}/status"), "VmHWM") / 1024
+        return line_mb(Path(f"/proc/{self.process_id}/status"), "VmHWM")
 
 
 @contextmanager
@@ -65,10 +67,3 @@ def watched(process_id: int, every_s: float) -> Iterator[Watch]:
         is_over.set()
         sampling.join()
         watch.look()
-
-
-def _kilobytes(status: Path, name: str) -> int:
-    for line in status.read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1])
-    raise LookupError(name)
