@@ -12,6 +12,9 @@ ROUNDS: Final = 25
 ROUNDS_MIN: Final = 15
 LONG_S: Final = 10.0
 """After so long fewer rounds will do."""
+ROUNDS_LEAST: Final = 3
+ENDLESS_S: Final = 40.0
+"""After so long no more than these are waited for."""
 
 
 def nearest(values: list[float], percent: float) -> float:
@@ -37,12 +40,19 @@ def timed_ms(work: Callable[[], object]) -> float:
     return (time.perf_counter() - began_at) * 1000
 
 
-def rounds_ms(work: Callable[[], object], rounds: int = ROUNDS) -> dict[str, float]:
+def rounds_ms(work: Callable[[], object]) -> dict[str, float]:
     """What one run of `work` takes, when it has been run before."""
     times: list[float] = []
-    while len(times) < rounds and (len(times) < ROUNDS_MIN or sum(times) < LONG_S * 1000):
+    while len(times) < _rounds_for(sum(times) / 1000):
         times.append(timed_ms(work))
     return spread(times)
+
+
+def _rounds_for(spent_s: float) -> int:
+    """How many rounds will do once they have taken so long."""
+    if spent_s < LONG_S:
+        return ROUNDS
+    return ROUNDS_MIN if spent_s < ENDLESS_S else ROUNDS_LEAST
 
 
 def ingest(
