@@ -133,7 +133,8 @@ def over_time(
         if decisions is None or start != bucket.start(segment.max_created_at):
             unknown.append(segment)
         else:
-            counts.update({(start, decision): rows for decision, rows in decisions.items()})
+            # Only what there is: a bucket begins and ends the summary if it has a row.
+            counts.update({(start, one): rows for one, rows in decisions.items() if rows})
     rest = replace(planned, segments=tuple(unknown))
     for start, decision, rows in reader.count_over_time(rest, query, bucket.length):
         counts[start, decision] += rows

@@ -1623,7 +1623,7 @@ GUARDS: Final = [
     Guard(
         "a day with rows in the journal is put in order",
         "analytics/queries.py",
-        "and not is_journalled and",
+        "and not held.batches and",
         "and",
         "tests/analytics/test_queries.py"
         "::test_a_stream_is_the_whole_list_and_the_count_is_its_length[desc]",

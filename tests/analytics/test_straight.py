@@ -141,9 +141,9 @@ def test_a_query_that_finds_most_rows_is_read_straight_and_one_that_finds_few_is
     asked = []
     ordered = Reader._ordered
 
-    def counted(self: Reader, snapshot: Snapshot, query: object, day: object) -> object:
-        asked.append(day)
-        return ordered(self, snapshot, query, day)
+    def counted(self: Reader, planned: Snapshot, query: object) -> object:
+        asked.append(planned)
+        return ordered(self, planned, query)
 
     monkeypatch.setattr(Reader, "_ordered", counted)
     for parameters, days_asked in (

@@ -130,6 +130,20 @@ def test_no_rows_and_no_window_is_no_bucket(lake):
     assert summary(lake) == Summary(0, [], {name: [] for name in TOP_PARAMETERS})
 
 
+@pytest.mark.parametrize(
+    ("package", "days_shown"), [("nowhere", 0), ("left-pad", 1)], ids=["none", "one of three days"]
+)
+def test_what_is_known_of_files_shows_no_bucket_more(lake, package, days_shown):
+    """That a file has none of the rows is no row: asked again, with more known, it is the same."""
+    for day, name in enumerate(["other", "left-pad", "other"]):
+        lake.add([sample_row(MIDNIGHT + day * DAY, package_name=name)], is_sealed=True)
+    first = summary(lake, package=package)
+    lake.reader.values.learn()
+
+    assert summary(lake, package=package) == first
+    assert len(first.buckets) == days_shown
+
+
 def test_nothing_before_the_floor_is_counted_or_shown(lake):
     """Asked for the year 2000 or not, history begins at the floor."""
     lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + HOUR)], is_sealed=True)

@@ -68,7 +68,7 @@ def test_a_data_dir_that_cannot_be_made_is_one_line(empty_home, words):
         ("bogus", "Could not parse"),
         ("sqlite:///file.db", "The asyncio extension requires an async driver"),
         ("sqlite+aiosqlite://", "must name a file"),
-        ("postgresql+asyncpg://ada:secret@db/countersign", "No module named 'asyncpg'"),
+        ("mysql+aiomysql://ada:secret@db/countersign", "No module named 'aiomysql'"),
         ("nosuch://db/countersign", "Can't load plugin"),
         ("postgresql+asyncpg://ada:se@cret:secret@db/x", "the port is not a number"),
     ],

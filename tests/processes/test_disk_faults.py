@@ -148,6 +148,15 @@ def test_a_segment_that_does_not_fit_leaves_its_rows_in_the_journal(small_home, 
         assert packages(client) == sorted(acknowledged)
 
 
+def is_turned_read_only(disk: Path) -> bool:
+    """Mount it once more, and that read-only; which fails while the server writes a file there."""
+    mount("--bind", str(disk), str(disk))
+    turned = subprocess.run(["mount", "-o", "remount,bind,ro", str(disk)], check=False)
+    if turned.returncode != 0:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    return turned.returncode == 0
+
+
 def sent(client: httpx.Client, number: int) -> list[dict[str, Any]]:
     """A batch that was taken."""
     items = batch(number)
@@ -160,8 +169,7 @@ def test_a_disk_that_turns_read_only_is_said_so_and_is_well_again_afterwards(sma
     server = small_home.serve(seal_rows="1", seal_interval_s="0.05")
     with server.client() as client:
         acknowledged = [item["packageName"] for item in sent(client, 0)]
-        mount("--bind", str(disk), str(disk))
-        mount("-o", "remount,bind,ro", str(disk))
+        eventually(lambda: is_turned_read_only(disk), "no file of it being written")
         try:
             answer = client.get("/readyz")
             assert (answer.status_code, answer.json()) == (503, {"error": StorageReadOnly.text})
