@@ -1,10 +1,11 @@
-"""What the lake's tests share: an audit folder."""
+"""What the lake's tests share: an audit folder, and an ear on its engine."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from analytics.engine import Engine
 from tests.analytics.samples import SampleLake, open_lake
 
 
@@ -14,3 +15,17 @@ def lake(tmp_path: Path) -> Iterator[SampleLake]:
     opened = open_lake(tmp_path)
     yield opened
     opened.reader.engine.close()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What DuckDB is asked."""
+    statements: list[str] = []
+    select = Engine.select
+
+    def recorded(self: Engine, sql: str, *rest: object) -> object:
+        statements.append(sql)
+        return select(self, sql, *rest)
+
+    monkeypatch.setattr(Engine, "select", recorded)
+    return statements

@@ -1,4 +1,4 @@
-"""Rows once found are not searched again, and never shown when they are no longer there."""
+"""Rows once found are not asked again, and never shown when they are no longer there."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,6 @@ import pytest
 
 from analytics import found as found_module
 from analytics.cursors import Position
-from analytics.engine import Engine
 from analytics.filters import parse_query
 from analytics.merging import merge_segments
 from analytics.queries import Snapshot
@@ -36,27 +35,13 @@ def learnt(lake: SampleLake) -> None:
     lake.reader.values.learn()
 
 
-@pytest.fixture
-def searched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What DuckDB is asked."""
-    asked: list[str] = []
-    select = Engine.select
-
-    def recorded(self: Engine, sql: str, *rest: object) -> object:
-        asked.append(sql)
-        return select(self, sql, *rest)
-
-    monkeypatch.setattr(Engine, "select", recorded)
-    return asked
-
-
-def test_the_second_search_for_rare_rows_opens_no_file(lake, searched):
+def test_the_second_search_for_rare_rows_opens_no_file(lake, asked):
     """Nor do other filters on top of it, the other order, a count or what comes after."""
     rare_rows(lake, 6)
     learnt(lake)
     expected = seqs(lake, lake.snapshot())
     assert len(expected) == 12
-    searched.clear()
+    asked.clear()
     for segment in lake.segments:
         segment.path(lake.root).unlink()
 
@@ -66,7 +51,7 @@ def test_the_second_search_for_rare_rows_opens_no_file(lake, searched):
     query = parse_query(RARE | {"decision": ["BLOCKED"], "actor": ["key_*"]})
     assert lake.reader.count(lake.snapshot(), query) == 12
     assert lake.reader.accepted_after(lake.snapshot(), query, 2, 1)["seq"].to_pylist() == [5]
-    assert searched == []
+    assert asked == []
 
 
 def test_rows_of_files_that_were_merged_are_shown_once(lake):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analytics.engine import Engine
 from analytics.faults import StoreFault
 from analytics.filters import Query, parse_query
 from analytics.queries import Snapshot
@@ -211,18 +210,9 @@ def test_ten_values_at_most_and_those_without_one_left_out(lake):
     assert [one.value for one in summary(lake).top["package"]] == names[:10]
 
 
-def test_whole_days_are_counted_without_a_look_at_decision_or_event(lake, monkeypatch):
+def test_whole_days_are_counted_without_a_look_at_decision_or_event(lake, asked):
     """The catalog knows them; only what it does not count is read."""
     lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + HOUR)], is_sealed=True)
-    asked: list[str] = []
-    select = Engine.select
-
-    def recorded(self: Engine, sql: str, *rest: object) -> object:
-        asked.append(sql)
-        return select(self, sql, *rest)
-
-    monkeypatch.setattr(Engine, "select", recorded)
-
     for parameters in ({}, {"decision": "BLOCKED"}, {"since": "2026-03-04", "until": "2026-03-04"}):
         asked.clear()
         assert summary(lake, **parameters).total == 2

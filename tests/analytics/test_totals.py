@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics import hopes
-from analytics.engine import Engine
 from analytics.filters import parse_query
 from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
 from analytics.totals import NOTHING, Totals
@@ -39,20 +38,6 @@ def test_the_top_is_that_of_all_rows_together(counts, others, number):
 def test_nothing_has_no_top():
     """An organisation without rows."""
     assert NOTHING.top(10) == []
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What DuckDB is asked."""
-    statements: list[str] = []
-    select = Engine.select
-
-    def recorded(self: Engine, sql: str, *rest: object) -> object:
-        statements.append(sql)
-        return select(self, sql, *rest)
-
-    monkeypatch.setattr(Engine, "select", recorded)
-    return statements
 
 
 def days(lake: SampleLake, number: int) -> None:
