@@ -6,9 +6,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SIZE ?= 2m
-# A file's tests stay together, because they may share a fixture. One worker more than there are
+# A file's tests stay together, because they may share a fixture; the longest files come first (see
+# tests/conftest.py), so that no worker ends long after the others. One worker more than there are
 # cores, because tests of processes wait for them now and then.
-PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile
+PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo serve test guards check format bench clean help
 

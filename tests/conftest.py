@@ -3,6 +3,7 @@
 import pickle
 import re
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
@@ -49,6 +50,12 @@ _foundation: list[tuple[bytes, bytes]] = []
 # The same examples on every run: a failure is never the machine's load or the day's luck.
 hypothesis.settings.register_profile("countersign", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("countersign")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow files first, those with the most such tests before others: they end while others run."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @dataclass

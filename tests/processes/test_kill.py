@@ -16,8 +16,13 @@ pytestmark = pytest.mark.slow
 
 KILLS = 11
 CLIENTS = 3
-EAGER = {"seal_rows": "1", "seal_interval_s": "0.05", "orphan_grace_s": "0.5"}
-"""A sealer at work all the time, so that many kills hit it."""
+EAGER = {
+    "seal_rows": "1",
+    "seal_interval_s": "0.05",
+    "sweep_interval_s": "0.05",
+    "orphan_grace_s": "0.5",
+}
+"""A sealer and a sweeper at work all the time, so that many kills hit them."""
 
 
 @dataclass
