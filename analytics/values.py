@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from threading import Lock
 from typing import Final
 
-from analytics.byte_cache import ENTRY_BYTES
+from analytics.byte_cache import ENTRY_BYTES, ByteCache
 from analytics.counting import Counted, count_values
 from analytics.decoded import Decoded
 from analytics.dictionaries import KIND_COLUMNS, Alike, Dictionary, Kind, Values, new_dictionary
@@ -38,11 +38,14 @@ WANTED_MAX: Final = 10_000
 
 
 class ValueIndex:
-    """The values of segments, kept in `decoded`'s cache. Safe to use from several threads."""
+    """The values of segments, read by way of `decoded`. Safe to use from several threads.
 
-    def __init__(self, decoded: Decoded) -> None:
+    They have a cache of their own: rows that somebody leafs through would drive them out.
+    """
+
+    def __init__(self, decoded: Decoded, bytes_max: int) -> None:
         self._decoded = decoded
-        self.cache = decoded.cache
+        self.cache = ByteCache(bytes_max)
         self._wanted: dict[tuple[str, str], Segment] = {}
         self._lock = Lock()
         self._growing = Lock()

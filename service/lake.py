@@ -84,8 +84,9 @@ class Lake:
                 threads=settings.engine_threads,
             ),
         )
-        decoded = Decoded(settings.audit_dir, settings.decoded_memory_mb * 2**20)
-        self._values = ValueIndex(decoded)
+        each = settings.decoded_memory_mb * 2**20 // 2
+        decoded = Decoded(settings.audit_dir, each)
+        self._values = ValueIndex(decoded, each)
         self._learning: asyncio.Task[None] | None = None
         self._reader = Reader(self._engine, settings.audit_dir, decoded, values=self._values)
 

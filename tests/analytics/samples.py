@@ -102,5 +102,7 @@ def open_lake(folder: Path) -> SampleLake:
     root.mkdir()
     temp.mkdir()
     decoded = Decoded(root, DECODED_BYTES)
-    reader = Reader(Engine(root, temp, LIMITS), root, decoded, values=ValueIndex(decoded))
+    reader = Reader(
+        Engine(root, temp, LIMITS), root, decoded, values=ValueIndex(decoded, DECODED_BYTES)
+    )
     return SampleLake(root, reader)

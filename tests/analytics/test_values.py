@@ -256,13 +256,25 @@ def test_no_query_wants_more_than_the_cache_keeps(lake):
     """What it learns last would drive out what it has learnt first, again and again."""
     for number in range(4):
         lake.add([sample_row(MIDNIGHT - timedelta(days=number))], is_sealed=True)
-    index = ValueIndex(Decoded(lake.root, 4 * (ENTRY_BYTES + values_module.VALUE_BYTES)))
+    room = 4 * (ENTRY_BYTES + values_module.VALUE_BYTES)
+    index = ValueIndex(Decoded(lake.root, room), room)
     query = parse_query({"package": ["nowhere"]})
     index.want(lake.segments, ["package_name"])
     index.learn()
 
     known = [index.at_most(segment, query) for segment in lake.segments]
     assert known == [0, 0, None, None]
+
+
+def test_rows_that_are_leafed_through_do_not_drive_out_what_was_learnt(lake):
+    """Who looks at old days would else make the next summary read every file."""
+    lake.add([sample_row(MIDNIGHT)], is_sealed=True)
+    learn(lake, "package_name")
+    rows = lake.reader.decoded.cache
+    for number in range(3):
+        rows.keep(number, None, rows.bytes_max)
+
+    assert lake.reader.values.at_most(lake.segments[0], parse_query({"package": ["no"]})) == 0
 
 
 def test_codes_of_a_forgotten_dictionary_say_nothing(lake):
