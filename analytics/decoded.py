@@ -1,7 +1,10 @@
 """Rows kept decoded: batches and row groups never change, so their Arrow tables may stay."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
@@ -9,7 +12,20 @@ from analytics.batches import JournalBatch, decode_batch
 from analytics.byte_cache import ENTRY_BYTES, ByteCache
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segment_files import RowGroup, open_segment
-from analytics.segments import Segment
+from analytics.segments import Segment, newest_first
+
+RUN_BATCHES_MAX: Final = 256
+RUN_ROWS_MAX: Final = 32_768
+"""How many batches are kept as one table, and with how many rows in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Batches of one day that were accepted one behind the other: all their rows, newest first."""
+
+    rows: pa.Table
+    min_created_at: datetime
+    max_created_at: datetime
 
 
 class Decoded:
@@ -20,8 +36,13 @@ class Decoded:
         self.cache = ByteCache(bytes_max)
 
     def journal(self, batches: Iterable[JournalBatch]) -> pa.Table:
-        """The rows of all `batches` in the order given."""
-        return pa.concat_tables([AUDIT_SCHEMA.empty_table(), *map(self._batch, batches)])
+        """The rows of all `batches`, in no order."""
+        runs = [run.rows for day in _by_day(batches) for run in self.runs(day)]
+        return pa.concat_tables([AUDIT_SCHEMA.empty_table(), *runs])
+
+    def runs(self, batches: Sequence[JournalBatch]) -> list[Run]:
+        """The rows of `batches`, all of one day, in order of acceptance."""
+        return [self._run(run) for run in in_runs(batches)]
 
     def row_groups(self, segment: Segment) -> tuple[RowGroup, ...]:
         """The segment's row groups, in the file's order: newest first."""
@@ -54,6 +75,15 @@ class Decoded:
             for index in range(file.row_group_count):
                 yield file.columns(index, names)
 
+    def _run(self, batches: Sequence[JournalBatch]) -> Run:
+        def join() -> tuple[Run, int]:
+            rows = newest_first(pa.concat_tables(map(self._batch, batches)))
+            at = rows["created_at"]
+            return Run(rows, at[-1].as_py(), at[0].as_py()), rows.nbytes + ENTRY_BYTES
+
+        found: Run = self.cache.get(("run", *(batch.first_seq for batch in batches)), join)
+        return found
+
     def _batch(self, batch: JournalBatch) -> pa.Table:
         def decode() -> tuple[pa.Table, int]:
             rows = decode_batch(batch)
@@ -65,3 +95,29 @@ class Decoded:
 
 def _rows_key(segment: Segment, index: int) -> Hashable:
     return ("rows", segment.segment_id, index)
+
+
+def in_runs(batches: Sequence[JournalBatch]) -> Iterator[Sequence[JournalBatch]]:
+    """`batches` in runs whose lengths are powers of two, the longest first.
+
+    So there are few of them, and when a batch is added to the journal most stay as they are: a run
+    that is twice as long is made half as often.
+    """
+    start = 0
+    while start < len(batches):
+        length = min(RUN_BATCHES_MAX, 1 << (len(batches) - start).bit_length() - 1)
+        while length > 1 and _rows(batches[start : start + length]) > RUN_ROWS_MAX:
+            length //= 2
+        yield batches[start : start + length]
+        start += length
+
+
+def _rows(batches: Iterable[JournalBatch]) -> int:
+    return sum(batch.rows for batch in batches)
+
+
+def _by_day(batches: Iterable[JournalBatch]) -> Iterable[list[JournalBatch]]:
+    days: dict[date, list[JournalBatch]] = {}
+    for batch in batches:
+        days.setdefault(batch.day, []).append(batch)
+    return days.values()

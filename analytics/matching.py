@@ -27,6 +27,14 @@ def matches(
     return pc.indices_nonzero(wanted)
 
 
+def taken(rows: pa.Table, places: pa.UInt64Array) -> pa.Table:
+    """The rows at `places`, which ascend; if they follow each other nothing is copied."""
+    count = len(places)
+    if count and places[-1].as_py() - places[0].as_py() == count - 1:
+        return rows.slice(places[0].as_py(), count)
+    return rows.take(places)
+
+
 def first_of(rows: pa.Table, places: pa.Array, count: int, order: Order) -> pa.Array:
     """Those `count` of `places` whose rows come first, in their order."""
     keys = rows.select(["created_at", "seq"]).take(places)

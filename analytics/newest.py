@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from analytics.batches import JournalBatch
 from analytics.cursors import Position
-from analytics.decoded import Decoded
+from analytics.decoded import Decoded, Run
 from analytics.filters import Query
 from analytics.hopes import Hopes
-from analytics.matching import first_of, matches
+from analytics.matching import matches, taken
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segment_files import RowGroup
 from analytics.segments import Segment, newest_first
@@ -29,6 +29,20 @@ READS_MAX: Final = 2
 """How many of them may be read from their file: that costs as much as the engine's answer."""
 
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A row group of a segment."""
+
+    segment: Segment
+    group: RowGroup
+    min_created_at: datetime
+    max_created_at: datetime
+
+
+_Block = _Stored | Run
+"""Rows in order, newest first."""
 
 
 @dataclass(slots=True)
@@ -67,65 +81,61 @@ class NewestRows:
         self, day: date, segments: Sequence[Segment], batches: Sequence[JournalBatch]
     ) -> None:
         own = self.hopes.promising(s for s in segments if s.day == day)
-        journalled = [b for b in batches if b.day == day]
-        if not own and not journalled:
-            return
-        found = []
-        if journalled:
-            journal = self.decoded.journal(journalled)
-            self.looked_at += journal.num_rows
-            places = self._matches(journal)
-            found.append(journal.take(first_of(journal, places, self.missing, self.query.order)))
-        for segment, group in self._row_groups(own):
-            # All that is still unread is at most as new as this row group's newest row.
-            newer = sum(_count_after(rows, group.max_created_at) for rows in found)
+        found: list[pa.Table] = []
+        for block in self._blocks(own, [b for b in batches if b.day == day]):
+            # All that is still unread is at most as new as this block's newest row.
+            newer = sum(_count_after(rows, block.max_created_at) for rows in found)
             if newer >= self.missing:
                 break
-            if not self._may_look_at(segment, group):
+            if not self._may_look_at(block):
                 self.is_complete = False
-                found = [_newer_than(rows, group.max_created_at) for rows in found]
+                found = [_newer_than(rows, block.max_created_at) for rows in found]
                 break
-            read = self.decoded.rows(segment, group.index)  # newest first, as all segments are
+            read = self._rows(block)
             self.looked_at += read.num_rows
-            found.append(_taken(read, self._matches(read).slice(0, self.missing)))
+            found.append(taken(read, self._matches(read).slice(0, self.missing)))
         if not found:
             return
-        # The rows of one row group, or of the journal, are in order.
+        # The rows of one block are in order.
         rows = found[0] if len(found) == 1 else newest_first(pa.concat_tables(found))
         rows = rows.slice(0, self.missing)
         self.missing -= rows.num_rows
         self.rows = pa.concat_tables([self.rows, rows])
 
-    def _row_groups(self, segments: Sequence[Segment]) -> list[tuple[Segment, RowGroup]]:
-        """The row groups that may hold rows of the page, newest first."""
+    def _blocks(self, segments: Sequence[Segment], batches: Sequence[JournalBatch]) -> list[_Block]:
+        """What may hold rows of the page, the newest first."""
         reached = None if self.after is None else self.after.created_at
-        groups = [
-            (segment, group)
+        blocks: list[_Block] = [
+            _Stored(segment, group, group.min_created_at, group.max_created_at)
             for segment in segments
             for group in self.decoded.row_groups(segment)
-            if (self.query.since is None or group.max_created_at >= self.query.since)
-            and (self.query.until is None or group.min_created_at < self.query.until)
-            and (reached is None or group.min_created_at <= reached)
         ]
-        return sorted(groups, key=lambda pair: pair[1].max_created_at, reverse=True)
+        blocks += self.decoded.runs(batches)
+        wanted = (
+            block
+            for block in blocks
+            if (self.query.since is None or block.max_created_at >= self.query.since)
+            and (self.query.until is None or block.min_created_at < self.query.until)
+            and (reached is None or block.min_created_at <= reached)
+        )
+        return sorted(wanted, key=lambda block: block.max_created_at, reverse=True)
 
-    def _may_look_at(self, segment: Segment, group: RowGroup) -> bool:
+    def _may_look_at(self, block: _Block) -> bool:
         """False when looking any further would cost more than asking DuckDB."""
-        self._groups -= 1
-        self._reads -= not self.decoded.holds(segment, group.index)
+        if isinstance(block, _Stored):
+            self._groups -= 1
+            self._reads -= not self.decoded.holds(block.segment, block.group.index)
         return self._groups >= 0 and self._reads >= 0
+
+    def _rows(self, block: _Block) -> pa.Table:
+        """All of the block, newest first."""
+        if isinstance(block, Run):
+            return block.rows
+        return self.decoded.rows(block.segment, block.group.index)
 
     def _matches(self, rows: pa.Table) -> pa.Array:
         """Where in `rows` the rows of the page are."""
         return matches(self.query, rows, self.watermark, self.after)
-
-
-def _taken(rows: pa.Table, matches: pa.Array) -> pa.Table:
-    """The `matches` of `rows`; a run of them, as in a page without a filter, is not copied."""
-    count = len(matches)
-    if count and matches[-1].as_py() - matches[0].as_py() == count - 1:
-        return rows.slice(matches[0].as_py(), count)
-    return rows.take(matches)
 
 
 def _newer_than(rows: pa.Table, instant: datetime) -> pa.Table:

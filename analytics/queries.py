@@ -23,7 +23,7 @@ from analytics.filters import Condition, Order, Query, where
 from analytics.found import FOUND_SCHEMA, SEGMENT_ID, found_rows
 from analytics.hopes import Hoped, Hopes
 from analytics.instants import utc_day
-from analytics.matching import first_of, matches
+from analytics.matching import first_of, matches, taken
 from analytics.newest import GROUPS_MAX, READS_MAX, NewestRows
 from analytics.planning import batch_may_hold, may_hold
 from analytics.schema import AUDIT_SCHEMA
@@ -251,7 +251,7 @@ class Reader:
         few = self._few(planned, hopes)
         if few is None:
             return planned, None
-        return planned, few.take(matches(query, few, snapshot.watermark))
+        return planned, taken(few, matches(query, few, snapshot.watermark))
 
     def _promising(self, snapshot: Snapshot, query: Query, hopes: Hopes) -> Snapshot:
         """See `plan`; what values are known of rules out more."""

@@ -1,0 +1,64 @@
+"""The journal's rows, kept joined: few tables, of which most stay when a batch is added."""
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics import decoded as decoded_module
+from analytics.decoded import in_runs
+from tests.analytics.samples import SampleLake, batch_of, sample_row
+
+MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
+BATCHES = st.lists(st.integers(1, 20), max_size=70).map(
+    lambda sizes: [SimpleNamespace(number=n, rows=rows) for n, rows in enumerate(sizes)]
+)
+
+
+@given(batches=BATCHES, rows_max=st.integers(1, 200))
+def test_runs_are_all_batches_in_their_order(batches, rows_max):
+    """Each once; and none holds more rows than it may, unless it is a single batch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoded_module, "RUN_ROWS_MAX", rows_max)
+        runs = list(in_runs(batches))
+
+    assert [batch for run in runs for batch in run] == batches
+    assert all(len(run) == 1 or sum(one.rows for one in run) <= rows_max for run in runs)
+
+
+def test_runs_are_few_and_most_stay_when_a_batch_is_added():
+    """So a page after a commit joins again what is at the end, and not the whole journal."""
+    batches = [SimpleNamespace(rows=1) for _ in range(1_000)]
+    made = set()
+    for count in range(1, 1_001):
+        runs = [tuple(map(id, run)) for run in in_runs(batches[:count])]
+        assert len(runs) <= 3 + 8
+        made |= set(runs)
+
+    assert sum(map(len, made)) <= 9 * 1_000  # each batch once in a run of each length
+
+
+def test_a_run_is_newest_first(lake: SampleLake):
+    """Whatever order its rows came in; of one instant the one accepted last comes first."""
+    hours = [5, 7, 7, 1]
+    batches = [
+        batch_of([sample_row(MIDNIGHT + timedelta(hours=hour))], seq)
+        for seq, hour in enumerate(hours, start=1)
+    ]
+
+    (run,) = lake.reader.decoded.runs(batches)
+
+    assert run.rows["seq"].to_pylist() == [3, 2, 1, 4]
+    assert run.min_created_at == MIDNIGHT + timedelta(hours=1)
+    assert run.max_created_at == MIDNIGHT + timedelta(hours=7)
+
+
+def test_the_rows_of_several_days_are_one_table(lake: SampleLake):
+    """Runs are of one day, as what is asked of the journal mostly is."""
+    rows = [sample_row(MIDNIGHT + timedelta(hours=hours)) for hours in (-1, 1, -2, 2)]
+    batches = [batch_of([row], seq) for seq, row in enumerate(rows, start=1)]
+
+    assert sorted(lake.reader.decoded.journal(batches)["seq"].to_pylist()) == [1, 2, 3, 4]
+    assert lake.reader.decoded.journal([]).num_rows == 0
