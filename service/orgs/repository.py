@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.retention import Tier
@@ -20,10 +21,12 @@ from service.store.tables import (
     TeamAdmin,
 )
 
+_ORG: Final = select(Organisation).where(Organisation.slug == bindparam("slug"))
+
 
 async def find_org(session: AsyncSession, slug: str) -> Organisation | None:
     """The organisation with this slug (case-sensitive), or None."""
-    return await session.scalar(select(Organisation).where(Organisation.slug == slug))
+    return await session.scalar(_ORG, {"slug": slug})
 
 
 async def get_org(session: AsyncSession, slug: str) -> Organisation:

@@ -3,14 +3,18 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.segments import Segment
 from service.store.chunks import scalars_of
 from service.store.tables import SegmentEntry
+
+LIVE_IDS: Final = select(SegmentEntry.id).where(
+    SegmentEntry.tenant_id == bindparam("tenant_id"), SegmentEntry.retired_at.is_(None)
+)
 
 
 async def list_live_segments(session: AsyncSession, tenant_id: str | None = None) -> list[Segment]:
@@ -40,12 +44,8 @@ async def list_live_ids(
     session: AsyncSession, tenant_id: str, day: date | None = None
 ) -> list[str]:
     """The ids of the tenant's segments (of one day, if given) that readers are to read."""
-    query = select(SegmentEntry.id).where(
-        SegmentEntry.tenant_id == tenant_id, SegmentEntry.retired_at.is_(None)
-    )
-    if day is not None:
-        query = query.where(SegmentEntry.day == day)
-    return list(await session.scalars(query))
+    query = LIVE_IDS if day is None else LIVE_IDS.where(SegmentEntry.day == day)
+    return list(await session.scalars(query, {"tenant_id": tenant_id}))
 
 
 async def load_segments(

@@ -57,7 +57,7 @@ class Engines:
     async def dispose(self) -> None:
         """Close every connection."""
         if self.watch is not None:
-            await self.watch.close()
+            self.watch.close()
         await self.writer.dispose()
         await self.reader.dispose()
 

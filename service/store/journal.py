@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import date, datetime
 from itertools import accumulate
+from typing import Final
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import EncodedBatch, JournalBatch, encode_days
@@ -13,6 +14,12 @@ from service.store.chunks import scalars_of
 from service.store.tables import Counter, JournalEntry
 
 SEQ = "audit_seq"
+
+# Put together once: that takes SQLAlchemy longer than SQLite takes to answer.
+LAST_SEQ: Final = select(Counter.value).where(Counter.name == SEQ)
+FIRST_SEQS: Final = select(JournalEntry.first_seq).where(
+    JournalEntry.tenant_id == bindparam("tenant_id")
+)
 
 
 async def take_seq(session: AsyncSession, count: int) -> int:
@@ -35,7 +42,7 @@ async def take_seq(session: AsyncSession, count: int) -> int:
 
 async def last_seq(session: AsyncSession) -> int:
     """The last seq that was given out; 0 before the first."""
-    return await session.scalar(select(Counter.value).where(Counter.name == SEQ)) or 0
+    return await session.scalar(LAST_SEQ) or 0
 
 
 async def append(
@@ -85,10 +92,8 @@ async def list_first_seqs(
     session: AsyncSession, tenant_id: str, day: date | None = None
 ) -> list[int]:
     """What names each of the tenant's batches (of one day, if given), in order of acceptance."""
-    query = select(JournalEntry.first_seq).where(JournalEntry.tenant_id == tenant_id)
-    if day is not None:
-        query = query.where(JournalEntry.day == day)
-    return sorted(await session.scalars(query))
+    query = FIRST_SEQS if day is None else FIRST_SEQS.where(JournalEntry.day == day)
+    return sorted(await session.scalars(query, {"tenant_id": tenant_id}))
 
 
 async def load_batches(

@@ -33,7 +33,7 @@ class Standing:
 
         `key` and the database alone may decide what that is, and nobody may change it.
         """
-        version = None if self._watch is None else await self._watch.version()
+        version = None if self._watch is None else self._watch.version()
         if version is None:
             return await load()
         if version != self._as_of:

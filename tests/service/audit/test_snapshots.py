@@ -55,7 +55,7 @@ async def test_a_second_snapshot_reads_no_line_and_no_batch_again(filled):
     await store.snapshot(filled.world.acme.id)
 
     assert not [text for text in said if "event_counts" in text or "journal.data" in text]
-    assert len([text for text in said if text.startswith("SELECT")]) == 3
+    assert len([text for text in said if text.startswith("SELECT")]) == 1
 
 
 async def test_a_retired_segment_is_gone_although_its_line_is_kept(filled):
