@@ -12,6 +12,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -73,6 +75,9 @@ class Lake:
         self._root = settings.audit_dir
         self._query_max_s = settings.query_max_s
         self._export_max_s = settings.export_max_s
+        # Python runs in one thread at a time, so more of them hold each other up. Measured with 16
+        # clients: one more than cores answers an eighth more requests than six do.
+        self._askers = ThreadPoolExecutor(settings.engine_threads + 1, "question")
         self._stopping: set[asyncio.Task[None]] = set()
         self._data_dir = settings.data_dir
         self._engine = Engine(
@@ -236,6 +241,7 @@ class Lake:
 
     def close(self) -> None:
         """Release what the engine holds."""
+        self._askers.shutdown(wait=False, cancel_futures=True)
         self._values.close()
         self._engine.close()
 
@@ -244,7 +250,8 @@ class Lake:
     ) -> _Result:
         """What `question` answers. It ends when its asker goes away, or with QueryTooSlow."""
         stop = Stop()
-        answer = asyncio.create_task(_in_thread(question, replace(self._reader, stop=stop)))
+        reader = replace(self._reader, stop=stop)
+        answer = asyncio.create_task(_in_thread(question, reader, pool=self._askers))
         try:
             async with asyncio.timeout(time_max_s or self._query_max_s):
                 result = await asyncio.shield(answer)
@@ -293,8 +300,12 @@ def _begin_piece(pieces: Iterator[Piece], ends_at: float) -> asyncio.Task[Piece 
     return asyncio.create_task(_in_thread(next, pieces, None))
 
 
-async def _in_thread(function: Callable[..., _Result], *arguments: object) -> _Result:
-    return await asyncio.to_thread(function, *arguments)
+async def _in_thread(
+    function: Callable[..., _Result], *arguments: object, pool: Executor | None = None
+) -> _Result:
+    """What `function` returns in a thread of `pool`, or of the event loop's own."""
+    run = copy_context().run
+    return await asyncio.get_running_loop().run_in_executor(pool, run, function, *arguments)
 
 
 async def _write(function: Callable[..., _Result], *arguments: object) -> _Result:
