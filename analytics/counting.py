@@ -1,7 +1,8 @@
 """Counting the values of one column of a segment, apart by event and decision."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
@@ -29,9 +30,8 @@ class Counted:
     keys: pa.Int64Array
     counts: pa.Int64Array
 
-    def as_values(self, dictionary: Dictionary) -> tuple[Dictionary, Values]:
-        """The same in codes of `dictionary`, and that dictionary, grown by what it lacked."""
-        dictionary, codes = dictionary.with_texts(self.texts)
+    def as_values(self, dictionary: Dictionary, codes: pa.Int32Array) -> Values:
+        """The same in `codes` of `dictionary`, one for each of the texts."""
         kinds = pc.shift_right(self.keys, _SHIFT)
         places = pc.bit_wise_and(self.keys, _PLACE)
         is_text = pc.less(places, len(self.texts))
@@ -39,14 +39,13 @@ class Counted:
         order = pc.array_sort_indices(
             pc.bit_wise_or(pc.shift_left(kinds.filter(is_text), _SHIFT), codes.cast(pa.int64()))
         )
-        values = Values(
+        return Values(
             dictionary.lineage,
             len(dictionary.texts),
             tuple(self._runs(kinds, is_text)),
             codes.take(order),
             self.counts.filter(is_text).take(order).cast(pa.int32()),
         )
-        return dictionary, values
 
     def _runs(self, kinds: pa.Int64Array, is_text: pa.BooleanArray) -> Iterator[Kind]:
         start = 0
@@ -79,6 +78,18 @@ def count_values(groups: Iterable[pa.Table], column: str, lines_max: int) -> Cou
         counted.field("values"),
         counted.field("counts"),
     )
+
+
+def in_codes(counted: Sequence[Counted], dictionary: Dictionary) -> tuple[Dictionary, list[Values]]:
+    """`counted` in codes of `dictionary`, and that dictionary, grown by what it lacked."""
+    texts = pa.concat_arrays([pa.array([], pa.string()), *(one.texts for one in counted)])
+    dictionary, codes = dictionary.with_texts(texts)
+    ends = list(accumulate(len(one.texts) for one in counted))
+    starts = [0, *ends]
+    return dictionary, [
+        one.as_values(dictionary, codes[start:end])
+        for one, start, end in zip(counted, starts, ends, strict=False)
+    ]
 
 
 def _kinds(events: pa.StringArray, decisions: pa.StringArray) -> Iterator[_Kind]:

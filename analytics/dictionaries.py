@@ -37,11 +37,14 @@ class Dictionary:
         return int(self.texts.nbytes)
 
     def with_texts(self, texts: pa.StringArray) -> "tuple[Dictionary, pa.Int32Array]":
-        """The dictionary grown by what it lacks of `texts`, and the code of each of these."""
+        """The dictionary grown by what it lacks of `texts`, and the code of each of these.
+
+        Takes as long as the dictionary is large, however few `texts` are.
+        """
         codes = pc.index_in(texts, value_set=self.texts)
         if codes.null_count == 0:
             return self, codes
-        new = texts.filter(codes.is_null())
+        new = texts.filter(codes.is_null()).unique()
         grown = Dictionary(self.lineage, pa.concat_arrays([self.texts, new]))
         return grown, pc.index_in(texts, value_set=grown.texts)
 

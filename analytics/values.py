@@ -6,11 +6,12 @@ so what was learnt stays true.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice
 from threading import Lock
 from typing import Final
 
 from analytics.byte_cache import ENTRY_BYTES, ByteCache
-from analytics.counting import Counted, count_values
+from analytics.counting import Counted, count_values, in_codes
 from analytics.decoded import Decoded
 from analytics.dictionaries import KIND_COLUMNS, Alike, Dictionary, Kind, Values, new_dictionary
 from analytics.faults import StoreFault
@@ -32,6 +33,9 @@ ROWS_MAX: Final = 4_000_000
 
 _ANYTHING: Final = Condition("actor", (Term("", is_prefix=True, is_negated=False),))
 """What every row meets, of a column that summaries have learnt."""
+
+ROWS_AT_ONCE: Final = 250_000
+"""Rows of small segments that are learnt at once: their texts meet a large dictionary together."""
 
 WANTED_MAX: Final = 10_000
 """How many columns of segments may wait to be learnt."""
@@ -92,12 +96,10 @@ class ValueIndex:
             with self._lock:
                 if not self._wanted:
                     return
-                (segment_id, column), segment = next(iter(self._wanted.items()))
-                del self._wanted[segment_id, column]
-            try:
-                self._learn(segment, column)
-            except StoreFault:
-                continue
+                column, segments = self._next_wanted()
+                for segment in segments:
+                    del self._wanted[segment.segment_id, column]
+            self._learn(segments, column)
 
     def close(self) -> None:
         """End `learn`, soon."""
@@ -117,22 +119,56 @@ class ValueIndex:
             fitting.append(segment)
         return fitting
 
-    def _learn(self, segment: Segment, column: str) -> None:
-        values = None
-        if segment.rows <= ROWS_MAX:
-            groups = self._decoded.columns(segment, [column, *KIND_COLUMNS])
-            counted = count_values(groups, column, VALUES_BYTES_MAX // VALUE_BYTES)
-            values = counted and self._in_codes(segment, column, counted)
-        size = ENTRY_BYTES + (values.size if values else 0)
-        self.cache.keep(_values_key(segment, column), values, size)
+    def _next_wanted(self) -> tuple[str, list[Segment]]:
+        """A column that is wanted, and segments of one tenant to learn it of at a time."""
+        (_, column), first = next(iter(self._wanted.items()))
+        some, rows = [first], first.rows
+        for (_, name), segment in islice(self._wanted.items(), 1, None):
+            rows += segment.rows
+            if rows > ROWS_AT_ONCE or (name, segment.tenant_id) != (column, first.tenant_id):
+                break
+            some.append(segment)
+        return column, some
 
-    def _in_codes(self, segment: Segment, column: str, counted: Counted) -> Values | None:
+    def _learn(self, segments: Sequence[Segment], column: str) -> None:
+        found: list[tuple[Segment, Counted]] = []
+        for segment in segments:
+            try:
+                counted = self._count(segment, column)
+            except StoreFault:
+                continue
+            if counted is None:
+                self.cache.keep(_values_key(segment, column), None, ENTRY_BYTES)
+            else:
+                found.append((segment, counted))
+        if not found:
+            return
+        values = self._in_codes(segments[0].tenant_id, column, [counted for _, counted in found])
+        if values is None and len(found) > 1:  # each alone: there may be room for some of them
+            for segment, _ in found:
+                self._learn([segment], column)
+            return
+        known: Sequence[Values | None] = values or [None]
+        for (segment, _), one in zip(found, known, strict=True):
+            size = ENTRY_BYTES + (one.size if one else 0)
+            self.cache.keep(_values_key(segment, column), one, size)
+
+    def _count(self, segment: Segment, column: str) -> Counted | None:
+        """What is in the file, or None: too much."""
+        if segment.rows > ROWS_MAX:
+            return None
+        groups = self._decoded.columns(segment, [column, *KIND_COLUMNS])
+        return count_values(groups, column, VALUES_BYTES_MAX // VALUE_BYTES)
+
+    def _in_codes(
+        self, tenant_id: str, column: str, counted: Sequence[Counted]
+    ) -> list[Values] | None:
         """`counted` in codes of the tenant's dictionary, which grows; None: it would be too big."""
         with self._growing:
-            dictionary, values = counted.as_values(self._dictionary(segment.tenant_id, column))
+            dictionary, values = in_codes(counted, self._dictionary(tenant_id, column))
             if dictionary.size > min(TEXTS_BYTES_MAX, self.cache.bytes_max // 4):
                 return None
-            key = _dictionary_key(segment.tenant_id, column)
+            key = _dictionary_key(tenant_id, column)
             self.cache.keep(key, dictionary, dictionary.size + ENTRY_BYTES)
         return values
 

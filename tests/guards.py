@@ -188,8 +188,8 @@ GUARDS: Final = [
     Guard(
         "the version of one connection is none of another's",
         "service/store/connection.py",
-        "return self._opened, ran.rows[0][0]",
-        "return 0, ran.rows[0][0]",
+        "return self._opened, count",
+        "return 0, count",
         f"{_STANDING}::test_a_watch_that_looks_anew_repeats_no_version",
     ),
     Guard(
@@ -309,8 +309,8 @@ GUARDS: Final = [
     Guard(
         "a snapshot lists the tenant's segments only",
         "service/store/catalog.py",
-        "        SegmentEntry.tenant_id == tenant_id, SegmentEntry.retired_at.is_(None)\n",
-        "        SegmentEntry.retired_at.is_(None)\n",
+        '    SegmentEntry.tenant_id == bindparam("tenant_id"), SegmentEntry.retired_at.is_(None)\n',
+        "    SegmentEntry.retired_at.is_(None)\n",
         _APART,
     ),
     Guard(
@@ -323,8 +323,8 @@ GUARDS: Final = [
     Guard(
         "a snapshot lists the tenant's batches only",
         "service/store/journal.py",
-        "select(JournalEntry.first_seq).where(JournalEntry.tenant_id == tenant_id)",
-        "select(JournalEntry.first_seq)",
+        'first_seq).where(\n    JournalEntry.tenant_id == bindparam("tenant_id")\n)',
+        "first_seq)",
         _APART,
     ),
     Guard(

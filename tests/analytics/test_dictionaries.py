@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics import dictionaries
-from analytics.counting import count_values
+from analytics.counting import count_values, in_codes
 from analytics.dictionaries import Dictionary, Values, new_dictionary
 from analytics.filters import Condition, Term
 
@@ -50,7 +50,8 @@ def counted(
 ) -> tuple[Dictionary, Values]:
     found = count_values([table(rows, coded=coded) for rows in groups], "text", 1000)
     assert found is not None
-    return found.as_values(dictionary)
+    dictionary, (values,) = in_codes([found], dictionary)
+    return dictionary, values
 
 
 @given(
