@@ -30,7 +30,7 @@ from service.store.tables import Binding
 
 ISSUER = "https://token.actions.githubusercontent.com"
 FEW, MANY = 10, 10_000
-ROUNDS = 200
+ROUNDS = 100
 LISTS = 15
 
 

@@ -7,20 +7,20 @@ in one statement, and for Parquet pyarrow batch by batch.
 
 import asyncio
 import io
-import json
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
 
 from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.filters import Query
 from analytics.import_files import FileKind, ImportFormat
-from analytics.schema import AUDIT_SCHEMA
-from benchmarks.bench_export import at_another, day_of_rows
+from analytics.queries import Snapshot
+from analytics.straight import straight
+from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.results import record
 from service.access.callers import cli_caller
 from service.audit.importer import Job, Source, Watch
@@ -31,40 +31,32 @@ from service.prepare import prepare
 from service.services import build_services
 from service.settings import Settings
 
-DAYS = 10
-DAY_ROWS = 60_000
-ROUNDS = 3
+DAYS = 20
+ROUNDS = 2
 STAMP = cli_caller("org_platform").stamp
 ESTIMATED = {"ndjson": 100, "csv": 80, "parquet": 90}
 READERS = {"ndjson": "read_json", "csv": "read_csv", "parquet": "read_parquet"}
 
 
-def write_file(path: Path, file_format: ExportFormat) -> int:
-    """Some days as an export has them, payloads as they must be; how many rows."""
-    template = day_of_rows(DAY_ROWS)
-    payload = [
-        json.dumps({"rule_id": f"r{n % 40}", "source": "osv"}) if event == "blocklist_hit" else "{}"
-        for n, event in enumerate(template.column("event").to_pylist())
-    ]
-    template = template.set_column(
-        AUDIT_SCHEMA.get_field_index("payload"), AUDIT_SCHEMA.field("payload"), [payload]
+def write_file(path: Path, folder: Path, snapshot: Snapshot, file_format: ExportFormat) -> int:
+    """The last DAYS of the tenant as an export has them; how many rows."""
+    segments = sorted(snapshot.segments, key=lambda one: one.day)[-DAYS:]
+    tables = (
+        rows
+        for segment in reversed(segments)
+        for rows in straight(folder / "audit", [segment], Query(), snapshot.watermark, None)
     )
-    today = datetime.now(UTC).date()
-    tables = [
-        at_another(template, today - timedelta(days=age), 1 + (age - 1) * DAY_ROWS)
-        for age in range(1, DAYS + 1)
-    ]
     with path.open("wb") as file:
-        for piece in export_pieces(tables, "org_acme", FileForm(file_format)):
+        for piece in export_pieces(tables, snapshot.tenant_id, FileForm(file_format)):
             file.write(piece.content)
-    return DAYS * DAY_ROWS
+    return sum(segment.rows for segment in segments)
 
 
 async def import_once(folder: Path, path: Path) -> float:
     """The seconds an import into a fresh data dir takes."""
     services = build_services(await prepare(Settings(data_dir=folder)), utc_now)
     async with services.store.write() as work:
-        org = await create_org(work, "acme", "org", STAMP)
+        org = await create_org(work, "acme", "enterprise", STAMP)
     with path.open("rb") as file:
         size = file.seek(0, io.SEEK_END)
         kind = FileKind(ImportFormat(path.suffix.removeprefix(".")))
@@ -123,13 +115,15 @@ def ours(path: Path) -> float:
 
 def main() -> None:
     """Measure, and print figures beside estimates."""
+    folder, total = rows_asked_for(__doc__)
+    snapshot = largest_tenant(folder, total)
     configure_logs("warning")
     figures: dict[str, float] = {}
     print("thousand rows/s           ours (estimated)   DuckDB, one thread    pyarrow")
     with tempfile.TemporaryDirectory() as name:
         for one in (ExportFormat.NDJSON, ExportFormat.CSV, ExportFormat.PARQUET):
             path = Path(name) / f"audit.{one}"
-            rows = write_file(path, one)
+            rows = write_file(path, folder, snapshot, one)
             print(f"{one:8} {path.stat().st_size / 1e6:6.0f} MB", end="")
             figures[f"{one}, rows/s"] = rows / ours(path)
             figures[f"{one}, DuckDB"] = rows / timed(duckdb_once, path)

@@ -21,7 +21,7 @@ from benchmarks.results import record
 
 ROWS = 1_000_000
 PARTS = 20
-ROUNDS = 5
+ROUNDS = 3
 TENANT = "org_bench"
 
 

@@ -40,7 +40,7 @@ from tests.issuers.issuer import Issuer, signature_of
 BINDINGS = 10_000
 TOKENS = 2_000
 ROUNDS = 7
-MANY = 1_000_000
+MANY = 250_000
 SUB, REPOSITORY = "repo:acme/service-7:ref:refs/heads/main", "8"
 ESTIMATES_US = {
     "OpenSSL's verify alone": 18,
