@@ -20,8 +20,13 @@ from analytics.spellings import CsvSpelling, JsonSpelling
 from analytics.texts import TextEncoder
 
 ROW_GROUP_ROWS: Final = 65_536
-ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
-"""A row group of a Parquet file ends with the table that reaches one of these."""
+"""A row group of a Parquet file ends with the table that reaches these."""
+
+TEXT_ROWS: Final = 32_768
+"""Rows that at least become text together: values are spelt anew for each table."""
+
+GATHERED_BYTES: Final = 32 * 1024 * 1024
+"""What reaches so many bytes is large enough, however few rows it has."""
 
 _PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "compression": "zstd",
@@ -117,7 +122,7 @@ def _contents(tables: Iterable[pa.Table], tenant_id: str, form: FileForm) -> Ite
 
 def _texts(tables: Iterable[pa.Table], encoder: TextEncoder, form: FileForm) -> Iterator[_Content]:
     """The rows of `tables` as text, in pieces."""
-    for rows in tables:
+    for rows in _gathered(tables, TEXT_ROWS):
         if form.compression or form.coding:
             # Each piece ends a block of the compressed stream: fewer pieces pack better.
             yield b"".join(text for text, _ in encoder.texts(rows)), rows.num_rows
@@ -144,21 +149,24 @@ def _json(objects: Iterator[_Content]) -> Iterator[_Content]:
 def _parquet(tables: Iterable[pa.Table], tenant_id: str) -> Iterator[_Content]:
     made = Outlet()
     with pq.ParquetWriter(pa.PythonFile(made, mode="w"), WIRE_SCHEMA, **_PARQUET_OPTIONS) as writer:
-        for rows in _gathered(table.cast(AUDIT_SCHEMA) for table in tables):
+        for rows in _gathered((table.cast(AUDIT_SCHEMA) for table in tables), ROW_GROUP_ROWS):
             writer.write_table(wire_table(rows, tenant_id), row_group_size=rows.num_rows)
             yield made.drain(), rows.num_rows
     yield made.drain(), 0  # the footer, without which it is no Parquet file
 
 
-def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """`tables` joined to what a row group should hold: days with few rows share one."""
+def _gathered(tables: Iterable[pa.Table], rows_min: int) -> Iterator[pa.Table]:
+    """`tables`, neighbours joined until they have `rows_min`: days with few rows share one."""
     held: list[pa.Table] = []
     count = size = 0
     for rows in tables:
+        if held and held[0].schema != rows.schema:
+            yield pa.concat_tables(held)
+            held, count, size = [], 0, 0
         held.append(rows)
         count += rows.num_rows
         size += rows.nbytes
-        if count >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+        if count >= rows_min or size >= GATHERED_BYTES:
             yield pa.concat_tables(held)
             held, count, size = [], 0, 0
     if held:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from benchmarks.engines import ENGINES
 from benchmarks.plots import Bars, Panel, bars_svg, lines_svg, over_time_svg
-from benchmarks.results import LOAD, RESULTS
+from benchmarks.results import CLAIMS, LOAD, RESULTS
 from benchmarks.tables import BLOCKS, markdown, spelt
 from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, RARE_AT_FIRST, SIZES
 
@@ -42,6 +42,7 @@ def parts(results: list[dict[str, Any]]) -> dict[str, str]:
         "setups": _setups(results[-1]),
         "figures": "\n\n".join(map(_figures, reversed(results))),
         "load": "\n\n".join(_load(name, run) for name, run in load_runs().items()),
+        **{f"claim: {name}": _claim(run) for name, run in json.loads(CLAIMS.read_text()).items()},
     }
 
 
@@ -171,6 +172,31 @@ def _load(name: str, run: dict[str, Any]) -> str:
         for kind, one in run["kinds"].items()
     ]
     return "\n\n".join([f"### {name.capitalize()}", _wrapped(said), "\n".join(lines)])
+
+
+def _claim(run: dict[str, Any]) -> str:
+    lines = ["| | measured | estimated before |", "| --- | --- | --- |"]
+    for name, figure in run["figures"].items():
+        what, _, unit = name.rpartition(", ")
+        expected = run["estimated"].get(name)
+        lines.append(
+            f"| {what} | {_with_unit(figure, unit)}"
+            f" | {'' if expected is None else _with_unit(expected, unit)} |"
+        )
+    return "\n".join(lines)
+
+
+def _with_unit(figure: float, unit: str) -> str:
+    match unit:
+        case "rows":
+            return f"{figure:,.0f} rows"
+        case "rows/s":
+            return f"{spelt(figure / 1000)} thousand rows/s"
+        case "us":
+            return f"{spelt(figure)} µs"
+        case "ratio":
+            return spelt(figure)
+    return f"{spelt(figure)} {unit}"
 
 
 def _wrapped(text: str, indent: str = "") -> str:

@@ -11,10 +11,19 @@ CLAIMS: Final = RESULTS / "claims.json"
 LOAD: Final = RESULTS / "load.json"
 
 
-def record(name: str, figures: dict[str, Any], path: Path = CLAIMS) -> None:
-    """Keep the figures that the benchmark `name` came to, with the machine it ran on."""
+def record(
+    name: str,
+    figures: dict[str, Any],
+    path: Path = CLAIMS,
+    estimated: dict[str, float] | None = None,
+) -> None:
+    """Keep the figures that the benchmark `name` came to, with the machine it ran on.
+
+    What a figure is called ends with its unit: "create among 10, ms". `estimated` are those, by the
+    same names, that were expected before the first run.
+    """
     kept = json.loads(path.read_text()) if path.exists() else {}
-    kept[name] = {"machine": machine(), "figures": figures}
+    kept[name] = {"machine": machine(), "figures": figures, "estimated": estimated or {}}
     write(path, kept)
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analytics import exports
 from analytics.compression import Compression
 from analytics.exports import ROW_GROUP_ROWS, ExportFormat, FileForm, Piece, export_pieces
 from analytics.schema import WIRE_COLUMNS
@@ -89,12 +90,27 @@ def test_compressed_either_way_it_is_the_plain_file(export_format, compression):
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_what_has_arrived_can_be_decoded_at_once(compression):
+def test_what_has_arrived_can_be_decoded_at_once(compression, monkeypatch):
     """A reader sees rows while the export goes on, and the row count of a broken one is true."""
+    monkeypatch.setattr(exports, "TEXT_ROWS", 1)
     pieces = made(FileForm(ExportFormat.NDJSON, coding=compression))
     stream = pa.CompressedInputStream(pa.BufferReader(pieces[0].content), compression.value)
 
     assert len(stream.read(pieces[0].size).splitlines()) == pieces[0].rows == 4
+
+
+def test_small_tables_become_text_together(monkeypatch):
+    """The same bytes in fewer pieces; what is typed otherwise stays apart."""
+    tables = three_tables()
+    place = tables[4].schema.get_field_index("actor")
+    tables[4] = tables[4].set_column(place, "actor", tables[4]["actor"].dictionary_encode())
+    form = FileForm(ExportFormat.NDJSON)
+    joined, apart = made(form), made(form, tables)
+    monkeypatch.setattr(exports, "TEXT_ROWS", 1)
+    alone = made(form)
+
+    assert [len(pieces) for pieces in (joined, apart, alone)] == [1, 3, 3]
+    assert sent(joined) == sent(apart) == sent(alone)
 
 
 def test_a_parquet_file_takes_no_second_compression():
