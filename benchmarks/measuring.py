@@ -9,6 +9,10 @@ from typing import Final
 from benchmarks.engines import Send
 
 ROUNDS: Final = 25
+ROUNDS_MAX: Final = 1_000
+QUICK_S: Final = 0.5
+"""What is quick is done so many times, or for so long: a few would tell of one moment only."""
+
 ROUNDS_MIN: Final = 15
 LONG_S: Final = 10.0
 """After so long fewer rounds will do."""
@@ -40,19 +44,18 @@ def timed_ms(work: Callable[[], object]) -> float:
     return (time.perf_counter() - began_at) * 1000
 
 
-def rounds_ms(work: Callable[[], object]) -> dict[str, float]:
-    """What one run of `work` takes, when it has been run before."""
-    times: list[float] = []
-    while len(times) < _rounds_for(sum(times) / 1000):
+def add_rounds(times: list[float], work: Callable[[], object], part: float = 1.0) -> None:
+    """Add what runs of `work` take, until `times` has `part` of all rounds there will be."""
+    while not _has(times, part):
         times.append(timed_ms(work))
-    return spread(times)
 
 
-def _rounds_for(spent_s: float) -> int:
-    """How many rounds will do once they have taken so long."""
-    if spent_s < LONG_S:
-        return ROUNDS
-    return ROUNDS_MIN if spent_s < ENDLESS_S else ROUNDS_LEAST
+def _has(times: list[float], part: float) -> bool:
+    spent_s = sum(times) / 1000
+    rounds = ROUNDS if spent_s < LONG_S else ROUNDS_MIN if spent_s < ENDLESS_S else ROUNDS_LEAST
+    if len(times) < rounds * part:
+        return False
+    return spent_s >= QUICK_S * part or len(times) >= ROUNDS_MAX * part
 
 
 def ingest(
