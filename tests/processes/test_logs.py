@@ -109,7 +109,7 @@ def test_every_line_is_json_and_no_secret_is_in_any(home, secrets):
 
 def test_a_fault_is_logged_under_its_request_id_and_without_secrets(home, secrets):
     """What went wrong is for the log alone; the client gets the id to find it by."""
-    server = home.serve(database_wait_s="0.2")
+    server = home.serve()
     secrets |= sign_in(home, server)
     with closing(sqlite3.connect(home.database)) as database:
         database.execute("UPDATE organisations SET tier = 'no such tier'")

@@ -61,7 +61,7 @@ def test_a_locked_database_is_not_ready_and_ready_again_without_a_restart(home):
 
 def test_a_held_write_lock_refuses_changes_and_nothing_else(home):
     """A change that cannot be committed is a 503 that changed nothing; readers do not notice."""
-    server = home.serve(database_wait_s="0.3")
+    server = home.serve(database_wait_s="1")
     with server.client() as client, closing(sqlite3.connect(home.database)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         answer = client.post(bindings_path(), json=binding_body())

@@ -29,7 +29,7 @@ TODAY = START.date().isoformat()
 @pytest.fixture
 def settings(tmp_path):
     """A database that is not waited for long."""
-    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=0.2)
+    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=1.0)
 
 
 @pytest.fixture

@@ -3,22 +3,16 @@
 import asyncio
 from datetime import timedelta
 
-import msgspec
 import pytest
 
 from analytics.exports import ExportFormat, FileForm
 from analytics.faults import StoreFault
 from analytics.filters import Query
 from tests.analytics.samples import sample_row
-from tests.conftest import BY_OPERATOR, START, refused, settings_over
+from tests.conftest import BY_OPERATOR, START, refused
 
 AT_ONCE = 2
 FULL = (429, "too many exports of this organisation at once: wait until one of them ends")
-
-
-@pytest.fixture
-def settings(tmp_path):
-    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=0.2)
 
 
 @pytest.fixture

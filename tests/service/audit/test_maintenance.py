@@ -26,7 +26,7 @@ PATIENCE_S = 30
 def settings(tmp_path):
     """Rounds that follow each other at once."""
     return msgspec.structs.replace(
-        settings_over(tmp_path), seal_interval_s=0.001, seal_rows=1, database_wait_s=0.05
+        settings_over(tmp_path), seal_interval_s=0.001, seal_rows=1, database_wait_s=1.0
     )
 
 

@@ -48,7 +48,7 @@ HOSTILE = [
 @pytest.fixture
 def settings(tmp_path) -> Settings:
     """A database that is not waited for long."""
-    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=0.05)
+    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=1.0)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ PATIENCE_S = 30
 @pytest.fixture
 def settings(tmp_path) -> Settings:
     """A database that is not waited for long."""
-    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=0.05)
+    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=1.0)
 
 
 @pytest.fixture
