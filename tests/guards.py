@@ -186,6 +186,20 @@ GUARDS: Final = [
         f"{_STANDING}::test_what_began_before_a_commit_is_not_kept_for_those_after_it",
     ),
     Guard(
+        "what is being read since before a commit is not for those after it",
+        "service/store/standing.py",
+        "self._as_of, self._kept, self._coming = version, ByteCache(KEPT_BYTES_MAX), {}",
+        "self._as_of, self._kept = version, ByteCache(KEPT_BYTES_MAX)",
+        f"{_STANDING}::test_who_asks_after_a_commit_does_not_join_who_asked_before_it",
+    ),
+    Guard(
+        "who leaves does not end what others wait for",
+        "service/store/standing.py",
+        "await asyncio.shield(coming[key])",
+        "await coming[key]",
+        f"{_STANDING}::test_a_client_that_leaves_takes_nobody_along",
+    ),
+    Guard(
         "the version of one connection is none of another's",
         "service/store/connection.py",
         "return self._opened, count",

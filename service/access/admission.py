@@ -26,8 +26,7 @@ async def admit_sender(slug: str) -> tuple[Sender, Organisation]:
     """
     here = services()
     sender = await here.authenticator.sender(request)
-    async with here.store.read() as session:
-        org = await get_org(session, slug)
+    org = await _org(slug)
     sender = await _from_ci(sender, org)
     sender.require_sending_rights(org)
     return sender, org
@@ -104,10 +103,13 @@ async def admit_again(
 async def _arrived(
     slug: str, door: VerdictSource, *, keeps_alive: bool = True
 ) -> tuple[Caller, Organisation]:
-    here = services()
-    caller = await here.authenticator.caller(request, door, keeps_alive=keeps_alive)
-    org = await here.store.known(("org", slug), partial(get_org, slug=slug))
+    caller = await services().authenticator.caller(request, door, keeps_alive=keeps_alive)
+    org = await _org(slug)
     return await _from_ci(caller, org), org
+
+
+async def _org(slug: str) -> Organisation:
+    return await services().store.known(("org", slug), partial(get_org, slug=slug))
 
 
 async def _from_ci(principal: _Principal, org: Organisation) -> _Principal:

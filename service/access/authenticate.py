@@ -33,7 +33,7 @@ from service.orgs.repository import find_live_key
 from service.secrets import token_hash
 from service.settings import Settings
 from service.store.store import Store
-from service.store.tables import Member, Session
+from service.store.tables import ApiKey, Member, Session
 from service.web.context import request_id, source_ip, user_agent
 
 API_KEY_HEADER = "x-service-api-key"
@@ -80,10 +80,9 @@ class Authenticator:
         values = request.headers.getlist(API_KEY_HEADER)
         if ADMIN_TOKEN_HEADER in request.headers or not values:
             return cast("Operator | SignedIn", await self.caller(request, VerdictSource.PROXY))
-        async with self._store.read() as session:
-            key = await find_live_key(session, values[0]) if len(values) == 1 else None
-        if key is None:
+        if len(values) != 1:
             raise Unauthenticated
+        key = await self._live_key(token_hash(values[0]))
         return KeyHolder(
             key.id, key.tenant_id, key.project_id, door=self.door(request, VerdictSource.PROXY)
         )
@@ -113,6 +112,17 @@ class Authenticator:
         return _signed_in(
             found.entry, found.member, found.teams, entrance, is_cross_site=is_foreign
         )
+
+    async def _live_key(self, hashed: str) -> ApiKey:
+        """The live API key of which this is the hash. Raises Unauthenticated."""
+
+        async def load(session: AsyncSession) -> ApiKey:
+            found = await find_live_key(session, hashed)
+            if found is None:
+                raise Unauthenticated
+            return found
+
+        return await self._store.known(("key", hashed), load)
 
     async def _session_of(self, cookie: str, now: datetime) -> "_Session":
         """The live session of this cookie. Raises Unauthenticated."""

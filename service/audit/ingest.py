@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, cast
 
 import msgspec
@@ -14,7 +15,7 @@ from analytics.batches import EncodedBatch, encode_days
 from analytics.ingest import Rejection, read_items
 from analytics.retention import Tier, retention_floor
 from analytics.row_rules import Window
-from analytics.rows import AuditRow
+from analytics.rows import AuditRow, Stamp
 from service.access.callers import Sender
 from service.clock import Clock
 from service.errors import Busy, JournalFull, TooManyItems
@@ -31,6 +32,8 @@ ATTRIBUTIONS_MAX: Final = 3
 """How often rows are made anew because trust has changed before they were written."""
 FEW_ROWS: Final = 16
 """Up to so many rows of a request share a batch with those that are committed with them."""
+FEW_BYTES: Final = 16_384
+"""As long as so few items are read right here: to hand them to a thread takes longer."""
 WAITING_MAX: Final = 64
 """Requests of one organisation that may wait for their commit at a time."""
 
@@ -46,6 +49,13 @@ class _Prepared:
     @property
     def accepted(self) -> int:
         return len(self.rows) + sum(batch.rows for batch in self.batches)
+
+
+def _prepare(items: Sequence[bytes | msgspec.Raw], stamp: Stamp, window: Window) -> _Prepared:
+    rows, rejected = read_items(items, stamp, window)
+    if len(rows) <= FEW_ROWS:
+        return _Prepared(rows, [], rejected)
+    return _Prepared([], encode_days(rows), rejected)
 
 
 class Ingest:
@@ -107,14 +117,9 @@ class Ingest:
         attempt: Attempt | None,
     ) -> bytes | Sender:
         """The answer; or, and then nothing is stored, `sender` as trusted as they are now."""
-
-        def prepare() -> _Prepared:
-            rows, rejected = read_items(items, sender.stamp, window)
-            if len(rows) <= FEW_ROWS:
-                return _Prepared(rows, [], rejected)
-            return _Prepared([], encode_days(rows), rejected)
-
-        prepared = await self._lake.aside(prepare)
+        prepare = partial(_prepare, items, sender.stamp, window)
+        is_quick = len(items) <= FEW_ROWS and sum(map(len, items)) <= FEW_BYTES
+        prepared = prepare() if is_quick else await self._lake.aside(prepare)
 
         async def change(work: Work) -> bytes | Sender:
             known = await find_answer(work.session, attempt, work.now) if attempt else None
@@ -144,7 +149,7 @@ class Ingest:
         self,
         work: Work,
         tenant_id: str,
-        prepared: "_Prepared",
+        prepared: _Prepared,
         attempt: Attempt | None,
     ) -> bytes:
         accepted = prepared.accepted

@@ -10,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.retention import Tier
 from service.access.capabilities import Role
 from service.errors import NotFound, OrgNotFound
-from service.secrets import token_hash
 from service.store.tables import (
     ApiKey,
     FormerTier,
@@ -22,6 +21,9 @@ from service.store.tables import (
 )
 
 _ORG: Final = select(Organisation).where(Organisation.slug == bindparam("slug"))
+_LIVE_KEY: Final = select(ApiKey).where(
+    ApiKey.secret_hash == bindparam("secret_hash"), ApiKey.revoked_at.is_(None)
+)
 
 
 async def find_org(session: AsyncSession, slug: str) -> Organisation | None:
@@ -210,11 +212,9 @@ async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> 
     return key
 
 
-async def find_live_key(session: AsyncSession, secret: str) -> ApiKey | None:
-    """The unrevoked API key with this value, of whatever organisation, or None."""
-    return await session.scalar(
-        select(ApiKey).where(ApiKey.secret_hash == token_hash(secret), ApiKey.revoked_at.is_(None))
-    )
+async def find_live_key(session: AsyncSession, secret_hash: str) -> ApiKey | None:
+    """The unrevoked API key whose value has this hash, of whatever organisation, or None."""
+    return await session.scalar(_LIVE_KEY, {"secret_hash": secret_hash})
 
 
 async def count_live_keys(session: AsyncSession, org: Organisation) -> dict[str | None, int]:

@@ -6,10 +6,17 @@ import pytest
 from sqlalchemy import update
 
 from service.access.sessions import revoke_sessions
-from service.orgs.changes import remove_member, set_role, set_role_override, set_tier
+from service.orgs.changes import (
+    issue_api_key,
+    remove_member,
+    revoke_api_key,
+    set_role,
+    set_role_override,
+    set_tier,
+)
 from service.orgs.repository import get_member, get_org
 from service.store.store import Work
-from service.store.tables import Organisation
+from service.store.tables import ApiKey, Organisation
 from tests.conftest import BY_OPERATOR, World, running_world
 from tests.service.audit.conftest import start_worker
 
@@ -56,6 +63,24 @@ async def test_what_another_worker_changes_the_next_request_meets(
         await worker.close()
 
     assert (await world.client.get(AUDIT, headers=auditor)).status_code == status
+
+
+async def test_a_key_that_another_worker_revokes_is_none_for_the_next_request(world: World) -> None:
+    """However often it was good before."""
+    async with world.services.store.write() as work:
+        key, secret = await issue_api_key(work, world.acme, "proxy", None, BY_OPERATOR)
+    sent = {"headers": {"x-service-api-key": secret}, "json": [{"event": "install_allowed"}]}
+    for _ in range(2):
+        assert (await world.client.post(f"{AUDIT}/events", **sent)).status_code == 200
+    worker = start_worker(world.services.settings, world.clock)
+    try:
+        async with worker.store.write() as work:
+            stored = await work.session.get_one(ApiKey, key.id)
+            await revoke_api_key(work, world.acme, stored, BY_OPERATOR)
+    finally:
+        await worker.close()
+
+    assert (await world.client.post(f"{AUDIT}/events", **sent)).status_code == 401
 
 
 async def test_what_is_granted_and_taken_counts_at_once(world: World) -> None:

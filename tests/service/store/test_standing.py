@@ -1,6 +1,7 @@
 """What was read is answered from memory until anybody commits anything, and no longer."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -142,6 +143,91 @@ async def test_what_began_before_a_commit_is_not_kept_for_those_after_it(standin
 
     assert await early == 0
     assert await ask(standing, reads, "slow") == 1
+
+
+class Gate:
+    """Something that is read when it is opened."""
+
+    def __init__(self) -> None:
+        self.reads = Reads()
+        self.opened = asyncio.Event()
+
+    async def __call__(self) -> int:
+        await self.opened.wait()
+        if self.reads.value < 0:
+            raise OrgNotFound
+        return await self.reads()
+
+
+async def begun(*asked: Awaitable[int]) -> list[asyncio.Task[int]]:
+    """Those that ask, each at the point where it waits."""
+    asking = [asyncio.ensure_future(one) for one in asked]
+    await asyncio.sleep(0)
+    return asking
+
+
+async def test_what_several_ask_for_at_once_is_read_once(standing):
+    """After a commit everybody asks who calls, and of which organisation."""
+    gate = Gate()
+    asking = await begun(*(ask(standing, gate) for _ in range(5)))
+    gate.opened.set()
+
+    assert await asyncio.gather(*asking) == [0] * 5
+    assert gate.reads.count == 1
+
+
+async def test_who_asks_after_a_commit_does_not_join_who_asked_before_it(standing, settings):
+    """What is being read for the others may lack it."""
+    early, late = Gate(), Reads()
+    before = await begun(ask(standing, early))
+    commit(settings)
+    late.value = 1
+    after = await begun(ask(standing, late))
+    early.opened.set()
+
+    assert await asyncio.gather(*before, *after) == [0, 1]
+    assert await ask(standing, late) == 1
+
+
+async def test_a_client_that_leaves_takes_nobody_along(standing):
+    """Although the others waited for what it had asked for first."""
+    gate = Gate()
+    first, second = await begun(ask(standing, gate), ask(standing, gate))
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    gate.opened.set()
+
+    assert await second == 0
+
+
+async def test_a_refusal_is_everybodys_who_waited_for_it(standing):
+    """And the next one asks anew."""
+    gate = Gate()
+    gate.reads.value = -1
+    asking = await begun(ask(standing, gate), ask(standing, gate))
+    gate.opened.set()
+
+    refusals = await asyncio.gather(*asking, return_exceptions=True)
+    gate.reads.value = 1
+
+    assert [type(refusal) for refusal in refusals] == [OrgNotFound] * 2
+    assert await ask(standing, gate) == 1
+
+
+async def test_a_refusal_that_nobody_waits_for_any_more_is_no_noise(standing):
+    """The event loop would log it as an error of ours."""
+    noise: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
+    gate = Gate()
+    gate.reads.value = -1
+    (asking,) = await begun(ask(standing, gate))
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    gate.opened.set()
+    await asyncio.sleep(0.01)
+    gc.collect()
+
+    assert noise == []
 
 
 async def test_what_is_refused_is_asked_again(store: Store):
