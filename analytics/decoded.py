@@ -98,7 +98,7 @@ def _rows_key(segment: Segment, index: int) -> Hashable:
 
 
 def in_runs(batches: Sequence[JournalBatch]) -> Iterator[Sequence[JournalBatch]]:
-    """`batches` in runs whose lengths are powers of two, the longest first.
+    """`batches` in runs whose lengths are powers of two: as long as may be, oldest first.
 
     So there are few of them, and when a batch is added to the journal most stay as they are: a run
     that is twice as long is made half as often.

@@ -120,7 +120,10 @@ class ValueIndex:
         return fitting
 
     def _next_wanted(self) -> tuple[str, list[Segment]]:
-        """A column that is wanted, and segments of one tenant to learn it of at a time."""
+        """A column that is wanted, and segments of one tenant to learn it of at a time.
+
+        For the holder of the lock alone.
+        """
         (_, column), first = next(iter(self._wanted.items()))
         some, rows = [first], first.rows
         for (_, name), segment in islice(self._wanted.items(), 1, None):

@@ -77,7 +77,7 @@ class Lake:
         self._export_max_s = settings.export_max_s
         # Python runs in one thread at a time, so more of them hold each other up. Measured with 16
         # clients: one more than cores answers an eighth more requests than six do.
-        self._askers = ThreadPoolExecutor(settings.engine_threads + 1, "question")
+        self._question_threads = ThreadPoolExecutor(settings.engine_threads + 1, "question")
         self._stopping: set[asyncio.Task[None]] = set()
         self._data_dir = settings.data_dir
         self._engine = Engine(
@@ -241,7 +241,7 @@ class Lake:
 
     def close(self) -> None:
         """Release what the engine holds."""
-        self._askers.shutdown(wait=False, cancel_futures=True)
+        self._question_threads.shutdown(wait=False, cancel_futures=True)
         self._values.close()
         self._engine.close()
 
@@ -251,7 +251,7 @@ class Lake:
         """What `question` answers. It ends when its asker goes away, or with QueryTooSlow."""
         stop = Stop()
         reader = replace(self._reader, stop=stop)
-        answer = asyncio.create_task(_in_thread(question, reader, pool=self._askers))
+        answer = asyncio.create_task(_in_thread(question, reader, pool=self._question_threads))
         try:
             async with asyncio.timeout(time_max_s or self._query_max_s):
                 result = await asyncio.shield(answer)

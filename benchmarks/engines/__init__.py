@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import pyarrow.parquet as pq
 
@@ -67,10 +67,6 @@ class Engine(Protocol):
 
     needs_bytes_a_row: int
     """Room on the disk while it loads, about."""
-    loads: int | None
-    """The version of what it loads, which may serve a later run of the same version; None: none."""
-    stores: bool
-    """Whether it has a durable store of its own; if not, it is asked and exports, no more."""
     setup: str
     """What it was given, for the reader of the figures."""
 
@@ -94,6 +90,26 @@ class Engine(Protocol):
     def export(self, export: Export) -> int:
         """Make the whole text, throw it away, and say how many rows were in it."""
 
+    def serving(self) -> "AbstractContextManager[Served] | None":
+        """A web server over these rows, if there is one to compare."""
+
+    def pids(self) -> Sequence[int]:
+        """The processes whose memory is the engine's."""
+
+    def close(self) -> None:
+        """Let go of memory and processes; what was loaded stays."""
+
+
+@runtime_checkable
+class StoringEngine(Engine, Protocol):
+    """An engine that has a durable store of its own: it takes rows in, and drops them."""
+
+    loads: int | None
+    """The version of what it loads, which may serve a later run of the same version; None: none."""
+
+    def bytes_on_disk(self) -> int:
+        """What all rows take, indexes included."""
+
     def ingesting(
         self, rows: int
     ) -> AbstractContextManager[Callable[[], AbstractContextManager[Send]]]:
@@ -107,18 +123,6 @@ class Engine(Protocol):
 
     def restore(self, days: Sequence[date]) -> None:
         """Have the rows of pruned `days` again."""
-
-    def serving(self) -> "AbstractContextManager[Served] | None":
-        """A web server over these rows, if there is one to compare."""
-
-    def bytes_on_disk(self) -> int:
-        """What all rows take, indexes included."""
-
-    def pids(self) -> Sequence[int]:
-        """The processes whose memory is the engine's."""
-
-    def close(self) -> None:
-        """Let go of memory and processes; what was loaded stays."""
 
 
 @dataclass(frozen=True)

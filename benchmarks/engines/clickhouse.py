@@ -77,7 +77,6 @@ class ThisEngine:
 
     needs_bytes_a_row = 120
     loads = 1
-    stores = True
     setup = (
         "MergeTree ordered by (tenant, created_at, seq), partitions of a month, LowCardinality for"
         " what repeats, Delta and ZSTD codecs; Bloom filters on package and actor, sets on decision"

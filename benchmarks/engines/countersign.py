@@ -40,7 +40,6 @@ class ThisEngine:
 
     needs_bytes_a_row = 40
     loads = None
-    stores = True
     setup = (
         "as shipped: a Parquet file of each tenant and day, 256 MB of decoded rows, DuckDB within"
         " 2 GB. Ingest is over HTTP and checks every row; exports guard CSV and make a SHA-256"

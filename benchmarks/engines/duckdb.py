@@ -1,15 +1,13 @@
 """DuckDB alone: the very files that Countersign wrote, and nothing around it."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import date
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
 
 from analytics.cursors import Position
-from benchmarks.engines import COLUMNS, Ask, Send, Source, rows_of
+from benchmarks.engines import COLUMNS, Ask, Source, rows_of
 from benchmarks.engines.sql import Dialect, statement
 from benchmarks.workload import Export, Page, Question
 
@@ -38,8 +36,6 @@ class ThisEngine:
     """A view over the largest tenant's Parquet files, in this process."""
 
     needs_bytes_a_row = 0
-    loads = None
-    stores = False
     setup = (
         "handed the Parquet files that Countersign wrote for this tenant, with their sorting,"
         " statistics and Bloom filters; metadata cached, two threads. It loads nothing and has no"
@@ -79,24 +75,8 @@ class ThisEngine:
         (count,) = self._connection.execute(EXPORTS[export.format]).fetchone() or (0,)
         return int(count)
 
-    @contextmanager
-    def ingesting(self, rows: int) -> Iterator[Callable[[], Send]]:
-        raise NotImplementedError
-
-    def forget_ingested(self) -> None:
-        """Nothing was."""
-
-    def prune(self, day: date) -> None:
-        raise NotImplementedError
-
-    def restore(self, days: Sequence[date]) -> None:
-        """Nothing was pruned."""
-
     def serving(self) -> None:
         return None
-
-    def bytes_on_disk(self) -> int:
-        raise NotImplementedError
 
     def pids(self) -> Sequence[int]:
         return [os.getpid()]

@@ -54,7 +54,6 @@ class ThisEngine:
 
     needs_bytes_a_row = 650
     loads = 1
-    stores = True
     setup = (
         "Debian's 15 with a quarter of the memory as shared buffers, work_mem 256 MB, two parallel"
         " workers; low-cardinality columns as enums, addresses as inet, tenants as smallint;"

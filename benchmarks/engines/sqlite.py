@@ -56,7 +56,6 @@ class ThisEngine:
 
     needs_bytes_a_row = 800
     loads = 1
-    stores = True
     setup = (
         "WAL with synchronous=FULL, pages of 8 KiB, 2 GB of cache, memory-mapped; instants as"
         " integers, tenants as integers, seq as rowid; indexes on (tenant, created_at) and with"
