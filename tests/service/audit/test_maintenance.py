@@ -65,6 +65,7 @@ async def test_what_is_due_is_sealed_without_being_asked(audit):
 async def test_a_round_that_fails_is_logged_and_the_next_one_tries_again(audit):
     """Nothing is lost meanwhile: the rows are in the journal."""
     await audit.accept([sample_row(START - timedelta(days=1))])
+    before = await audit.pages()
     database = audit.services.settings.data_dir / "countersign.db"
 
     with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
@@ -75,6 +76,8 @@ async def test_a_round_that_fails_is_logged_and_the_next_one_tries_again(audit):
             other.execute("ROLLBACK")
             audit.clock.advance(seconds=1)
             await a_segment(audit)
+
+    assert await audit.pages() == before
 
 
 async def test_a_job_that_fails_is_not_tried_again_before_its_time(audit):

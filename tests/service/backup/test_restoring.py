@@ -365,10 +365,14 @@ async def test_rows_written_after_a_restore_get_new_numbers(filled, backup, plac
     await asyncio.to_thread(restore, filled, backup, place)
     async with serving(filled, place) as app:
         here = app.extensions[EXTENSION]
+        last = await here.store.last_seq()
         async with here.store.write() as work:
             await append(work.session, filled.world.acme.id, [sample_row()], received_at=work.now)
-    async with serving(filled, place):
-        pass
+        held = await here.store.snapshot(filled.world.acme.id)
+
+    assert last == await filled.services.store.last_seq()
+    assert max(segment.max_seq for segment in held.segments) <= last
+    assert max(batch.first_seq for batch in held.batches) == last + 1
 
 
 async def test_a_database_outside_the_data_dir_is_backed_up_but_not_put_back_there(

@@ -194,7 +194,7 @@ async def test_text_of_just_its_bound_is_not_cut(world):
 async def test_without_rejections_the_database_is_left_alone(settings, notes):
     """Every two seconds nothing would else take the write lock."""
     with locked(settings):
-        await notes.flush()
+        await notes.flush()  # which would else be StoreUnavailable
 
 
 async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(

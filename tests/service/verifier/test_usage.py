@@ -89,7 +89,7 @@ async def test_the_last_use_is_the_latest_whatever_order_they_come_in(
 async def test_without_uses_the_database_is_left_alone(settings, use):
     """Every two seconds nothing would else take the write lock."""
     with locked(settings):
-        await use.flush()
+        await use.flush()  # which would else be StoreUnavailable
 
 
 async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
