@@ -4,6 +4,7 @@ All of it is decided from statistics, with no file opened.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from analytics.batches import JournalBatch
@@ -11,9 +12,20 @@ from analytics.cursors import Position
 from analytics.filters import Condition, Order, Query
 from analytics.instants import midnight, utc_day
 from analytics.segments import Segment
+from analytics.snapshots import Snapshot
 
 COUNTED_COLUMNS: Final = ("event", "decision")
 """The columns whose values the catalog counts."""
+
+
+def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
+    """`snapshot` without what cannot hold a row of `query` behind `after`."""
+    mark = snapshot.watermark
+    return replace(
+        snapshot,
+        segments=tuple(s for s in snapshot.segments if may_hold(s, query, mark, after)),
+        batches=tuple(b for b in snapshot.batches if batch_may_hold(b, query, mark, after)),
+    )
 
 
 def may_hold(segment: Segment, query: Query, watermark: int, after: Position | None = None) -> bool:

@@ -1,11 +1,10 @@
 """Finding rows: pages, counts and streams over one snapshot of one tenant.
 
-A snapshot names every file and journal batch it covers, so what it holds never changes while it
-is read. Days are walked from the end the caller wants first, in widening windows, until the page
+Days are walked from the end the caller wants first, in widening windows, until the page
 is full: what is asked for most often lies in the newest day.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -25,9 +24,10 @@ from analytics.hopes import Hoped, Hopes
 from analytics.instants import utc_day
 from analytics.matching import first_of, matches, taken
 from analytics.newest import GROUPS_MAX, READS_MAX, NewestRows
-from analytics.planning import batch_may_hold, may_hold
+from analytics.planning import plan
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
+from analytics.snapshots import Snapshot
 from analytics.sources import COLUMNS, Source, condition, ordering, source
 from analytics.straight import lie_apart, straight
 from analytics.values import ValueIndex
@@ -39,24 +39,6 @@ others. Of a query with conditions the day before tells."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All rows of one tenant as of one read transaction.
-
-    `watermark` is the highest `seq` given out by then, to any tenant.
-    """
-
-    tenant_id: str
-    watermark: int
-    segments: tuple[Segment, ...]
-    batches: tuple[JournalBatch, ...]
-
-    @property
-    def is_empty(self) -> bool:
-        """True when there is nothing to read."""
-        return not self.segments and not self.batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +97,7 @@ class Reader:
         pieces = [AUDIT_SCHEMA.empty_table()]
         missing = limit
         for run in _runs(planned, query, limit, after, hopes.by_day(promising, density)):
-            rows = self._first(_of_days(planned, run), query, missing, after, hopes)
+            rows = self._first(planned.of_days(run), query, missing, after, hopes)
             pieces.append(rows)
             missing -= rows.num_rows
             if missing == 0:
@@ -130,7 +112,7 @@ class Reader:
         if few is not None:
             places = matches(query, few, planned.watermark, after)
             return few.take(first_of(few, places, limit, query.order))
-        is_wanted, bound = condition(query, planned.watermark, after, _days(planned, query.order))
+        is_wanted, bound = condition(query, planned.watermark, after, planned.days(query.order))
         is_wanted += f" ORDER BY {ordering(query)} LIMIT {limit:d}"
         return _conform(self._select(planned, COLUMNS, is_wanted, bound))
 
@@ -150,8 +132,8 @@ class Reader:
         """
         planned = self._promising(snapshot, query, Hopes(self.values, query))
         density = 1.0 if not query.conditions else 0.0
-        for day in _days(planned, query.order):
-            held = _of_days(planned, [day])
+        for day in planned.days(query.order):
+            held = planned.of_days([day])
             if density >= STRAIGHT_FROM and not held.batches and lie_apart(held.segments):
                 tables = straight(self.root, held.segments, query, held.watermark, self.stop)
             else:
@@ -318,16 +300,6 @@ class Reader:
         return decode_batches(batches) if self.decoded is None else self.decoded.journal(batches)
 
 
-def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
-    """`snapshot` without what cannot hold a row of `query` behind `after`."""
-    mark = snapshot.watermark
-    return replace(
-        snapshot,
-        segments=tuple(s for s in snapshot.segments if may_hold(s, query, mark, after)),
-        batches=tuple(b for b in snapshot.batches if batch_may_hold(b, query, mark, after)),
-    )
-
-
 def _in_order(segments: Iterable[Segment], order: Order) -> tuple[Segment, ...]:
     """`segments` as DuckDB should read them: what comes first in the page lets it skip the rest."""
     if order is Order.NEWEST_FIRST:
@@ -342,27 +314,11 @@ def _runs(
 
     The day of the position comes alone: it needs a condition under which DuckDB cannot skip.
     """
-    days = _days(planned, query.order)
+    days = planned.days(query.order)
     if after is not None and days[:1] == [utc_day(after.created_at)]:
         yield days[:1]
         days = days[1:]
     yield from windows(days) if hoped is None else hopeful_windows(days, hoped, wanted)
-
-
-def _days(snapshot: Snapshot, order: Order) -> list[date]:
-    """The days of the snapshot, in the order of its rows."""
-    held = {s.day for s in snapshot.segments} | {b.day for b in snapshot.batches}
-    return sorted(held, reverse=order is Order.NEWEST_FIRST)
-
-
-def _of_days(planned: Snapshot, days: Collection[date]) -> Snapshot:
-    """What `planned` has of `days`."""
-    wanted = frozenset(days)
-    return replace(
-        planned,
-        segments=tuple(segment for segment in planned.segments if segment.day in wanted),
-        batches=tuple(batch for batch in planned.batches if batch.day in wanted),
-    )
 
 
 def _conform(rows: pa.Table) -> pa.Table:

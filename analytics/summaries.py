@@ -13,9 +13,10 @@ from typing import Final
 import pyarrow as pa
 
 from analytics.filters import FILTER_COLUMNS, InvalidQuery, Query
-from analytics.planning import COUNTED_COLUMNS, known_counts
-from analytics.queries import Reader, Snapshot, plan
+from analytics.planning import COUNTED_COLUMNS, known_counts, plan
+from analytics.queries import Reader
 from analytics.segments import Segment
+from analytics.snapshots import Snapshot
 from analytics.totals import NOTHING, Totals, totals
 from analytics.values import Lookup
 

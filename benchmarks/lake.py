@@ -13,9 +13,9 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from analytics.queries import Snapshot
 from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment, write_segment
+from analytics.snapshots import Snapshot
 
 TENANTS: Final = 20
 DAYS: Final = 90

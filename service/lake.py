@@ -40,8 +40,9 @@ from analytics.filters import Query
 from analytics.gathering import Gatherer
 from analytics.merging import merge_segments
 from analytics.orphans import remove_orphans, segment_files
-from analytics.queries import Reader, Snapshot
+from analytics.queries import Reader
 from analytics.segments import Segment, remove_segments, write_segment
+from analytics.snapshots import Snapshot
 from analytics.summaries import Bucket, Summary, summarise
 from analytics.values import ValueIndex
 from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable

@@ -14,8 +14,8 @@ import msgspec
 
 from analytics.cursors import Position
 from analytics.exports import ExportFormat, FileForm, export_pieces
-from analytics.queries import Snapshot
 from analytics.segments import Segment, write_segment
+from analytics.snapshots import Snapshot
 from analytics.summaries import Bucket, most_frequent, over_time
 from benchmarks.client import Client
 from benchmarks.engines import COLUMNS, Ask, Send, Served, Source, folder_bytes, rows_of

@@ -13,9 +13,9 @@ from typing import Final
 from analytics.events import AuditExported, AuditExportFinished
 from analytics.exports import FileForm, Piece
 from analytics.filters import Query
-from analytics.queries import Snapshot
 from analytics.retention import Tier, retention_floor
 from analytics.rows import Stamp
+from analytics.snapshots import Snapshot
 from service.errors import QueryTooSlow, TooManyExports
 from service.ids import new_id
 from service.lake import Lake

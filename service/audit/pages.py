@@ -9,9 +9,9 @@ from analytics.cursors import InvalidCursor as WrongCursor
 from analytics.cursors import Position, decode_cursor, encode_cursor
 from analytics.filters import Query, only, parse_query
 from analytics.formats import json_objects
-from analytics.queries import Snapshot
 from analytics.retention import Tier, retention_floor
 from analytics.schema import parse_audit_id
+from analytics.snapshots import Snapshot
 from service.errors import AuditRowNotFound, InvalidCursor
 from service.lake import Lake
 from service.store.store import Store

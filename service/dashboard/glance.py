@@ -10,7 +10,7 @@ import structlog
 
 from analytics.faults import StoreFault
 from analytics.filters import InvalidQuery, Query
-from analytics.queries import Snapshot
+from analytics.snapshots import Snapshot
 from analytics.summaries import ValueCount
 from service.dashboard.histogram import Histogram, bucket_of, draw
 from service.dashboard.state import State

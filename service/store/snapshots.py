@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import JournalBatch
 from analytics.byte_cache import ByteCache
-from analytics.queries import Snapshot
 from analytics.segments import Segment
+from analytics.snapshots import Snapshot
 from service.store.catalog import LIVE_IDS, load_segments
 from service.store.journal import FIRST_SEQS, LAST_SEQ, load_batches
 from service.store.tables import Counter, JournalEntry, SegmentEntry

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from analytics.batches import EncodedBatch, encode_days
 from analytics.byte_cache import ByteCache
 from analytics.events import Envelope
-from analytics.queries import Snapshot
 from analytics.rows import AuditRow, Stamp, audit_row
+from analytics.snapshots import Snapshot
 from service.clock import Clock
 from service.store.engine import Engines
 from service.store.faults import store_faults

@@ -8,7 +8,8 @@ import pytest
 
 from analytics.faults import StoreFault
 from analytics.filters import Query, parse_query
-from analytics.queries import Reader, Snapshot
+from analytics.queries import Reader
+from analytics.snapshots import Snapshot
 from tests.analytics.samples import NOON, SampleLake, sample_row
 
 ROWS = 50

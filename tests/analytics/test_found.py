@@ -9,7 +9,7 @@ from analytics import found as found_module
 from analytics.cursors import Position
 from analytics.filters import parse_query
 from analytics.merging import merge_segments
-from analytics.queries import Snapshot
+from analytics.snapshots import Snapshot
 from tests.analytics.samples import SampleLake, sample_row
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)

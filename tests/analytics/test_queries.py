@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from analytics.cursors import Position
 from analytics.filters import Query, parse_query
-from analytics.queries import Snapshot
 from analytics.rows import AuditRow
+from analytics.snapshots import Snapshot
 from analytics.windows import windows
 from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed
 

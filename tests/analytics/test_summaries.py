@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from analytics.faults import StoreFault
 from analytics.filters import Query, parse_query
-from analytics.queries import Snapshot
 from analytics.rows import AuditRow
+from analytics.snapshots import Snapshot
 from analytics.summaries import (
     BUCKETS_MAX,
     TOP_PARAMETERS,

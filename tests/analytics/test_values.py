@@ -14,8 +14,9 @@ from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine
 from analytics.filters import Condition, Order, Query, Term, parse_query
-from analytics.queries import Reader, Snapshot
+from analytics.queries import Reader
 from analytics.rows import AuditRow
+from analytics.snapshots import Snapshot
 from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
 from analytics.values import ValueIndex
 from analytics.windows import hopeful_windows

@@ -1,0 +1,45 @@
+"""What a question is asked of: all rows of one tenant, as of one moment.
+
+A snapshot names every file and journal batch it covers, so what it holds never changes while it
+is read.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import date
+
+from analytics.batches import JournalBatch
+from analytics.filters import Order
+from analytics.segments import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All rows of one tenant as of one read transaction.
+
+    `watermark` is the highest `seq` given out by then, to any tenant.
+    """
+
+    tenant_id: str
+    watermark: int
+    segments: tuple[Segment, ...]
+    batches: tuple[JournalBatch, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to read."""
+        return not self.segments and not self.batches
+
+    def days(self, order: Order) -> list[date]:
+        """The UTC days of its rows, in that order."""
+        held = {s.day for s in self.segments} | {b.day for b in self.batches}
+        return sorted(held, reverse=order is Order.NEWEST_FIRST)
+
+    def of_days(self, days: Collection[date]) -> "Snapshot":
+        """What it has of `days`."""
+        wanted = frozenset(days)
+        return replace(
+            self,
+            segments=tuple(segment for segment in self.segments if segment.day in wanted),
+            batches=tuple(batch for batch in self.batches if batch.day in wanted),
+        )
