@@ -208,7 +208,7 @@ class SessionIssued(Envelope, frozen=True, kw_only=True):
 
 
 class SessionRevoked(Envelope, frozen=True, kw_only=True):
-    """Sessions of a member were ended, by the operator or by the member in another one."""
+    """Sessions of a member were ended, by themselves or by somebody who may."""
 
     event = Event.SESSION_REVOKED
     member_id: str
@@ -268,7 +268,7 @@ class MemberAdded(Envelope, frozen=True, kw_only=True):
 
 
 class MemberRoleChanged(Envelope, frozen=True, kw_only=True):
-    """A member's role changed."""
+    """A member's role changed; if it rose, their sessions ended with it."""
 
     event = Event.MEMBER_ROLE_CHANGED
     member_id: str

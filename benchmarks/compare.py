@@ -7,17 +7,15 @@ anything else than we do ends the run: figures of a wrong answer are none.
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.engines import ENGINES, Source, engine_class
-from benchmarks.lake import VERSION
+from benchmarks.lake import SETS, VERSION
 from benchmarks.machine import machine
 from benchmarks.measure import OURS
 from benchmarks.results import RESULTS, write
@@ -104,8 +102,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--folder",
         type=Path,
-        default=os.environ.get("COUNTERSIGN_BENCH_DIR") or Path(tempfile.gettempdir()) / "bench",
-        help="where rows and engines' sets are kept (COUNTERSIGN_BENCH_DIR)",
+        default=SETS,
+        help="where rows and engines' sets are kept (BENCHMARKS_DIR)",
     )
     return parser.parse_args()
 

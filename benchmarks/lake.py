@@ -27,6 +27,8 @@ ROWS_MAX: Final = 100_000_000
 RARE_PACKAGE: Final = "rare-package"
 RARE_ACTOR: Final = "key_0000000000000000"
 RARE_ONE_IN: Final = 20_000
+SETS: Final = Path(os.environ.get("BENCHMARKS_DIR") or Path(tempfile.gettempdir()) / "bench")
+"""Where generated rows are kept, and what engines made of them."""
 VERSION: Final = 2
 """Of what is generated: a set that an earlier version made is made anew."""
 
@@ -101,8 +103,8 @@ def rows_asked_for(claim: str | None) -> tuple[Path, int]:
     parser.add_argument(
         "--folder",
         type=Path,
-        default=os.environ.get("COUNTERSIGN_BENCH_DIR") or Path(tempfile.gettempdir()) / "bench",
-        help="where generated rows are kept (COUNTERSIGN_BENCH_DIR)",
+        default=SETS,
+        help="where generated rows are kept (BENCHMARKS_DIR)",
     )
     given = parser.parse_args()
     if not 1 <= given.rows <= ROWS_MAX:

@@ -32,6 +32,7 @@ from benchmarks.lake import (
     FIRST_DAY,
     RARE_PACKAGE,
     ROWS_MAX,
+    SETS,
     VERSION,
     all_segments,
     tenant_id,
@@ -315,7 +316,7 @@ def main() -> None:
     """Measure, print, and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000, help=f"up to {ROWS_MAX:,}")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "bench")
+    parser.add_argument("--folder", type=Path, default=SETS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long")
     parser.add_argument("--minutes", type=float, default=0, help="soak: so long, at half load")
     parser.add_argument("--warm-up", type=float, default=15, help="seconds that do not count")

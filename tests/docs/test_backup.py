@@ -75,7 +75,7 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
 
     The killed service leaves its write-ahead log behind, which must not come back to life.
     """
-    take, put_back = blocks()
+    take, *put_back = blocks()
     backup = tmp_path / "backup"
     with home.serve(**EAGER).client() as client:
         for number in range(5):
@@ -86,7 +86,8 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
             create(client, number)
     home.servers[-1].kill()
 
-    paste(put_back, home, backup)
+    for block in put_back:
+        paste(block, home, backup)
 
     with home.serve().client() as client:
         assert {binding["id"] for binding in all_bindings(client)} == before
@@ -98,7 +99,7 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
 
 def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_path: Path) -> None:
     """While rows come in and are sealed; those that come in meanwhile are in it once or not."""
-    take, put_back = blocks()
+    take, *put_back = blocks()
     backup = tmp_path / "backup"
     server = home.serve(**EAGER)
     sender = Sender(server)
@@ -111,7 +112,8 @@ def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_pa
     sender.join()
     server.kill()
 
-    paste(put_back, home, backup)
+    for block in put_back:
+        paste(block, home, backup)
 
     with home.serve().client() as client:
         restored = Counter(

@@ -12,8 +12,10 @@ from analytics.filters import FILTER_COLUMNS
 from analytics.schema import WIRE_COLUMNS
 from service import errors
 from service.access.capabilities import Capability, Role
+from service.cli.apply import apply_org, read_declaration
 from service.settings import PREFIX, Settings
 from service.verifier.codes import Detail, FailureCode
+from tests.conftest import BY_OPERATOR, World
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -121,3 +123,31 @@ def test_every_failure_of_a_token_is_documented(name: str) -> None:
     rows = re.findall(line, (DOCS / "ci-tokens.md").read_text(), re.MULTILINE)
 
     assert name in {found for row in rows for found in row}
+
+
+async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
+    """Whoever writes the alert has to know what there is to be late."""
+    here = world.services
+    for group in (here.maintenance, here.bookkeeping, here.key_renewal):
+        group()
+    exposed = here.metrics.exposition().decode()
+    jobs = set(re.findall(r'maintenance_failures_total\{job="(\w+)"\}', exposed))
+    (said,) = re.findall(r"The jobs are (.*?)\.", read("operations.md"))
+
+    assert set(re.findall(r"`(\w+)`", said)) == jobs
+
+
+async def test_the_organisation_in_a_file_can_be_applied(world: World, tmp_path: Path) -> None:
+    """As it stands there; a second time there is nothing to do."""
+    (declared,) = re.findall(r"```toml\n(.*?)```", (DOCS / "operations.md").read_text(), re.DOTALL)
+    file = tmp_path / "orgs.toml"
+    file.write_text(declared)
+    changes = []
+    for _ in range(2):
+        async with world.services.store.write() as work:
+            for slug, org in read_declaration(file).orgs.items():
+                await apply_org(work, slug, org, BY_OPERATOR)
+            changes.append(work.recorded_events())
+
+    assert "legal_hold_changed" in changes[0]
+    assert changes[1] == []
