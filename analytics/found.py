@@ -61,6 +61,7 @@ def found_rows(
     AUDIT_SCHEMA. `search` finds those of segments that were not searched yet; FOUND_SCHEMA.
     """
     key: Hashable = ("found", tenant_id, conditions)
+    asked = sum(ENTRY_BYTES + len(term.text) for one in conditions for term in one.terms)
     found: _Found = cache.find(key)[1] or _NOTHING
     unsearched = [segment for segment in segments if segment.segment_id not in found.names]
     if unsearched:
@@ -68,5 +69,5 @@ def found_rows(
         found = _Found(found.names | {one.segment_id for one in unsearched}, rows)
         kept = found if found.size <= FOUND_BYTES_MAX else found.of(segments)
         if kept.size <= FOUND_BYTES_MAX:
-            cache.keep(key, kept, kept.size)
+            cache.keep(key, kept, kept.size + asked)
     return found.of(segments).rows.drop_columns([SEGMENT_ID.name])

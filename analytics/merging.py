@@ -1,8 +1,9 @@
 """Merging: many segments of one tenant-day become one, in bounded memory.
 
-Each segment is sorted, and its row groups say how far into the present they reach. So row groups
-are read in that order, and of what has been read the rows newer than all that is still unread
-have found their place.
+Each segment is sorted, and its row groups say up to which instant and `seq` they reach. So row
+groups are read in that order, and of what has been read the rows before all that is still unread
+have found their place. That holds, too, where many rows are of one instant: an import whose rows
+have dates alone, or a client that sends nothing else.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.schema import AUDIT_SCHEMA
-from analytics.segment_files import open_segment
+from analytics.segment_files import RowGroup, open_segment
 from analytics.segments import Segment, newest_first, write_sorted
 
 
@@ -35,23 +36,31 @@ def merged_rows(root: Path, segments: Sequence[Segment]) -> Iterator[pa.Table]:
         files = [stack.enter_context(open_segment(root, segment)) for segment in segments]
         unread = sorted(
             ((group, file) for file in files for group in file.row_groups()),
-            key=lambda pair: pair[0].max_created_at,
+            key=lambda pair: _reach(pair[0]),
         )
         held = AUDIT_SCHEMA.empty_table()
         while unread:
             group, file = unread.pop()
-            held = pa.concat_tables([held, file.rows(group.index)])
-            # Of the same instant, an unread row may still have to come first.
-            reach = unread[-1][0].max_created_at if unread else None
-            settled, held = _split(newest_first(held), reach)
+            held = newest_first(pa.concat_tables([held, file.rows(group.index)]))
+            settled, held = _split(held, _reach(unread[-1][0]) if unread else None)
             if settled.num_rows:
                 yield settled
 
 
-def _split(rows: pa.Table, reach: datetime | None) -> tuple[pa.Table, pa.Table]:
-    """The rows newer than `reach` (None: all), and the others; `rows` are newest first."""
+def _reach(group: RowGroup) -> tuple[datetime, int]:
+    """A place in the order that no row of `group` comes before."""
+    return group.max_created_at, group.max_seq
+
+
+def _split(rows: pa.Table, reach: tuple[datetime, int] | None) -> tuple[pa.Table, pa.Table]:
+    """The rows that come before `reach` (None: all), and the others; `rows` are newest first."""
     if reach is None:
         return rows, rows.slice(rows.num_rows)
     at = rows.column("created_at")
-    count = int(pc.sum(pc.greater(at, pa.scalar(reach, at.type))).as_py() or 0)
+    instant = pa.scalar(reach[0], at.type)
+    is_settled = pc.or_(
+        pc.greater(at, instant),
+        pc.and_(pc.equal(at, instant), pc.greater(rows.column("seq"), reach[1])),
+    )
+    count = int(pc.sum(is_settled).as_py() or 0)
     return rows.slice(0, count), rows.slice(count)

@@ -31,11 +31,15 @@ ENCODED_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """A row group's place in its file, and the instants its rows lie between, both inclusive."""
+    """A row group's place in its file, and the instants its rows lie between, both inclusive.
+
+    None of its rows has a higher `seq` than `max_seq`.
+    """
 
     index: int
     min_created_at: datetime
     max_created_at: datetime
+    max_seq: int
 
 
 class SegmentFile:
@@ -87,10 +91,12 @@ class SegmentFile:
         return rows
 
     def _row_group(self, index: int) -> RowGroup:
-        statistics = self.file.metadata.row_group(index).column(_CREATED_AT).statistics
-        if statistics is None or not statistics.has_min_max:
-            return RowGroup(index, self.segment.min_created_at, self.segment.max_created_at)
-        return RowGroup(index, statistics.min, statistics.max)
+        group = self.file.metadata.row_group(index)
+        at, seq = (group.column(column).statistics for column in (_CREATED_AT, _SEQ))
+        if not all(one is not None and one.has_min_max for one in (at, seq)):
+            whole = self.segment
+            return RowGroup(index, whole.min_created_at, whole.max_created_at, whole.max_seq)
+        return RowGroup(index, at.min, at.max, self.segment.seq_base + seq.max)
 
 
 @contextmanager

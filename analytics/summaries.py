@@ -29,6 +29,7 @@ TOP_PARAMETERS: Final = ("event", "package", "actor", "decision")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT: Final = timedelta(microseconds=1)
+_FIRST_INSTANT: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class TooManyBuckets(InvalidQuery):
@@ -101,7 +102,7 @@ def summarise(
     """
     query = asked.not_before(floor)
     first = None if asked.since is None or query.since is None else bucket.start(query.since)
-    last = None if query.until is None else bucket.start(query.until - _INSTANT)
+    last = None if query.until is None else bucket.start(_last_before(query.until))
     if first is not None and last is not None:
         _starts(first, last, bucket)  # refused before anything is read
     planned = plan(snapshot, query)
@@ -119,6 +120,11 @@ def summarise(
             for name in TOP_PARAMETERS
         },
     )
+
+
+def _last_before(until: datetime) -> datetime:
+    # Before the first instant there is there is none; no row is of either.
+    return max(until, _FIRST_INSTANT + _INSTANT) - _INSTANT
 
 
 def over_time(

@@ -286,8 +286,8 @@ GUARDS: Final = [
     Guard(
         "the file lock excludes this machine's other processes",
         "service/audit/lease.py",
-        "            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "            pass\n",
+        "        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        pass\n",
         "tests/service/audit/test_lease.py"
         "::test_within_this_machine_one_holder_excludes_all_others",
     ),

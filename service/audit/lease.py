@@ -84,6 +84,13 @@ async def end_leases(work: Work) -> None:
     await work.session.execute(update(Lease).values(holder="", expires_at=_LONG_AGO))
 
 
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise LeaseTaken from error
+
+
 class LeaseKeeper:
     """Takes and returns the lease on behalf of this process."""
 
@@ -98,11 +105,7 @@ class LeaseKeeper:
         """The lease for the length of the block. Raises LeaseTaken while another has it."""
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise LeaseTaken from error
-        try:
+            _lock(descriptor)
             held = await self._take()
             yield held
             await self._give_back(held)

@@ -109,3 +109,15 @@ def test_each_tenant_sees_its_own(lake):
 
     assert len(mine) == 4
     assert seqs(lake, nobodys) == []
+
+
+def test_what_was_asked_counts_as_much_as_what_was_found(lake):
+    """A rare value beside a long text that varies would fill the memory many times over."""
+    rare_rows(lake, 1)
+    learnt(lake)
+    before = lake.reader.values.cache.size
+    for number in range(3):
+        query = parse_query({"package": ["rare", f"{number}" + "x" * 10_000]})
+        assert lake.reader.count(lake.snapshot(), query) == 2
+
+    assert lake.reader.values.cache.size - before > 3 * 10_000

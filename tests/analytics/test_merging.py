@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics import segments
+from analytics import merging, segments
 from analytics.faults import StoreFault
 from analytics.merging import merge_segments, merged_rows
 from analytics.segment_files import open_segment
@@ -84,8 +84,26 @@ def test_memory_is_bounded_by_what_overlaps(tmp_path, monkeypatch):
 
     tables = list(merged_rows(tmp_path, parts))
 
-    assert len(tables) == len(parts)
-    assert max(table.num_rows for table in tables) == 6
+    assert [table.num_rows for table in tables] == [2] * 12
+
+
+def test_rows_of_one_instant_are_held_no_longer_than_others(tmp_path, monkeypatch):
+    """An import of dates, or a client that sends one instant only, must not fill the memory."""
+    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 2)
+    parts = [sealed(tmp_path, f"seg_{n}", [sample_row(NOON)] * 20, 20 * n) for n in range(5)]
+    imported = write_segment(tmp_path, TENANT, DAY, "seg_i", table_of([sample_row(NOON)] * 20, 0))
+    held = []
+    in_order = merging.newest_first
+
+    def counted(rows):
+        held.append(rows.num_rows)
+        return in_order(rows)
+
+    monkeypatch.setattr(merging, "newest_first", counted)
+    tables = list(merged_rows(tmp_path, [imported.placed(100), *parts]))
+
+    assert max(held) <= 4
+    assert [seq for table in tables for seq in table["seq"].to_pylist()] == [*range(119, -1, -1)]
 
 
 def test_days_are_not_mixed(tmp_path):

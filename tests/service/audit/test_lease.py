@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select, update
@@ -161,3 +164,23 @@ async def test_giving_back_a_lost_lease_does_not_end_the_new_holders(audit, keep
         )
 
     assert (await lease_row(audit)).expires_at == expires_at
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_lock_that_cannot_be_had_leaves_no_descriptor_open(keeper, monkeypatch):
+    """Some network file systems know no locks: each round of maintenance would leave one."""
+
+    def unsupported(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    before = open_descriptors()
+    for _ in range(5):
+        with pytest.raises(OSError, match=os.strerror(errno.ENOLCK)):
+            async with keeper.hold():
+                pass
+
+    assert open_descriptors() == before
