@@ -18,7 +18,7 @@ from analytics.row_rules import Window
 from analytics.rows import AuditRow, Stamp
 from service.access.callers import Sender
 from service.clock import Clock
-from service.errors import Busy, JournalFull, TooManyItems
+from service.errors import Busy, JournalFull
 from service.lake import Lake
 from service.orgs.repository import get_org_by_id
 from service.store.group_commit import GroupCommit
@@ -27,7 +27,6 @@ from service.store.store import Work
 from service.store.tables import Organisation
 from service.verifier.verifier import Verifier
 
-ITEMS_MAX: Final = 10_000
 ATTRIBUTIONS_MAX: Final = 3
 """How often rows are made anew because trust has changed before they were written."""
 FEW_ROWS: Final = 16
@@ -88,10 +87,8 @@ class Ingest:
 
         With a key, a repeat of `body` is answered as it was the first time and adds nothing. The
         rows are of the CI job of `sender` if it is trusted by the time they are committed.
-        Raises TooManyItems, Busy, JournalFull, KeyReused, StoreUnavailable.
+        Raises Busy, JournalFull, KeyReused, StoreUnavailable.
         """
-        if len(items) > ITEMS_MAX:
-            raise TooManyItems
         now = self._clock()
         window = Window(now, retention_floor(Tier(org.tier), now))
         attempt = None

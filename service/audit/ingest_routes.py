@@ -32,6 +32,7 @@ from service.web.openapi import documented
 blueprint = Blueprint("ingest", __name__)
 
 INGEST_PATH_END: Final = "/audit/events"
+ITEMS_MAX: Final = 10_000
 
 EXAMPLE: Final = [
     {
@@ -105,5 +106,5 @@ async def events(slug: str) -> ResponseReturnValue:
     query_parameters(request, ())
     key = idempotency_key(request)
     body = await read_body(request, here.settings.ingest_bytes_max)
-    items = split_items(body, request.mimetype)
+    items = split_items(body, request.mimetype, ITEMS_MAX)
     return json_answer(Raw(await here.ingest.take(org, sender, items, key, body)))

@@ -316,6 +316,12 @@ class TestGzip:
 
         assert await admin.refusal(packed, content_encoding="gzip") == TOO_LARGE
 
+    async def test_more_members_than_rows_are_refused(self, admin):
+        """Thousands of empty ones in a small body would each take their time."""
+        packed = gzip.compress(b"[]") + gzip.compress(b"") * 10_000
+
+        assert await admin.refusal(packed, content_encoding="gzip") == TOO_LARGE
+
     async def test_too_much_on_the_wire_is_refused_whatever_it_unpacks_to(self, admin):
         """The limit holds before and after."""
         packed = gzip.compress(os.urandom(BYTES_MAX))

@@ -1,0 +1,64 @@
+"""Bodies are cut into items in a memory that their bytes bound, whatever they hold."""
+
+import tracemalloc
+
+import pytest
+
+from service.errors import TooManyItems
+from service.web.bodies import NDJSON_TYPE, split_items
+
+ITEMS_MAX = 100
+MANY = 500_000
+
+
+@pytest.mark.parametrize(
+    ("body", "mimetype"),
+    [
+        (b"[" + b"1," * MANY + b"1]", "application/json"),
+        (b"1\n" * MANY, NDJSON_TYPE),
+        (b"1\n \n" * MANY, NDJSON_TYPE),
+    ],
+    ids=["array", "lines", "lines and blanks"],
+)
+def test_a_flood_of_tiny_items_is_counted_before_it_is_kept_apart(body, mimetype):
+    """Each would take more than a hundred times its byte."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooManyItems):
+            split_items(body, mimetype, ITEMS_MAX)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 15 * len(body)
+
+
+def test_blank_lines_are_nothing_however_many():
+    """Nor are they held."""
+    body = b"\n \r\n\t" * MANY
+    around = body + b"{}" + body
+    tracemalloc.start()
+    try:
+        assert split_items(body, NDJSON_TYPE, ITEMS_MAX) == []
+        assert split_items(around, NDJSON_TYPE, ITEMS_MAX) == [b"{}"]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < len(body)
+
+
+@pytest.mark.parametrize("mimetype", ["application/json", NDJSON_TYPE])
+@pytest.mark.parametrize("inside", [b"{}", b'{"a": [1, 2, 3, 4, 5, 6, 7, 8], "b": {"c": ","}}'])
+def test_as_many_items_as_may_be_are_taken_and_no_more(mimetype, inside):
+    """Whatever commas they have inside."""
+    between, ends = (b"\n", (b"", b"")) if mimetype == NDJSON_TYPE else (b",", (b"[", b"]"))
+    for items in (ITEMS_MAX, ITEMS_MAX + 1):
+        body = ends[0] + between.join([inside] * items) + ends[1]
+        if items > ITEMS_MAX:
+            with pytest.raises(TooManyItems):
+                split_items(body, mimetype, ITEMS_MAX)
+        else:
+            assert [bytes(item) for item in split_items(body, mimetype, ITEMS_MAX)] == (
+                [inside] * items
+            )
