@@ -15,6 +15,7 @@ import msgspec
 from analytics.envelopes import compact, decision_reason
 from analytics.events import ENVELOPES, Envelope, Event, VerifiedCi
 from analytics.row_rules import (
+    ERROR_CHARS_MAX,
     PACKAGE_NAME_MAX,
     VERSION_MAX,
     RowRefused,
@@ -31,7 +32,6 @@ MEMO_MAX: Final = 10_000
 MEMO_BYTES_MAX: Final = 1_024
 """Envelopes that are remembered, and how long one of them may be."""
 
-_ERROR_CHARS_MAX: Final = 300
 _LENGTHS: Final = {
     "packageName": PACKAGE_NAME_MAX,
     "version": VERSION_MAX,
@@ -109,7 +109,7 @@ class Refused:
 
 def refused(line: int, error: RowRefused) -> Refused:
     """The refusal of `line`. What the file says in it cannot make it endless."""
-    return Refused(line, str(error)[:_ERROR_CHARS_MAX])
+    return Refused(line, str(error)[:ERROR_CHARS_MAX])
 
 
 @dataclass(frozen=True, slots=True)

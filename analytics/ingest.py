@@ -13,6 +13,7 @@ import msgspec
 from analytics.envelopes import compact
 from analytics.events import ENVELOPES, Envelope, parse_envelope
 from analytics.row_rules import (
+    ERROR_CHARS_MAX,
     PACKAGE_NAME_MAX,
     VERSION_MAX,
     RowRefused,
@@ -73,12 +74,16 @@ def read_items(
         try:
             rows.append(_row(_decoder.decode(item), stamp, window))
         except RowRefused as error:
-            rejected.append(Rejection(index, str(error)))
+            rejected.append(_rejected(index, str(error)))
         except msgspec.ValidationError as error:
-            rejected.append(Rejection(index, readable(error, within="")))
+            rejected.append(_rejected(index, readable(error, within="")))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             rejected.append(Rejection(index, NOT_JSON))
     return rows, rejected
+
+
+def _rejected(index: int, error: str) -> Rejection:
+    return Rejection(index, error[:ERROR_CHARS_MAX])
 
 
 def _row(item: IngestItem, stamp: Stamp, window: Window) -> AuditRow:

@@ -15,6 +15,8 @@ AHEAD_MAX: Final = timedelta(seconds=60)
 
 PACKAGE_NAME_MAX: Final = 512
 VERSION_MAX: Final = 256
+ERROR_CHARS_MAX: Final = 300
+"""Of the text that says why a row was not taken: it may repeat what came, of whatever length."""
 _UNKNOWN: Final = frozenset({"Co", "Cn"})
 
 

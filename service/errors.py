@@ -433,6 +433,13 @@ class JournalFull(Busy):
     retry_after_s = 5
 
 
+class AnswersFull(Busy):
+    """So many long answers of the organisation are kept for a repeat that no more are just now."""
+
+    text = "too many rejected items of this organisation are kept for their Idempotency-Key"
+    retry_after_s = 60
+
+
 class TooManyExports(Refusal):
     """The organisation takes away as much at once as it may."""
 

@@ -22,7 +22,7 @@ from service.errors import Busy, JournalFull
 from service.lake import Lake
 from service.orgs.repository import get_org_by_id
 from service.store.group_commit import GroupCommit
-from service.store.idempotency import Attempt, find_answer, keep_answer
+from service.store.idempotency import Attempt, check_room, find_answer, keep_answer
 from service.store.store import Work
 from service.store.tables import Organisation
 from service.verifier.verifier import Verifier
@@ -87,7 +87,7 @@ class Ingest:
 
         With a key, a repeat of `body` is answered as it was the first time and adds nothing. The
         rows are of the CI job of `sender` if it is trusted by the time they are committed.
-        Raises Busy, JournalFull, KeyReused, StoreUnavailable.
+        Raises Busy, JournalFull, AnswersFull, KeyReused, StoreUnavailable.
         """
         now = self._clock()
         window = Window(now, retention_floor(Tier(org.tier), now))
@@ -152,11 +152,13 @@ class Ingest:
         accepted = prepared.accepted
         if accepted and await work.count_waiting(tenant_id) + accepted > self._journal_rows_max:
             raise JournalFull
+        answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
+        # Where nothing was taken a repeat has nothing to add, and may be judged anew.
+        if attempt is not None and accepted:
+            await check_room(work.session, attempt, answer)
+            await keep_answer(work.session, attempt, answer, work.now)
         work.take_in(tenant_id, prepared.rows)
         work.take_in_batches(tenant_id, prepared.batches)
-        answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
-        if attempt is not None:
-            await keep_answer(work.session, attempt, answer, work.now)
         return answer
 
     @contextmanager

@@ -8,6 +8,7 @@ from quart.typing import ResponseReturnValue
 
 from service.access.admission import admit_sender
 from service.errors import (
+    AnswersFull,
     BodyTooLarge,
     Busy,
     IdempotencyKeyInvalid,
@@ -96,6 +97,7 @@ class Headers(Struct):
         UnknownEncoding,
         Busy,
         JournalFull,
+        AnswersFull,
     ],
     credentials=("adminToken", "apiKey"),
 )

@@ -4,13 +4,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import delete
+from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.errors import KeyReused
+from service.errors import AnswersFull, KeyReused
 from service.store.tables import IdempotencyKey
 
 LIFETIME: Final = timedelta(hours=24)
+LONG_BYTES: Final = 4_096
+"""Answers from this length on name many items that were not taken."""
+LONG_BYTES_MAX: Final = 64 * 2**20
+"""What the long ones of one organisation may take together."""
+
+_LONG: Final = select(func.coalesce(func.sum(func.length(IdempotencyKey.answer)), 0)).where(
+    IdempotencyKey.tenant_id == bindparam("tenant_id"),
+    func.length(IdempotencyKey.answer) >= LONG_BYTES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,18 @@ async def find_answer(session: AsyncSession, attempt: Attempt, now: datetime) ->
     if entry.body_sha256 != attempt.body_sha256:
         raise KeyReused
     return entry.answer
+
+
+async def check_room(session: AsyncSession, attempt: Attempt, answer: bytes) -> None:
+    """Raise AnswersFull if `answer` is long and the organisation has too many of its kind.
+
+    Not for want of room for short ones: there are no more of them than of accepted rows.
+    """
+    if len(answer) < LONG_BYTES:
+        return
+    kept = await session.scalar(_LONG, {"tenant_id": attempt.tenant_id})
+    if (kept or 0) + len(answer) > LONG_BYTES_MAX:
+        raise AnswersFull
 
 
 async def keep_answer(

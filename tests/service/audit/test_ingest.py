@@ -17,6 +17,7 @@ from analytics.instants import format_us
 from service.audit import ingest
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.settings import Settings
+from service.store import idempotency
 from service.store.idempotency import forget_old_answers
 from service.store.journal import count_journal_rows
 from service.store.tables import ApiKey, IdempotencyKey, Organisation
@@ -641,6 +642,49 @@ class TestIdempotency:
         assert await proxy.refusal(b"[", idempotency_key="k1") == NOT_ITEMS
 
         assert await proxy.accepted(installs(1), idempotency_key="k1") == 1
+
+    async def test_a_request_that_adds_nothing_does_not_use_its_key_up_either(self, audit, proxy):
+        """There is nothing to protect from a repeat, and nothing to keep."""
+        ahead = (audit.clock() + timedelta(seconds=90)).isoformat()
+        body = [install("a", created_at=ahead)]
+        first = await proxy.send(body, idempotency_key="k1")
+        assert (await first.get_json())["accepted"] == 0
+        audit.clock.advance(seconds=60)
+
+        assert await proxy.accepted(body, idempotency_key="k1") == 1
+        assert await proxy.accepted(body, idempotency_key="k1") == 1
+        assert await names(audit) == ["a"]
+
+    async def test_what_is_kept_of_rejections_is_bounded(self, audit, proxy, admin, monkeypatch):
+        """For each organisation; a flood of bad items must not fill the disk of all the others."""
+        monkeypatch.setattr(idempotency, "LONG_BYTES_MAX", 30_000)
+        bad = [install("a"), *([{"event": "?"}] * 200)]
+        statuses = [
+            (await proxy.send(bad, idempotency_key=f"k{number}")).status_code
+            for number in range(10)
+        ]
+
+        assert statuses == sorted(statuses)
+        assert {200, 429} == set(statuses)
+        async with audit.services.store.read() as session:
+            answers = await session.scalars(select(IdempotencyKey.answer))
+            assert 0 < sum(map(len, answers)) <= 30_000
+        assert len(await names(audit)) == statuses.count(200)
+        assert await proxy.refusal(bad, idempotency_key="k9") == (
+            429,
+            "too many rejected items of this organisation are kept for their Idempotency-Key",
+        )
+        assert await proxy.accepted(installs(1, first=1), idempotency_key="good") == 1
+        elsewhere = Sender(audit.world, admin.headers, "other")
+        assert (await elsewhere.send(bad, idempotency_key="k1")).status_code == 200
+
+    async def test_an_item_is_not_repeated_at_length(self, proxy):
+        """What came may be megabytes long."""
+        answer = await proxy.send([{"x" * 1_000_000: 1, **install("a")}])
+
+        (rejected,) = (await answer.get_json())["rejected"]
+        assert "unknown field" in rejected["error"]
+        assert len(rejected["error"]) <= 300
 
 
 class TestBounds:
