@@ -33,6 +33,8 @@ FEW_ROWS: Final = 16
 """Up to so many rows of a request share a batch with those that are committed with them."""
 FEW_BYTES: Final = 16_384
 """As long as so few items are read right here: to hand them to a thread takes longer."""
+BATCH_ROWS: Final = 16
+"""So many rows a batch has at least, on average, in a journal that is as full as it may be."""
 WAITING_MAX: Final = 64
 """Requests of one organisation that may wait for their commit at a time."""
 
@@ -150,8 +152,8 @@ class Ingest:
         attempt: Attempt | None,
     ) -> bytes:
         accepted = prepared.accepted
-        if accepted and await work.count_waiting(tenant_id) + accepted > self._journal_rows_max:
-            raise JournalFull
+        if accepted:
+            await self._check_room(work, tenant_id, prepared)
         answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
         # Where nothing was taken a repeat has nothing to add, and may be judged anew.
         if attempt is not None and accepted:
@@ -160,6 +162,17 @@ class Ingest:
         work.take_in(tenant_id, prepared.rows)
         work.take_in_batches(tenant_id, prepared.batches)
         return answer
+
+    async def _check_room(self, work: Work, tenant_id: str, prepared: _Prepared) -> None:
+        """Raise JournalFull if what is prepared has no room in the tenant's journal."""
+        rows, batches = await work.count_waiting(tenant_id)
+        # Rows of many days are as many batches, each of which is read and decoded by itself.
+        batches_max = self._journal_rows_max // BATCH_ROWS
+        if (
+            rows + prepared.accepted > self._journal_rows_max
+            or batches + len(prepared.batches) > batches_max
+        ):
+            raise JournalFull
 
     @contextmanager
     def _waits(self, tenant_id: str) -> Iterator[None]:

@@ -4,6 +4,8 @@ Nobody waits for it: queries read the journal as well as segments. So it lets a 
 until sealing it is worth a file: it has many rows, or its oldest row has waited long enough.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -53,6 +55,23 @@ class PendingDay:
         )
 
 
+def due_days(pending: Iterable[PendingDay], settings: Settings, now: datetime) -> list[PendingDay]:
+    """Those of `pending` that are due, and a tenant's small days as soon as they are many.
+
+    A snapshot reads the whole journal of a tenant, so to spread rows over days must not make it
+    longer. Large days do not hurry small ones: each of those becomes a file, too.
+    """
+    due: list[PendingDay] = []
+    small: dict[str, list[PendingDay]] = defaultdict(list)
+    for day in pending:
+        (due if day.is_due(settings, now) else small[day.tenant_id]).append(day)
+    for days in small.values():
+        rows, batches = sum(day.rows for day in days), sum(day.batches for day in days)
+        if rows >= settings.seal_rows or batches >= BATCHES_MAX:
+            due += days
+    return due
+
+
 class Sealer:
     """Seals under the lease, so that any number of processes may run one."""
 
@@ -86,8 +105,7 @@ class Sealer:
     async def _list_due(self, *, everything: bool) -> list[PendingDay]:
         async with self._store.read() as session:
             pending = [PendingDay(*line) for line in await list_pending_days(session)]
-        now = self._clock()
-        return [day for day in pending if everything or day.is_due(self._settings, now)]
+        return pending if everything else due_days(pending, self._settings, self._clock())
 
     async def _seal_day(self, lease: HeldLease, pending: PendingDay) -> list[Segment]:
         async with self._store.read() as session:

@@ -29,7 +29,7 @@ _TAKE_SEQ: Final = (
     .returning(Counter.value)
 )
 _APPEND: Final = insert(cast("Table", JournalEntry.__table__))
-_WAITING: Final = select(func.coalesce(func.sum(JournalEntry.rows), 0)).where(
+_WAITING: Final = select(func.coalesce(func.sum(JournalEntry.rows), 0), func.count()).where(
     JournalEntry.tenant_id == bindparam("tenant_id")
 )
 
@@ -84,9 +84,10 @@ async def append_batches(
     await session.execute(_APPEND, lines)
 
 
-async def count_journal_rows(session: AsyncSession, tenant_id: str) -> int:
-    """How many of the tenant's rows are not yet in a segment."""
-    return int(await session.scalar(_WAITING, {"tenant_id": tenant_id}) or 0)
+async def count_journal(session: AsyncSession, tenant_id: str) -> tuple[int, int]:
+    """How many of the tenant's rows are not yet in a segment, and in how many batches they are."""
+    ((rows, batches),) = await session.execute(_WAITING, {"tenant_id": tenant_id})
+    return int(rows), int(batches)
 
 
 async def list_first_seqs(

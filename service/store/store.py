@@ -17,7 +17,7 @@ from analytics.snapshots import Snapshot
 from service.clock import Clock
 from service.store.engine import Engines
 from service.store.faults import store_faults
-from service.store.journal import append_batches, count_journal_rows, last_seq
+from service.store.journal import append_batches, count_journal, last_seq
 from service.store.snapshots import LINE_BYTES, snapshot, snapshot_size
 from service.store.standing import Standing
 from service.store.tables import Counter
@@ -36,7 +36,7 @@ class Work:
     now: datetime
     _rows: dict[str, list[AuditRow]] = field(default_factory=dict)
     _batches: list[tuple[str, EncodedBatch]] = field(default_factory=list)
-    _waiting: dict[str, int] = field(default_factory=dict)
+    _waiting: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def record(
         self, tenant_id: str, envelope: Envelope, stamp: Stamp, *, subject: str | None = None
@@ -52,12 +52,16 @@ class Work:
         """Add rows that are batches already."""
         self._batches += [(tenant_id, batch) for batch in batches]
 
-    async def count_waiting(self, tenant_id: str) -> int:
-        """How many rows of the tenant are in no segment yet, those of this transaction included."""
+    async def count_waiting(self, tenant_id: str) -> tuple[int, int]:
+        """How many rows of the tenant are in no segment yet, and in how many batches.
+
+        Those of this transaction included; its single rows are in no batch before it ends.
+        """
         if tenant_id not in self._waiting:
-            self._waiting[tenant_id] = await count_journal_rows(self.session, tenant_id)
-        batched = sum(batch.rows for owner, batch in self._batches if owner == tenant_id)
-        return self._waiting[tenant_id] + batched + len(self._rows.get(tenant_id, ()))
+            self._waiting[tenant_id] = await count_journal(self.session, tenant_id)
+        rows, batches = self._waiting[tenant_id]
+        added = [batch.rows for owner, batch in self._batches if owner == tenant_id]
+        return rows + sum(added) + len(self._rows.get(tenant_id, ())), batches + len(added)
 
     def recorded_events(self) -> list[str]:
         """The events recorded so far, organisation by organisation."""

@@ -19,7 +19,7 @@ from service.orgs.changes import issue_api_key, revoke_api_key
 from service.settings import Settings
 from service.store import idempotency
 from service.store.idempotency import forget_old_answers
-from service.store.journal import count_journal_rows
+from service.store.journal import count_journal
 from service.store.tables import ApiKey, IdempotencyKey, Organisation
 from tests.conftest import (
     BY_OPERATOR,
@@ -711,6 +711,20 @@ class TestBounds:
         assert await proxy.accepted(installs(room)) == room
         assert await proxy.refusal(installs(1)) == FULL
 
+    async def test_rows_of_many_days_fill_the_journal_sooner(self, audit, proxy):
+        """Each day is a batch, and every query of the organisation reads them all."""
+        a_year = [
+            install(created_at=(audit.clock() - timedelta(days=day)).isoformat())
+            for day in range(300)
+        ]
+        statuses = {(await proxy.send(a_year)).status_code for _ in range(4)}
+
+        assert statuses == {200, 429}
+        async with audit.services.store.read() as session:
+            rows, batches = await count_journal(session, audit.world.acme.id)
+        assert batches <= JOURNAL_MAX // ingest.BATCH_ROWS
+        assert rows < 4 * 300
+
     async def test_only_ingest_of_this_organisation_stops(self, audit, proxy, admin):
         """Nobody floods anybody's revoke, export or ingest away, not even their own."""
         await self.fill(proxy)
@@ -773,4 +787,4 @@ class TestBounds:
     async def journal_rows(self, audit: AuditWorld) -> int:
         """How many rows of acme are not sealed yet."""
         async with audit.services.store.read() as session:
-            return await count_journal_rows(session, audit.world.acme.id)
+            return (await count_journal(session, audit.world.acme.id))[0]

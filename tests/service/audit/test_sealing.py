@@ -68,6 +68,25 @@ async def test_a_day_that_has_grown_large_is_sealed(audit):
     assert await due(audit) == [(acme, TODAY.isoformat())]
 
 
+async def test_small_days_are_sealed_once_they_are_many_rows_together(audit):
+    """A query reads the whole journal of its organisation, over however many days it is spread."""
+    room = SEAL_ROWS - 1 - len(await audit.pages())
+    await audit.accept([*rows(room // 2, 1), *rows(room - room // 2, 2)])
+    assert await due(audit) == []
+
+    await audit.accept(rows(1, 3))
+
+    sealed_days = {TODAY - timedelta(days=ago) for ago in range(4)}
+    assert {day for _, day in await due(audit)} == {day.isoformat() for day in sealed_days}
+
+
+async def test_a_large_day_does_not_hurry_small_ones(audit):
+    """Each of them would be a file with every large one."""
+    await audit.accept([*rows(SEAL_ROWS, 1), *rows(1, 2)])
+
+    assert {day for _, day in await due(audit)} == {(TODAY - timedelta(days=1)).isoformat()}
+
+
 async def test_a_day_that_has_waited_long_is_sealed(audit):
     """After SEAL_AGE_S, counted from its oldest row's acceptance."""
     await audit.accept(rows(1))
