@@ -195,5 +195,7 @@ def _run_maintenance(app: Quart) -> None:
         here.live.end()
         await here.keys.close()  # what waits for an issuer need not wait any longer
         await here.sign_in.close()
+        # First, because a merge under way may take longer than the server waits for us.
+        await here.settle()
         await app.extensions["background"]
         await here.close()

@@ -99,18 +99,22 @@ class Services:
         jobs = [Job("renew_keys", 0, self.keys.refresh_due)]
         return Maintenance(jobs, KEY_RENEWAL_INTERVAL_S, self.clock, self.metrics)
 
-    async def close(self) -> None:
-        """Finish what is under way, then release the network, the database and the engine."""
+    async def settle(self) -> None:
+        """Write down what is known in memory alone, once no request comes any more."""
         await self.exporter.drain()
         await self.group_commit.drain()
-        await self.keys.close()
-        await self.sign_in.close()
-        await self.http.aclose()
         for flush in (self.binding_use.flush, self.rejected.flush):
             try:
                 await flush()
             except StoreUnavailable as error:  # a few counts less; the rest must still be closed
                 _log.error("last_flush_failed", reason=error.reason)
+
+    async def close(self) -> None:
+        """Finish what is under way, then release the network, the database and the engine."""
+        await self.keys.close()
+        await self.sign_in.close()
+        await self.http.aclose()
+        await self.settle()
         await self.store.close()
         self.lake.close()
 

@@ -4,11 +4,13 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+
+import structlog
 
 from analytics.events import AuditExported, AuditExportFinished
 from analytics.exports import FileForm, Piece
@@ -16,14 +18,18 @@ from analytics.filters import Query
 from analytics.retention import Tier, retention_floor
 from analytics.rows import Stamp
 from analytics.snapshots import Snapshot
-from service.errors import QueryTooSlow, TooManyExports
+from service.errors import QueryTooSlow, StoreUnavailable, TooManyExports
 from service.ids import new_id
 from service.lake import Lake
 from service.store.store import Store
 from service.store.tables import Organisation
 from service.web.streams import begun
 
+_PAUSES_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
+"""Before an end that could not be recorded is tried again."""
 _NOTHING: Final = Piece(b"", rows=0, size=0, sha256=hashlib.sha256().hexdigest())
+
+_log = structlog.get_logger(__name__)
 
 
 class ExportBroken(Exception):
@@ -69,6 +75,7 @@ class Exporter:
         self._at_once_max = at_once_max
         self._under_way: Counter[str] = Counter()
         self._closing: set[asyncio.Task[None]] = set()
+        self._is_last_call = asyncio.Event()
 
     async def begin(
         self, org: Organisation, query: Query, form: FileForm, stamp: Stamp, now: datetime
@@ -83,24 +90,35 @@ class Exporter:
             raise TooManyExports
         self._under_way[org.id] += 1
         try:
-            within = query.not_before(retention_floor(Tier(org.tier), now))
-            fixed_at = time.monotonic()
-            rows_now = await self._store.snapshot(org.id)
-            export = Export(
-                export_id=new_id("exp"),
-                org=org,
-                snapshot=rows_now,
-                query=within,
-                form=form,
-                rows=await self._lake.count(rows_now, within),
-                stamp=stamp,
-                fixed_at=fixed_at,
-            )
-            await self._record_begin(export)
+            export = await self._fixed(org, query, form, stamp, now)
+            # In a task of its own: whoever leaves meanwhile must not leave open what became of it.
+            recording = asyncio.create_task(self._record_begin(export))
+            try:
+                await asyncio.shield(recording)
+            except asyncio.CancelledError:
+                self._aside(self._end_unsent(export, recording))
+                raise
         except BaseException:
             self._free(org.id)
             raise
         return export
+
+    async def _fixed(
+        self, org: Organisation, query: Query, form: FileForm, stamp: Stamp, now: datetime
+    ) -> Export:
+        within = query.not_before(retention_floor(Tier(org.tier), now))
+        fixed_at = time.monotonic()
+        rows_now = await self._store.snapshot(org.id)
+        return Export(
+            export_id=new_id("exp"),
+            org=org,
+            snapshot=rows_now,
+            query=within,
+            form=form,
+            rows=await self._lake.count(rows_now, within),
+            stamp=stamp,
+            fixed_at=fixed_at,
+        )
 
     async def start(self, export: Export) -> AsyncIterator[bytes]:
         """The file as it is sent, piece by piece; its first piece is made before this returns.
@@ -131,13 +149,17 @@ class Exporter:
             raise ExportBroken("the export took too long") from error
         finally:
             self._free(export.org.id)
-            # In a task of its own: the client may be gone and this one cancelled.
-            closing = asyncio.create_task(self._record_end(export))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._aside(self._record_end(export))
+
+    def _aside(self, closing: Coroutine[None, None, None]) -> None:
+        # In a task of its own: the client may be gone and this one cancelled.
+        task = asyncio.create_task(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def drain(self) -> None:
-        """Wait until every export that ended is recorded."""
+        """Wait until every export that ended is recorded, or is in the log because it cannot be."""
+        self._is_last_call.set()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _free(self, org_id: str) -> None:
@@ -158,7 +180,37 @@ class Exporter:
                 export.stamp,
             )
 
+    async def _end_unsent(self, export: Export, recording: asyncio.Task[None]) -> None:
+        """Say that nothing left, if it was recorded that something was about to."""
+        try:
+            await recording
+        except StoreUnavailable:
+            return
+        await self._record_end(export)
+
     async def _record_end(self, export: Export) -> None:
+        """Record how it ended once the database takes it; the log has it if that is never."""
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                await self._write_end(export)
+            except StoreUnavailable as error:
+                again_in_s = None if self._is_last_call.is_set() else pause_s
+                _log.error(
+                    "export_end_not_recorded",
+                    export_id=export.export_id,
+                    complete=export.progress.is_complete,
+                    rows=export.progress.left.rows,
+                    reason=error.reason,
+                    again_in_s=again_in_s,
+                )
+            else:
+                return
+            if again_in_s is None:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_last_call.wait(), again_in_s)
+
+    async def _write_end(self, export: Export) -> None:
         left, is_complete = export.progress.left, export.progress.is_complete
         async with self._store.write() as work:
             work.record(

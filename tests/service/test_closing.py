@@ -1,15 +1,23 @@
 """What is closed at the end, whatever fails on the way."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
 
+import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
+from analytics.segments import Segment
+from service.app import create_app
+from service.audit.compactor import Compactor
 from service.clock import utc_now
 from service.prepare import prepare
-from service.services import build_services
+from service.services import EXTENSION, build_services
 from service.settings import Settings
+from service.store.tables import Binding
+from tests.conftest import SettableClock, running_world
+from tests.service.rejected.notes import another_store
 
 
 async def test_a_database_that_is_held_up_keeps_nothing_open(settings: Settings):
@@ -23,3 +31,33 @@ async def test_a_database_that_is_held_up_keeps_nothing_open(settings: Settings)
             await services.close()
     assert [line["event"] for line in logs] == ["last_flush_failed"]
     assert services.http.is_closed
+
+
+async def test_what_memory_alone_knows_is_written_before_a_long_merge_has_ended(
+    settings: Settings, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+):
+    """The server waits only so long for the background, and then the process ends."""
+    is_merging, may_end = asyncio.Event(), asyncio.Event()
+
+    async def merge(compactor: Compactor, **options: object) -> list[Segment]:
+        is_merging.set()
+        await may_end.wait()
+        return []
+
+    monkeypatch.setattr(Compactor, "compact_due", merge)
+    async with running_world(settings, clock, has_sealer=False) as world:
+        binding = await (await world.create()).get_json()
+    app = create_app(world.services.settings, clock)
+    await app.startup()
+    await is_merging.wait()
+    app.extensions[EXTENSION].binding_use.note(binding["id"], clock())
+    stopping = asyncio.create_task(app.shutdown())
+    uses = 0
+    async with another_store(settings) as store:
+        while not uses:
+            async with store.read() as session:
+                uses = (await session.get_one(Binding, binding["id"])).use_count
+
+    assert not stopping.done()
+    may_end.set()
+    await stopping

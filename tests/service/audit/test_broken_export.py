@@ -12,16 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
+from structlog.testing import capture_logs
 
 from analytics import exports
 from analytics.exports import ExportFormat, FileForm
 from analytics.faults import StoreFault
 from analytics.filters import Query
 from analytics.schema import AUDIT_SCHEMA
+from service.audit import exports as exporting
 from service.audit.exports import ExportBroken, Exporter
 from service.errors import StorageBusy, StorageDamaged
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
+from tests.polling import until
+from tests.power import watched_steps
 
 TODAY = START.date().isoformat()
 
@@ -154,6 +158,62 @@ async def test_what_cannot_be_recorded_is_not_exported(filled):
 
     assert await refused(response) == (503, StorageBusy.text)
     assert await events(filled, "audit_exported") == []
+
+
+async def test_an_end_that_the_database_does_not_take_is_recorded_once_it_does(filled, monkeypatch):
+    """Else the log would never say what became of the file."""
+    monkeypatch.setattr(exporting, "_PAUSES_S", (0.01,) * 1_000)
+    stream = await filled.services.exporter.start(await begin(filled))
+    database = filled.services.settings.data_dir / "countersign.db"
+    with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
+        other.execute("BEGIN IMMEDIATE")
+        await _receive(stream, [])
+        await until(lambda: "export_end_not_recorded" in {line["event"] for line in logs})
+        other.execute("ROLLBACK")
+        await until(lambda: not filled.services.exporter._closing)
+
+    assert [end["complete"] for end in await events(filled, "audit_export_finished")] == [True]
+
+
+async def test_an_end_that_is_never_recorded_is_in_the_log(filled):
+    """The service stops while the database is held up: nobody waits for it for ever."""
+    export = await begin(filled)
+    stream = await filled.services.exporter.start(export)
+    database = filled.services.settings.data_dir / "countersign.db"
+    with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
+        other.execute("BEGIN IMMEDIATE")
+        await _receive(stream, [])
+        await filled.services.exporter.drain()
+
+    (said,) = [line for line in logs if line["event"] == "export_end_not_recorded"]
+    assert (said["export_id"], said["complete"], said["rows"], said["again_in_s"]) == (
+        export.export_id,
+        True,
+        export.rows,
+        None,
+    )
+
+
+@pytest.mark.parametrize("step", ["UPDATE counters", "INSERT INTO journal", "COMMIT"])
+async def test_who_leaves_while_an_export_is_recorded_leaves_no_beginning_without_an_end(
+    filled, step
+):
+    """The row about it may be durable, and nobody is there any more for whom it would begin."""
+    beginning = asyncio.create_task(begin(filled))
+
+    def leave(present: str) -> None:
+        if present.startswith(step):
+            beginning.cancel()
+
+    with watched_steps(filled.services.store, leave):
+        (left,) = await asyncio.gather(beginning, return_exceptions=True)
+        await filled.services.exporter.drain()
+
+    assert isinstance(left, asyncio.CancelledError)
+    ends = await events(filled, "audit_export_finished")
+    begins = await events(filled, "audit_exported")
+    assert [row["export_id"] for row in begins] == [row["export_id"] for row in ends]
+    assert [row["complete"] for row in ends] == [False] * len(begins)
 
 
 @pytest.mark.parametrize("export_format", ["csv", "json", "ndjson"])
