@@ -6,7 +6,7 @@ reading them any more (see `service.audit.sweeper`).
 """
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
@@ -33,6 +33,11 @@ MERGED_MAX: Final = 64
 
 WAITING_MAX: Final = 16
 """Segments that make a closed day due even while late rows keep coming."""
+
+LARGE_TIMES: Final = 10
+LATE_QUIET: Final = timedelta(days=1)
+"""How long a day has to be quiet whose largest segment has more than LARGE_TIMES the rows of the
+others together: else a late row now and then would rewrite all its rows each time."""
 
 _log = structlog.get_logger(__name__)
 
@@ -75,14 +80,17 @@ class Compactor:
 
     async def _list_due(self, *, everything: bool) -> list[SegmentedDay]:
         now = self._clock()
-        quiet_since = now - timedelta(seconds=self._settings.compact_quiet_s)
         async with self._store.read() as session:
             days = await list_segmented_days(session, before=utc_day(now))
-        return [
-            day
-            for day in days
-            if everything or day.segments >= WAITING_MAX or day.last_sealed_at <= quiet_since
-        ]
+        return [day for day in days if everything or self._is_due(day, now)]
+
+    def _is_due(self, day: SegmentedDay, now: datetime) -> bool:
+        if day.segments >= WAITING_MAX:
+            return True
+        quiet = timedelta(seconds=self._settings.compact_quiet_s)
+        if day.rows_max > LARGE_TIMES * (day.rows - day.rows_max):
+            quiet = max(quiet, LATE_QUIET)
+        return day.last_sealed_at <= now - quiet
 
     async def _merge_day(self, lease: HeldLease, day: SegmentedDay) -> AsyncIterator[Segment]:
         while (segment := await self._merge_some(lease, day)) is not None:

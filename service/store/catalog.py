@@ -96,12 +96,17 @@ def _line(segment: Segment, sealed_at: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentedDay:
-    """A tenant-day with several segments; `last_sealed_at` is when the newest of them came."""
+    """A tenant-day with several segments; `last_sealed_at` is when the newest of them came.
+
+    It has `rows` in all, `rows_max` of them in its largest segment.
+    """
 
     tenant_id: str
     day: date
     segments: int
     last_sealed_at: datetime
+    rows: int
+    rows_max: int
 
 
 async def list_segmented_days(session: AsyncSession, before: date) -> list[SegmentedDay]:
@@ -112,6 +117,8 @@ async def list_segmented_days(session: AsyncSession, before: date) -> list[Segme
             SegmentEntry.day,
             func.count(),
             func.max(SegmentEntry.sealed_at),
+            func.sum(SegmentEntry.rows),
+            func.max(SegmentEntry.rows),
         )
         .where(SegmentEntry.retired_at.is_(None), SegmentEntry.day < before)
         .group_by(SegmentEntry.tenant_id, SegmentEntry.day)

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from analytics.faults import StoreFault
 from analytics.filters import Query
 from analytics.instants import utc_day
-from service.audit.compactor import MERGED_MAX, WAITING_MAX
+from service.audit.compactor import LARGE_TIMES, LATE_QUIET, MERGED_MAX, WAITING_MAX
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.services import Services
 from service.store.tables import SegmentEntry
@@ -103,6 +103,31 @@ async def test_a_day_is_due_once_it_has_been_quiet(filled):
     filled.clock.advance(microseconds=1)
 
     assert [segment.rows for segment in await filled.services.compactor.compact_due()] == [9]
+
+
+async def test_a_late_row_does_not_rewrite_a_large_day_each_time(audit):
+    """It waits for a day without another one, or for many of them."""
+    await add_segments(audit, 1, rows=LARGE_TIMES + 1)
+    await add_segments(audit, 1, rows=1)
+    audit.clock.advance(seconds=LATE_QUIET.total_seconds(), microseconds=-1)
+    assert await audit.services.compactor.compact_due() == []
+
+    audit.clock.advance(microseconds=1)
+
+    assert [segment.rows for segment in await audit.services.compactor.compact_due()] == [
+        LARGE_TIMES + 2
+    ]
+
+
+async def test_late_rows_that_are_a_part_of_their_day_join_it_once_it_is_quiet(audit):
+    """The rows that are rewritten are not many times those that came."""
+    await add_segments(audit, 1, rows=LARGE_TIMES)
+    await add_segments(audit, 1, rows=1)
+    audit.clock.advance(seconds=QUIET_S)
+
+    assert [segment.rows for segment in await audit.services.compactor.compact_due()] == [
+        LARGE_TIMES + 1
+    ]
 
 
 async def test_a_day_with_many_segments_is_due_at_once(audit):
