@@ -14,6 +14,7 @@ from hypercorn.config import Config
 from quart import Quart
 
 from service.app import create_app
+from service.http2 import use_patient_http2
 from service.logs import configure_logs
 from service.prepare import prepare
 from service.services import EXTENSION, Services
@@ -72,6 +73,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def _answer(app: Quart, listener: socket.socket, grace_s: float, stop: asyncio.Event) -> None:
+    use_patient_http2()
     config = Config()
     config.bind = [f"fd://{listener.detach()}"]
     config.graceful_timeout = grace_s
