@@ -91,13 +91,7 @@ class Exporter:
         self._under_way[org.id] += 1
         try:
             export = await self._fixed(org, query, form, stamp, now)
-            # In a task of its own: whoever leaves meanwhile must not leave open what became of it.
-            recording = asyncio.create_task(self._record_begin(export))
-            try:
-                await asyncio.shield(recording)
-            except asyncio.CancelledError:
-                self._aside(self._end_unsent(export, recording))
-                raise
+            await self._announce(export)
         except BaseException:
             self._free(org.id)
             raise
@@ -119,6 +113,15 @@ class Exporter:
             stamp=stamp,
             fixed_at=fixed_at,
         )
+
+    async def _announce(self, export: Export) -> None:
+        """Record that its rows are about to leave; if its client leaves first, that none did."""
+        recording = asyncio.create_task(self._record_begin(export))
+        try:
+            await asyncio.shield(recording)
+        except asyncio.CancelledError:
+            self._aside(self._end_unsent(export, recording))
+            raise
 
     async def start(self, export: Export) -> AsyncIterator[bytes]:
         """The file as it is sent, piece by piece; its first piece is made before this returns.
