@@ -35,6 +35,9 @@ FEW_BYTES: Final = 16_384
 """As long as so few items are read right here: to hand them to a thread takes longer."""
 BATCH_ROWS: Final = 16
 """So many rows a batch has at least, on average, in a journal that is as full as it may be."""
+BATCHES_MIN: Final = 16_384
+"""Batches that may wait however few rows may: more than one request makes on top of those that make
+days due to be sealed. Else a journal of single rows could be full before anybody seals it."""
 WAITING_MAX: Final = 64
 """Requests of one organisation that may wait for their commit at a time."""
 
@@ -167,7 +170,7 @@ class Ingest:
         """Raise JournalFull if what is prepared has no room in the tenant's journal."""
         rows, batches = await work.count_waiting(tenant_id)
         # Rows of many days are as many batches, each of which is read and decoded by itself.
-        batches_max = self._journal_rows_max // BATCH_ROWS
+        batches_max = max(self._journal_rows_max // BATCH_ROWS, BATCHES_MIN)
         if (
             rows + prepared.accepted > self._journal_rows_max
             or batches + len(prepared.batches) > batches_max

@@ -13,14 +13,16 @@ import pytest
 from sqlalchemy import select
 from werkzeug.datastructures import Headers
 
+from analytics.batches import encode_days
 from analytics.instants import format_us
-from service.audit import ingest
+from service.audit import ingest, sealer
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.settings import Settings
 from service.store import idempotency
 from service.store.idempotency import forget_old_answers
 from service.store.journal import count_journal
 from service.store.tables import ApiKey, IdempotencyKey, Organisation
+from tests.analytics.samples import sample_row
 from tests.conftest import (
     BY_OPERATOR,
     START,
@@ -711,8 +713,9 @@ class TestBounds:
         assert await proxy.accepted(installs(room)) == room
         assert await proxy.refusal(installs(1)) == FULL
 
-    async def test_rows_of_many_days_fill_the_journal_sooner(self, audit, proxy):
+    async def test_rows_of_many_days_fill_the_journal_sooner(self, audit, proxy, monkeypatch):
         """Each day is a batch, and every query of the organisation reads them all."""
+        monkeypatch.setattr(ingest, "BATCHES_MIN", 0)
         a_year = [
             install(created_at=(audit.clock() - timedelta(days=day)).isoformat())
             for day in range(300)
@@ -724,6 +727,19 @@ class TestBounds:
             rows, batches = await count_journal(session, audit.world.acme.id)
         assert batches <= JOURNAL_MAX // ingest.BATCH_ROWS
         assert rows < 4 * 300
+
+    async def test_a_journal_of_single_rows_is_due_before_it_is_full(self, audit, proxy):
+        """However few rows may wait: the sealer makes room, and nobody is sent away for long."""
+        batches_max = JOURNAL_MAX // ingest.BATCH_ROWS
+        assert batches_max < sealer.BATCHES_MAX
+        async with audit.services.store.write() as work:
+            work.take_in_batches(
+                audit.world.acme.id,
+                [batch for _ in range(sealer.BATCHES_MAX) for batch in encode_days([sample_row()])],
+            )
+
+        assert await proxy.accepted(installs(1)) == 1
+        assert await audit.services.sealer.seal_due()
 
     async def test_only_ingest_of_this_organisation_stops(self, audit, proxy, admin):
         """Nobody floods anybody's revoke, export or ingest away, not even their own."""

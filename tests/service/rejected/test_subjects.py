@@ -399,3 +399,5 @@ async def test_the_bookkeeping_writes_and_forgets(world, notes):
             await world.services.store.ping()
     stop.set()
     await rounds
+
+    assert [row.sub for row in await remembered(world)] == ["repo:acme/new"]
