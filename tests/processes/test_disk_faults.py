@@ -3,8 +3,10 @@
 The disk is a real one, a small tmpfs; mounting it takes root, which the machine of CI has.
 """
 
+import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,16 @@ def fill(client: httpx.Client) -> tuple[list[str], int, list[dict[str, Any]]]:
     raise AssertionError("the disk never got full")
 
 
+def plug(disk: Path) -> None:
+    """Take what room is left, also what a seal under way gives back once it has failed."""
+    with (disk / "plug").open("ab", buffering=0) as file:
+        for _ in range(4):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"\0" * 4096)
+            time.sleep(0.1)
+
+
 def packages(client: httpx.Client) -> list[str]:
     rows = all_entries(client, event="oss_first_party", limit=1000)
     return sorted(row["packageName"] for row in rows)
@@ -101,6 +113,7 @@ def test_a_full_disk_is_a_507_and_loses_nothing(small_home, disk, sealing):
     server = small_home.serve(**sealing)
     with server.client() as client:
         acknowledged, number, items = fill(client)
+        plug(disk)
 
         for change in (
             client.post(bindings_path(), json=binding_body()),
