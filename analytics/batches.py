@@ -12,10 +12,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.faults import StoreFault
-from analytics.instants import utc_day
-from analytics.rows import AuditRow, to_table
-from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.model.errors import StoreFault
+from analytics.model.instants import utc_day
+from analytics.model.rows import AuditRow, to_table
+from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 
 _IPC_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 

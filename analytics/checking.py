@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from analytics.batches import JournalBatch, decode_batch
 from analytics.copying import sha256_of
-from analytics.faults import StoreFault
 from analytics.layout import segment_path
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.errors import StoreFault
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segment_files import SegmentFile, open_segment
 from analytics.segments import (
     MissingValue,

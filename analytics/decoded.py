@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from analytics.batches import JournalBatch, decode_batch
 from analytics.byte_cache import ENTRY_BYTES, ByteCache
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segment_files import RowGroup, open_segment
 from analytics.segments import Segment, newest_first
 

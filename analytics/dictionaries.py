@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.filters import Condition, condition_mask
+from analytics.model.filters import Condition, condition_mask
 
 KIND_COLUMNS: Final = ("event", "decision")
 """What a segment's values are counted apart by: most filters that are no search name these."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from analytics.faults import StoreFault
+from analytics.model.errors import StoreFault
 
 STREAM_BATCH_ROWS: Final = 16_384
 """Rows a stream holds at a time; with the widest rows some 50 MB."""

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from analytics.compression import Compression, Outlet, compressor
 from analytics.formats import WIRE_SCHEMA, wire_table
-from analytics.schema import AUDIT_SCHEMA, WIRE_COLUMNS
+from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS
 from analytics.spellings import CsvSpelling, JsonSpelling
 from analytics.texts import TextEncoder
 

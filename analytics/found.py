@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.byte_cache import ENTRY_BYTES, ByteCache
-from analytics.filters import Condition
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.filters import Condition
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
 
 FOUND_BYTES_MAX: Final = 2 * 2**20

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from analytics.import_files import Chunk
 from analytics.imports import Intake, Refused
-from analytics.instants import utc_day
-from analytics.rows import AuditRow, to_table
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.instants import utc_day
+from analytics.model.rows import AuditRow, to_table
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segments import Segment, remove_segments, write_segment
 
 GATHERED_BYTES_MAX: Final = 256 * 1024 * 1024

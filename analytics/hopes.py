@@ -7,7 +7,7 @@ from datetime import date
 from typing import Final
 
 from analytics.dictionaries import KIND_COLUMNS
-from analytics.filters import Condition, Query
+from analytics.model.filters import Condition, Query
 from analytics.segments import ROW_GROUP_ROWS, Segment
 from analytics.values import Lookup, ValueIndex, learnable
 

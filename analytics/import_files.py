@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analytics.compression import Compression
-from analytics.faults import ARROW_FAULTS
 from analytics.imports import IGNORED, ITEM_COLUMNS, ImportItem, read_object
 from analytics.lines import LINE_BYTES_MAX, Lines, LineTooLong, Stream
-from analytics.row_rules import RowRefused
+from analytics.model.errors import ARROW_FAULTS
+from analytics.model.row_validation import RowRefused
 from analytics.spellings import unguarded
 
 CHUNK_ROWS: Final = 16_384

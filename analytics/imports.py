@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from analytics.envelopes import compact, decision_reason
-from analytics.events import ENVELOPES, Envelope, Event, VerifiedCi
-from analytics.row_rules import (
+from analytics.model.decision_reason import compact, decision_reason
+from analytics.model.events import ENVELOPES, Envelope, Event, VerifiedCi
+from analytics.model.row_validation import (
     ERROR_CHARS_MAX,
     PACKAGE_NAME_MAX,
     VERSION_MAX,
@@ -25,7 +25,7 @@ from analytics.row_rules import (
     check_subject,
     readable,
 )
-from analytics.rows import ACTOR_SOURCES, AuditRow, Stamp, VerdictSource
+from analytics.model.rows import ACTOR_SOURCES, AuditRow, Stamp, VerdictSource
 
 NOT_AN_OBJECT: Final = "must be a JSON object in UTF-8, without lone surrogates or deep nesting"
 MEMO_MAX: Final = 10_000

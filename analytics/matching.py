@@ -5,9 +5,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.cursors import Position
-from analytics.filters import Order, Query, mask
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.cursors import Position
+from analytics.model.filters import Order, Query, mask
+from analytics.model.schema import AUDIT_SCHEMA
 
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
 _SEQ: Final = AUDIT_SCHEMA.field("seq").type

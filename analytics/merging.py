@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segment_files import RowGroup, open_segment
 from analytics.segments import Segment, newest_first, write_sorted
 

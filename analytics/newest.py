@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.batches import JournalBatch
-from analytics.cursors import Position
 from analytics.decoded import Decoded, Run
-from analytics.filters import Query
 from analytics.hopes import Hopes
 from analytics.matching import matches, taken
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.cursors import Position
+from analytics.model.filters import Query
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segment_files import RowGroup
 from analytics.segments import Segment, newest_first
 

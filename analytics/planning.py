@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from analytics.batches import JournalBatch
-from analytics.cursors import Position
-from analytics.filters import Condition, Order, Query
-from analytics.instants import midnight, utc_day
+from analytics.model.cursors import Position
+from analytics.model.filters import Condition, Order, Query
+from analytics.model.instants import midnight, utc_day
 from analytics.segments import Segment
 from analytics.snapshots import Snapshot
 

@@ -15,17 +15,17 @@ import pyarrow.compute as pc
 
 from analytics import tallies
 from analytics.batches import JournalBatch, decode_batches
-from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, Stop
-from analytics.filters import Condition, Order, Query, where
 from analytics.found import FOUND_SCHEMA, SEGMENT_ID, found_rows
 from analytics.hopes import Hoped, Hopes
-from analytics.instants import utc_day
 from analytics.matching import first_of, matches, taken
+from analytics.model.cursors import Position
+from analytics.model.filters import Condition, Order, Query, where
+from analytics.model.instants import utc_day
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.newest import GROUPS_MAX, READS_MAX, NewestRows
 from analytics.planning import plan
-from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
 from analytics.snapshots import Snapshot
 from analytics.sources import COLUMNS, Source, condition, ordering, source

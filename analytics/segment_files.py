@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analytics.faults import ARROW_FAULTS, StoreFault
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.errors import ARROW_FAULTS, StoreFault
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segments import TEXT_DICTIONARIES, Segment
 
 _CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")

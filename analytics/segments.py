@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from analytics.copying import sha256_of
 from analytics.durable import fsync, mkdir_synced
-from analytics.instants import midnight, utc_day
 from analytics.layout import segment_path
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.instants import midnight, utc_day
+from analytics.model.schema import AUDIT_SCHEMA
 
 # Measured: small row groups let a rare value skip most of the file, and short pages most of the
 # row group. What repeats within a day compresses best as a dictionary. What differs from row to row

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from analytics.batches import JournalBatch
-from analytics.filters import Order
+from analytics.model.filters import Order
 from analytics.segments import Segment
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from analytics.cursors import Position
-from analytics.filters import Order, Query, where
-from analytics.instants import utc_day
-from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.model.cursors import Position
+from analytics.model.filters import Order, Query, where
+from analytics.model.instants import utc_day
+from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.segments import Segment
 
 SCANS_MAX: Final = 16

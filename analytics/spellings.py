@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.schema import WIRE_COLUMNS
+from analytics.model.schema import WIRE_COLUMNS
 
 _GUARDED: Final = "=+-@'\t\r\n"
 """What a formula, or a guarded value, begins with."""

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.engine import STREAM_BATCH_ROWS, Stop
-from analytics.filters import Order, Query, mask
+from analytics.model.filters import Order, Query, mask
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.planning import is_within
-from analytics.schema import AUDIT_SCHEMA
 from analytics.segment_files import ENCODED_SCHEMA, SegmentFile, open_segment
 from analytics.segments import TEXT_DICTIONARIES, Segment, by_rows
 

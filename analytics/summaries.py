@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from analytics.filters import FILTER_COLUMNS, InvalidQuery, Query
+from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, Query
 from analytics.planning import COUNTED_COLUMNS, known_counts, plan
 from analytics.queries import Reader
 from analytics.segments import Segment

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.fragments import Part, as_one, constant, determined, joined, one_each
-from analytics.schema import AUDIT_SCHEMA, ID_DIGITS, ID_PREFIX, WIRE_COLUMNS
+from analytics.model.schema import AUDIT_SCHEMA, ID_DIGITS, ID_PREFIX, WIRE_COLUMNS
 from analytics.spellings import Spelling, around
 
 _LOW_DIGITS: Final = 4

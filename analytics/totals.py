@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from analytics.byte_cache import ENTRY_BYTES, ByteCache
 from analytics.dictionaries import KIND_COLUMNS, Dictionary, Values, new_dictionary
-from analytics.filters import Condition, Query, condition_mask
+from analytics.model.filters import Condition, Query, condition_mask
 from analytics.planning import is_within
 from analytics.segments import Segment
 from analytics.values import ValueIndex

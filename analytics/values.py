@@ -14,8 +14,8 @@ from analytics.byte_cache import ENTRY_BYTES, ByteCache
 from analytics.counting import Counted, count_values, in_codes
 from analytics.decoded import Decoded
 from analytics.dictionaries import KIND_COLUMNS, Alike, Dictionary, Kind, Values, new_dictionary
-from analytics.faults import StoreFault
-from analytics.filters import Condition, Query, Term
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Condition, Query, Term
 from analytics.planning import COUNTED_COLUMNS, is_within
 from analytics.segments import Segment
 

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from analytics.cursors import Position
+from analytics.model.cursors import Position
 from benchmarks.engines import Engine, Row
 from benchmarks.workload import QUESTIONS, Page, Question
 

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from analytics.compression import Compression
 from analytics.engine import Engine, EngineLimits
 from analytics.exports import ExportFormat, FileForm, export_pieces
-from analytics.filters import Query
 from analytics.formats import wire_table
+from analytics.model.filters import Query
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.queries import Reader
-from analytics.schema import AUDIT_SCHEMA
 from analytics.snapshots import Snapshot
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.memory import line_mb

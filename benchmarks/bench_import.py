@@ -16,8 +16,8 @@ import duckdb
 import pyarrow.parquet as pq
 
 from analytics.exports import ExportFormat, FileForm, export_pieces
-from analytics.filters import Query
 from analytics.import_files import FileKind, ImportFormat
+from analytics.model.filters import Query
 from analytics.snapshots import Snapshot
 from analytics.straight import straight
 from benchmarks.lake import largest_tenant, rows_asked_for

@@ -17,9 +17,9 @@ from pathlib import Path
 import httpx
 
 from analytics.batches import encode_days
-from analytics.ingest import read_items
-from analytics.row_rules import Window
-from analytics.rows import Stamp, VerdictSource
+from analytics.model.ingest_validation import read_items
+from analytics.model.row_validation import Window
+from analytics.model.rows import Stamp, VerdictSource
 from benchmarks.results import record
 from benchmarks.server import running_server
 from service.access.callers import cli_caller

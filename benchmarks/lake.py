@@ -13,7 +13,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segments import Segment, write_segment
 from analytics.snapshots import Snapshot
 

@@ -23,7 +23,7 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from quart import Quart, Response, abort, request
 
-from analytics.schema import WIRE_COLUMNS, audit_id
+from analytics.model.schema import WIRE_COLUMNS, audit_id
 from benchmarks.engines import Served
 from benchmarks.server import ADMIN_TOKEN, READY_WITHIN_S
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from analytics.retention import Tier
+from analytics.model.retention import Tier
 from analytics.segments import Segment
 from benchmarks.server import ServerClient, running_server
 from service.clock import utc_now

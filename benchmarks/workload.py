@@ -6,7 +6,7 @@ Always of the largest of the tenants. What a filter means is what the API means 
 from dataclasses import dataclass, replace
 from typing import Final
 
-from analytics.filters import Query, parse_query
+from analytics.model.filters import Query, parse_query
 from benchmarks.lake import RARE_ACTOR, RARE_PACKAGE, rarely_installed
 
 SIZES: Final = {"200k": 200_000, "2m": 2_000_000, "20m": 20_000_000, "100m": 100_000_000}

@@ -6,8 +6,8 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 from werkzeug.wrappers import Response as BaseResponse
 
-from analytics.faults import StoreFault
-from analytics.filters import InvalidQuery
+from analytics.model.errors import StoreFault
+from analytics.model.filters import InvalidQuery
 from service.dashboard.refusals import refusal_page, wants_page
 from service.errors import (
     BodyTooLarge,

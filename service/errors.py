@@ -8,7 +8,7 @@ be refused for stands with it: in `service.backup.refusals`, in `service.cli`.
 from datetime import datetime
 from typing import ClassVar
 
-from analytics.instants import format_ms
+from analytics.model.instants import format_ms
 
 
 class Refusal(Exception):

@@ -31,14 +31,14 @@ from analytics.checking import (
     check_files,
     check_segment,
 )
-from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits, Stop
 from analytics.exports import FileForm, Piece, export_pieces
-from analytics.faults import StoreFault
-from analytics.filters import Query
 from analytics.gathering import Gatherer
 from analytics.merging import merge_segments
+from analytics.model.cursors import Position
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Query
 from analytics.orphans import remove_orphans, segment_files
 from analytics.queries import Reader
 from analytics.segments import Segment, remove_segments, write_segment

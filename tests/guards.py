@@ -378,7 +378,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a tier that was left counts for seven days",
-        "analytics/retention.py",
+        "analytics/model/retention.py",
         "now - left <= LEFT_TIER_COUNTS",
         "False",
         f"{_PRUNING}::test_after_a_lower_tier_nothing_more_goes_for_seven_days",
@@ -393,7 +393,7 @@ GUARDS: Final = [
     ),
     Guard(
         "rows past the floor are hidden",
-        "analytics/filters.py",
+        "analytics/model/filters.py",
         "        return replace(self, since=floor)\n",
         "        return self\n",
         "tests/service/audit/test_retention_everywhere.py",
@@ -1569,10 +1569,10 @@ GUARDS: Final = [
     ),
     Guard(
         "a link to a value means that value alone",
-        "analytics/filters.py",
+        "analytics/model/filters.py",
         """    return f"{text[:-1]}\\\\*" if text.endswith("*") else text\n""",
         "    return text\n",
-        "tests/analytics/test_filters.py::test_a_literal_means_the_value_it_was_made_of",
+        "tests/analytics/model/test_filters.py::test_a_literal_means_the_value_it_was_made_of",
     ),
     Guard(
         "numbers that cannot be read are said to be missing",

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import pyarrow.parquet as pq
 
-from analytics.cursors import Position
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.cursors import Position
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
 from benchmarks.lake import all_segments, tenant_id
 from benchmarks.workload import Export, Question

@@ -16,7 +16,7 @@ import chdb
 import msgspec
 import pyarrow as pa
 
-from analytics.cursors import Position
+from analytics.model.cursors import Position
 from analytics.segments import Segment
 from benchmarks.engines import COLUMNS, Ask, Row, Send, Source, rows_of
 from benchmarks.engines.sql import NEWEST_FIRST, Dialect, statement

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from analytics.cursors import Position
 from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.model.cursors import Position
 from analytics.segments import Segment, write_segment
 from analytics.snapshots import Snapshot
 from analytics.summaries import Bucket, most_frequent, over_time

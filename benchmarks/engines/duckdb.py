@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from analytics.cursors import Position
+from analytics.model.cursors import Position
 from benchmarks.engines import COLUMNS, Ask, Source, rows_of
 from benchmarks.engines.sql import Dialect, statement
 from benchmarks.workload import Export, Page, Question

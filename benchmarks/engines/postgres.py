@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 from psycopg.types.string import TextBinaryLoader
 
-from analytics.cursors import Position
+from analytics.model.cursors import Position
 from analytics.segments import Segment
 from benchmarks.engines import COLUMNS, Ask, Row, Send, Served, Source
 from benchmarks.engines.sql import Dialect, statement

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from analytics.cursors import Position
-from analytics.filters import Term
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.cursors import Position
+from analytics.model.filters import Term
+from analytics.model.schema import AUDIT_SCHEMA
 from benchmarks.engines import COLUMNS
 from benchmarks.workload import PAGE_ROWS, Histogram, Page, Question, Top
 

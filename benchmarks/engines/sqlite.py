@@ -12,8 +12,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from analytics.cursors import Position
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.cursors import Position
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
 from benchmarks.engines import COLUMNS, INSTANTS, Ask, Row, Send, Source, folder_bytes, rows_of
 from benchmarks.engines.sql import Dialect, statement

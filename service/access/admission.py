@@ -6,7 +6,7 @@ from typing import TypeVar
 from quart import request
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.rows import VerdictSource
+from analytics.model.rows import VerdictSource
 from service.access.callers import Caller, KeyHolder, Principal, Sender, SignedIn
 from service.access.capabilities import Capability
 from service.errors import CrossSite, Unauthenticated

@@ -8,7 +8,7 @@ from typing import cast
 from quart import Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.rows import VerdictSource
+from analytics.model.rows import VerdictSource
 from service.access.callers import (
     Caller,
     Door,

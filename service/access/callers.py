@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
-from analytics.rows import Stamp, VerdictSource
+from analytics.model.rows import Stamp, VerdictSource
 from service.access.capabilities import (
     ORG_BINDING_ROLES,
     Capability,

@@ -4,8 +4,8 @@ from quart import Blueprint, Response, redirect, render_template, request
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
-from analytics.events import LinkSignInSucceeded, SignedOut, SignInFailed
-from analytics.rows import VerdictSource
+from analytics.model.events import LinkSignInSucceeded, SignedOut, SignInFailed
+from analytics.model.rows import VerdictSource
 from service.access.admission import admit_self
 from service.access.callers import Door, member_actor
 from service.access.cross_site import is_cross_site

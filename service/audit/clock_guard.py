@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.instants import format_us, parse_instant
+from analytics.model.instants import format_us, parse_instant
 from service.errors import ClockNotTrusted, NoClockRecord
 from service.store.store import Store
 from service.store.tables import Fact

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from analytics.instants import utc_day
+from analytics.model.instants import utc_day
 from analytics.segments import Segment
 from service.audit.day_faults import DayFaults
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost

@@ -6,7 +6,7 @@ from datetime import date
 
 import structlog
 
-from analytics.faults import StoreFault
+from analytics.model.errors import StoreFault
 from service.errors import StoreUnavailable
 
 _log = structlog.get_logger(__name__)

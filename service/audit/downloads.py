@@ -10,8 +10,8 @@ from quart import Request, Response, request
 
 from analytics.compression import Compression
 from analytics.exports import ExportFormat, FileForm
-from analytics.filters import only, parse_query
-from analytics.rows import VerdictSource
+from analytics.model.filters import only, parse_query
+from analytics.model.rows import VerdictSource
 from service.access.admission import admit
 from service.access.capabilities import Capability
 from service.audit.forms import AuditEntry

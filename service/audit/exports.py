@@ -12,11 +12,11 @@ from typing import Final
 
 import structlog
 
-from analytics.events import AuditExported, AuditExportFinished
 from analytics.exports import FileForm, Piece
-from analytics.filters import Query
-from analytics.retention import Tier, retention_floor
-from analytics.rows import Stamp
+from analytics.model.events import AuditExported, AuditExportFinished
+from analytics.model.filters import Query
+from analytics.model.retention import Tier, retention_floor
+from analytics.model.rows import Stamp
 from analytics.snapshots import Snapshot
 from service.errors import QueryTooSlow, StoreUnavailable, TooManyExports
 from service.ids import new_id

@@ -17,13 +17,13 @@ from typing import BinaryIO, Final
 
 import structlog
 
-from analytics.events import AuditImported
 from analytics.gathering import Gatherer, import_steps
 from analytics.import_files import FileKind, read_chunks
 from analytics.imports import Intake, Refused
-from analytics.retention import Tier, retention_floor
-from analytics.row_rules import Window
-from analytics.rows import Stamp
+from analytics.model.events import AuditImported
+from analytics.model.retention import Tier, retention_floor
+from analytics.model.row_validation import Window
+from analytics.model.rows import Stamp
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseTaken
 from service.clock import Clock
 from service.errors import Conflict

@@ -12,10 +12,10 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import EncodedBatch, encode_days
-from analytics.ingest import Rejection, read_items
-from analytics.retention import Tier, retention_floor
-from analytics.row_rules import Window
-from analytics.rows import AuditRow, Stamp
+from analytics.model.ingest_validation import Rejection, read_items
+from analytics.model.retention import Tier, retention_floor
+from analytics.model.row_validation import Window
+from analytics.model.rows import AuditRow, Stamp
 from service.access.callers import Sender
 from service.clock import Clock
 from service.errors import Busy, JournalFull

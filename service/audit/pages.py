@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from analytics.cursors import InvalidCursor as WrongCursor
-from analytics.cursors import Position, decode_cursor, encode_cursor
-from analytics.filters import Query, only, parse_query
 from analytics.formats import json_objects
-from analytics.retention import Tier, retention_floor
-from analytics.schema import parse_audit_id
+from analytics.model.cursors import InvalidCursor as WrongCursor
+from analytics.model.cursors import Position, decode_cursor, encode_cursor
+from analytics.model.filters import Query, only, parse_query
+from analytics.model.retention import Tier, retention_floor
+from analytics.model.schema import parse_audit_id
 from analytics.snapshots import Snapshot
 from service.errors import AuditRowNotFound, InvalidCursor
 from service.lake import Lake

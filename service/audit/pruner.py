@@ -12,10 +12,10 @@ from datetime import date, datetime
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.events import AuditPruned
-from analytics.instants import format_ms
-from analytics.retention import Tier, prunable_before, tiers_held
-from analytics.rows import Stamp
+from analytics.model.events import AuditPruned
+from analytics.model.instants import format_ms
+from analytics.model.retention import Tier, prunable_before, tiers_held
+from analytics.model.rows import Stamp
 from service.access.callers import service_stamp
 from service.audit.clock_guard import check_clock, record_clock
 from service.audit.lease import HeldLease, LeaseKeeper

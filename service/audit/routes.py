@@ -4,8 +4,8 @@ from msgspec import Raw
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
-from analytics.instants import format_us
-from analytics.rows import VerdictSource
+from analytics.model.instants import format_us
+from analytics.model.rows import VerdictSource
 from service.access.admission import admit
 from service.access.capabilities import Capability
 from service.audit.downloads import EXPORT_HEADERS, EXPORT_MEDIA, answer_export

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from analytics.filters import InvalidQuery, Query, only, parse_query
-from analytics.instants import format_us
-from analytics.retention import Tier, retention_floor
+from analytics.model.filters import InvalidQuery, Query, only, parse_query
+from analytics.model.instants import format_us
+from analytics.model.retention import Tier, retention_floor
 from analytics.summaries import Bucket, BucketCounts
 from service.errors import Invalid, UnknownParameter
 from service.lake import Lake

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from analytics.durable import write_synced
-from analytics.instants import format_us
+from analytics.model.instants import format_us
 from service.backup.refusals import BackupDamaged, NewerBackup, NotABackup
 from service.store.migrate import check_version
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from analytics.instants import format_ms
+from analytics.model.instants import format_ms
 from service.bindings.rules import (
     EVENT_NAME_MAX,
     EVENT_NAMES_MAX,

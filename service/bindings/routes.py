@@ -5,8 +5,8 @@ from datetime import datetime
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
-from analytics.filters import only
-from analytics.instants import parse_instant
+from analytics.model.filters import only
+from analytics.model.instants import parse_instant
 from service.access.admission import admit, admit_again
 from service.access.capabilities import Capability
 from service.bindings.changes import add_binding, revoke_binding

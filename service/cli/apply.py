@@ -9,9 +9,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-from analytics.events import IdentityProviderName
-from analytics.retention import Tier
-from analytics.rows import Stamp
+from analytics.model.events import IdentityProviderName
+from analytics.model.retention import Tier
+from analytics.model.rows import Stamp
 from service.access.capabilities import Role
 from service.cli.desk import Answer, Desk, run_at_desk
 from service.errors import Conflict, Invalid, NotFound

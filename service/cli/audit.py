@@ -11,8 +11,8 @@ import msgspec
 
 from analytics.compression import Compression
 from analytics.exports import ExportFormat, FileForm
-from analytics.filters import FILTER_COLUMNS, Order, parse_query
-from analytics.instants import format_us
+from analytics.model.filters import FILTER_COLUMNS, Order, parse_query
+from analytics.model.instants import format_us
 from analytics.segments import Segment
 from service.audit.exports import Export, Exporter
 from service.audit.forms import PageQuery

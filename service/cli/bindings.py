@@ -7,7 +7,7 @@ import click
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.instants import parse_instant
+from analytics.model.instants import parse_instant
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.forms import listed_form
 from service.bindings.repository import (

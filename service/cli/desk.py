@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from analytics.faults import StoreFault
-from analytics.filters import InvalidQuery
-from analytics.rows import Stamp
+from analytics.model.errors import StoreFault
+from analytics.model.filters import InvalidQuery
+from analytics.model.rows import Stamp
 from service.access.callers import Operator, cli_caller
 from service.audit.lease import LeaseTaken
 from service.backup.refusals import BackupOvertaken

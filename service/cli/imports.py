@@ -9,10 +9,10 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from analytics.faults import StoreFault
 from analytics.import_files import ImportFormat, UnreadableFile
 from analytics.imports import Refused
-from analytics.instants import format_ms
+from analytics.model.errors import StoreFault
+from analytics.model.instants import format_ms
 from service.audit.importer import Imported, Job, Watch
 from service.cli.audit import audit, one_at_a_time
 from service.cli.desk import EXIT_REFUSED, Answer, Desk, command, exit_code, one_line, org_option

@@ -5,9 +5,9 @@ from typing import get_args
 
 import click
 
-from analytics.events import IdentityProviderName
-from analytics.instants import format_ms
-from analytics.retention import RETENTION_DAYS, Tier
+from analytics.model.events import IdentityProviderName
+from analytics.model.instants import format_ms
+from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.capabilities import Capability, Role
 from service.cli.desk import Answer, Desk, command, org_option, table
 from service.orgs.changes import (

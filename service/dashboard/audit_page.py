@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
-from analytics.filters import VALUES_MAX, InvalidQuery, Order
+from analytics.model.filters import VALUES_MAX, InvalidQuery, Order
 from service.audit.pages import parse_page_request
 from service.dashboard.chips import Chip, active_chips
 from service.dashboard.glance import Glance, NoGlance, glance

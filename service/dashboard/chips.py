@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from analytics.filters import FILTER_COLUMNS, InvalidQuery, parse_term
+from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, parse_term
 from service.dashboard.state import State
 from service.dashboard.words import FILTER_WORDS, event_words
 

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 import structlog
 
-from analytics.faults import StoreFault
-from analytics.filters import InvalidQuery, Query
+from analytics.model.errors import StoreFault
+from analytics.model.filters import InvalidQuery, Query
 from analytics.snapshots import Snapshot
 from analytics.summaries import ValueCount
 from service.dashboard.histogram import Histogram, bucket_of, draw

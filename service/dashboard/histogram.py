@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from analytics.filters import Query
-from analytics.instants import format_us
+from analytics.model.filters import Query
+from analytics.model.instants import format_us
 from analytics.summaries import Bucket, BucketCounts
 from service.dashboard.state import State
 

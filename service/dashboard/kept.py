@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from analytics.retention import RETENTION_DAYS, Tier, retention_floor
+from analytics.model.retention import RETENTION_DAYS, Tier, retention_floor
 from service.store.tables import Organisation
 
 

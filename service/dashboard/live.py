@@ -14,11 +14,11 @@ from typing import Final
 import structlog
 from quart import render_template
 
-from analytics.faults import StoreFault
-from analytics.filters import Query, only, parse_query
 from analytics.formats import json_objects
-from analytics.retention import Tier, retention_floor
-from analytics.schema import parse_audit_id
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Query, only, parse_query
+from analytics.model.retention import Tier, retention_floor
+from analytics.model.schema import parse_audit_id
 from service.access.admission import admit_again
 from service.access.callers import Caller, SignedIn
 from service.access.capabilities import Capability

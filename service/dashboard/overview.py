@@ -6,9 +6,9 @@ from typing import Final
 
 from quart import url_for
 
-from analytics.events import ADMIN_EVENTS
-from analytics.filters import FILTER_COLUMNS, parse_query
 from analytics.formats import json_objects
+from analytics.model.events import ADMIN_EVENTS
+from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.snapshots import Snapshot
 from analytics.summaries import TOP_MAX, ValueCount
 from service.access.callers import Caller, SignedIn

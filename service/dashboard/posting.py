@@ -3,7 +3,7 @@
 from quart import request
 from werkzeug.datastructures import MultiDict
 
-from analytics.rows import VerdictSource
+from analytics.model.rows import VerdictSource
 from service.access.admission import admit, admit_member
 from service.access.callers import Caller, SignedIn
 from service.access.capabilities import Capability

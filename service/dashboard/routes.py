@@ -3,8 +3,8 @@
 from quart import Blueprint, Response, render_template, request, stream_with_context
 from quart.typing import ResponseReturnValue
 
-from analytics.filters import literal
-from analytics.rows import VerdictSource
+from analytics.model.filters import literal
+from analytics.model.rows import VerdictSource
 from service.access.admission import admit, admit_member
 from service.access.callers import SignedIn
 from service.access.capabilities import Capability

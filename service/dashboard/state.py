@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
-from analytics.filters import (
+from analytics.model.filters import (
     BOUND_PARAMETERS,
     FILTER_COLUMNS,
     VALUES_MAX,

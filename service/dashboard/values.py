@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from analytics.filters import (
+from analytics.model.filters import (
     BOUND_PARAMETERS,
     FILTER_COLUMNS,
     Condition,
@@ -14,7 +14,7 @@ from analytics.filters import (
     parse_query,
     parse_term,
 )
-from analytics.retention import Tier, retention_floor
+from analytics.model.retention import Tier, retention_floor
 from service.dashboard.state import parse_state
 from service.errors import Invalid
 from service.services import services

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from analytics.events import Event
+from analytics.model.events import Event
 
 EVENT_WORDS: Final[dict[str, str]] = {
     Event.OSS_FIRST_PARTY: "First-party install",

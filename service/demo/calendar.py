@@ -6,7 +6,7 @@ from functools import cached_property
 from random import Random
 from typing import Final
 
-from analytics.instants import midnight, utc_day
+from analytics.model.instants import midnight, utc_day
 from service.demo.profile import Moment
 
 HISTORY_DAYS: Final = 90

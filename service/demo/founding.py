@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from analytics.rows import VerdictSource
+from analytics.model.rows import VerdictSource
 from service.access.callers import Caller, Door, SignedIn, admin_token_caller, cli_caller
 from service.access.capabilities import Capability, Role
 from service.bindings.changes import add_binding, revoke_binding

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from analytics.envelopes import compact
-from analytics.instants import utc_day
-from analytics.rows import AuditRow, VerdictSource, to_table
-from analytics.schema import JOURNAL_SCHEMA
+from analytics.model.decision_reason import compact
+from analytics.model.instants import utc_day
+from analytics.model.rows import AuditRow, VerdictSource, to_table
+from analytics.model.schema import JOURNAL_SCHEMA
 from service.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
 from service.demo.cast import Cast, Trust, rejection_detail, stamping
 from service.demo.packages import Package, Verdict, open_markets

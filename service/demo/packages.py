@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import msgspec
 
-from analytics.envelopes import compact, decision_reason
-from analytics.events import (
+from analytics.model.decision_reason import compact, decision_reason
+from analytics.model.events import (
     BlocklistHit,
     CooldownActive,
     Envelope,
     InstallAllowed,
     OssFirstParty,
 )
-from analytics.instants import format_ms
+from analytics.model.instants import format_ms
 from service.demo.calendar import HISTORY_DAYS, Calendar, from_us, seeded, to_us
 from service.demo.profile import Ecosystem, EcosystemName, Profile, Rule
 

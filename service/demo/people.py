@@ -8,7 +8,8 @@ from hashlib import sha256
 from random import Random
 from typing import Final
 
-from analytics.events import (
+from analytics.exports import ExportFormat
+from analytics.model.events import (
     AuditExported,
     AuditExportFinished,
     Envelope,
@@ -19,9 +20,8 @@ from analytics.events import (
     SignedOut,
     SignInFailed,
 )
-from analytics.exports import ExportFormat
-from analytics.instants import midnight
-from analytics.rows import AuditRow, Stamp, VerdictSource, audit_row
+from analytics.model.instants import midnight
+from analytics.model.rows import AuditRow, Stamp, VerdictSource, audit_row
 from service.demo.calendar import Calendar, drawn_id, drawn_request_id, is_workday, seeded, to_us
 from service.demo.cast import Cast, Person
 from service.demo.profile import Networks, Profile

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from random import Random
 from typing import Final
 
-from analytics.instants import midnight
+from analytics.model.instants import midnight
 from service.demo.calendar import Calendar, is_workday, seeded, to_us, within
 from service.demo.packages import Verdict, blocked
 from service.demo.profile import EcosystemName, JobEntry, Profile, TokenEntry

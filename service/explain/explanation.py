@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from analytics.instants import format_ms
+from analytics.model.instants import format_ms
 from service.explain.case import (
     RULE_NAMES,
     SIGNATURE_RULE,

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Final
 from urllib.parse import unquote
 
-from analytics.instants import format_ms
+from analytics.model.instants import format_ms
 from service.bindings.repository import BindingState
 from service.explain.differences import Difference, common_prefix, difference_of, shown
 from service.explain.known import KnownBinding

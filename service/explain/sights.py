@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analytics.instants import format_ms
+from analytics.model.instants import format_ms
 from service.explain.case import SIGNATURE_RULE, Case, ambiguous
 from service.explain.differences import (
     Difference,

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from analytics.instants import format_ms
+from analytics.model.instants import format_ms
 from service.explain.case import Case
 from service.explain.differences import shown
 from service.verifier.claims import UnverifiedClaims

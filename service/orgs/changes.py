@@ -7,7 +7,7 @@ from typing import Final, get_args
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.events import (
+from analytics.model.events import (
     ApiKeyCreated,
     ApiKeyRevoked,
     IdentityProviderName,
@@ -23,8 +23,8 @@ from analytics.events import (
     TeamAdminChanged,
     TeamCreated,
 )
-from analytics.retention import Tier
-from analytics.rows import Stamp
+from analytics.model.retention import Tier
+from analytics.model.rows import Stamp
 from service.access.capabilities import Capability, Role, covers
 from service.access.sessions import issue_link, issue_session, revoke_sessions
 from service.errors import Conflict, Invalid

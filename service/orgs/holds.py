@@ -1,7 +1,7 @@
 """Legal holds: while an organisation is held, no row of it is dropped, however old."""
 
-from analytics.events import LegalHoldChanged
-from analytics.rows import Stamp
+from analytics.model.events import LegalHoldChanged
+from analytics.model.rows import Stamp
 from service.bindings.rules import is_plain, parse_reason
 from service.errors import HoldReasonMissing
 from service.store.store import Work

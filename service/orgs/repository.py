@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.retention import Tier
+from analytics.model.retention import Tier
 from service.access.capabilities import Role
 from service.errors import NotFound, OrgNotFound
 from service.store.tables import (

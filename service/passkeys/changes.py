@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from analytics.events import PasskeyRegistered, PasskeyRemoved
-from analytics.rows import Stamp
+from analytics.model.events import PasskeyRegistered, PasskeyRemoved
+from analytics.model.rows import Stamp
 from service.errors import PasskeyExists, PasskeyNotUnderWay, TooManyPasskeys
 from service.orgs.changes import check_name
 from service.passkeys.ceremonies import NewCredential

@@ -10,7 +10,7 @@ import structlog
 from quart import Blueprint, request, url_for
 from quart.typing import ResponseReturnValue
 
-from analytics.rows import VerdictSource
+from analytics.model.rows import VerdictSource
 from service.access.admission import admit_self, admit_self_again
 from service.access.callers import Door, SignedIn
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token

@@ -1,7 +1,7 @@
 """Ending one's own sessions; what ends any leaves a row."""
 
-from analytics.events import SessionRevoked
-from analytics.rows import Stamp
+from analytics.model.events import SessionRevoked
+from analytics.model.rows import Stamp
 from service.access.sessions import revoke_sessions
 from service.store.store import Work
 from service.store.tables import Member

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from analytics.instants import format_ms
+from analytics.model.instants import format_ms
 from service.bindings.forms import Timestamp
 from service.explain.forms import ProposalForm, proposal_form
 from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Entry

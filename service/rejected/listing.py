@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from analytics.filters import only
-from analytics.instants import parse_instant
+from analytics.model.filters import only
+from analytics.model.instants import parse_instant
 from service.errors import Invalid, RejectedNotFound
 from service.explain.drafts import Proposal
 from service.issuers.issuers import Issuers

@@ -7,8 +7,8 @@ from typing import Final, get_args
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.events import IdentityProviderName, SignInDomainChanged
-from analytics.rows import Stamp
+from analytics.model.events import IdentityProviderName, SignInDomainChanged
+from analytics.model.rows import Stamp
 from service.errors import Invalid
 from service.store.store import Work
 from service.store.tables import AllowedDomain, Organisation

@@ -6,8 +6,8 @@ from typing import Final
 import structlog
 from sqlalchemy import delete, select
 
-from analytics.events import OauthLoginSucceeded, SignInFailed
-from analytics.rows import Stamp
+from analytics.model.events import OauthLoginSucceeded, SignInFailed
+from analytics.model.rows import Stamp
 from service.access.callers import Door, member_actor
 from service.access.capabilities import Role
 from service.access.sessions import issue_session

@@ -8,7 +8,7 @@ from quart import Blueprint, make_response, redirect, render_template, request, 
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
-from analytics.rows import VerdictSource
+from analytics.model.rows import VerdictSource
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token, csrf_token
 from service.access.routes import refuse_cross_site_form, set_session_cookie
 from service.errors import (

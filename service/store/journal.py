@@ -9,7 +9,7 @@ from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.batches import EncodedBatch, JournalBatch, encode_days
-from analytics.rows import AuditRow
+from analytics.model.rows import AuditRow
 from service.store.chunks import scalars_of
 from service.store.tables import Counter, JournalEntry
 

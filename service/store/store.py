@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from analytics.batches import EncodedBatch, encode_days
 from analytics.byte_cache import ByteCache
-from analytics.events import Envelope
-from analytics.rows import AuditRow, Stamp, audit_row
+from analytics.model.events import Envelope
+from analytics.model.rows import AuditRow, Stamp, audit_row
 from analytics.snapshots import Snapshot
 from service.clock import Clock
 from service.store.engine import Engines

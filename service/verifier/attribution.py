@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from analytics.events import VerifiedCi
+from analytics.model.events import VerifiedCi
 from service.issuers.issuers import Issuer
 from service.verifier.claims import Claims
 

@@ -3,8 +3,8 @@
 from collections import Counter
 from datetime import datetime
 
-from analytics.filters import FILTER_COLUMNS, Order, Query
-from analytics.rows import AuditRow
+from analytics.model.filters import FILTER_COLUMNS, Order, Query
+from analytics.model.rows import AuditRow
 from analytics.summaries import TOP_MAX, Bucket, Summary, ValueCount
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analytics.compression import Compression
-from analytics.envelopes import compact
 from analytics.exports import ExportFormat
-from analytics.instants import format_us
+from analytics.model.decision_reason import compact
+from analytics.model.instants import format_us
 
 
 def read_csv(content: bytes) -> list[dict[str, str]]:

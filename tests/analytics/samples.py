@@ -12,8 +12,8 @@ import pyarrow as pa
 from analytics.batches import JournalBatch, decode_batch, encode_batch, split_by_day
 from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits
+from analytics.model.rows import AuditRow, VerdictSource
 from analytics.queries import Reader
-from analytics.rows import AuditRow, VerdictSource
 from analytics.segments import Segment, write_segment
 from analytics.snapshots import Snapshot
 from analytics.values import ValueIndex

@@ -19,7 +19,7 @@ from analytics.batches import (
     in_parts,
     split_by_day,
 )
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA
 from tests.analytics.samples import DAY, NOON, batch_of, sample_row
 
 MIDNIGHT = datetime(2026, 3, 5, tzinfo=UTC)

@@ -18,7 +18,7 @@ from analytics.checking import (
     check_segment,
 )
 from analytics.merging import merge_segments
-from analytics.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.segments import PARQUET_OPTIONS, newest_first
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, sealed, table_of
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analytics import dictionaries
 from analytics.counting import count_values, in_codes
 from analytics.dictionaries import Dictionary, Values, new_dictionary
-from analytics.filters import Condition, Term
+from analytics.model.filters import Condition, Term
 
 TEXTS = ["a", "ab", "abc", "b", "", "é", "a\x00b", "%", "_", "😀"]
 Row = tuple[str | None, str, str | None]

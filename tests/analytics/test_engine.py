@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.engine import STREAM_BATCH_ROWS, Engine, QueryStopped, Stop
-from analytics.faults import StoreFault
+from analytics.model.errors import StoreFault
 from tests.analytics.samples import LIMITS
 
 

@@ -12,7 +12,7 @@ import pytest
 from analytics import exports
 from analytics.compression import Compression
 from analytics.exports import ROW_GROUP_ROWS, ExportFormat, FileForm, Piece, export_pieces
-from analytics.schema import WIRE_COLUMNS
+from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.readers import decompressed, read_file
 from tests.analytics.samples import TENANT, sample_row, table_of
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.envelopes import compact
 from analytics.exports import ExportFormat, FileForm, export_pieces
 from analytics.formats import json_objects
-from analytics.instants import format_us, parse_instant
-from analytics.rows import AuditRow
-from analytics.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
+from analytics.model.decision_reason import compact
+from analytics.model.instants import format_us, parse_instant
+from analytics.model.rows import AuditRow
+from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
 from tests.analytics.readers import as_read, read_csv, read_file
 from tests.analytics.samples import NOON, sample_row, table_of
 

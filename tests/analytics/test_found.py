@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from analytics import found as found_module
-from analytics.cursors import Position
-from analytics.filters import parse_query
 from analytics.merging import merge_segments
+from analytics.model.cursors import Position
+from analytics.model.filters import parse_query
 from analytics.snapshots import Snapshot
 from tests.analytics.samples import SampleLake, sample_row
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from analytics.gathering import Gatherer, import_steps
 from analytics.import_files import Chunk
 from analytics.imports import ImportItem, Intake
-from analytics.instants import format_us, utc_day
-from analytics.row_rules import RowRefused, Window
-from analytics.rows import AuditRow
+from analytics.model.instants import format_us, utc_day
+from analytics.model.row_validation import RowRefused, Window
+from analytics.model.rows import AuditRow
 from analytics.segment_files import open_segment
 from tests.analytics.samples import NOON, TENANT, sample_row
 from tests.conftest import BY_OPERATOR

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from analytics import import_files
 from analytics.compression import Compression, compressor
-from analytics.envelopes import compact
 from analytics.exports import ExportFormat, FileForm, export_pieces
 from analytics.import_files import (
     Chunk,
@@ -29,10 +28,11 @@ from analytics.import_files import (
     read_chunks,
 )
 from analytics.imports import IGNORED, ITEM_COLUMNS, ImportItem, Intake
-from analytics.instants import format_us
-from analytics.row_rules import RowRefused, Window
-from analytics.rows import AuditRow
-from analytics.schema import WIRE_COLUMNS
+from analytics.model.decision_reason import compact
+from analytics.model.instants import format_us
+from analytics.model.row_validation import RowRefused, Window
+from analytics.model.rows import AuditRow
+from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.samples import NOON, TENANT, sample_row, table_of
 from tests.analytics.test_formats import AWKWARD, FORMULAS
 from tests.conftest import BY_OPERATOR

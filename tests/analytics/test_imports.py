@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from analytics.envelopes import compact, decision_reason
-from analytics.events import ENVELOPES, Event, VerifiedCi
 from analytics.imports import MEMO_MAX, NOT_AN_OBJECT, Intake, read_object
-from analytics.instants import format_us
-from analytics.row_rules import RowRefused, Window
-from analytics.rows import AuditRow, VerdictSource
+from analytics.model.decision_reason import compact, decision_reason
+from analytics.model.events import ENVELOPES, Event, VerifiedCi
+from analytics.model.instants import format_us
+from analytics.model.row_validation import RowRefused, Window
+from analytics.model.rows import AuditRow, VerdictSource
 from tests.conftest import BY_OPERATOR
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics import merging, segments
-from analytics.faults import StoreFault
 from analytics.merging import merge_segments, merged_rows
+from analytics.model.errors import StoreFault
 from analytics.segment_files import open_segment
 from analytics.segments import WrongOrder, write_segment, write_sorted
 from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of

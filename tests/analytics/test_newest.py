@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analytics import segments
-from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine
-from analytics.filters import Condition, Query, Term, mask, parse_query
+from analytics.model.cursors import Position
+from analytics.model.filters import Condition, Query, Term, mask, parse_query
 from tests.analytics.samples import SampleLake, open_lake, sample_row, table_of
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)

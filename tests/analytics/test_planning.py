@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.cursors import Position
-from analytics.filters import Condition, Order, Query, Term, parse_query
+from analytics.model.cursors import Position
+from analytics.model.filters import Condition, Order, Query, Term, parse_query
+from analytics.model.rows import AuditRow
 from analytics.planning import batch_may_hold, known_counts, may_hold
-from analytics.rows import AuditRow
 from analytics.segments import Segment, describe, newest_first
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, table_of
 

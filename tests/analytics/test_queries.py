@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analytics.cursors import Position
-from analytics.filters import Query, parse_query
-from analytics.rows import AuditRow
+from analytics.model.cursors import Position
+from analytics.model.filters import Query, parse_query
+from analytics.model.rows import AuditRow
 from analytics.snapshots import Snapshot
 from analytics.windows import windows
 from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed

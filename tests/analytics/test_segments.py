@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.segments import (
     ROW_GROUP_BYTES,
     SchemaMismatch,

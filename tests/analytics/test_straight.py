@@ -8,9 +8,9 @@ import pytest
 from analytics import segments
 from analytics.engine import STREAM_BATCH_ROWS, QueryStopped, Stop
 from analytics.exports import ExportFormat, FileForm, export_pieces
-from analytics.filters import parse_query
+from analytics.model.filters import parse_query
+from analytics.model.schema import AUDIT_SCHEMA
 from analytics.queries import Reader
-from analytics.schema import AUDIT_SCHEMA
 from analytics.segments import Segment
 from analytics.snapshots import Snapshot
 from analytics.straight import lie_apart, straight

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analytics.faults import StoreFault
-from analytics.filters import Query, parse_query
-from analytics.rows import AuditRow
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Query, parse_query
+from analytics.model.rows import AuditRow
 from analytics.snapshots import Snapshot
 from analytics.summaries import (
     BUCKETS_MAX,

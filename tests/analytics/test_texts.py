@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analytics import fragments
 from analytics.exports import ExportFormat, FileForm, export_pieces
-from analytics.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
+from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
 from tests.analytics.samples import NOON, sample_row, table_of
 from tests.analytics.test_formats import AWKWARD, FORMULAS
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics import hopes
-from analytics.filters import parse_query
+from analytics.model.filters import parse_query
 from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
 from analytics.totals import NOTHING, Totals
 from tests.analytics.samples import SampleLake, sample_row

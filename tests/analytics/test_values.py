@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from analytics import dictionaries, found, hopes, segments, totals
 from analytics import values as values_module
 from analytics.byte_cache import ENTRY_BYTES
-from analytics.cursors import Position
 from analytics.decoded import Decoded
 from analytics.engine import Engine
-from analytics.filters import Condition, Order, Query, Term, parse_query
+from analytics.model.cursors import Position
+from analytics.model.filters import Condition, Order, Query, Term, parse_query
+from analytics.model.rows import AuditRow
 from analytics.queries import Reader
-from analytics.rows import AuditRow
 from analytics.snapshots import Snapshot
 from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
 from analytics.values import ValueIndex

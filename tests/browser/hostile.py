@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from analytics.events import InstallAllowed
-from analytics.rows import Stamp, VerdictSource, audit_row
+from analytics.model.events import InstallAllowed
+from analytics.model.rows import Stamp, VerdictSource, audit_row
 from service.access.callers import Door, admin_token_caller
 from service.access.sessions import issue_session
 from service.bindings.changes import add_binding, revoke_binding

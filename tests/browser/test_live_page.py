@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from analytics.instants import format_us
+from analytics.model.instants import format_us
 from service.clock import utc_now
 from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
 from tests.browser.chromium import needs_chromium

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from analytics.events import Event
+from analytics.model.events import Event
 from service.dashboard.words import EVENT_WORDS
 from service.orgs.changes import add_member, create_org
 from service.orgs.repository import get_org

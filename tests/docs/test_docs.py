@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from analytics.checking import Kind
-from analytics.events import ENVELOPES, Event
-from analytics.filters import FILTER_COLUMNS
-from analytics.schema import WIRE_COLUMNS
+from analytics.model.events import ENVELOPES, Event
+from analytics.model.filters import FILTER_COLUMNS
+from analytics.model.schema import WIRE_COLUMNS
 from service import errors
 from service.access.capabilities import Capability, Role
 from service.cli.apply import apply_org, read_declaration

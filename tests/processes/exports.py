@@ -5,7 +5,7 @@ import json
 import random
 from datetime import timedelta
 
-from analytics.rows import AuditRow
+from analytics.model.rows import AuditRow
 from service.orgs.repository import get_org
 from service.services import Services
 from service.store.journal import append

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from analytics.filters import FILTER_COLUMNS, PREFIX_PARAMETERS
+from analytics.model.filters import FILTER_COLUMNS, PREFIX_PARAMETERS
 from service.cli.audit import audit
 from service.cli.main import main
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from analytics.instants import format_us
+from analytics.model.instants import format_us
 from service.cli.imports import SHOWN_MAX, TOLD_MAX
 from tests.processes.homes import DEADLINE_S, PLATFORM, Home, Ran, eventually
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from analytics.instants import format_us
+from analytics.model.instants import format_us
 from service.clock import utc_now
 from tests.processes.homes import Home, Server, all_entries, eventually
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from quart import redirect, request
 from quart.typing import ResponseReturnValue
 
-from analytics.rows import Stamp
+from analytics.model.rows import Stamp
 from service.access.admission import admit_again
 from service.access.callers import Caller
 from service.access.capabilities import Capability, Role

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.retention import RETENTION_DAYS, Tier
+from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.callers import Caller
 from service.access.capabilities import ROLE_DEFAULTS, Capability, Role, granted
 from service.dashboard.navigation import may

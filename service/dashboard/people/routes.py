@@ -5,7 +5,7 @@ from functools import partial
 from quart import Blueprint
 from quart.typing import ResponseReturnValue
 
-from analytics.rows import VerdictSource
+from analytics.model.rows import VerdictSource
 from service.access.admission import admit
 from service.access.capabilities import Capability
 from service.dashboard.people import keys, members, projects, roles, teams

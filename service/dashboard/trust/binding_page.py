@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from analytics.events import Event
-from analytics.filters import parse_query
 from analytics.formats import json_objects
-from analytics.instants import format_us
+from analytics.model.events import Event
+from analytics.model.filters import parse_query
+from analytics.model.instants import format_us
 from service.access.callers import Caller
 from service.access.capabilities import Capability
 from service.bindings.repository import find_binding

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
-from analytics.filters import only
-from analytics.instants import parse_since
+from analytics.model.filters import only
+from analytics.model.instants import parse_since
 from service.bindings.listing import Wanted, list_page, parse_state
 from service.bindings.rules import SUB_PATTERN_MAX
 from service.dashboard.trust.shown import ShownBinding, show_bindings

@@ -3,8 +3,8 @@
 from quart import Blueprint, redirect, render_template, request, url_for
 from quart.typing import ResponseReturnValue
 
-from analytics.filters import only
-from analytics.rows import VerdictSource
+from analytics.model.filters import only
+from analytics.model.rows import VerdictSource
 from service.access.admission import admit, admit_again
 from service.access.callers import Caller
 from service.access.capabilities import Capability

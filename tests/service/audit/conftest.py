@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analytics.rows import AuditRow
+from analytics.model.rows import AuditRow
 from service.services import Services, build_services
 from service.settings import Settings
 from service.store.journal import append

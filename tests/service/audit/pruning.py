@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from analytics.instants import midnight, utc_day
+from analytics.model.instants import midnight, utc_day
 from service.audit.pruner import Pruned
 from service.orgs.repository import get_org
 from service.services import Services

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 
 from analytics import exports
 from analytics.exports import ExportFormat, FileForm
-from analytics.faults import StoreFault
-from analytics.filters import Query
-from analytics.schema import AUDIT_SCHEMA
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Query
+from analytics.model.schema import AUDIT_SCHEMA
 from service.audit import exports as exporting
 from service.audit.exports import ExportBroken, Exporter
 from service.errors import StorageBusy, StorageDamaged

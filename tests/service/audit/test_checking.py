@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from analytics.checking import Kind
-from analytics.instants import utc_day
+from analytics.model.instants import utc_day
 from service.audit.checking import Check, Report
 from service.lake import Lake
 from tests.analytics.samples import sample_row

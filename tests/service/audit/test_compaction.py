@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from analytics.faults import StoreFault
-from analytics.filters import Query
-from analytics.instants import utc_day
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Query
+from analytics.model.instants import utc_day
 from service.audit.compactor import LARGE_TIMES, LATE_QUIET, MERGED_MAX, WAITING_MAX
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.services import Services

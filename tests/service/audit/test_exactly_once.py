@@ -32,10 +32,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from analytics.filters import Query
 from analytics.import_files import FileKind, ImportFormat
-from analytics.instants import format_us
-from analytics.retention import RETENTION_DAYS, Tier, retention_floor
+from analytics.model.filters import Query
+from analytics.model.instants import format_us
+from analytics.model.retention import RETENTION_DAYS, Tier, retention_floor
 from service.app import create_app
 from service.audit.importer import Job, Source, Watch
 from service.orgs.changes import create_org, set_tier

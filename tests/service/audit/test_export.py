@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from analytics.exports import ExportFormat, FileForm
-from analytics.filters import Query
-from analytics.schema import WIRE_COLUMNS
+from analytics.model.filters import Query
+from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.readers import as_read, read_file
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, grant, refused

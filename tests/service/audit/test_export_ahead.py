@@ -9,7 +9,7 @@ import pytest
 
 from analytics import exports
 from analytics.exports import ExportFormat, FileForm, Piece
-from analytics.filters import Query
+from analytics.model.filters import Query
 from analytics.queries import Reader
 from service import lake as lake_module
 from service.audit.exports import ExportBroken, Exporter

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from analytics.exports import ExportFormat, FileForm
-from analytics.faults import StoreFault
-from analytics.filters import Query
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Query
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
 

@@ -15,7 +15,10 @@ import pytest
 from sqlalchemy import event, func, select
 
 from analytics.compression import Compression
-from analytics.events import (
+from analytics.exports import ExportFormat, FileForm
+from analytics.import_files import FileKind, ImportFormat, UnreadableFile
+from analytics.imports import Refused
+from analytics.model.events import (
     BlocklistHit,
     CooldownActive,
     LinkSignInSucceeded,
@@ -23,12 +26,9 @@ from analytics.events import (
     RoleOverrideChanged,
     SignInFailed,
 )
-from analytics.exports import ExportFormat, FileForm
-from analytics.filters import parse_query
-from analytics.import_files import FileKind, ImportFormat, UnreadableFile
-from analytics.imports import Refused
-from analytics.instants import format_us
-from analytics.rows import Stamp, VerdictSource, audit_row
+from analytics.model.filters import parse_query
+from analytics.model.instants import format_us
+from analytics.model.rows import Stamp, VerdictSource, audit_row
 from service.audit.importer import FileChanged, Imported, Job, Source, Watch
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.store.tables import ImportedFile, JournalEntry, Lease, SegmentEntry

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import select, update
 from structlog.testing import capture_logs
 
-from analytics.faults import StoreFault
-from analytics.instants import utc_day
+from analytics.model.errors import StoreFault
+from analytics.model.instants import utc_day
 from service.audit.maintenance import Job, Maintenance
 from service.store.journal import list_pending_days
 from service.store.tables import JournalEntry, SegmentEntry

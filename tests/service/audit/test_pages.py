@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.schema import WIRE_COLUMNS
+from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.samples import sample_row
 from tests.conftest import START, refused
 

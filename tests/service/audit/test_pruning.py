@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from analytics.filters import Query
+from analytics.model.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.orgs.changes import set_tier
 from service.orgs.holds import hold, release

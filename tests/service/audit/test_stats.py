@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from sqlalchemy import event
 
-from analytics.faults import StoreFault
-from analytics.instants import format_us
+from analytics.model.errors import StoreFault
+from analytics.model.instants import format_us
 from service.audit.stats import list_stats
 from service.orgs.changes import create_org
 from service.store.stored import stored_by_tenant

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event, select
 
 from analytics.byte_cache import ByteCache
-from analytics.filters import Query
+from analytics.model.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.services import Services
 from service.store.snapshots import snapshot

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from analytics.events import InstallAllowed
-from analytics.rows import Stamp, VerdictSource, audit_row
+from analytics.model.events import InstallAllowed
+from analytics.model.rows import Stamp, VerdictSource, audit_row
 from service.lake import Lake
 from service.store.journal import append
 from tests.conftest import World

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.events import ADMIN_EVENTS, BlocklistHit, Event
-from analytics.faults import StoreFault
+from analytics.model.errors import StoreFault
+from analytics.model.events import ADMIN_EVENTS, BlocklistHit, Event
 from service.errors import QueryTooSlow
 from service.lake import Lake
 from service.orgs.changes import set_tier

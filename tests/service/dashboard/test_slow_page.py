@@ -1,6 +1,6 @@
 """What the audit page shows when its rows or its numbers cannot be had."""
 
-from analytics.faults import StoreFault
+from analytics.model.errors import StoreFault
 from service.errors import QueryTooSlow
 from tests.conftest import World
 from tests.service.dashboard.page import AUDIT, Page, fails, open_page

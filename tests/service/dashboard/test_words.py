@@ -2,8 +2,8 @@
 
 import pytest
 
-from analytics.events import Event
-from analytics.filters import FILTER_COLUMNS
+from analytics.model.events import Event
+from analytics.model.filters import FILTER_COLUMNS
 from service.dashboard.words import EVENT_WORDS, FILTER_WORDS, ci_words, cut, event_words
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow.compute as pc
 import pytest
 
-from analytics.instants import utc_day
+from analytics.model.instants import utc_day
 from service.bindings.rules import Origin
 from service.demo.calendar import Calendar
 from service.demo.cast import Cast, Key, Person, Trust, stamping

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analytics.envelopes import decision_reason
-from analytics.events import ENVELOPES, Event, parse_envelope
-from analytics.instants import format_us
+from analytics.model.decision_reason import decision_reason
+from analytics.model.events import ENVELOPES, Event, parse_envelope
+from analytics.model.instants import format_us
 from service.app import create_app
 from service.demo.seed import DEMO_ORG, seed_demo
 from service.prepare import prepare

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from analytics.retention import Tier
+from analytics.model.retention import Tier
 from service.orgs.changes import set_tier
 from service.orgs.repository import get_org, list_former_tiers
 from tests.conftest import BY_OPERATOR, START

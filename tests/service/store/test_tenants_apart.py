@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from analytics.filters import Query, parse_query
+from analytics.model.filters import Query, parse_query
 from service.lake import Lake
 from service.prepare import prepare
 from service.store.catalog import add_segment, list_live_ids, load_segments

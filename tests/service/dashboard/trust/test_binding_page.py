@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import select
 
-from analytics.faults import StoreFault
+from analytics.model.errors import StoreFault
 from service.access.csrf import csrf_token
 from service.bindings.rules import REASON_MAX
 from service.errors import QueryTooSlow, ReasonInvalid, StoreUnavailable

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.schema import (
+from analytics.model.schema import (
     AUDIT_SCHEMA,
     JOURNAL_SCHEMA,
     WIRE_COLUMNS,

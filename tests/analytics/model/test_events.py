@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from analytics.events import (
+from analytics.model.events import (
     ENVELOPES,
     CooldownActive,
     Decision,

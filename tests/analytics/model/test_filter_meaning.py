@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.filters import FILTER_COLUMNS, PREFIX_PARAMETERS, parse_query
-from analytics.rows import AuditRow
+from analytics.model.filters import FILTER_COLUMNS, PREFIX_PARAMETERS, parse_query
+from analytics.model.rows import AuditRow
 from tests.analytics.samples import SampleLake, open_lake, sample_row
 
 VALUES = [

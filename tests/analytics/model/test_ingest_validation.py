@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.batches import encode_days
-from analytics.events import ENVELOPES, Event
-from analytics.ingest import (
+from analytics.model.events import ENVELOPES, Event
+from analytics.model.ingest_validation import (
     ENVELOPE_BYTES_MAX,
     INGESTIBLE,
     NOT_JSON,
     Rejection,
     read_items,
 )
-from analytics.row_rules import Window
-from analytics.rows import AuditRow, Stamp, VerdictSource
+from analytics.model.row_validation import Window
+from analytics.model.rows import AuditRow, Stamp, VerdictSource
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 FLOOR = NOW - timedelta(days=365)

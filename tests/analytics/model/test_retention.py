@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from analytics.instants import midnight
-from analytics.retention import Tier, prunable_before, retention_floor, tiers_held
+from analytics.model.instants import midnight
+from analytics.model.retention import Tier, prunable_before, retention_floor, tiers_held
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 STEP = timedelta(microseconds=1)

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from analytics.events import Decision
-from analytics.instants import parse_instant
+from analytics.model.events import Decision
+from analytics.model.instants import parse_instant
 
 AHEAD_MAX: Final = timedelta(seconds=60)
 """How far a sender's clock may be ahead of ours."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.events import (
+from analytics.model.events import (
     BlocklistHit,
     Envelope,
     InstallAllowed,
@@ -17,8 +17,8 @@ from analytics.events import (
     SignedOut,
     VerifiedCi,
 )
-from analytics.rows import Stamp, VerdictSource, audit_row, to_table
-from analytics.schema import JOURNAL_SCHEMA
+from analytics.model.rows import Stamp, VerdictSource, audit_row, to_table
+from analytics.model.schema import JOURNAL_SCHEMA
 from tests.analytics.samples import NOON, sample_row
 
 STAMP = Stamp(

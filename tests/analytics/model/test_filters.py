@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.filters import (
+from analytics.model.filters import (
     FILTER_COLUMNS,
     PREFIX_PARAMETERS,
     VALUES_MAX,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.instants import (
+from analytics.model.instants import (
     format_ms,
     format_us,
     midnight,

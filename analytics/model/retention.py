@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from analytics.instants import utc_day
+from analytics.model.instants import utc_day
 
 
 class Tier(StrEnum):

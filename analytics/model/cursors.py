@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from analytics.filters import Query
+from analytics.model.filters import Query
 
 _MAC_BYTES: Final = 16
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.cursors import InvalidCursor, Position, decode_cursor, encode_cursor
-from analytics.filters import parse_query
+from analytics.model.cursors import InvalidCursor, Position, decode_cursor, encode_cursor
+from analytics.model.filters import parse_query
 
 KEY = b"k" * 32
 QUERY = parse_query({"package": ["left-pad"], "since": ["2026-01-31"]})

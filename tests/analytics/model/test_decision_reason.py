@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics import envelopes
-from analytics.envelopes import DECISION_REASON_MAX, compact, decision_reason
-from analytics.events import ENVELOPES, AuditExported, AuditPruned, OidcBindingRevoked
-from analytics.filters import BOUND_PARAMETERS, FILTER_COLUMNS
+from analytics.model import decision_reason as decision_reason_module
+from analytics.model.decision_reason import DECISION_REASON_MAX, compact, decision_reason
+from analytics.model.events import ENVELOPES, AuditExported, AuditPruned, OidcBindingRevoked
+from analytics.model.filters import BOUND_PARAMETERS, FILTER_COLUMNS
 
 COSTLY = st.sampled_from('"\\/\n\r\t\x00\x1f\x7f\u2028…é漢😀👩🏽\u200d')
 TEXT = st.text(
@@ -165,7 +165,9 @@ def test_a_shape_without_any_room_is_refused():
 def test_however_many_entries_there_are_few_forms_are_tried(monkeypatch):
     """Years of pruned days are recorded on the event loop, in a write transaction."""
     tried = []
-    monkeypatch.setattr(envelopes, "compact", lambda value: tried.append(1) or compact(value))
+    monkeypatch.setattr(
+        decision_reason_module, "compact", lambda value: tried.append(1) or compact(value)
+    )
     days = [str(date(1990, 1, 1) + timedelta(days=n)) for n in range(2_000)]
     pruned = AuditPruned(first_day=days[0], last_day=days[-1], days=days, rows=1)
 

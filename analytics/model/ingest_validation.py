@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from analytics.envelopes import compact
-from analytics.events import ENVELOPES, Envelope, parse_envelope
-from analytics.row_rules import (
+from analytics.model.decision_reason import compact
+from analytics.model.events import ENVELOPES, Envelope, parse_envelope
+from analytics.model.row_validation import (
     ERROR_CHARS_MAX,
     PACKAGE_NAME_MAX,
     VERSION_MAX,
@@ -22,7 +22,7 @@ from analytics.row_rules import (
     check_printable,
     readable,
 )
-from analytics.rows import AuditRow, Stamp, audit_row
+from analytics.model.rows import AuditRow, Stamp, audit_row
 
 INGESTIBLE: Final = tuple(
     sorted(event for event, envelope in ENVELOPES.items() if envelope.ingestible)

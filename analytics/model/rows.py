@@ -9,9 +9,9 @@ from typing import Final, Self
 import msgspec
 import pyarrow as pa
 
-from analytics.envelopes import DECISION_REASON_MAX, compact, decision_reason
-from analytics.events import Envelope, VerifiedCi
-from analytics.schema import JOURNAL_SCHEMA
+from analytics.model.decision_reason import DECISION_REASON_MAX, compact, decision_reason
+from analytics.model.events import Envelope, VerifiedCi
+from analytics.model.schema import JOURNAL_SCHEMA
 
 
 class VerdictSource(StrEnum):

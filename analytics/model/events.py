@@ -1,7 +1,7 @@
 """The event catalogue: everything that can happen, and the envelope each event carries.
 
 An envelope is what the row says beyond its columns. It goes whole into `payload`, and shortened
-to 256 code points into `decision_reason` (see `analytics.envelopes`).
+to 256 code points into `decision_reason` (see `analytics.model.decision_reason`).
 """
 
 from enum import StrEnum
@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
-from analytics.instants import parse_instant
+from analytics.model.instants import parse_instant
 
 
 class Decision(StrEnum):

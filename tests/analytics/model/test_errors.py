@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from analytics.faults import StoreFault
-from analytics.filters import Query, parse_query
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Query, parse_query
 from analytics.queries import Reader
 from analytics.snapshots import Snapshot
 from tests.analytics.samples import NOON, SampleLake, sample_row

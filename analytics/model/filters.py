@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.instants import parse_since, parse_until
+from analytics.model.instants import parse_since, parse_until
 
 FILTER_COLUMNS: Final[dict[str, str]] = {
     "event": "event",
