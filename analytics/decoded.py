@@ -8,11 +8,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from analytics.batches import JournalBatch, decode_batch
 from analytics.byte_cache import ENTRY_BYTES, ByteCache
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segment_files import RowGroup, open_segment
-from analytics.segments import Segment, newest_first
+from analytics.storage.journal_batches import JournalBatch, decode_batch
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_reader import RowGroup, open_segment
+from analytics.storage.segment_writer import newest_first
 
 RUN_BATCHES_MAX: Final = 256
 RUN_ROWS_MAX: Final = 32_768

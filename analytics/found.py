@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from analytics.byte_cache import ENTRY_BYTES, ByteCache
 from analytics.model.filters import Condition
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 
 FOUND_BYTES_MAX: Final = 2 * 2**20
 """What the rows found with the same conditions may take, decoded."""

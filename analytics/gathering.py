@@ -13,7 +13,8 @@ from analytics.imports import Intake, Refused
 from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, to_table
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segments import Segment, remove_segments, write_segment
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_writer import remove_segments, write_segment
 
 GATHERED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Rows that wait in memory for others of their day; beyond, the largest days are written."""

@@ -8,7 +8,8 @@ from typing import Final
 
 from analytics.dictionaries import KIND_COLUMNS
 from analytics.model.filters import Condition, Query
-from analytics.segments import ROW_GROUP_ROWS, Segment
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_writer import ROW_GROUP_ROWS
 from analytics.values import Lookup, ValueIndex, learnable
 
 FEW_ROWS_MAX: Final = 512

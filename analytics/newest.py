@@ -12,15 +12,16 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.batches import JournalBatch
 from analytics.decoded import Decoded, Run
 from analytics.hopes import Hopes
 from analytics.matching import matches, taken
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segment_files import RowGroup
-from analytics.segments import Segment, newest_first
+from analytics.storage.journal_batches import JournalBatch
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_reader import RowGroup
+from analytics.storage.segment_writer import newest_first
 
 GROUPS_MAX: Final = 8
 """Row groups looked through before the query engine is asked: each costs about a millisecond."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from analytics.batches import JournalBatch
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query
 from analytics.model.instants import midnight, utc_day
-from analytics.segments import Segment
-from analytics.snapshots import Snapshot
+from analytics.storage.journal_batches import JournalBatch
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.snapshot import Snapshot
 
 COUNTED_COLUMNS: Final = ("event", "decision")
 """The columns whose values the catalog counts."""

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics import tallies
-from analytics.batches import JournalBatch, decode_batches
 from analytics.decoded import Decoded
 from analytics.engine import Engine, Stop
 from analytics.found import FOUND_SCHEMA, SEGMENT_ID, found_rows
@@ -26,9 +25,10 @@ from analytics.model.instants import utc_day
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.newest import GROUPS_MAX, READS_MAX, NewestRows
 from analytics.planning import plan
-from analytics.segments import Segment
-from analytics.snapshots import Snapshot
 from analytics.sources import COLUMNS, Source, condition, ordering, source
+from analytics.storage.journal_batches import JournalBatch, decode_batches
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.snapshot import Snapshot
 from analytics.straight import lie_apart, straight
 from analytics.values import ValueIndex
 from analytics.windows import hopeful_windows, windows

@@ -12,7 +12,7 @@ from analytics.model.cursors import Position
 from analytics.model.filters import Order, Query, where
 from analytics.model.instants import utc_day
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 
 SCANS_MAX: Final = 16
 """Scans of files in one statement. Each has its own seq base, as a constant, which is quickest; and

@@ -16,8 +16,9 @@ from analytics.engine import STREAM_BATCH_ROWS, Stop
 from analytics.model.filters import Order, Query, mask
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.planning import is_within
-from analytics.segment_files import ENCODED_SCHEMA, SegmentFile, open_segment
-from analytics.segments import TEXT_DICTIONARIES, Segment, by_rows
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_reader import ENCODED_SCHEMA, SegmentFile, open_segment
+from analytics.storage.segment_writer import TEXT_DICTIONARIES, by_rows
 
 _SEQ: Final = AUDIT_SCHEMA.field("seq").type
 

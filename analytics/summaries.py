@@ -15,8 +15,8 @@ import pyarrow as pa
 from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, Query
 from analytics.planning import COUNTED_COLUMNS, known_counts, plan
 from analytics.queries import Reader
-from analytics.segments import Segment
-from analytics.snapshots import Snapshot
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.snapshot import Snapshot
 from analytics.totals import NOTHING, Totals, totals
 from analytics.values import Lookup
 

@@ -12,7 +12,7 @@ from analytics.byte_cache import ENTRY_BYTES, ByteCache
 from analytics.dictionaries import KIND_COLUMNS, Dictionary, Values, new_dictionary
 from analytics.model.filters import Condition, Query, condition_mask
 from analytics.planning import is_within
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from analytics.values import ValueIndex
 
 BLOCK_DAYS: Final = 16

@@ -17,7 +17,7 @@ from analytics.dictionaries import KIND_COLUMNS, Alike, Dictionary, Kind, Values
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Condition, Query, Term
 from analytics.planning import COUNTED_COLUMNS, is_within
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 
 VALUE_BYTES: Final = 8
 """What a value takes in each segment that has it, besides its text."""

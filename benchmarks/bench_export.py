@@ -26,7 +26,7 @@ from analytics.formats import wire_table
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.queries import Reader
-from analytics.snapshots import Snapshot
+from analytics.storage.snapshot import Snapshot
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.memory import line_mb
 from benchmarks.results import record

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from analytics.exports import ExportFormat, FileForm, export_pieces
 from analytics.import_files import FileKind, ImportFormat
 from analytics.model.filters import Query
-from analytics.snapshots import Snapshot
+from analytics.storage.snapshot import Snapshot
 from analytics.straight import straight
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.results import record

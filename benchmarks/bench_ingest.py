@@ -16,10 +16,10 @@ from pathlib import Path
 
 import httpx
 
-from analytics.batches import encode_days
 from analytics.model.ingest_validation import read_items
 from analytics.model.row_validation import Window
 from analytics.model.rows import Stamp, VerdictSource
+from analytics.storage.journal_batches import encode_days
 from benchmarks.results import record
 from benchmarks.server import running_server
 from service.access.callers import cli_caller

@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.merging import merge_segments
-from analytics.segments import newest_first, write_segment
+from analytics.storage.compaction import merge_segments
+from analytics.storage.segment_writer import newest_first, write_segment
 from benchmarks.lake import FIRST_DAY, day_rows
 from benchmarks.results import record
 

@@ -14,8 +14,9 @@ import msgspec
 import pyarrow as pa
 
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segments import Segment, write_segment
-from analytics.snapshots import Snapshot
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_writer import write_segment
+from analytics.storage.snapshot import Snapshot
 
 TENANTS: Final = 20
 DAYS: Final = 90

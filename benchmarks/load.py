@@ -25,7 +25,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from analytics.decoded import Decoded
-from analytics.segments import Segment, write_segment
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_writer import write_segment
 from benchmarks.client import Client
 from benchmarks.lake import (
     DAYS,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from analytics.model.retention import Tier
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from benchmarks.server import ServerClient, running_server
 from service.clock import utc_now
 from service.prepare import prepare

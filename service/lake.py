@@ -21,8 +21,16 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from analytics.batches import JournalBatch, decode_batches
-from analytics.checking import (
+from analytics.decoded import Decoded
+from analytics.engine import Engine, EngineLimits, Stop
+from analytics.exports import FileForm, Piece, export_pieces
+from analytics.gathering import Gatherer
+from analytics.model.cursors import Position
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Query
+from analytics.queries import Reader
+from analytics.storage.compaction import merge_segments
+from analytics.storage.integrity import (
     Finding,
     FoundFile,
     SeqSet,
@@ -31,18 +39,11 @@ from analytics.checking import (
     check_files,
     check_segment,
 )
-from analytics.decoded import Decoded
-from analytics.engine import Engine, EngineLimits, Stop
-from analytics.exports import FileForm, Piece, export_pieces
-from analytics.gathering import Gatherer
-from analytics.merging import merge_segments
-from analytics.model.cursors import Position
-from analytics.model.errors import StoreFault
-from analytics.model.filters import Query
-from analytics.orphans import remove_orphans, segment_files
-from analytics.queries import Reader
-from analytics.segments import Segment, remove_segments, write_segment
-from analytics.snapshots import Snapshot
+from analytics.storage.journal_batches import JournalBatch, decode_batches
+from analytics.storage.orphans import remove_orphans, segment_files
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_writer import remove_segments, write_segment
+from analytics.storage.snapshot import Snapshot
 from analytics.summaries import Bucket, Summary, summarise
 from analytics.values import ValueIndex
 from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
@@ -189,7 +190,7 @@ class Lake:
         return await _write(merge_segments, self._root, segments, segment_id)
 
     async def remove_segments(self, segments: Sequence[Segment]) -> None:
-        """See `analytics.segments.remove_segments`."""
+        """See `analytics.storage.segment_writer.remove_segments`."""
         await _in_thread(remove_segments, self._root, segments)
 
     async def aside(self, work: Callable[[], _Result]) -> _Result:
@@ -211,29 +212,29 @@ class Lake:
         return await _in_thread(segment_files, self._root)
 
     async def remove_orphans(self, files: list[Path], known: set[str], before_s: float) -> int:
-        """See `analytics.orphans.remove_orphans`."""
+        """See `analytics.storage.orphans.remove_orphans`."""
         return await _in_thread(remove_orphans, files, known, before_s)
 
     async def audit_files(self, tenant_id: str | None) -> list[FoundFile]:
-        """See `analytics.checking.audit_files`."""
+        """See `analytics.storage.integrity.audit_files`."""
         return await _in_thread(audit_files, self._root, tenant_id)
 
     async def check_files(
         self, files: list[FoundFile], named: Mapping[str, tuple[str, date]], before_s: float
     ) -> tuple[list[Finding], list[Finding]]:
-        """See `analytics.checking.check_files`."""
+        """See `analytics.storage.integrity.check_files`."""
         return await _in_thread(check_files, self._root, files, named, before_s)
 
     async def check_batches(
         self, tenant_id: str, batches: Sequence[JournalBatch], seen: SeqSet
     ) -> list[Finding]:
-        """See `analytics.checking.check_batches`."""
+        """See `analytics.storage.integrity.check_batches`."""
         return await _in_thread(check_batches, tenant_id, batches, seen)
 
     async def check_segment(
         self, segment: Segment, seen: SeqSet, on_rows: Callable[[int], None]
     ) -> list[Finding]:
-        """See `analytics.checking.check_segment`; `on_rows` is called from a thread."""
+        """See `analytics.storage.integrity.check_segment`; `on_rows` is called from a thread."""
         return await _in_thread(check_segment, self._root, segment, seen, on_rows)
 
     async def ping(self) -> None:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from analytics.durable import mkdir_synced
+from analytics.storage.fsync import mkdir_synced
 from service.audit.clock_guard import begin_clock_record
 from service.bindings.slots import keep_slot_rule
 from service.clock import Clock, utc_now

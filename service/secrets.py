@@ -10,7 +10,7 @@ import msgspec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from analytics.durable import fsync, write_synced
+from analytics.storage.fsync import fsync, write_synced
 from service.settings import InvalidSetting, Settings
 
 _FILES: Final = {"admin_token": "admin_token", "secret_key": "secret_key"}

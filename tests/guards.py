@@ -18,14 +18,14 @@ class Guard:
 _FOUND = "tests/analytics/test_found.py"
 _STRAIGHT = "tests/analytics/test_straight.py"
 _TEXTS = "tests/analytics/test_texts.py"
-_SEGMENTS = "tests/analytics/test_segments.py"
-_DURABLE = "tests/analytics/test_durable.py"
+_SEGMENTS = "tests/analytics/storage/test_segment_writer.py"
+_DURABLE = "tests/analytics/storage/test_fsync.py"
 _TAKEOVER = "tests/service/audit/test_takeover.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
 _APART = "tests/service/store/test_tenants_apart.py"
 _CHECKING = "tests/service/audit/test_checking.py"
-_COPYING = "tests/analytics/test_copying.py"
+_COPYING = "tests/analytics/storage/test_file_copy.py"
 _TAKING = "tests/service/backup/test_taking.py"
 _RESTORING = "tests/service/backup/test_restoring.py"
 _EXPLAIN = "tests/service/explain"
@@ -66,42 +66,42 @@ GUARDS: Final = [
     ),
     Guard(
         "a segment is synced before it has its name",
-        "analytics/segments.py",
+        "analytics/storage/segment_writer.py",
         "        fsync(pending)\n",
         "",
         f"{_SEGMENTS}::test_the_file_is_synced_whole_before_it_gets_its_name",
     ),
     Guard(
         "a segment's name is synced before the catalog has it",
-        "analytics/segments.py",
+        "analytics/storage/segment_writer.py",
         "    fsync(target.parent)",
         "    pass",
         f"{_SEGMENTS}::test_the_name_is_synced_after_the_rename",
     ),
     Guard(
         "a folder's name is synced",
-        "analytics/durable.py",
+        "analytics/storage/fsync.py",
         "        fsync(name.parent)\n",
         "",
         f"{_DURABLE}::test_each_created_directory_has_its_name_synced_in_its_parent",
     ),
     Guard(
         "fsync syncs",
-        "analytics/durable.py",
+        "analytics/storage/fsync.py",
         "        os.fsync(descriptor)\n",
         "        pass\n",
         f"{_DURABLE}::test_fsync_reaches_files_and_directories",
     ),
     Guard(
         "a secret's bytes are synced before they have their name",
-        "analytics/durable.py",
+        "analytics/storage/fsync.py",
         "        os.fsync(file.fileno())\n",
         "",
         f"{_DURABLE}::test_a_file_is_synced_whole_then_renamed_then_its_name_is_synced",
     ),
     Guard(
         "a replaced file's name is synced",
-        "analytics/durable.py",
+        "analytics/storage/fsync.py",
         "    pending.replace(path)\n    fsync(path.parent)\n",
         "    pending.replace(path)\n",
         f"{_DURABLE}::test_a_file_is_synced_whole_then_renamed_then_its_name_is_synced",
@@ -450,7 +450,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a copied file is synced",
-        "analytics/copying.py",
+        "analytics/storage/file_copy.py",
         "            os.fsync(copy.fileno())",
         "            pass",
         f"{_COPYING}::test_a_copy_is_its_owners_and_durable",

@@ -30,7 +30,7 @@ AUDIT_SCHEMA: Final = pa.schema(
 """One stored row. The tenant and the day are in the path, so they are not columns."""
 
 JOURNAL_SCHEMA: Final = AUDIT_SCHEMA.remove(AUDIT_SCHEMA.get_field_index("seq"))
-"""A row before it has its place: `seq` comes with the commit, see `analytics.batches`."""
+"""A row before the commit that gives it a `seq` (`analytics.storage.journal_batches`)."""
 
 WIRE_COLUMNS: Final[dict[str, str]] = {
     "id": "seq",

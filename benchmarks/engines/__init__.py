@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from analytics.model.cursors import Position
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from benchmarks.lake import all_segments, tenant_id
 from benchmarks.workload import Export, Question
 

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from analytics.model.cursors import Position
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from benchmarks.engines import COLUMNS, Ask, Row, Send, Source, rows_of
 from benchmarks.engines.sql import NEWEST_FIRST, Dialect, statement
 from benchmarks.lake import TENANTS, tenant_id

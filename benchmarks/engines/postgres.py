@@ -14,7 +14,7 @@ import pyarrow.csv as pacsv
 from psycopg.types.string import TextBinaryLoader
 
 from analytics.model.cursors import Position
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from benchmarks.engines import COLUMNS, Ask, Row, Send, Served, Source
 from benchmarks.engines.sql import Dialect, statement
 from benchmarks.lake import TENANTS

@@ -14,7 +14,7 @@ from typing import Any
 
 from analytics.model.cursors import Position
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from benchmarks.engines import COLUMNS, INSTANTS, Ask, Row, Send, Source, folder_bytes, rows_of
 from benchmarks.engines.sql import Dialect, statement
 from benchmarks.lake import TENANTS

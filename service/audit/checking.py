@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.checking import Finding, FoundFile, Kind, SeqSet
-from analytics.segments import Segment
+from analytics.storage.integrity import Finding, FoundFile, Kind, SeqSet
+from analytics.storage.segment_metadata import Segment
 from service.audit.lease import is_held
 from service.orgs.repository import list_orgs
 from service.services import Services

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from analytics.model.instants import utc_day
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from service.audit.day_faults import DayFaults
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.clock import Clock

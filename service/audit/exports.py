@@ -17,7 +17,7 @@ from analytics.model.events import AuditExported, AuditExportFinished
 from analytics.model.filters import Query
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.rows import Stamp
-from analytics.snapshots import Snapshot
+from analytics.storage.snapshot import Snapshot
 from service.errors import QueryTooSlow, StoreUnavailable, TooManyExports
 from service.ids import new_id
 from service.lake import Lake

@@ -11,11 +11,11 @@ from typing import Final, cast
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.batches import EncodedBatch, encode_days
 from analytics.model.ingest_validation import Rejection, read_items
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import Window
 from analytics.model.rows import AuditRow, Stamp
+from analytics.storage.journal_batches import EncodedBatch, encode_days
 from service.access.callers import Sender
 from service.clock import Clock
 from service.errors import Busy, JournalFull

@@ -11,7 +11,7 @@ from analytics.model.cursors import Position, decode_cursor, encode_cursor
 from analytics.model.filters import Query, only, parse_query
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.schema import parse_audit_id
-from analytics.snapshots import Snapshot
+from analytics.storage.snapshot import Snapshot
 from service.errors import AuditRowNotFound, InvalidCursor
 from service.lake import Lake
 from service.store.store import Store

@@ -13,8 +13,8 @@ from typing import Final
 
 import structlog
 
-from analytics.batches import JournalBatch, in_parts
-from analytics.segments import Segment
+from analytics.storage.journal_batches import JournalBatch, in_parts
+from analytics.storage.segment_metadata import Segment
 from service.audit.day_faults import DayFaults
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.clock import Clock

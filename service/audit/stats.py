@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.batches import oldest_row
 from analytics.model.instants import format_us, utc_day
+from analytics.storage.journal_batches import oldest_row
 from service.lake import Lake
 from service.orgs.repository import list_orgs
 from service.store.journal import list_batches

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from analytics.durable import write_synced
 from analytics.model.instants import format_us
+from analytics.storage.fsync import write_synced
 from service.backup.refusals import BackupDamaged, NewerBackup, NotABackup
 from service.store.migrate import check_version
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from analytics.copying import FileCopy
-from analytics.durable import fsync, sync_folders
+from analytics.storage.file_copy import FileCopy
+from analytics.storage.fsync import fsync, sync_folders
 from service.audit.lease import end_leases
 from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import AUDIT, DATABASE, Manifest, read_manifest

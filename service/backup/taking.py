@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from analytics.copying import FileCopy, sha256_of
-from analytics.durable import fsync, sync_folders
-from analytics.segments import Segment
+from analytics.storage.file_copy import FileCopy, sha256_of
+from analytics.storage.fsync import fsync, sync_folders
+from analytics.storage.segment_metadata import Segment
 from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import (
     AUDIT,

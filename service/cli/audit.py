@@ -13,7 +13,7 @@ from analytics.compression import Compression
 from analytics.exports import ExportFormat, FileForm
 from analytics.model.filters import FILTER_COLUMNS, Order, parse_query
 from analytics.model.instants import format_us
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from service.audit.exports import Export, Exporter
 from service.audit.forms import PageQuery
 from service.audit.lease import LeaseLost, LeaseTaken

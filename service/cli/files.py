@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from analytics.durable import fsync
+from analytics.storage.fsync import fsync
 from service.errors import Conflict
 
 STANDARD_OUTPUT: Final = Path("-")

@@ -10,7 +10,7 @@ import structlog
 
 from analytics.model.errors import StoreFault
 from analytics.model.filters import InvalidQuery, Query
-from analytics.snapshots import Snapshot
+from analytics.storage.snapshot import Snapshot
 from analytics.summaries import ValueCount
 from service.dashboard.histogram import Histogram, bucket_of, draw
 from service.dashboard.state import State

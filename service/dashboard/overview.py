@@ -9,7 +9,7 @@ from quart import url_for
 from analytics.formats import json_objects
 from analytics.model.events import ADMIN_EVENTS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
-from analytics.snapshots import Snapshot
+from analytics.storage.snapshot import Snapshot
 from analytics.summaries import TOP_MAX, ValueCount
 from service.access.callers import Caller, SignedIn
 from service.access.capabilities import Capability, Role

@@ -7,8 +7,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from analytics.batches import JournalBatch, decode_batches
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.storage.journal_batches import JournalBatch, decode_batches
 from service.demo.calendar import Calendar, from_us
 from service.demo.founding import Founder
 from service.demo.history import Day, History

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from service.store.chunks import scalars_of
 from service.store.tables import SegmentEntry
 

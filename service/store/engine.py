@@ -18,7 +18,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from analytics.durable import fsync
+from analytics.storage.fsync import fsync
 from service.errors import (
     StorageBusy,
     StorageDamaged,

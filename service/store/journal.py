@@ -8,8 +8,8 @@ from typing import Final, cast
 from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.batches import EncodedBatch, JournalBatch, encode_days
 from analytics.model.rows import AuditRow
+from analytics.storage.journal_batches import EncodedBatch, JournalBatch, encode_days
 from service.store.chunks import scalars_of
 from service.store.tables import Counter, JournalEntry
 

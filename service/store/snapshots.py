@@ -7,10 +7,10 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import CompoundSelect, null, union_all
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.batches import JournalBatch
 from analytics.byte_cache import ByteCache
-from analytics.segments import Segment
-from analytics.snapshots import Snapshot
+from analytics.storage.journal_batches import JournalBatch
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.snapshot import Snapshot
 from service.store.catalog import LIVE_IDS, load_segments
 from service.store.journal import FIRST_SEQS, LAST_SEQ, load_batches
 from service.store.tables import Counter, JournalEntry, SegmentEntry

@@ -9,11 +9,11 @@ from typing import Final, TypeVar
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
-from analytics.batches import EncodedBatch, encode_days
 from analytics.byte_cache import ByteCache
 from analytics.model.events import Envelope
 from analytics.model.rows import AuditRow, Stamp, audit_row
-from analytics.snapshots import Snapshot
+from analytics.storage.journal_batches import EncodedBatch, encode_days
+from analytics.storage.snapshot import Snapshot
 from service.clock import Clock
 from service.store.engine import Engines
 from service.store.faults import store_faults

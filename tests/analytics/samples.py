@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from analytics.batches import JournalBatch, decode_batch, encode_batch, split_by_day
 from analytics.decoded import Decoded
 from analytics.engine import Engine, EngineLimits
 from analytics.model.rows import AuditRow, VerdictSource
 from analytics.queries import Reader
-from analytics.segments import Segment, write_segment
-from analytics.snapshots import Snapshot
+from analytics.storage.journal_batches import JournalBatch, decode_batch, encode_batch, split_by_day
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_writer import write_segment
+from analytics.storage.snapshot import Snapshot
 from analytics.values import ValueIndex
 
 DAY = date(2026, 3, 4)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from analytics import found as found_module
-from analytics.merging import merge_segments
 from analytics.model.cursors import Position
 from analytics.model.filters import parse_query
-from analytics.snapshots import Snapshot
+from analytics.storage.compaction import merge_segments
+from analytics.storage.snapshot import Snapshot
 from tests.analytics.samples import SampleLake, sample_row
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)

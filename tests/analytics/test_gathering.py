@@ -15,7 +15,7 @@ from analytics.imports import ImportItem, Intake
 from analytics.model.instants import format_us, utc_day
 from analytics.model.row_validation import RowRefused, Window
 from analytics.model.rows import AuditRow
-from analytics.segment_files import open_segment
+from analytics.storage.segment_reader import open_segment
 from tests.analytics.samples import NOON, TENANT, sample_row
 from tests.conftest import BY_OPERATOR
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analytics import segments
 from analytics.decoded import Decoded
 from analytics.engine import Engine
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Query, Term, mask, parse_query
+from analytics.storage import segment_writer
 from tests.analytics.samples import SampleLake, open_lake, sample_row, table_of
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -56,7 +56,7 @@ def test_the_short_path_finds_what_duckdb_finds(
     """Cold and warm, whatever of the page it leaves to DuckDB: every column of every row."""
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "ROW_GROUP_ROWS", group_rows)
+        patch.setattr(segment_writer, "ROW_GROUP_ROWS", group_rows)
         for rows, is_sealed in runs:
             lake.add(rows, is_sealed=is_sealed)
     query = Query(since, until, conditions)
@@ -121,7 +121,7 @@ def test_decoded_rows_answer_without_their_file(lake, no_engine):
 
 def test_a_rare_value_is_left_to_duckdb(lake, monkeypatch):
     """Looking on through row group after row group would cost more than its answer."""
-    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 2)
     lake.add([sample_row(MIDNIGHT - timedelta(seconds=n)) for n in range(40)], is_sealed=True)
     lake.add([sample_row(MIDNIGHT - timedelta(minutes=1), package_name="rare")], is_sealed=True)
 

@@ -11,7 +11,8 @@ from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
 from analytics.model.rows import AuditRow
 from analytics.planning import batch_may_hold, known_counts, may_hold
-from analytics.segments import Segment, describe, newest_first
+from analytics.storage.segment_metadata import Segment, describe
+from analytics.storage.segment_writer import newest_first
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, table_of
 
 HOUR = timedelta(hours=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analytics.model.cursors import Position
 from analytics.model.filters import Query, parse_query
 from analytics.model.rows import AuditRow
-from analytics.snapshots import Snapshot
+from analytics.storage.snapshot import Snapshot
 from analytics.windows import windows
 from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed
 

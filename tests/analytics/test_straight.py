@@ -5,14 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from analytics import segments
 from analytics.engine import STREAM_BATCH_ROWS, QueryStopped, Stop
 from analytics.exports import ExportFormat, FileForm, export_pieces
 from analytics.model.filters import parse_query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.queries import Reader
-from analytics.segments import Segment
-from analytics.snapshots import Snapshot
+from analytics.storage import segment_writer
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.snapshot import Snapshot
 from analytics.straight import lie_apart, straight
 from tests.analytics.samples import NOON, SampleLake, sample_row
 
@@ -32,7 +32,7 @@ QUERIES = pytest.mark.parametrize(
 @pytest.fixture
 def days(lake: SampleLake, monkeypatch: pytest.MonkeyPatch) -> SampleLake:
     """Three files of one day, one after the other, in small row groups; the last counts from 0."""
-    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 64)
+    monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 64)
     for first in (0, 200, 400):
         lake.add(
             [

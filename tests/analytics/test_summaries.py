@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, parse_query
 from analytics.model.rows import AuditRow
-from analytics.snapshots import Snapshot
+from analytics.storage.snapshot import Snapshot
 from analytics.summaries import (
     BUCKETS_MAX,
     TOP_PARAMETERS,

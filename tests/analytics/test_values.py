@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analytics import dictionaries, found, hopes, segments, totals
+from analytics import dictionaries, found, hopes, totals
 from analytics import values as values_module
 from analytics.byte_cache import ENTRY_BYTES
 from analytics.decoded import Decoded
@@ -16,7 +16,8 @@ from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
 from analytics.model.rows import AuditRow
 from analytics.queries import Reader
-from analytics.snapshots import Snapshot
+from analytics.storage import segment_writer
+from analytics.storage.snapshot import Snapshot
 from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
 from analytics.values import ValueIndex
 from analytics.windows import hopeful_windows
@@ -121,7 +122,7 @@ def test_every_answer_is_the_plain_lists(
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     accepted: dict[int, AuditRow] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "ROW_GROUP_ROWS", group_rows)
+        patch.setattr(segment_writer, "ROW_GROUP_ROWS", group_rows)
         for module, named in bounds.items():
             for name, value in named.items():
                 patch.setattr(module, name, value)
@@ -209,7 +210,7 @@ def test_only_files_that_hold_a_rare_value_are_opened(lake):
 
 def test_what_a_query_had_to_do_without_is_known_to_the_next(lake, monkeypatch):
     """Nobody waits for it: learning is a step of its own."""
-    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 1)
     lake.add([sample_row(MIDNIGHT)] * 20, is_sealed=True)
     query = parse_query({"package": ["nowhere"]})
 

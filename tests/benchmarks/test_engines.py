@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from analytics.segments import write_segment
+from analytics.storage.segment_writer import write_segment
 from benchmarks.answers import Answers, WrongAnswer, our_answers
 from benchmarks.compare import not_here
 from benchmarks.engines import Engine, Source, StoringEngine, engine_class

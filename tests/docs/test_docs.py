@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analytics.checking import Kind
 from analytics.model.events import ENVELOPES, Event
 from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import WIRE_COLUMNS
+from analytics.storage.integrity import Kind
 from service import errors
 from service.access.capabilities import Capability, Role
 from service.cli.apply import apply_org, read_declaration

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
-from analytics.segments import Segment
+from analytics.storage.segment_metadata import Segment
 from service.app import create_app
 from service.audit.compactor import Compactor
 from service.clock import utc_now

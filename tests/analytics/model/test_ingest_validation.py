@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.batches import encode_days
 from analytics.model.events import ENVELOPES, Event
 from analytics.model.ingest_validation import (
     ENVELOPE_BYTES_MAX,
@@ -20,6 +19,7 @@ from analytics.model.ingest_validation import (
 )
 from analytics.model.row_validation import Window
 from analytics.model.rows import AuditRow, Stamp, VerdictSource
+from analytics.storage.journal_batches import encode_days
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 FLOOR = NOW - timedelta(days=365)

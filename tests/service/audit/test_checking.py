@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from sqlalchemy import text
 
-from analytics.checking import Kind
 from analytics.model.instants import utc_day
+from analytics.storage.integrity import Kind
 from service.audit.checking import Check, Report
 from service.lake import Lake
 from tests.analytics.samples import sample_row

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import select
 from werkzeug.datastructures import Headers
 
-from analytics.batches import encode_days
 from analytics.model.instants import format_us
+from analytics.storage.journal_batches import encode_days
 from service.audit import ingest, sealer
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.settings import Settings

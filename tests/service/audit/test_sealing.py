@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import select, update
 
-from analytics.layout import segment_path
 from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
+from analytics.storage.layout import segment_path
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over

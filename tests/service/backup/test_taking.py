@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.copying import FileCopy
+from analytics.storage.file_copy import FileCopy
 from service.backup.manifest import DATABASE, NAME, read_manifest
 from service.backup.refusals import (
     BackupExists,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from sqlalchemy import func, select
 
-from analytics.batches import decode_batches, encode_days
 from analytics.model.events import OrgCreated, SignedOut
+from analytics.storage.journal_batches import decode_batches, encode_days
 from service.orgs.changes import create_org
 from service.orgs.repository import find_org
 from service.store.journal import append, list_batches, take_seq

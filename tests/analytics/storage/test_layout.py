@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.layout import UnsafePath, segment_path
+from analytics.storage.layout import UnsafePath, segment_path
 
 ROOT = Path("/data/audit")
 DAY = date(2026, 3, 4)

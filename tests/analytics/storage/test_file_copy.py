@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from analytics.copying import FileCopy, sha256_of
-from analytics.durable import sync_folders
+from analytics.storage.file_copy import FileCopy, sha256_of
+from analytics.storage.fsync import sync_folders
 
 CONTENT = bytes(range(256)) * 40_000
 

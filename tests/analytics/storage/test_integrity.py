@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analytics.batches import JournalBatch
-from analytics.checking import (
+from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.storage.compaction import merge_segments
+from analytics.storage.integrity import (
     Kind,
     SeqSet,
     audit_files,
@@ -17,9 +18,8 @@ from analytics.checking import (
     check_files,
     check_segment,
 )
-from analytics.merging import merge_segments
-from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
-from analytics.segments import PARQUET_OPTIONS, newest_first
+from analytics.storage.journal_batches import JournalBatch
+from analytics.storage.segment_writer import PARQUET_OPTIONS, newest_first
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, sealed, table_of
 
 ROWS = [sample_row(NOON + timedelta(seconds=second)) for second in range(10)]
@@ -55,7 +55,7 @@ def test_what_was_written_is_as_it_should_be(tmp_path, segment):
 
 def test_a_merged_segment_of_many_row_groups_is_as_it_should_be(tmp_path, monkeypatch):
     """Row groups follow each other as the rows in them do."""
-    monkeypatch.setattr("analytics.segments.ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr("analytics.storage.segment_writer.ROW_GROUP_ROWS", 4)
     parts = [sealed(tmp_path, f"seg_{n}", ROWS, first_seq=10 * n) for n in range(1, 4)]
     merged = merge_segments(tmp_path, parts, "seg_m")
 

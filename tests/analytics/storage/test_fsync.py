@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from analytics.durable import fsync, mkdir_synced, write_synced
+from analytics.storage.fsync import fsync, mkdir_synced, write_synced
 
 
 def test_fsync_reaches_files_and_directories(tmp_path, file_steps):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from analytics.orphans import remove_orphans, segment_files
+from analytics.storage.orphans import remove_orphans, segment_files
 from tests.analytics.samples import sample_row, sealed
 
 CUTOFF = 1_800_000_000.0

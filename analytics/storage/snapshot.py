@@ -8,9 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import date
 
-from analytics.batches import JournalBatch
 from analytics.model.filters import Order
-from analytics.segments import Segment
+from analytics.storage.journal_batches import JournalBatch
+from analytics.storage.segment_metadata import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from analytics.model.errors import ARROW_FAULTS, StoreFault
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segments import TEXT_DICTIONARIES, Segment
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_writer import TEXT_DICTIONARIES
 
 _CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")
 _SEQ: Final = AUDIT_SCHEMA.get_field_index("seq")

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segment_files import RowGroup, open_segment
-from analytics.segments import Segment, newest_first, write_sorted
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_reader import RowGroup, open_segment
+from analytics.storage.segment_writer import newest_first, write_sorted
 
 
 def merge_segments(root: Path, segments: Sequence[Segment], segment_id: str) -> Segment:

@@ -9,13 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segments import (
-    ROW_GROUP_BYTES,
-    SchemaMismatch,
-    WrongDay,
-    newest_first,
-    write_segment,
-)
+from analytics.storage.segment_metadata import SchemaMismatch, WrongDay
+from analytics.storage.segment_writer import ROW_GROUP_BYTES, newest_first, write_segment
 from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)

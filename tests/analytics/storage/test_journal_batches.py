@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.batches import (
+from analytics.model.schema import AUDIT_SCHEMA
+from analytics.storage.journal_batches import (
     CorruptBatch,
     JournalBatch,
     decode_batch,
@@ -19,7 +20,6 @@ from analytics.batches import (
     in_parts,
     split_by_day,
 )
-from analytics.model.schema import AUDIT_SCHEMA
 from tests.analytics.samples import DAY, NOON, batch_of, sample_row
 
 MIDNIGHT = datetime(2026, 3, 5, tzinfo=UTC)

@@ -14,13 +14,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.batches import JournalBatch, decode_batch
-from analytics.copying import sha256_of
-from analytics.layout import segment_path
 from analytics.model.errors import StoreFault
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.segment_files import SegmentFile, open_segment
-from analytics.segments import (
+from analytics.storage.file_copy import sha256_of
+from analytics.storage.journal_batches import JournalBatch, decode_batch
+from analytics.storage.layout import segment_path
+from analytics.storage.segment_metadata import (
     MissingValue,
     SchemaMismatch,
     Segment,
@@ -29,6 +28,7 @@ from analytics.segments import (
     check_rows,
     describe,
 )
+from analytics.storage.segment_reader import SegmentFile, open_segment
 
 _PAGE_BITS: Final = 2048
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics import merging, segments
-from analytics.merging import merge_segments, merged_rows
 from analytics.model.errors import StoreFault
-from analytics.segment_files import open_segment
-from analytics.segments import WrongOrder, write_segment, write_sorted
+from analytics.storage import compaction, segment_writer
+from analytics.storage.compaction import merge_segments, merged_rows
+from analytics.storage.segment_metadata import WrongOrder
+from analytics.storage.segment_reader import open_segment
+from analytics.storage.segment_writer import write_segment, write_sorted
 from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
 
 OFFSETS_S = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=7), min_size=1, max_size=5)
@@ -28,7 +29,7 @@ def test_what_was_in_many_files_is_in_one(tmp_path_factory, offsets, group_rows)
     """Whatever the overlap, ties included, and wherever row groups end."""
     root = tmp_path_factory.mktemp("audit")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "ROW_GROUP_ROWS", group_rows)
+        patch.setattr(segment_writer, "ROW_GROUP_ROWS", group_rows)
         parts = []
         for seconds in offsets:
             first = 1 + sum(part.rows for part in parts)
@@ -76,7 +77,7 @@ def test_rows_that_count_from_0_get_their_place(tmp_path):
 
 def test_memory_is_bounded_by_what_overlaps(tmp_path, monkeypatch):
     """Files that lie one behind the other are held one row group at a time."""
-    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 2)
     parts = [
         sealed(tmp_path, f"seg_{n}", [sample_row(NOON + timedelta(seconds=n))] * 6, 6 * n)
         for n in range(1, 5)
@@ -89,17 +90,17 @@ def test_memory_is_bounded_by_what_overlaps(tmp_path, monkeypatch):
 
 def test_rows_of_one_instant_are_held_no_longer_than_others(tmp_path, monkeypatch):
     """An import of dates, or a client that sends one instant only, must not fill the memory."""
-    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 2)
     parts = [sealed(tmp_path, f"seg_{n}", [sample_row(NOON)] * 20, 20 * n) for n in range(5)]
     imported = write_segment(tmp_path, TENANT, DAY, "seg_i", table_of([sample_row(NOON)] * 20, 0))
     held = []
-    in_order = merging.newest_first
+    in_order = compaction.newest_first
 
     def counted(rows):
         held.append(rows.num_rows)
         return in_order(rows)
 
-    monkeypatch.setattr(merging, "newest_first", counted)
+    monkeypatch.setattr(compaction, "newest_first", counted)
     tables = list(merged_rows(tmp_path, [imported.placed(100), *parts]))
 
     assert max(held) <= 4

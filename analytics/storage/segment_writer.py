@@ -1,0 +1,129 @@
+"""Writing segments: immutable Parquet files, each one tenant and one UTC day, rows newest first."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analytics.model.schema import AUDIT_SCHEMA
+from analytics.storage.file_copy import sha256_of
+from analytics.storage.fsync import fsync, mkdir_synced
+from analytics.storage.layout import segment_path
+from analytics.storage.segment_metadata import Segment, StatisticsBuilder, check_rows
+
+# Measured: small row groups let a rare value skip most of the file, and short pages most of the
+# row group. What repeats within a day compresses best as a dictionary. What differs from row to row
+# would only fill one as large as itself, to be unpacked for a single row: there the difference to
+# the row before is stored, at a quarter of the size.
+_DIFFERENCES: Final = {
+    "seq": "DELTA_BINARY_PACKED",
+    "created_at": "DELTA_BINARY_PACKED",
+    "received_at": "DELTA_BINARY_PACKED",
+    "request_id": "DELTA_BYTE_ARRAY",
+}
+_BLOOM: Final = {"ndv": 20_000, "fpp": 0.01}
+ROW_GROUP_ROWS: Final = 32_768
+ROW_GROUP_BYTES: Final = 32 * 2**20
+"""About what a row group takes at most when it is decoded: a merge may hold one of each file."""
+
+PARQUET_OPTIONS: Final[dict[str, Any]] = {
+    "compression": "zstd",
+    "use_dictionary": [name for name in AUDIT_SCHEMA.names if name not in _DIFFERENCES],
+    "column_encoding": _DIFFERENCES,
+    "max_rows_per_page": 2_048,
+    "write_page_index": True,
+    "bloom_filter_options": dict.fromkeys(
+        ("package_name", "actor", "subject", "oidc_binding_id"), _BLOOM
+    ),
+}
+
+
+TEXT_DICTIONARIES: Final = [
+    field.name
+    for field in AUDIT_SCHEMA
+    if pa.types.is_string(field.type) and field.name not in _DIFFERENCES
+]
+"""The text columns that files have as dictionaries, so that they can be read as such."""
+
+
+def write_segment(
+    root: Path, tenant_id: str, day: date, segment_id: str, rows: pa.Table
+) -> Segment:
+    """`write_sorted` for rows in any order that fit in memory; what is refused touches no disk."""
+    check_rows(rows, day)
+    return write_sorted(root, tenant_id, day, segment_id, [newest_first(rows)])
+
+
+def write_sorted(
+    root: Path, tenant_id: str, day: date, segment_id: str, tables: Iterable[pa.Table]
+) -> Segment:
+    """One new Parquet file with the rows of `tables`, which follow each other newest first.
+
+    AUDIT_SCHEMA throughout, at least one row in all, none outside the UTC `day`.
+    When this returns, contents and name have reached the disk. Readers learn of the file from the
+    catalog alone, so until a catalog line is committed it may as well not exist; a process that
+    dies on the way leaves a file for `analytics.storage.orphans`.
+    Raises SchemaMismatch, WrongDay or WrongOrder, leaving no file.
+    """
+    target = segment_path(root, tenant_id, day, segment_id)
+    mkdir_synced(target.parent, within=root)
+    pending = target.with_suffix(".pending")
+    tally = StatisticsBuilder(day)
+    try:
+        with pq.ParquetWriter(pending, AUDIT_SCHEMA, **PARQUET_OPTIONS) as writer:
+            for rows in in_row_groups(tally.over(tables)):
+                writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        segment = tally.segment(segment_id, tenant_id)
+        fsync(pending)
+        segment = replace(segment, size=pending.stat().st_size, sha256=sha256_of(pending))
+    except BaseException:
+        # Left on a full disk, it would keep the room that everybody else needs.
+        pending.unlink(missing_ok=True)
+        raise
+    pending.rename(target)  # within one folder, so readers meet all of it or none
+    fsync(target.parent)  # a synced file under an unsynced name is lost all the same
+    return segment
+
+
+def remove_segments(root: Path, segments: Iterable[Segment]) -> None:
+    """Unlink the files of `segments`, which nobody reads any more; missing ones are no fault."""
+    for segment in segments:
+        segment.path(root).unlink(missing_ok=True)
+
+
+def in_row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows of `tables`, in tables of ROW_GROUP_ROWS rows; the last may be shorter.
+
+    Rows that are so long that they would exceed ROW_GROUP_BYTES come in several tables.
+    """
+    for rows in by_rows(tables, ROW_GROUP_ROWS):
+        parts = -(-rows.nbytes // ROW_GROUP_BYTES)
+        length = -(-rows.num_rows // parts)
+        for start in range(0, rows.num_rows, length):
+            yield rows.slice(start, length)
+
+
+def by_rows(tables: Iterable[pa.Table], count_max: int) -> Iterator[pa.Table]:
+    """The rows of `tables`, in tables of `count_max` rows; the last may be shorter."""
+    held: list[pa.Table] = []
+    count = 0
+    for rows in tables:
+        held.append(rows)
+        count += rows.num_rows
+        if count >= count_max:
+            joined = pa.concat_tables(held)
+            whole = count - count % count_max
+            for start in range(0, whole, count_max):
+                yield joined.slice(start, count_max)
+            held, count = [joined.slice(whole)], count - whole
+    if count:
+        yield pa.concat_tables(held)
+
+
+def newest_first(rows: pa.Table) -> pa.Table:
+    """`rows` in the order every page has: `created_at`, then `seq`, both descending."""
+    return rows.sort_by([("created_at", "descending"), ("seq", "descending")])
