@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.decoded import Decoded, Run
+from analytics.cache.row_groups import Decoded, Run
 from analytics.hopes import Hopes
 from analytics.matching import matches, taken
 from analytics.model.cursors import Position

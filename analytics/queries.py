@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics import tallies
-from analytics.decoded import Decoded
+from analytics.cache.results import FOUND_SCHEMA, SEGMENT_ID, found_rows
+from analytics.cache.row_groups import Decoded
 from analytics.engine import Engine, Stop
-from analytics.found import FOUND_SCHEMA, SEGMENT_ID, found_rows
 from analytics.hopes import Hoped, Hopes
 from analytics.matching import first_of, matches, taken
 from analytics.model.cursors import Position

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.byte_cache import ENTRY_BYTES, ByteCache
+from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from analytics.dictionaries import KIND_COLUMNS, Dictionary, Values, new_dictionary
 from analytics.model.filters import Condition, Query, condition_mask
 from analytics.planning import is_within

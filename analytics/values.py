@@ -10,9 +10,9 @@ from itertools import islice
 from threading import Lock
 from typing import Final
 
-from analytics.byte_cache import ENTRY_BYTES, ByteCache
+from analytics.cache.lru import ENTRY_BYTES, ByteCache
+from analytics.cache.row_groups import Decoded
 from analytics.counting import Counted, count_values, in_codes
-from analytics.decoded import Decoded
 from analytics.dictionaries import KIND_COLUMNS, Alike, Dictionary, Kind, Values, new_dictionary
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Condition, Query, Term

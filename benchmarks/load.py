@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from analytics.decoded import Decoded
+from analytics.cache.row_groups import Decoded
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment
 from benchmarks.client import Client

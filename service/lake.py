@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from analytics.decoded import Decoded
+from analytics.cache.row_groups import Decoded
 from analytics.engine import Engine, EngineLimits, Stop
 from analytics.exports import FileForm, Piece, export_pieces
 from analytics.gathering import Gatherer

@@ -15,7 +15,7 @@ class Guard:
     test: str
 
 
-_FOUND = "tests/analytics/test_found.py"
+_FOUND = "tests/analytics/cache/test_results.py"
 _STRAIGHT = "tests/analytics/test_straight.py"
 _TEXTS = "tests/analytics/test_texts.py"
 _SEGMENTS = "tests/analytics/storage/test_segment_writer.py"
@@ -400,7 +400,7 @@ GUARDS: Final = [
     ),
     Guard(
         "found rows are shown of the snapshot's files alone",
-        "analytics/found.py",
+        "analytics/cache/results.py",
         "    return found.of(segments).rows",
         "    return found.rows",
         f"{_FOUND}::test_rows_of_files_that_were_merged_are_shown_once",

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import CompoundSelect, null, union_all
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.byte_cache import ByteCache
+from analytics.cache.lru import ByteCache
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot

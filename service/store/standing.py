@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, TypeVar
 
-from analytics.byte_cache import ByteCache
+from analytics.cache.lru import ByteCache
 from service.store.connection import Version, Watch
 
 KEPT_BYTES_MAX: Final = 32 * 2**20

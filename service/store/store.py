@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
-from analytics.byte_cache import ByteCache
+from analytics.cache.lru import ByteCache
 from analytics.model.events import Envelope
 from analytics.model.rows import AuditRow, Stamp, audit_row
 from analytics.storage.journal_batches import EncodedBatch, encode_days

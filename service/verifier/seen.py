@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Final
 
-from analytics.byte_cache import ENTRY_BYTES, ByteCache
+from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.issuers.issuers import Issuer
 from service.verifier.claims import Claims
 

@@ -4,7 +4,7 @@ import asyncio
 from sys import getsizeof
 from typing import Final
 
-from analytics.byte_cache import ENTRY_BYTES, ByteCache
+from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.bindings.repository import list_active
 from service.orgs.repository import get_org_by_id
 from service.store.store import Store

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from analytics.decoded import Decoded
+from analytics.cache.row_groups import Decoded
 from analytics.engine import Engine, EngineLimits
 from analytics.model.rows import AuditRow, VerdictSource
 from analytics.queries import Reader

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analytics.decoded import Decoded
+from analytics.cache.row_groups import Decoded
 from analytics.engine import Engine
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Query, Term, mask, parse_query

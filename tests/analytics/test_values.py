@@ -7,10 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analytics import dictionaries, found, hopes, totals
+from analytics import dictionaries, hopes, totals
 from analytics import values as values_module
-from analytics.byte_cache import ENTRY_BYTES
-from analytics.decoded import Decoded
+from analytics.cache import results
+from analytics.cache.lru import ENTRY_BYTES
+from analytics.cache.row_groups import Decoded
 from analytics.engine import Engine
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
@@ -87,7 +88,7 @@ def paged(reader: Reader, snapshot: Snapshot, query: Query, limit: int) -> list[
     bounds=st.fixed_dictionaries(
         {
             hopes: st.fixed_dictionaries({"FEW_ROWS_MAX": st.sampled_from([0, 3, 512])}),
-            found: st.fixed_dictionaries({"FOUND_BYTES_MAX": st.sampled_from([0, 2**21])}),
+            results: st.fixed_dictionaries({"FOUND_BYTES_MAX": st.sampled_from([0, 2**21])}),
             totals: st.fixed_dictionaries({"BLOCK_DAYS": st.sampled_from([1, 2, 16])}),
             dictionaries: st.fixed_dictionaries({"BISECTED_MAX": st.sampled_from([0, 1, 64])}),
             values_module: st.fixed_dictionaries(

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from analytics.byte_cache import ByteCache
+from analytics.cache.lru import ByteCache
 from service.store.catalog import list_segments, retire_segments
 from service.store.snapshots import snapshot
 from tests.analytics.samples import sample_row

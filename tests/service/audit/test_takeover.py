@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event, select
 
-from analytics.byte_cache import ByteCache
+from analytics.cache.lru import ByteCache
 from analytics.model.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.services import Services

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.byte_cache import ENTRY_BYTES, ByteCache
+from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from analytics.model.filters import Condition
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.segment_metadata import Segment

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics import decoded as decoded_module
-from analytics.decoded import in_runs
+from analytics.cache import row_groups as decoded_module
+from analytics.cache.row_groups import in_runs
 from tests.analytics.samples import SampleLake, batch_of, sample_row
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from analytics.byte_cache import ENTRY_BYTES, ByteCache
+from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.journal_batches import JournalBatch, decode_batch
 from analytics.storage.segment_metadata import Segment

@@ -1,6 +1,6 @@
 """The bounded cache: what goes, and when."""
 
-from analytics.byte_cache import ByteCache
+from analytics.cache.lru import ByteCache
 
 
 def test_a_cache_keeps_to_its_bytes_and_lets_go_what_was_used_longest_ago():

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from analytics import found as found_module
+from analytics.cache import results as found_module
 from analytics.model.cursors import Position
 from analytics.model.filters import parse_query
 from analytics.storage.compaction import merge_segments
