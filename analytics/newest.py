@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.cache.row_groups import Decoded, Run
-from analytics.hopes import Hopes
 from analytics.matching import matches, taken
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
+from analytics.statistics.cardinality import Hopes
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import RowGroup

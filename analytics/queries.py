@@ -17,20 +17,20 @@ from analytics import tallies
 from analytics.cache.results import FOUND_SCHEMA, SEGMENT_ID, found_rows
 from analytics.cache.row_groups import Decoded
 from analytics.engine import Engine, Stop
-from analytics.hopes import Hoped, Hopes
 from analytics.matching import first_of, matches, taken
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, where
 from analytics.model.instants import utc_day
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.newest import GROUPS_MAX, READS_MAX, NewestRows
-from analytics.planning import plan
 from analytics.sources import COLUMNS, Source, condition, ordering, source
+from analytics.statistics.cardinality import Hoped, Hopes
+from analytics.statistics.value_index import ValueIndex
+from analytics.statistics.zone_maps import plan
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
 from analytics.straight import lie_apart, straight
-from analytics.values import ValueIndex
 from analytics.windows import hopeful_windows, windows
 
 STRAIGHT_FROM: Final = 0.4

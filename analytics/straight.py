@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from analytics.engine import STREAM_BATCH_ROWS, Stop
 from analytics.model.filters import Order, Query, mask
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.planning import is_within
+from analytics.statistics.zone_maps import is_within
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import ENCODED_SCHEMA, SegmentFile, open_segment
 from analytics.storage.segment_writer import TEXT_DICTIONARIES, by_rows

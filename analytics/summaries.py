@@ -13,12 +13,12 @@ from typing import Final
 import pyarrow as pa
 
 from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, Query
-from analytics.planning import COUNTED_COLUMNS, known_counts, plan
 from analytics.queries import Reader
+from analytics.statistics.top_values import NOTHING, Totals, totals
+from analytics.statistics.value_index import Lookup
+from analytics.statistics.zone_maps import COUNTED_COLUMNS, known_counts, plan
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
-from analytics.totals import NOTHING, Totals, totals
-from analytics.values import Lookup
 
 BUCKETS_MAX: Final = 10_000
 """How many buckets one summary may have: a year of hours fits."""

@@ -29,6 +29,7 @@ from analytics.model.cursors import Position
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.queries import Reader
+from analytics.statistics.value_index import ValueIndex
 from analytics.storage.compaction import merge_segments
 from analytics.storage.integrity import (
     Finding,
@@ -45,7 +46,6 @@ from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import remove_segments, write_segment
 from analytics.storage.snapshot import Snapshot
 from analytics.summaries import Bucket, Summary, summarise
-from analytics.values import ValueIndex
 from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
 from service.ids import new_id
 from service.settings import Settings

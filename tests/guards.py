@@ -421,17 +421,17 @@ GUARDS: Final = [
     ),
     Guard(
         "codes of a forgotten dictionary say nothing",
-        "analytics/values.py",
+        "analytics/statistics/value_index.py",
         "            return False, None, dictionary\n",
         "            pass\n",
-        "tests/analytics/test_values.py::test_codes_of_a_forgotten_dictionary_say_nothing",
+        "tests/analytics/statistics/test_value_index.py::test_codes_of_a_forgotten_dictionary_say_nothing",
     ),
     Guard(
         "sums are of files that are asked for whole",
-        "analytics/totals.py",
+        "analytics/statistics/top_values.py",
         "    whole = [segment for segment in segments if is_within(segment, query, watermark)]\n",
         "    whole = list(segments)\n",
-        "tests/analytics/test_totals.py"
+        "tests/analytics/statistics/test_top_values.py"
         "::test_what_is_known_of_a_file_counts_only_if_all_of_it_is_asked_for",
     ),
     Guard(

@@ -13,11 +13,11 @@ from analytics.cache.row_groups import Decoded
 from analytics.engine import Engine, EngineLimits
 from analytics.model.rows import AuditRow, VerdictSource
 from analytics.queries import Reader
+from analytics.statistics.value_index import ValueIndex
 from analytics.storage.journal_batches import JournalBatch, decode_batch, encode_batch, split_by_day
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
-from analytics.values import ValueIndex
 
 DAY = date(2026, 3, 4)
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)

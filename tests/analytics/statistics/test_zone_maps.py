@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
 from analytics.model.rows import AuditRow
-from analytics.planning import batch_may_hold, known_counts, may_hold
+from analytics.statistics.zone_maps import batch_may_hold, known_counts, may_hold
 from analytics.storage.segment_metadata import Segment, describe
 from analytics.storage.segment_writer import newest_first
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, table_of

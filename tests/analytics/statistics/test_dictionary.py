@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics import dictionaries
-from analytics.counting import count_values, in_codes
-from analytics.dictionaries import Dictionary, Values, new_dictionary
 from analytics.model.filters import Condition, Term
+from analytics.statistics import dictionary as dictionary_module
+from analytics.statistics.dictionary import Dictionary, Values, new_dictionary
+from analytics.statistics.value_counts import count_values, in_codes
 
 TEXTS = ["a", "ab", "abc", "b", "", "é", "a\x00b", "%", "_", "😀"]
 Row = tuple[str | None, str, str | None]
@@ -67,7 +67,7 @@ def test_rows_alike_is_a_count_over_all_rows(groups, before, coded, alike, on_ki
     dictionary, earlier = counted([before], new_dictionary())
     dictionary, values = counted(groups, dictionary, coded=coded)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dictionaries, "BISECTED_MAX", bisected)
+        patch.setattr(dictionary_module, "BISECTED_MAX", bisected)
         wanted = dictionary.alike(alike)
     kinds = [kind for kind in values.kinds if kind.meets(on_kinds)]
     rows = [

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
-from analytics.dictionaries import KIND_COLUMNS, Dictionary, Values, new_dictionary
 from analytics.model.filters import Condition, Query, condition_mask
-from analytics.planning import is_within
+from analytics.statistics.dictionary import KIND_COLUMNS, Dictionary, Values, new_dictionary
+from analytics.statistics.value_index import ValueIndex
+from analytics.statistics.zone_maps import is_within
 from analytics.storage.segment_metadata import Segment
-from analytics.values import ValueIndex
 
 BLOCK_DAYS: Final = 16
 """Sums are kept of so many days at a time: what changes is mostly the newest day."""

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analytics import dictionaries, hopes, totals
-from analytics import values as values_module
 from analytics.cache import results
 from analytics.cache.lru import ENTRY_BYTES
 from analytics.cache.row_groups import Decoded
@@ -17,10 +15,12 @@ from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
 from analytics.model.rows import AuditRow
 from analytics.queries import Reader
+from analytics.statistics import cardinality, dictionary, top_values
+from analytics.statistics import value_index as values_module
+from analytics.statistics.value_index import ValueIndex
 from analytics.storage import segment_writer
 from analytics.storage.snapshot import Snapshot
 from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
-from analytics.values import ValueIndex
 from analytics.windows import hopeful_windows
 from tests.analytics.models import counted, in_order, matching, most_frequent, of_buckets
 from tests.analytics.samples import SampleLake, open_lake, sample_row
@@ -87,10 +87,10 @@ def paged(reader: Reader, snapshot: Snapshot, query: Query, limit: int) -> list[
     group_rows=st.integers(1, 6),
     bounds=st.fixed_dictionaries(
         {
-            hopes: st.fixed_dictionaries({"FEW_ROWS_MAX": st.sampled_from([0, 3, 512])}),
+            cardinality: st.fixed_dictionaries({"FEW_ROWS_MAX": st.sampled_from([0, 3, 512])}),
             results: st.fixed_dictionaries({"FOUND_BYTES_MAX": st.sampled_from([0, 2**21])}),
-            totals: st.fixed_dictionaries({"BLOCK_DAYS": st.sampled_from([1, 2, 16])}),
-            dictionaries: st.fixed_dictionaries({"BISECTED_MAX": st.sampled_from([0, 1, 64])}),
+            top_values: st.fixed_dictionaries({"BLOCK_DAYS": st.sampled_from([1, 2, 16])}),
+            dictionary: st.fixed_dictionaries({"BISECTED_MAX": st.sampled_from([0, 1, 64])}),
             values_module: st.fixed_dictionaries(
                 {
                     "TEXTS_BYTES_MAX": st.sampled_from([20, 2**20]),

@@ -12,11 +12,18 @@ from typing import Final
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from analytics.cache.row_groups import Decoded
-from analytics.counting import Counted, count_values, in_codes
-from analytics.dictionaries import KIND_COLUMNS, Alike, Dictionary, Kind, Values, new_dictionary
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Condition, Query, Term
-from analytics.planning import COUNTED_COLUMNS, is_within
+from analytics.statistics.dictionary import (
+    KIND_COLUMNS,
+    Alike,
+    Dictionary,
+    Kind,
+    Values,
+    new_dictionary,
+)
+from analytics.statistics.value_counts import Counted, count_values, in_codes
+from analytics.statistics.zone_maps import COUNTED_COLUMNS, is_within
 from analytics.storage.segment_metadata import Segment
 
 VALUE_BYTES: Final = 8

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Final
 
-from analytics.dictionaries import KIND_COLUMNS
 from analytics.model.filters import Condition, Query
+from analytics.statistics.dictionary import KIND_COLUMNS
+from analytics.statistics.value_index import Lookup, ValueIndex, learnable
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import ROW_GROUP_ROWS
-from analytics.values import Lookup, ValueIndex, learnable
 
 FEW_ROWS_MAX: Final = 512
 """Rows that are few enough to be found all of them, and kept."""

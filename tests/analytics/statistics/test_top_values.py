@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics import hopes
 from analytics.model.filters import parse_query
+from analytics.statistics import cardinality
+from analytics.statistics.top_values import NOTHING, Totals
 from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
-from analytics.totals import NOTHING, Totals
 from tests.analytics.samples import SampleLake, sample_row
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -74,7 +74,7 @@ def test_the_second_summary_of_whole_days_opens_no_file(lake, asked, parameters)
 
 def test_of_a_frequent_package_only_the_actors_are_read(lake, asked, monkeypatch):
     """Which rows are counted together with which is known of events and decisions alone."""
-    monkeypatch.setattr(hopes, "FEW_ROWS_MAX", 3)
+    monkeypatch.setattr(cardinality, "FEW_ROWS_MAX", 3)
     days(lake, 20)
     query = parse_query({"package": ["all", "p1*"]})
     first = summarise(lake.reader, lake.snapshot(), query, None, Bucket.DAY)

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.dictionaries import KIND_COLUMNS, Dictionary, Kind, Values
+from analytics.statistics.dictionary import KIND_COLUMNS, Dictionary, Kind, Values
 
 _Kind = tuple[str | None, str | None]
 _SHIFT: Final = pa.scalar(32, pa.int64())
