@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analytics.compression import Compression
+from analytics.export.compression import Compression
+from analytics.export.csv_json import unguarded
 from analytics.imports import IGNORED, ITEM_COLUMNS, ImportItem, read_object
 from analytics.lines import LINE_BYTES_MAX, Lines, LineTooLong, Stream
 from analytics.model.errors import ARROW_FAULTS
 from analytics.model.row_validation import RowRefused
-from analytics.spellings import unguarded
 
 CHUNK_ROWS: Final = 16_384
 CHUNK_BYTES: Final = 16 * 1024 * 1024

@@ -19,10 +19,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.compression import Compression
 from analytics.engine import Engine, EngineLimits
-from analytics.exports import ExportFormat, FileForm, export_pieces
-from analytics.formats import wire_table
+from analytics.export.compression import Compression
+from analytics.export.wire import wire_table
+from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.queries import Reader

@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.import_files import FileKind, ImportFormat
 from analytics.model.filters import Query
 from analytics.storage.snapshot import Snapshot

@@ -17,7 +17,7 @@ class Guard:
 
 _FOUND = "tests/analytics/cache/test_results.py"
 _STRAIGHT = "tests/analytics/test_straight.py"
-_TEXTS = "tests/analytics/test_texts.py"
+_TEXTS = "tests/analytics/export/test_text_encoder.py"
 _SEGMENTS = "tests/analytics/storage/test_segment_writer.py"
 _DURABLE = "tests/analytics/storage/test_fsync.py"
 _TAKEOVER = "tests/service/audit/test_takeover.py"
@@ -1644,14 +1644,14 @@ GUARDS: Final = [
     ),
     Guard(
         "a dictionary's texts are not those of another",
-        "analytics/texts.py",
+        "analytics/export/text_encoder.py",
         "known is None or _place(known) != _place(dictionary)",
         "known is None",
         f"{_TEXTS}::test_a_dictionary_that_another_follows_is_not_taken_for_it",
     ),
     Guard(
         "rows of a request are not taken to be alike",
-        "analytics/texts.py",
+        "analytics/export/text_encoder.py",
         " and determined(by, own)",
         "",
         f"{_TEXTS}::test_what_the_rows_of_a_request_have_in_common_is_looked_at_not_assumed[True]",

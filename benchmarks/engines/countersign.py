@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.cursors import Position
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment

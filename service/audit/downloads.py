@@ -8,8 +8,8 @@ from typing import Annotated, Final, TypeVar
 from msgspec import Meta
 from quart import Request, Response, request
 
-from analytics.compression import Compression
-from analytics.exports import ExportFormat, FileForm
+from analytics.export.compression import Compression
+from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.rows import VerdictSource
 from service.access.admission import admit

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from analytics.exports import FileForm, Piece
+from analytics.export.writers import FileForm, Piece
 from analytics.model.events import AuditExported, AuditExportFinished
 from analytics.model.filters import Query
 from analytics.model.retention import Tier, retention_floor

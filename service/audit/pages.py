@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from analytics.formats import json_objects
+from analytics.export.wire import json_objects
 from analytics.model.cursors import InvalidCursor as WrongCursor
 from analytics.model.cursors import Position, decode_cursor, encode_cursor
 from analytics.model.filters import Query, only, parse_query

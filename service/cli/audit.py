@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from analytics.compression import Compression
-from analytics.exports import ExportFormat, FileForm
+from analytics.export.compression import Compression
+from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import FILTER_COLUMNS, Order, parse_query
 from analytics.model.instants import format_us
 from analytics.storage.segment_metadata import Segment

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 from quart import render_template
 
-from analytics.formats import json_objects
+from analytics.export.wire import json_objects
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, only, parse_query
 from analytics.model.retention import Tier, retention_floor

@@ -6,7 +6,7 @@ from typing import Final
 
 from quart import url_for
 
-from analytics.formats import json_objects
+from analytics.export.wire import json_objects
 from analytics.model.events import ADMIN_EVENTS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.storage.snapshot import Snapshot

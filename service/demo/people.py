@@ -8,7 +8,7 @@ from hashlib import sha256
 from random import Random
 from typing import Final
 
-from analytics.exports import ExportFormat
+from analytics.export.writers import ExportFormat
 from analytics.model.events import (
     AuditExported,
     AuditExportFinished,

@@ -4,7 +4,7 @@ from typing import Final
 
 from quart import Request
 
-from analytics.compression import Compression
+from analytics.export.compression import Compression
 
 _PREFERRED: Final = (Compression.ZSTD, Compression.GZIP)
 """The cheaper one first, for clients to whom both are equally welcome."""

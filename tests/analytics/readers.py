@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.compression import Compression
-from analytics.exports import ExportFormat
+from analytics.export.compression import Compression
+from analytics.export.writers import ExportFormat
 from analytics.model.decision_reason import compact
 from analytics.model.instants import format_us
 

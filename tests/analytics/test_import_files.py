@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytics import import_files
-from analytics.compression import Compression, compressor
-from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.export.compression import Compression, compressor
+from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.import_files import (
     Chunk,
     FileKind,
@@ -33,8 +33,8 @@ from analytics.model.instants import format_us
 from analytics.model.row_validation import RowRefused, Window
 from analytics.model.rows import AuditRow
 from analytics.model.schema import WIRE_COLUMNS
+from tests.analytics.export.test_wire import AWKWARD, FORMULAS
 from tests.analytics.samples import NOON, TENANT, sample_row, table_of
-from tests.analytics.test_formats import AWKWARD, FORMULAS
 from tests.conftest import BY_OPERATOR
 
 CSV, NDJSON, PARQUET = ImportFormat.CSV, ImportFormat.NDJSON, ImportFormat.PARQUET

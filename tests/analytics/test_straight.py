@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.engine import STREAM_BATCH_ROWS, QueryStopped, Stop
-from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.filters import parse_query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.queries import Reader

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.compression import Compression
+from analytics.export.compression import Compression
 from tests.analytics.readers import as_read, decompressed, read_file
 from tests.processes.exports import DAYS, ROWS_A_DAY
 from tests.processes.homes import DEADLINE_S, PLATFORM, Home, left_over

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from analytics.formats import json_objects
+from analytics.export.wire import json_objects
 from analytics.model.events import Event
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us

@@ -14,8 +14,8 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from structlog.testing import capture_logs
 
-from analytics import exports
-from analytics.exports import ExportFormat, FileForm
+from analytics.export import writers
+from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
@@ -75,7 +75,7 @@ async def events(audit, event: str) -> list[dict]:
 
 async def test_a_file_that_vanishes_midway_breaks_the_export_off(filled, monkeypatch):
     """Counted, begun, broken: some bytes left, and the log says that they were not all."""
-    monkeypatch.setattr(exports, "TEXT_ROWS", 1)
+    monkeypatch.setattr(writers, "TEXT_ROWS", 1)
     export = await begin(filled)
     oldest_segment(filled).unlink()
     received: list[bytes] = []

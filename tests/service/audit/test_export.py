@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.exports import ExportFormat, FileForm
+from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import Query
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.readers import as_read, read_file

@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 import pytest
 
-from analytics import exports
-from analytics.exports import ExportFormat, FileForm, Piece
+from analytics.export import writers
+from analytics.export.writers import ExportFormat, FileForm, Piece
 from analytics.model.filters import Query
 from analytics.queries import Reader
 from service import lake as lake_module
@@ -99,7 +99,7 @@ async def test_the_deadline_counts_from_the_snapshot_on(audit, made):
 async def test_a_piece_in_the_making_ends_when_the_client_leaves(audit, monkeypatch):
     """Otherwise it would search on, for a file that nobody receives."""
     await audit.accept([sample_row(START)])
-    monkeypatch.setattr(exports, "TEXT_ROWS", 1)
+    monkeypatch.setattr(writers, "TEXT_ROWS", 1)
     rows = Reader.stream
 
     def stream(self: Reader, *question: object) -> Iterator[object]:

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from analytics.compression import Compression
+from analytics.export.compression import Compression
 from tests.analytics.readers import decompressed, read_file
 from tests.analytics.samples import sample_row
 from tests.conftest import START

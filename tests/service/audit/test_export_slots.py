@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.exports import ExportFormat, FileForm
+from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from tests.analytics.samples import sample_row

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select
 
-from analytics.compression import Compression
-from analytics.exports import ExportFormat, FileForm
+from analytics.export.compression import Compression
+from analytics.export.writers import ExportFormat, FileForm
 from analytics.import_files import FileKind, ImportFormat, UnreadableFile
 from analytics.imports import Refused
 from analytics.model.events import (

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics import fragments
-from analytics.exports import ExportFormat, FileForm, export_pieces
+from analytics.export import gather
+from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
+from tests.analytics.export.test_wire import AWKWARD, FORMULAS
 from tests.analytics.samples import NOON, sample_row, table_of
-from tests.analytics.test_formats import AWKWARD, FORMULAS
 
 TENANTS = st.sampled_from(["org_acme", "=1+1", 'a"b', "", "new\nline"])
 INSTANT = "%Y-%m-%dT%H:%M:%S%.6fZ"
@@ -171,7 +171,7 @@ def test_what_the_rows_of_a_request_have_in_common_is_looked_at_not_assumed(is_o
 @pytest.mark.parametrize("bytes_max", [1, 1_000, 5_000])
 def test_a_piece_holds_whole_rows_and_no_more_bytes_than_it_may(monkeypatch, bytes_max):
     """However long the text of all rows is: that bounds memory. One row is always a piece."""
-    monkeypatch.setattr(fragments, "PIECE_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(gather, "PIECE_BYTES_MAX", bytes_max)
     rows = table_of(REQUESTS)
     expected = plain_csv(rows, "org_acme", is_raw=False)
     longest = max(map(len, expected.splitlines(keepends=True)))

@@ -13,11 +13,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.compression import Compression, Outlet, compressor
-from analytics.formats import WIRE_SCHEMA, wire_table
+from analytics.export.compression import Compression, Outlet, compressor
+from analytics.export.csv_json import CsvSpelling, JsonSpelling
+from analytics.export.text_encoder import TextEncoder
+from analytics.export.wire import WIRE_SCHEMA, wire_table
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS
-from analytics.spellings import CsvSpelling, JsonSpelling
-from analytics.texts import TextEncoder
 
 ROW_GROUP_ROWS: Final = 65_536
 """A row group of a Parquet file ends with the table that reaches these."""

@@ -7,9 +7,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.fragments import Part, as_one, constant, determined, joined, one_each
+from analytics.export.csv_json import Spelling, around
+from analytics.export.gather import Part, as_one, constant, determined, joined, one_each
 from analytics.model.schema import AUDIT_SCHEMA, ID_DIGITS, ID_PREFIX, WIRE_COLUMNS
-from analytics.spellings import Spelling, around
 
 _LOW_DIGITS: Final = 4
 _MINUTE: Final = "%Y-%m-%dT%H:%M:"

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analytics import exports
-from analytics.compression import Compression
-from analytics.exports import ROW_GROUP_ROWS, ExportFormat, FileForm, Piece, export_pieces
+from analytics.export import writers
+from analytics.export.compression import Compression
+from analytics.export.writers import ROW_GROUP_ROWS, ExportFormat, FileForm, Piece, export_pieces
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.readers import decompressed, read_file
 from tests.analytics.samples import TENANT, sample_row, table_of
@@ -92,7 +92,7 @@ def test_compressed_either_way_it_is_the_plain_file(export_format, compression):
 @pytest.mark.parametrize("compression", Compression)
 def test_what_has_arrived_can_be_decoded_at_once(compression, monkeypatch):
     """A reader sees rows while the export goes on, and the row count of a broken one is true."""
-    monkeypatch.setattr(exports, "TEXT_ROWS", 1)
+    monkeypatch.setattr(writers, "TEXT_ROWS", 1)
     pieces = made(FileForm(ExportFormat.NDJSON, coding=compression))
     stream = pa.CompressedInputStream(pa.BufferReader(pieces[0].content), compression.value)
 
@@ -106,7 +106,7 @@ def test_small_tables_become_text_together(monkeypatch):
     tables[4] = tables[4].set_column(place, "actor", tables[4]["actor"].dictionary_encode())
     form = FileForm(ExportFormat.NDJSON)
     joined, apart = made(form), made(form, tables)
-    monkeypatch.setattr(exports, "TEXT_ROWS", 1)
+    monkeypatch.setattr(writers, "TEXT_ROWS", 1)
     alone = made(form)
 
     assert [len(pieces) for pieces in (joined, apart, alone)] == [1, 3, 3]
