@@ -16,7 +16,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
-from analytics.import_files import FileKind, ImportFormat
+from analytics.imports.readers import FileKind, ImportFormat
 from analytics.model.filters import Query
 from analytics.storage.snapshot import Snapshot
 from analytics.straight import straight

@@ -24,7 +24,7 @@ import pyarrow as pa
 from analytics.cache.row_groups import Decoded
 from analytics.engine import Engine, EngineLimits, Stop
 from analytics.export.writers import FileForm, Piece, export_pieces
-from analytics.gathering import Gatherer
+from analytics.imports.segment_buffer import Gatherer
 from analytics.model.cursors import Position
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query

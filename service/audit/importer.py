@@ -17,9 +17,9 @@ from typing import BinaryIO, Final
 
 import structlog
 
-from analytics.gathering import Gatherer, import_steps
-from analytics.import_files import FileKind, read_chunks
-from analytics.imports import Intake, Refused
+from analytics.imports.readers import FileKind, read_chunks
+from analytics.imports.segment_buffer import Gatherer, import_steps
+from analytics.imports.validation import Intake, Refused
 from analytics.model.events import AuditImported
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import Window

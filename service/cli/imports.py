@@ -9,8 +9,8 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from analytics.import_files import ImportFormat, UnreadableFile
-from analytics.imports import Refused
+from analytics.imports.readers import ImportFormat, UnreadableFile
+from analytics.imports.validation import Refused
 from analytics.model.errors import StoreFault
 from analytics.model.instants import format_ms
 from service.audit.importer import Imported, Job, Watch

@@ -16,8 +16,8 @@ from sqlalchemy import event, func, select
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
-from analytics.import_files import FileKind, ImportFormat, UnreadableFile
-from analytics.imports import Refused
+from analytics.imports.readers import FileKind, ImportFormat, UnreadableFile
+from analytics.imports.validation import Refused
 from analytics.model.events import (
     BlocklistHit,
     CooldownActive,
@@ -371,7 +371,7 @@ async def test_who_lost_the_lease_commits_nothing(audit, monkeypatch):
 
 async def test_a_long_import_keeps_its_lease(audit, monkeypatch):
     """Another machine must not take it for lost, however long the file is."""
-    monkeypatch.setattr("analytics.import_files.CHUNK_ROWS", 1)
+    monkeypatch.setattr("analytics.imports.readers.CHUNK_ROWS", 1)
     lifetime = timedelta(seconds=audit.services.settings.lease_s)
     ends: list[Any] = []
 

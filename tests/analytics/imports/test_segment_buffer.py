@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.gathering import Gatherer, import_steps
-from analytics.import_files import Chunk
-from analytics.imports import ImportItem, Intake
+from analytics.imports.readers import Chunk
+from analytics.imports.segment_buffer import Gatherer, import_steps
+from analytics.imports.validation import ImportItem, Intake
 from analytics.model.instants import format_us, utc_day
 from analytics.model.row_validation import RowRefused, Window
 from analytics.model.rows import AuditRow

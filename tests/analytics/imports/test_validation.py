@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from analytics.imports import MEMO_MAX, NOT_AN_OBJECT, Intake, read_object
+from analytics.imports.validation import MEMO_MAX, NOT_AN_OBJECT, Intake, read_object
 from analytics.model.decision_reason import compact, decision_reason
 from analytics.model.events import ENVELOPES, Event, VerifiedCi
 from analytics.model.instants import format_us

@@ -8,8 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from analytics.import_files import Chunk
-from analytics.imports import Intake, Refused
+from analytics.imports.readers import Chunk
+from analytics.imports.validation import Intake, Refused
 from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, to_table
 from analytics.model.schema import AUDIT_SCHEMA
