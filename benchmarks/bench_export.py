@@ -19,13 +19,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.engine import Engine, EngineLimits
 from analytics.export.compression import Compression
 from analytics.export.wire import wire_table
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.queries import Reader
+from analytics.query.engine import Engine, EngineLimits
+from analytics.query.reader import Reader
 from analytics.storage.snapshot import Snapshot
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.memory import line_mb

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.imports.readers import FileKind, ImportFormat
 from analytics.model.filters import Query
+from analytics.query.ordered_scan import straight
 from analytics.storage.snapshot import Snapshot
-from analytics.straight import straight
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.results import record
 from service.access.callers import cli_caller

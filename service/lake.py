@@ -22,13 +22,14 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from analytics.cache.row_groups import Decoded
-from analytics.engine import Engine, EngineLimits, Stop
 from analytics.export.writers import FileForm, Piece, export_pieces
 from analytics.imports.segment_buffer import Gatherer
 from analytics.model.cursors import Position
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
-from analytics.queries import Reader
+from analytics.query.engine import Engine, EngineLimits, Stop
+from analytics.query.reader import Reader
+from analytics.query.summaries import Bucket, Summary, summarise
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.compaction import merge_segments
 from analytics.storage.integrity import (
@@ -45,7 +46,6 @@ from analytics.storage.orphans import remove_orphans, segment_files
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import remove_segments, write_segment
 from analytics.storage.snapshot import Snapshot
-from analytics.summaries import Bucket, Summary, summarise
 from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
 from service.ids import new_id
 from service.settings import Settings
@@ -126,7 +126,7 @@ class Lake:
         bucket: Bucket,
         time_max_s: float | None = None,
     ) -> Summary:
-        """See `analytics.summaries.summarise`. May take as long as any query, or `time_max_s`."""
+        """See `analytics.query.summaries.summarise`. As long as any query, or `time_max_s`."""
         return await self._ask(
             lambda reader: summarise(reader, snapshot, asked, floor, bucket), time_max_s
         )

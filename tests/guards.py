@@ -16,7 +16,7 @@ class Guard:
 
 
 _FOUND = "tests/analytics/cache/test_results.py"
-_STRAIGHT = "tests/analytics/test_straight.py"
+_STRAIGHT = "tests/analytics/query/test_ordered_scan.py"
 _TEXTS = "tests/analytics/export/test_text_encoder.py"
 _SEGMENTS = "tests/analytics/storage/test_segment_writer.py"
 _DURABLE = "tests/analytics/storage/test_fsync.py"
@@ -407,14 +407,14 @@ GUARDS: Final = [
     ),
     Guard(
         "rows at hand are shown up to the watermark",
-        "analytics/matching.py",
+        "analytics/query/row_mask.py",
         'pc.less_equal(rows["seq"], pa.scalar(watermark, _SEQ)))',
         'pc.is_valid(rows["seq"]))',
         f"{_FOUND}::test_rows_of_a_pruned_day_are_gone_and_those_past_the_watermark_unseen",
     ),
     Guard(
         "rows at hand are shown up to the cursor's watermark",
-        "analytics/matching.py",
+        "analytics/query/row_mask.py",
         'pc.less_equal(rows["seq"], pa.scalar(after.watermark, _SEQ)))',
         'pc.is_valid(rows["seq"]))',
         f"{_FOUND}::test_later_pages_show_no_row_accepted_after_the_first",
@@ -436,7 +436,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a cursor carries its watermark",
-        "analytics/sources.py",
+        "analytics/query/sql.py",
         '        bound["watermark"] = min(after.watermark, watermark)\n',
         "        pass\n",
         "tests/service/audit/test_stable_pages.py::test_pages_are_those_of_the_first_pages_instant[asc]",
@@ -1615,31 +1615,31 @@ GUARDS: Final = [
     ),
     Guard(
         "files that share an instant are put in order",
-        "analytics/straight.py",
+        "analytics/query/ordered_scan.py",
         "older.max_created_at < newer.min_created_at",
         "older.max_created_at <= newer.min_created_at",
         f"{_STRAIGHT}::test_files_that_share_an_instant_do_not_lie_apart",
     ),
     Guard(
         "rows past the watermark are no part of an export",
-        "analytics/straight.py",
+        "analytics/query/ordered_scan.py",
         "pc.and_(mask(query, looked_at), is_old)",
         "mask(query, looked_at)",
         f"{_STRAIGHT}::test_every_row_is_the_engines[1-parameters0-desc]",
     ),
     Guard(
         "files are read no further when an export is stopped",
-        "analytics/straight.py",
+        "analytics/query/ordered_scan.py",
         "                    stop.check()\n",
         "                    pass\n",
         f"{_STRAIGHT}::test_it_ends_when_it_is_stopped",
     ),
     Guard(
         "a day with rows in the journal is put in order",
-        "analytics/queries.py",
+        "analytics/query/reader.py",
         "and not held.batches and",
         "and",
-        "tests/analytics/test_queries.py"
+        "tests/analytics/query/test_reader.py"
         "::test_a_stream_is_the_whole_list_and_the_count_is_its_length[desc]",
     ),
     Guard(

@@ -46,13 +46,20 @@ def test_no_module_imports_against_the_direction(package: str) -> None:
     assert offenders == {}
 
 
-def imported_parts(path: Path) -> set[str]:
-    """The parts of the service that the module at `path` imports from."""
-    return {
-        node.module.split(".")[1]
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("service.")
-    }
+def imported_parts(path: Path, package: str) -> set[str]:
+    """The parts of `package` that the module at `path` imports from."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == package:
+            modules = [f"{package}.{name.name}" for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in modules if name.startswith(f"{package}.")}
+    return found
 
 
 @pytest.mark.parametrize("part", WITHIN_SERVICE)
@@ -63,11 +70,46 @@ def test_what_judges_tokens_knows_nothing_of_who_asks(part: str) -> None:
     offenders = {
         module.name: wrong
         for module in modules
-        if (wrong := imported_parts(module) & WITHIN_SERVICE[part])
+        if (wrong := imported_parts(module, "service") & WITHIN_SERVICE[part])
     }
 
     assert len(modules) > 5
     assert offenders == {}
+
+
+ANALYTICS = {
+    "model": set(),
+    "storage": {"model"},
+    "cache": {"model", "storage"},
+    "statistics": {"model", "storage", "cache"},
+    "query": {"model", "storage", "cache", "statistics"},
+    "export": {"model"},
+    "imports": {"model", "storage", "export"},
+}
+"""The packages of the audit lake, and which others each may import."""
+
+
+@pytest.mark.parametrize("package", ANALYTICS)
+def test_packages_of_the_audit_lake_import_downwards(package: str) -> None:
+    """No import points upwards, so no cycle can come to be."""
+    modules = list((ROOT / "analytics" / package).glob("*.py"))
+
+    offenders = {
+        module.name: wrong
+        for module in modules
+        if (wrong := imported_parts(module, "analytics") - ANALYTICS[package] - {package})
+    }
+
+    assert len(modules) > 2
+    assert offenders == {}
+
+
+def test_the_audit_lake_is_nothing_but_its_packages() -> None:
+    """A module at the root, or an unnamed package, would escape the rule above."""
+    root = ROOT / "analytics"
+
+    assert [module.name for module in root.glob("*.py")] == ["__init__.py"]
+    assert {module.parent.name for module in root.glob("*/*.py")} == set(ANALYTICS)
 
 
 def test_one_module_sends_work_to_threads() -> None:

@@ -14,10 +14,10 @@ import msgspec
 
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.cursors import Position
+from analytics.query.summaries import Bucket, most_frequent, over_time
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
-from analytics.summaries import Bucket, most_frequent, over_time
 from benchmarks.client import Client
 from benchmarks.engines import COLUMNS, Ask, Send, Served, Source, folder_bytes, rows_of
 from benchmarks.lake import tenant_id

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analytics.model.filters import VALUES_MAX
-from analytics.summaries import BUCKETS_MAX, TOP_MAX
+from analytics.query.summaries import BUCKETS_MAX, TOP_MAX
 from service.audit.pages import LIMIT_DEFAULT, LIMIT_MAX
 from service.web.openapi import DATE_PATTERN, INSTANT_PATTERN
 

@@ -10,8 +10,8 @@ import structlog
 
 from analytics.model.errors import StoreFault
 from analytics.model.filters import InvalidQuery, Query
+from analytics.query.summaries import ValueCount
 from analytics.storage.snapshot import Snapshot
-from analytics.summaries import ValueCount
 from service.dashboard.histogram import Histogram, bucket_of, draw
 from service.dashboard.state import State
 from service.dashboard.words import event_words

@@ -9,8 +9,8 @@ from quart import url_for
 from analytics.export.wire import json_objects
 from analytics.model.events import ADMIN_EVENTS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
+from analytics.query.summaries import TOP_MAX, ValueCount
 from analytics.storage.snapshot import Snapshot
-from analytics.summaries import TOP_MAX, ValueCount
 from service.access.callers import Caller, SignedIn
 from service.access.capabilities import Capability, Role
 from service.bindings.repository import BindingCounts, count_active

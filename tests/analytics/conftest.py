@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.engine import Engine
+from analytics.query.engine import Engine
 from tests.analytics.samples import SampleLake, open_lake
 
 

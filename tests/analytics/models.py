@@ -5,7 +5,7 @@ from datetime import datetime
 
 from analytics.model.filters import FILTER_COLUMNS, Order, Query
 from analytics.model.rows import AuditRow
-from analytics.summaries import TOP_MAX, Bucket, Summary, ValueCount
+from analytics.query.summaries import TOP_MAX, Bucket, Summary, ValueCount
 
 
 def matching(accepted: dict[int, AuditRow], query: Query, watermark: int) -> dict[int, AuditRow]:

@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 
 from analytics.cache.row_groups import Decoded
-from analytics.engine import Engine, EngineLimits
 from analytics.model.rows import AuditRow, VerdictSource
-from analytics.queries import Reader
+from analytics.query.engine import Engine, EngineLimits
+from analytics.query.reader import Reader
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.journal_batches import JournalBatch, decode_batch, encode_batch, split_by_day
 from analytics.storage.segment_metadata import Segment

@@ -8,7 +8,7 @@ import pytest
 
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, parse_query
-from analytics.queries import Reader
+from analytics.query.reader import Reader
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.samples import NOON, SampleLake, sample_row
 

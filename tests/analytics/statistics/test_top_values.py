@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.model.filters import parse_query
+from analytics.query.summaries import TOP_PARAMETERS, Bucket, summarise
 from analytics.statistics import cardinality
 from analytics.statistics.top_values import NOTHING, Totals
-from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
 from tests.analytics.samples import SampleLake, sample_row
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from analytics.cache import results
 from analytics.cache.lru import ENTRY_BYTES
 from analytics.cache.row_groups import Decoded
-from analytics.engine import Engine
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
 from analytics.model.rows import AuditRow
-from analytics.queries import Reader
+from analytics.query.day_windows import hopeful_windows
+from analytics.query.engine import Engine
+from analytics.query.reader import Reader
+from analytics.query.summaries import TOP_PARAMETERS, Bucket, summarise
 from analytics.statistics import cardinality, dictionary, top_values
 from analytics.statistics import value_index as values_module
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage import segment_writer
 from analytics.storage.snapshot import Snapshot
-from analytics.summaries import TOP_PARAMETERS, Bucket, summarise
-from analytics.windows import hopeful_windows
 from tests.analytics.models import counted, in_order, matching, most_frequent, of_buckets
 from tests.analytics.samples import SampleLake, open_lake, sample_row
 

@@ -10,7 +10,7 @@ import pytest
 from analytics.export import writers
 from analytics.export.writers import ExportFormat, FileForm, Piece
 from analytics.model.filters import Query
-from analytics.queries import Reader
+from analytics.query.reader import Reader
 from service import lake as lake_module
 from service.audit.exports import ExportBroken, Exporter
 from service.errors import QueryTooSlow

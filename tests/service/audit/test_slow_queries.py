@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import structs
 
-from analytics.queries import Reader
+from analytics.query.reader import Reader
 from service.errors import QueryTooSlow
 from service.settings import Settings
 from tests.conftest import SettableClock, refused, running_world

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.model.filters import Query
-from analytics.summaries import Bucket, BucketCounts
+from analytics.query.summaries import Bucket, BucketCounts
 from service.dashboard.histogram import BARS_MAX, HEIGHT, bucket_of, draw
 from service.dashboard.state import State
 

@@ -13,25 +13,25 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics import tallies
 from analytics.cache.results import FOUND_SCHEMA, SEGMENT_ID, found_rows
 from analytics.cache.row_groups import Decoded
-from analytics.engine import Engine, Stop
-from analytics.matching import first_of, matches, taken
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, where
 from analytics.model.instants import utc_day
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.newest import GROUPS_MAX, READS_MAX, NewestRows
-from analytics.sources import COLUMNS, Source, condition, ordering, source
+from analytics.query import aggregates
+from analytics.query.day_windows import hopeful_windows, windows
+from analytics.query.engine import Engine, Stop
+from analytics.query.newest_scan import GROUPS_MAX, READS_MAX, NewestRows
+from analytics.query.ordered_scan import lie_apart, straight
+from analytics.query.row_mask import first_of, matches, taken
+from analytics.query.sql import COLUMNS, Source, condition, ordering, source
 from analytics.statistics.cardinality import Hoped, Hopes
 from analytics.statistics.value_index import ValueIndex
 from analytics.statistics.zone_maps import plan
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
-from analytics.straight import lie_apart, straight
-from analytics.windows import hopeful_windows, windows
 
 STRAIGHT_FROM: Final = 0.4
 """The part of a day's rows from which reading all of them is quicker than to let DuckDB skip the
@@ -195,7 +195,7 @@ class Reader:
         """
         planned, few = self._plan(snapshot, query)
         if few is not None:
-            return tallies.by_value(few, column, limit)
+            return aggregates.by_value(few, column, limit)
         return self._ask(
             planned,
             query,
@@ -210,7 +210,7 @@ class Reader:
         """The rows of `query` by step of time (counted from 1970) and decision ("" for none)."""
         planned, few = self._plan(snapshot, query)
         if few is not None:
-            return tallies.over_time(few, step)
+            return aggregates.over_time(few, step)
         us = "epoch_us(created_at)"
         counted = self._ask(
             planned,

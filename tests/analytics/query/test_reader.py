@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from analytics.model.cursors import Position
 from analytics.model.filters import Query, parse_query
 from analytics.model.rows import AuditRow
+from analytics.query.day_windows import windows
 from analytics.storage.snapshot import Snapshot
-from analytics.windows import windows
 from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)

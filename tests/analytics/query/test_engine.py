@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analytics.engine import STREAM_BATCH_ROWS, Engine, QueryStopped, Stop
 from analytics.model.errors import StoreFault
+from analytics.query.engine import STREAM_BATCH_ROWS, Engine, QueryStopped, Stop
 from tests.analytics.samples import LIMITS
 
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.cache.row_groups import Decoded, Run
-from analytics.matching import matches, taken
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
+from analytics.query.row_mask import matches, taken
 from analytics.statistics.cardinality import Hopes
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, parse_query
 from analytics.model.rows import AuditRow
-from analytics.storage.snapshot import Snapshot
-from analytics.summaries import (
+from analytics.query.summaries import (
     BUCKETS_MAX,
     TOP_PARAMETERS,
     Bucket,
@@ -19,6 +18,7 @@ from analytics.summaries import (
     TooManyBuckets,
     summarise,
 )
+from analytics.storage.snapshot import Snapshot
 from tests.analytics.models import counted, matching, most_frequent, of_buckets
 from tests.analytics.samples import SampleLake, open_lake, sample_row
 

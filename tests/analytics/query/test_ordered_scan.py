@@ -5,15 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.engine import STREAM_BATCH_ROWS, QueryStopped, Stop
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.filters import parse_query
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.queries import Reader
+from analytics.query.engine import STREAM_BATCH_ROWS, QueryStopped, Stop
+from analytics.query.ordered_scan import lie_apart, straight
+from analytics.query.reader import Reader
 from analytics.storage import segment_writer
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
-from analytics.straight import lie_apart, straight
 from tests.analytics.samples import NOON, SampleLake, sample_row
 
 ORDERS = pytest.mark.parametrize("order", ["desc", "asc"])
@@ -79,7 +79,7 @@ def test_a_file_does_not_tell_how_its_rows_were_read(days, monkeypatch, export_f
         return b"".join(piece.content for piece in pieces)
 
     directly = exported()
-    monkeypatch.setattr("analytics.queries.lie_apart", lambda segments: False)
+    monkeypatch.setattr("analytics.query.reader.lie_apart", lambda segments: False)
     assert directly == exported()
 
 

@@ -12,9 +12,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.engine import STREAM_BATCH_ROWS, Stop
 from analytics.model.filters import Order, Query, mask
 from analytics.model.schema import AUDIT_SCHEMA
+from analytics.query.engine import STREAM_BATCH_ROWS, Stop
 from analytics.statistics.zone_maps import is_within
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import ENCODED_SCHEMA, SegmentFile, open_segment

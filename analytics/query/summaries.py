@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, Query
-from analytics.queries import Reader
+from analytics.query.reader import Reader
 from analytics.statistics.top_values import NOTHING, Totals, totals
 from analytics.statistics.value_index import Lookup
 from analytics.statistics.zone_maps import COUNTED_COLUMNS, known_counts, plan

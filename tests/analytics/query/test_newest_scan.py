@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analytics.cache.row_groups import Decoded
-from analytics.engine import Engine
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Query, Term, mask, parse_query
+from analytics.query.engine import Engine
 from analytics.storage import segment_writer
 from tests.analytics.samples import SampleLake, open_lake, sample_row, table_of
 
