@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 
 from analytics.model.ingest_validation import read_items
-from analytics.model.row_validation import Window
+from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import Stamp, VerdictSource
 from analytics.storage.journal_batches import encode_days
 from benchmarks.results import record
@@ -88,7 +88,7 @@ def encoded(body: bytes) -> bytes:
     """The batch as the journal holds it."""
     stamp = Stamp("system:admin-token", "admin_token", VerdictSource.PROXY)
     raw = [json.dumps(item).encode() for item in json.loads(body)]
-    rows, rejected = read_items(raw, stamp, Window(datetime.now(UTC), None))
+    rows, rejected = read_items(raw, stamp, AcceptedInterval(datetime.now(UTC), None))
     assert not rejected
     (batch,) = encode_days(rows)
     return batch.data

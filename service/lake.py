@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from analytics.cache.row_groups import Decoded
 from analytics.export.writers import FileForm, Piece, export_pieces
-from analytics.imports.segment_buffer import Gatherer
+from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.model.cursors import Position
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
-from analytics.query.engine import Engine, EngineLimits, Stop
+from analytics.query.engine import Cancellation, Engine, EngineLimits
 from analytics.query.reader import Reader
 from analytics.query.summaries import Bucket, Summary, summarise
 from analytics.statistics.value_index import ValueIndex
@@ -157,7 +157,7 @@ class Lake:
         no more than that one: a slow reader slows the making. Raises QueryTooSlow when a piece
         would be begun after `ends_at`, a reading of the monotonic clock.
         """
-        stop = Stop()
+        stop = Cancellation()
         tables = replace(self._reader, stop=stop).stream(snapshot, query)
         pieces = export_pieces(tables, snapshot.tenant_id, form)
         coming = _begin_piece(pieces, ends_at)
@@ -181,9 +181,9 @@ class Lake:
         """See `write_segment`."""
         return await _write(write_segment, self._root, tenant_id, day, segment_id, rows)
 
-    def gatherer(self, tenant_id: str) -> Gatherer:
-        """An empty Gatherer for rows of the tenant."""
-        return Gatherer(self._root, tenant_id, lambda: new_id("seg"))
+    def segment_buffer(self, tenant_id: str) -> SegmentBuffer:
+        """An empty SegmentBuffer for rows of the tenant."""
+        return SegmentBuffer(self._root, tenant_id, lambda: new_id("seg"))
 
     async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
         """See `merge_segments`."""
@@ -251,7 +251,7 @@ class Lake:
         self, question: Callable[[Reader], _Result], time_max_s: float | None = None
     ) -> _Result:
         """What `question` answers. It ends when its asker goes away, or with QueryTooSlow."""
-        stop = Stop()
+        stop = Cancellation()
         reader = replace(self._reader, stop=stop)
         answer = asyncio.create_task(_in_thread(question, reader, pool=self._question_threads))
         try:
@@ -264,7 +264,7 @@ class Lake:
         finally:
             self._leave(answer, stop)
 
-    def _leave(self, answer: asyncio.Task[Any], stop: Stop) -> None:
+    def _leave(self, answer: asyncio.Task[Any], stop: Cancellation) -> None:
         """See that `answer`, for which nobody waits any more, ends soon."""
         if answer.done():
             _look_at(answer)
@@ -281,7 +281,7 @@ class Lake:
             self._learning = asyncio.create_task(_in_thread(self._values.learn))
 
 
-async def _end(answer: asyncio.Task[Any], stop: Stop) -> None:
+async def _end(answer: asyncio.Task[Any], stop: Cancellation) -> None:
     """Stop a query until its thread is free again."""
     while not answer.done():
         stop.set()

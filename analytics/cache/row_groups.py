@@ -21,7 +21,7 @@ RUN_ROWS_MAX: Final = 32_768
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JournalRun:
     """Batches of one day that were accepted one behind the other: all their rows, newest first."""
 
     rows: pa.Table
@@ -41,7 +41,7 @@ class Decoded:
         runs = [run.rows for day in _by_day(batches) for run in self.runs(day)]
         return pa.concat_tables([AUDIT_SCHEMA.empty_table(), *runs])
 
-    def runs(self, batches: Sequence[JournalBatch]) -> list[Run]:
+    def runs(self, batches: Sequence[JournalBatch]) -> list[JournalRun]:
         """The rows of `batches`, all of one day, in order of acceptance."""
         return [self._run(run) for run in in_runs(batches)]
 
@@ -76,13 +76,13 @@ class Decoded:
             for index in range(file.row_group_count):
                 yield file.columns(index, names)
 
-    def _run(self, batches: Sequence[JournalBatch]) -> Run:
-        def join() -> tuple[Run, int]:
+    def _run(self, batches: Sequence[JournalBatch]) -> JournalRun:
+        def join() -> tuple[JournalRun, int]:
             rows = newest_first(pa.concat_tables(map(self._batch, batches)))
             at = rows["created_at"]
-            return Run(rows, at[-1].as_py(), at[0].as_py()), rows.nbytes + ENTRY_BYTES
+            return JournalRun(rows, at[-1].as_py(), at[0].as_py()), rows.nbytes + ENTRY_BYTES
 
-        found: Run = self.cache.get(("run", *(batch.first_seq for batch in batches)), join)
+        found: JournalRun = self.cache.get(("run", *(batch.first_seq for batch in batches)), join)
         return found
 
     def _batch(self, batch: JournalBatch) -> pa.Table:

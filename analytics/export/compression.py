@@ -62,7 +62,7 @@ class _Zstd:
     """RFC 8878, one frame."""
 
     def __init__(self) -> None:
-        self._made = Outlet()
+        self._made = ByteSink()
         self._stream = pa.CompressedOutputStream(pa.PythonFile(self._made, mode="w"), "zstd")
 
     def add(self, content: bytes) -> bytes:
@@ -75,7 +75,7 @@ class _Zstd:
         return self._made.drain()
 
 
-class Outlet:
+class ByteSink:
     """A file object to write to, from which what was written is taken away."""
 
     closed = False

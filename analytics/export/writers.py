@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.export.compression import Compression, Outlet, compressor
+from analytics.export.compression import ByteSink, Compression, compressor
 from analytics.export.csv_json import CsvSpelling, JsonSpelling
 from analytics.export.text_encoder import TextEncoder
 from analytics.export.wire import WIRE_SCHEMA, wire_table
@@ -147,7 +147,7 @@ def _json(objects: Iterator[_Content]) -> Iterator[_Content]:
 
 
 def _parquet(tables: Iterable[pa.Table], tenant_id: str) -> Iterator[_Content]:
-    made = Outlet()
+    made = ByteSink()
     with pq.ParquetWriter(pa.PythonFile(made, mode="w"), WIRE_SCHEMA, **_PARQUET_OPTIONS) as writer:
         for rows in _gathered((table.cast(AUDIT_SCHEMA) for table in tables), ROW_GROUP_ROWS):
             writer.write_table(wire_table(rows, tenant_id), row_group_size=rows.num_rows)

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from analytics.imports.readers import Chunk
-from analytics.imports.validation import Intake, Refused
+from analytics.imports.validation import Refused, RowImporter
 from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, to_table
 from analytics.model.schema import AUDIT_SCHEMA
@@ -26,11 +26,11 @@ class _Day:
     size: int = 0
 
 
-class Gatherer:
+class SegmentBuffer:
     """Takes rows in any order and writes them as segments, a few large ones for each day.
 
     Rows count from 0 in the order in which they come: their place among all rows is settled by
-    the commit that names the segments (see `Segment.placed`). Until then nobody sees them.
+    the commit that names the segments (see `Segment.with_seq_base`). Until then nobody sees them.
     """
 
     def __init__(
@@ -107,7 +107,11 @@ class Step:
 
 
 def import_steps(
-    chunks: Iterable[Chunk], intake: Intake, gatherer: Gatherer, *, is_partial: bool
+    chunks: Iterable[Chunk],
+    row_importer: RowImporter,
+    segment_buffer: SegmentBuffer,
+    *,
+    is_partial: bool,
 ) -> Iterator[Step]:
     """Gather the rows of a file, a chunk at a time; at the end all of them are in segments.
 
@@ -116,11 +120,11 @@ def import_steps(
     """
     is_kept = True
     for chunk in chunks:
-        rows, refused = intake.rows(chunk.entries)
+        rows, refused = row_importer.rows(chunk.entries)
         if refused and is_kept and not is_partial:
             is_kept = False
-            gatherer.discard()
+            segment_buffer.discard()
         if is_kept:
-            gatherer.add(rows)
+            segment_buffer.add(rows)
         yield Step(chunk.position, refused)
-    gatherer.finish()
+    segment_buffer.finish()

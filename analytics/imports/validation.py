@@ -18,8 +18,8 @@ from analytics.model.row_validation import (
     ERROR_CHARS_MAX,
     PACKAGE_NAME_MAX,
     VERSION_MAX,
+    AcceptedInterval,
     RowRefused,
-    Window,
     check_decision,
     check_printable,
     check_subject,
@@ -55,7 +55,7 @@ _Who = tuple[str | None, str | None, str | None, str | None, str | None, str | N
 
 
 class ImportItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One row as a file tells it, by wire names; which values are good is for `Intake` to say."""
+    """One row of a file, by wire names; `RowImporter` checks its values."""
 
     created_at: str | None = None
     event: str | None = None
@@ -123,7 +123,7 @@ class _Said:
 
 
 @dataclass(slots=True)
-class Intake:
+class RowImporter:
     """Makes rows of items. `stamp` is who imports; `window.now` is when the rows are received.
 
     Most rows repeat the envelope, and the words on who acted, of an earlier one: what has been
@@ -131,7 +131,7 @@ class Intake:
     """
 
     stamp: Stamp
-    window: Window
+    window: AcceptedInterval
     _said: dict[tuple[str, bytes], _Said] = field(default_factory=dict)
     _stamps: dict[_Who, Stamp] = field(default_factory=dict)
 

@@ -16,8 +16,8 @@ from analytics.model.row_validation import (
     ERROR_CHARS_MAX,
     PACKAGE_NAME_MAX,
     VERSION_MAX,
+    AcceptedInterval,
     RowRefused,
-    Window,
     check_decision,
     check_printable,
     readable,
@@ -61,7 +61,7 @@ _decoder: Final = msgspec.json.Decoder(IngestItem)
 
 
 def read_items(
-    items: Iterable[bytes | msgspec.Raw], stamp: Stamp, window: Window
+    items: Iterable[bytes | msgspec.Raw], stamp: Stamp, window: AcceptedInterval
 ) -> tuple[list[AuditRow], list[Rejection]]:
     """The rows that `items` (JSON) make, and why the others make none.
 
@@ -86,7 +86,7 @@ def _rejected(index: int, error: str) -> Rejection:
     return Rejection(index, error[:ERROR_CHARS_MAX])
 
 
-def _row(item: IngestItem, stamp: Stamp, window: Window) -> AuditRow:
+def _row(item: IngestItem, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
     envelope = _envelope(item)
     check_decision(item.event, item.decision, envelope.decision)
     check_printable("packageName", item.package_name)

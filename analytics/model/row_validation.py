@@ -25,7 +25,7 @@ class RowRefused(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class AcceptedInterval:
     """The instants a row may have: not before the retention floor, not after `now` by much."""
 
     now: datetime

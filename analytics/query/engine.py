@@ -21,10 +21,10 @@ _FAULTS: Final = (duckdb.Error, pa.ArrowException, UnicodeDecodeError)
 
 
 class QueryStopped(StoreFault):
-    """The query was ended from outside; see `Stop`."""
+    """The query was ended from outside; see `Cancellation`."""
 
 
-class Stop:
+class Cancellation:
     """Ends one caller's queries from another thread: the one that runs, and any that follows."""
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ class Engine:
         sql: str,
         bound: Mapping[str, Any],
         tables: Mapping[str, pa.Table],
-        stop: Stop | None = None,
+        stop: Cancellation | None = None,
     ) -> pa.Table:
         """The whole result of `sql`. `tables` are visible to it by name. Raises StoreFault."""
-        with self._cursor(tables) as cursor, (stop or Stop()).over(cursor):
+        with self._cursor(tables) as cursor, (stop or Cancellation()).over(cursor):
             try:
                 return cursor.sql(sql, params=dict(bound)).to_arrow_table()
             except duckdb.InterruptException:
@@ -105,10 +105,10 @@ class Engine:
         sql: str,
         bound: Mapping[str, Any],
         tables: Mapping[str, pa.Table],
-        stop: Stop | None = None,
+        stop: Cancellation | None = None,
     ) -> Iterator[pa.Table]:
         """The result of `sql` in tables of at most STREAM_BATCH_ROWS rows. Raises StoreFault."""
-        with self._cursor(tables) as cursor, (stop or Stop()).over(cursor):
+        with self._cursor(tables) as cursor, (stop or Cancellation()).over(cursor):
             try:
                 reader = cursor.sql(sql, params=dict(bound)).to_arrow_reader(STREAM_BATCH_ROWS)
                 for batch in reader:

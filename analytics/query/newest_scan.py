@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.cache.row_groups import Decoded, Run
+from analytics.cache.row_groups import Decoded, JournalRun
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
@@ -42,7 +42,7 @@ class _Stored:
     max_created_at: datetime
 
 
-_Block = _Stored | Run
+_Block = _Stored | JournalRun
 """Rows in order, newest first."""
 
 
@@ -130,7 +130,7 @@ class NewestRows:
 
     def _rows(self, block: _Block) -> pa.Table:
         """All of the block, newest first."""
-        if isinstance(block, Run):
+        if isinstance(block, JournalRun):
             return block.rows
         return self.decoded.rows(block.segment, block.group.index)
 

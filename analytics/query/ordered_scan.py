@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from analytics.model.filters import Order, Query, mask
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.query.engine import STREAM_BATCH_ROWS, Stop
+from analytics.query.engine import STREAM_BATCH_ROWS, Cancellation
 from analytics.statistics.zone_maps import is_within
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import ENCODED_SCHEMA, SegmentFile, open_segment
@@ -23,7 +23,7 @@ from analytics.storage.segment_writer import TEXT_DICTIONARIES, by_rows
 _SEQ: Final = AUDIT_SCHEMA.field("seq").type
 
 
-def lie_apart(segments: Iterable[Segment]) -> bool:
+def are_disjoint(segments: Iterable[Segment]) -> bool:
     """True if no two of `segments` overlap in time; not even in an instant, where seq decides."""
     newest_first = sorted(segments, key=lambda one: one.max_created_at, reverse=True)
     return all(
@@ -32,9 +32,9 @@ def lie_apart(segments: Iterable[Segment]) -> bool:
 
 
 def straight(
-    root: Path, segments: Sequence[Segment], query: Query, watermark: int, stop: Stop | None
+    root: Path, segments: Sequence[Segment], query: Query, watermark: int, stop: Cancellation | None
 ) -> Iterator[pa.Table]:
-    """The rows of `query` in `segments`, which `lie_apart`, in its order.
+    """The rows of `query` in `segments`, which `are_disjoint`, in its order.
 
     ENCODED_SCHEMA, STREAM_BATCH_ROWS rows a table but for the last.
     Raises StoreFault, and QueryStopped once `stop` is set.
@@ -43,7 +43,7 @@ def straight(
 
 
 def _row_groups(
-    root: Path, segments: Sequence[Segment], query: Query, watermark: int, stop: Stop | None
+    root: Path, segments: Sequence[Segment], query: Query, watermark: int, stop: Cancellation | None
 ) -> Iterator[pa.Table]:
     is_newest_first = query.order is Order.NEWEST_FIRST
     for segment in sorted(segments, key=lambda one: one.max_created_at, reverse=is_newest_first):

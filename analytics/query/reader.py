@@ -21,9 +21,9 @@ from analytics.model.instants import utc_day
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query import aggregates
 from analytics.query.day_windows import hopeful_windows, windows
-from analytics.query.engine import Engine, Stop
+from analytics.query.engine import Cancellation, Engine
 from analytics.query.newest_scan import GROUPS_MAX, READS_MAX, NewestRows
-from analytics.query.ordered_scan import lie_apart, straight
+from analytics.query.ordered_scan import are_disjoint, straight
 from analytics.query.row_mask import first_of, matches, taken
 from analytics.query.sql import COLUMNS, Source, condition, ordering, source
 from analytics.statistics.cardinality import Hoped, Hopes
@@ -53,7 +53,7 @@ class Reader:
     engine: Engine
     root: Path
     decoded: Decoded | None = None
-    stop: Stop | None = None
+    stop: Cancellation | None = None
     values: ValueIndex | None = None
 
     def page(
@@ -134,7 +134,7 @@ class Reader:
         density = 1.0 if not query.conditions else 0.0
         for day in planned.days(query.order):
             held = planned.of_days([day])
-            if density >= STRAIGHT_FROM and not held.batches and lie_apart(held.segments):
+            if density >= STRAIGHT_FROM and not held.batches and are_disjoint(held.segments):
                 tables = straight(self.root, held.segments, query, held.watermark, self.stop)
             else:
                 tables = self._ordered(held, query)

@@ -23,12 +23,14 @@ def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Sna
     mark = snapshot.watermark
     return replace(
         snapshot,
-        segments=tuple(s for s in snapshot.segments if may_hold(s, query, mark, after)),
-        batches=tuple(b for b in snapshot.batches if batch_may_hold(b, query, mark, after)),
+        segments=tuple(s for s in snapshot.segments if may_match(s, query, mark, after)),
+        batches=tuple(b for b in snapshot.batches if batch_may_match(b, query, mark, after)),
     )
 
 
-def may_hold(segment: Segment, query: Query, watermark: int, after: Position | None = None) -> bool:
+def may_match(
+    segment: Segment, query: Query, watermark: int, after: Position | None = None
+) -> bool:
     """False only if no row of `segment` up to `watermark` is in `query` behind `after`."""
     if segment.min_seq > watermark or (after is not None and segment.min_seq > after.watermark):
         return False
@@ -45,7 +47,7 @@ def may_hold(segment: Segment, query: Query, watermark: int, after: Position | N
     )
 
 
-def batch_may_hold(
+def batch_may_match(
     batch: JournalBatch, query: Query, watermark: int, after: Position | None = None
 ) -> bool:
     """False only if no row of `batch` up to `watermark` is in `query` behind `after`."""

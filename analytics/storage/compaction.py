@@ -37,18 +37,18 @@ def merged_rows(root: Path, segments: Sequence[Segment]) -> Iterator[pa.Table]:
         files = [stack.enter_context(open_segment(root, segment)) for segment in segments]
         unread = sorted(
             ((group, file) for file in files for group in file.row_groups()),
-            key=lambda pair: _reach(pair[0]),
+            key=lambda pair: sort_key_bound(pair[0]),
         )
         held = AUDIT_SCHEMA.empty_table()
         while unread:
             group, file = unread.pop()
             held = newest_first(pa.concat_tables([held, file.rows(group.index)]))
-            settled, held = _split(held, _reach(unread[-1][0]) if unread else None)
+            settled, held = _split(held, sort_key_bound(unread[-1][0]) if unread else None)
             if settled.num_rows:
                 yield settled
 
 
-def _reach(group: RowGroup) -> tuple[datetime, int]:
+def sort_key_bound(group: RowGroup) -> tuple[datetime, int]:
     """A place in the order that no row of `group` comes before."""
     return group.max_created_at, group.max_seq
 

@@ -59,7 +59,7 @@ class Segment:
         """Where the file lies below the audit folder `root`."""
         return segment_path(root, self.tenant_id, self.day, self.segment_id)
 
-    def placed(self, seq_base: int) -> "Segment":
+    def with_seq_base(self, seq_base: int) -> "Segment":
         """The segment of a file whose rows count from 0, now that they have their place."""
         return replace(
             self,

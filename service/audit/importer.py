@@ -18,11 +18,11 @@ from typing import BinaryIO, Final
 import structlog
 
 from analytics.imports.readers import FileKind, read_chunks
-from analytics.imports.segment_buffer import Gatherer, import_steps
-from analytics.imports.validation import Intake, Refused
+from analytics.imports.segment_buffer import SegmentBuffer, import_steps
+from analytics.imports.validation import Refused, RowImporter
 from analytics.model.events import AuditImported
 from analytics.model.retention import Tier, retention_floor
-from analytics.model.row_validation import Window
+from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import Stamp
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseTaken
 from service.clock import Clock
@@ -111,17 +111,17 @@ class Importer:
         async with self._hold(wait_s) as lease:
             if known := await self._find(job.org, sha256):  # by whoever had the lease before us
                 return known
-            gatherer = self._lake.gatherer(job.org.id)
+            segment_buffer = self._lake.segment_buffer(job.org.id)
             try:
-                refused = await self._gather(lease, job, gatherer, watch)
+                refused = await self._gather(lease, job, segment_buffer, watch)
                 if await self._digest(job.source) != sha256:
                     raise FileChanged
             except BaseException:
                 # No catalog line was ever asked for, so nobody can be reading these files.
-                await self._lake.aside(gatherer.discard)
+                await self._lake.aside(segment_buffer.discard)
                 raise
-            result = _result(sha256, gatherer, refused)
-            return await self._commit(lease, job, gatherer, result) if result.rows else result
+            result = _result(sha256, segment_buffer, refused)
+            return await self._commit(lease, job, segment_buffer, result) if result.rows else result
 
     async def _find(self, org: Organisation, sha256: str) -> Imported | None:
         async with self._store.read() as session:
@@ -150,7 +150,9 @@ class Importer:
                 await asyncio.sleep(_ASK_AGAIN_S)
             yield lease
 
-    async def _gather(self, lease: HeldLease, job: Job, gatherer: Gatherer, watch: Watch) -> int:
+    async def _gather(
+        self, lease: HeldLease, job: Job, segment_buffer: SegmentBuffer, watch: Watch
+    ) -> int:
         """Write the file's rows as segments that nobody names; how many rows were refused.
 
         A sweeper removes files without a name once they are older than the grace. However long
@@ -158,11 +160,11 @@ class Importer:
         machine, and whose row is extended here before another machine could take it for lost.
         """
         now = extended_at = self._clock()
-        window = Window(now, retention_floor(Tier(job.org.tier), now))
-        intake = Intake(job.stamp, window)
+        window = AcceptedInterval(now, retention_floor(Tier(job.org.tier), now))
+        row_importer = RowImporter(job.stamp, window)
         refused = 0
         chunks = read_chunks(job.source.file, job.source.size, job.source.kind)
-        steps = import_steps(chunks, intake, gatherer, is_partial=job.is_partial)
+        steps = import_steps(chunks, row_importer, segment_buffer, is_partial=job.is_partial)
         async for step in self._lake.steps(steps):
             refused += len(step.refused)
             watch.on_refused(step.refused)
@@ -173,7 +175,7 @@ class Importer:
         return refused
 
     async def _commit(
-        self, lease: HeldLease, job: Job, gatherer: Gatherer, result: Imported
+        self, lease: HeldLease, job: Job, segment_buffer: SegmentBuffer, result: Imported
     ) -> Imported:
         """Name every segment, place its rows and remember the digest, in one transaction.
 
@@ -186,7 +188,7 @@ class Importer:
             if known is not None:
                 return Imported(result.sha256, known_since=known.imported_at)
             seq_base = await take_seq(work.session, result.rows)
-            placed = [segment.placed(seq_base) for segment in gatherer.segments]
+            placed = [segment.with_seq_base(seq_base) for segment in segment_buffer.segments]
             await add_segments(work.session, placed, work.now)
             await add_import(
                 work.session,
@@ -204,9 +206,9 @@ class Importer:
         return result
 
 
-def _result(sha256: str, gatherer: Gatherer, refused: int) -> Imported:
-    days = sorted({segment.day for segment in gatherer.segments})
-    return Imported(sha256, gatherer.rows, refused, tuple(days))
+def _result(sha256: str, segment_buffer: SegmentBuffer, refused: int) -> Imported:
+    days = sorted({segment.day for segment in segment_buffer.segments})
+    return Imported(sha256, segment_buffer.rows, refused, tuple(days))
 
 
 def _told(name: str, result: Imported) -> AuditImported:

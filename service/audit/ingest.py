@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.ingest_validation import Rejection, read_items
 from analytics.model.retention import Tier, retention_floor
-from analytics.model.row_validation import Window
+from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditRow, Stamp
 from analytics.storage.journal_batches import EncodedBatch, encode_days
 from service.access.callers import Sender
@@ -55,7 +55,9 @@ class _Prepared:
         return len(self.rows) + sum(batch.rows for batch in self.batches)
 
 
-def _prepare(items: Sequence[bytes | msgspec.Raw], stamp: Stamp, window: Window) -> _Prepared:
+def _prepare(
+    items: Sequence[bytes | msgspec.Raw], stamp: Stamp, window: AcceptedInterval
+) -> _Prepared:
     rows, rejected = read_items(items, stamp, window)
     if len(rows) <= FEW_ROWS:
         return _Prepared(rows, [], rejected)
@@ -95,7 +97,7 @@ class Ingest:
         Raises Busy, JournalFull, AnswersFull, KeyReused, StoreUnavailable.
         """
         now = self._clock()
-        window = Window(now, retention_floor(Tier(org.tier), now))
+        window = AcceptedInterval(now, retention_floor(Tier(org.tier), now))
         attempt = None
         if idempotency_key is not None:
             digest = hashlib.sha256(body).hexdigest()
@@ -115,7 +117,7 @@ class Ingest:
         tenant_id: str,
         sender: Sender,
         items: Sequence[bytes | msgspec.Raw],
-        window: Window,
+        window: AcceptedInterval,
         attempt: Attempt | None,
     ) -> bytes | Sender:
         """The answer; or, and then nothing is stored, `sender` as trusted as they are now."""

@@ -85,7 +85,7 @@ class SampleLake:
                 base = first if len(self.segments) % 3 == 2 else 0
                 table = table_of(day_rows, first - base)
                 segment = write_segment(self.root, TENANT, day, f"seg_{first}", table)
-                self.segments.append(segment.placed(base))
+                self.segments.append(segment.with_seq_base(base))
             else:
                 self.batches.append(batch_of(day_rows, first))
             self.last_seq += len(day_rows)

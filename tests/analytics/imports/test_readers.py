@@ -27,10 +27,10 @@ from analytics.imports.readers import (
     file_kind,
     read_chunks,
 )
-from analytics.imports.validation import IGNORED, ITEM_COLUMNS, ImportItem, Intake
+from analytics.imports.validation import IGNORED, ITEM_COLUMNS, ImportItem, RowImporter
 from analytics.model.decision_reason import compact
 from analytics.model.instants import format_us
-from analytics.model.row_validation import RowRefused, Window
+from analytics.model.row_validation import AcceptedInterval, RowRefused
 from analytics.model.rows import AuditRow
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.export.test_wire import AWKWARD, FORMULAS
@@ -85,8 +85,8 @@ def entries_of(content: bytes, kind: FileKind) -> list[tuple[int, ImportItem | R
 
 def faults_of(content: bytes, kind: FileKind) -> list[tuple[int, str]]:
     """The refused rows by line, the items made into rows as well."""
-    intake = Intake(BY_OPERATOR, Window(NOON, None))
-    _, refused = intake.rows(entries_of(content, kind))
+    row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOON, None))
+    _, refused = row_importer.rows(entries_of(content, kind))
     return [(one.line, one.error) for one in refused]
 
 
@@ -119,9 +119,9 @@ LINE = json.dumps(dict(zip(HEADER, GOOD, strict=True))).encode() + b"\n"
 @given(rows=ROWS)
 def test_what_an_export_wrote_makes_the_same_rows(form, rows):
     """All that a row says of what happened; the reason is made anew from the payload."""
-    intake = Intake(BY_OPERATOR, Window(NOON, None))
+    row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOON, None))
 
-    made, refused = intake.rows(entries_of(file_of(rows, form), kind_of(form)))
+    made, refused = row_importer.rows(entries_of(file_of(rows, form), kind_of(form)))
 
     assert refused == []
     for row, made_row in zip(rows, made, strict=True):
@@ -396,7 +396,7 @@ class TestParquet:
         ((_, item),) = entries_of(
             parquet_of({"created_at": column, "event": ["install_allowed"]}), self.KIND
         )
-        row = Intake(BY_OPERATOR, Window(NOON, None)).row(item)
+        row = RowImporter(BY_OPERATOR, AcceptedInterval(NOON, None)).row(item)
 
         assert row.created_at == at
 

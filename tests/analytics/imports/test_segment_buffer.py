@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytics.imports.readers import Chunk
-from analytics.imports.segment_buffer import Gatherer, import_steps
-from analytics.imports.validation import ImportItem, Intake
+from analytics.imports.segment_buffer import SegmentBuffer, import_steps
+from analytics.imports.validation import ImportItem, RowImporter
 from analytics.model.instants import format_us, utc_day
-from analytics.model.row_validation import RowRefused, Window
+from analytics.model.row_validation import AcceptedInterval, RowRefused
 from analytics.model.rows import AuditRow
 from analytics.storage.segment_reader import open_segment
 from tests.analytics.samples import NOON, TENANT, sample_row
@@ -28,19 +28,19 @@ def names() -> Callable[[], str]:
     return lambda: f"seg_{next(numbers)}"
 
 
-def gathered(root: Path, batches: list[list[AuditRow]], bytes_max: int) -> Gatherer:
-    """A finished Gatherer of `batches`."""
-    gatherer = Gatherer(root, TENANT, names(), bytes_max)
+def gathered(root: Path, batches: list[list[AuditRow]], bytes_max: int) -> SegmentBuffer:
+    """A finished SegmentBuffer of `batches`."""
+    segment_buffer = SegmentBuffer(root, TENANT, names(), bytes_max)
     for batch in batches:
-        gatherer.add(batch)
-    gatherer.finish()
-    return gatherer
+        segment_buffer.add(batch)
+    segment_buffer.finish()
+    return segment_buffer
 
 
-def rows_by_place(root: Path, gatherer: Gatherer) -> dict[int, str]:
+def rows_by_place(root: Path, segment_buffer: SegmentBuffer) -> dict[int, str]:
     """The package of every row that was written, by its number; each number once."""
     found: list[tuple[int, str]] = []
-    for segment in gatherer.segments:
+    for segment in segment_buffer.segments:
         with open_segment(root, segment) as file:
             for group in file.row_groups():
                 rows = file.rows(group.index)
@@ -66,38 +66,40 @@ def test_any_bound_and_any_split_give_the_same_rows(tmp_path_factory, batches, b
         [sample_row(NOON - timedelta(hours=7 * age), package_name=f"p{next(count)}") for age in one]
         for one in batches
     ]
-    gatherer = gathered(root, rows, bytes_max)
+    segment_buffer = gathered(root, rows, bytes_max)
 
     expected = {n: row.package_name for n, row in enumerate(itertools.chain(*rows))}
-    assert rows_by_place(root, gatherer) == expected
-    assert gatherer.rows == len(expected)
-    assert len(list(root.rglob("*"))) >= len(gatherer.segments)
+    assert rows_by_place(root, segment_buffer) == expected
+    assert segment_buffer.rows == len(expected)
+    assert len(list(root.rglob("*"))) >= len(segment_buffer.segments)
     if bytes_max == ROOMY:
-        days = [segment.day for segment in gatherer.segments]
+        days = [segment.day for segment in segment_buffer.segments]
         assert len(set(days)) == len(days), "what fits in memory is one file a day"
 
 
 def test_the_largest_days_go_first_and_half_of_the_room_is_made(tmp_path):
     """Small days wait for more, so that files do not become tiny."""
     row = sample_row(NOON)
-    gatherer = Gatherer(tmp_path, TENANT, names(), 5_000)
+    segment_buffer = SegmentBuffer(tmp_path, TENANT, names(), 5_000)
     day = timedelta(days=1)
-    while not gatherer.segments:
-        gatherer.add([row, row, row, sample_row(NOON - day), sample_row(NOON - 2 * day)])
+    while not segment_buffer.segments:
+        segment_buffer.add([row, row, row, sample_row(NOON - day), sample_row(NOON - 2 * day)])
 
-    assert gatherer.segments[0].day == NOON.date()
-    assert len(gatherer.segments) == 1
+    assert segment_buffer.segments[0].day == NOON.date()
+    assert len(segment_buffer.segments) == 1
 
 
 def test_what_is_discarded_leaves_no_file(tmp_path):
     """And no row to commit."""
-    gatherer = gathered(tmp_path, [[sample_row(NOON)], [sample_row(NOON - timedelta(days=1))]], 0)
+    segment_buffer = gathered(
+        tmp_path, [[sample_row(NOON)], [sample_row(NOON - timedelta(days=1))]], 0
+    )
     assert len(list(tmp_path.rglob("*.parquet"))) == 2
 
-    gatherer.discard()
+    segment_buffer.discard()
 
     assert list(tmp_path.rglob("*.parquet")) == []
-    assert (gatherer.rows, gatherer.segments) == (0, [])
+    assert (segment_buffer.rows, segment_buffer.segments) == (0, [])
 
 
 GOOD = ImportItem(created_at=format_us(NOON), event="install_allowed")
@@ -108,17 +110,17 @@ BAD = RowRefused("bad")
 @pytest.mark.parametrize("bytes_max", [0, ROOMY])
 def test_one_refused_row_holds_up_the_others_unless_partial(tmp_path, is_partial, bytes_max):
     """Also those that were written before it; and the rows behind it are judged nevertheless."""
-    gatherer = Gatherer(tmp_path, TENANT, names(), bytes_max)
-    intake = Intake(BY_OPERATOR, Window(NOON, None))
+    segment_buffer = SegmentBuffer(tmp_path, TENANT, names(), bytes_max)
+    row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOON, None))
     chunks = [
         Chunk([(1, GOOD), (2, GOOD)], 20),
         Chunk([(3, GOOD), (4, BAD)], 40),
         Chunk([(5, BAD), (6, GOOD)], 60),
     ]
-    steps = list(import_steps(chunks, intake, gatherer, is_partial=is_partial))
+    steps = list(import_steps(chunks, row_importer, segment_buffer, is_partial=is_partial))
 
     assert [step.position for step in steps] == [20, 40, 60]
     assert [[one.line for one in step.refused] for step in steps] == [[], [4], [5]]
-    assert gatherer.rows == (4 if is_partial else 0)
+    assert segment_buffer.rows == (4 if is_partial else 0)
     assert bool(list(tmp_path.rglob("*.parquet"))) is is_partial
-    assert sum(segment.rows for segment in gatherer.segments) == gatherer.rows
+    assert sum(segment.rows for segment in segment_buffer.segments) == segment_buffer.rows

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from analytics.imports.validation import MEMO_MAX, NOT_AN_OBJECT, Intake, read_object
+from analytics.imports.validation import MEMO_MAX, NOT_AN_OBJECT, RowImporter, read_object
 from analytics.model.decision_reason import compact, decision_reason
 from analytics.model.events import ENVELOPES, Event, VerifiedCi
 from analytics.model.instants import format_us
-from analytics.model.row_validation import RowRefused, Window
+from analytics.model.row_validation import AcceptedInterval, RowRefused
 from analytics.model.rows import AuditRow, VerdictSource
 from tests.conftest import BY_OPERATOR
 
@@ -56,10 +56,12 @@ def item(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in {**GOOD, **changes}.items() if value is not ...}
 
 
-def row_of(one: bytes | dict[str, Any], intake: Intake | None = None) -> AuditRow:
+def row_of(one: bytes | dict[str, Any], row_importer: RowImporter | None = None) -> AuditRow:
     """The row of one item."""
     line = one if isinstance(one, bytes) else json.dumps(one).encode()
-    return (intake or Intake(BY_OPERATOR, Window(NOW, FLOOR))).row(read_object(line))
+    return (row_importer or RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR))).row(
+        read_object(line)
+    )
 
 
 def fault_of(one: bytes | dict[str, Any]) -> str:
@@ -207,12 +209,12 @@ class TestCi:
     @pytest.mark.parametrize("who", [{}, {"actor": "key_1", "actor_source": "api_key"}])
     def test_nobody_else_was_a_ci_job(self, who):
         """Checked for each row, also when the same payload was good a line before."""
-        intake = Intake(BY_OPERATOR, Window(NOW, FLOOR))
+        row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR))
         good = item(payload={**GOOD["payload"], "ci": CI})
-        row_of({**good, **BY_CI}, intake)
+        row_of({**good, **BY_CI}, row_importer)
 
         with pytest.raises(RowRefused, match="ci is only for rows"):
-            row_of({**good, **who}, intake)
+            row_of({**good, **who}, row_importer)
 
     def test_the_keys_are_those_of_the_documented_payload(self):
         assert list(VerifiedCi.__struct_fields__) == list(CI)
@@ -290,9 +292,9 @@ class TestInstant:
         assert fault_of(item(created_at=format_us(instant))) == fault
 
     def test_without_a_floor_any_past_is_good(self):
-        intake = Intake(BY_OPERATOR, Window(NOW, None))
+        row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOW, None))
 
-        assert row_of(item(created_at="0001-01-01T00:00:00Z"), intake).created_at.year == 1
+        assert row_of(item(created_at="0001-01-01T00:00:00Z"), row_importer).created_at.year == 1
 
     @pytest.mark.parametrize("text", ["", "yesterday", "2026-03-03", "2026-02-30T00:00:00Z"])
     def test_what_is_no_instant_is_refused(self, text):
@@ -341,18 +343,18 @@ def test_deep_nesting_in_an_envelope_is_refused():
 
 def test_what_is_remembered_is_bounded():
     """A file in which no two rows are alike needs no more memory than another."""
-    intake = Intake(BY_OPERATOR, Window(NOW, FLOOR))
+    row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR))
     for number in range(MEMO_MAX + 10):
-        row = row_of(item(payload={"rule_id": f"r{number}", "source": "osv"}), intake)
+        row = row_of(item(payload={"rule_id": f"r{number}", "source": "osv"}), row_importer)
         assert json.loads(row.payload)["rule_id"] == f"r{number}"
 
-    assert len(intake._said) <= MEMO_MAX
+    assert len(row_importer._said) <= MEMO_MAX
 
 
 def test_an_error_does_not_repeat_a_whole_file():
     """A name of a million characters is cut."""
-    intake = Intake(BY_OPERATOR, Window(NOW, FLOOR))
-    rows, refused = intake.rows([(7, RowRefused("x" * 1_000_000))])
+    row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR))
+    rows, refused = row_importer.rows([(7, RowRefused("x" * 1_000_000))])
 
     assert rows == []
     assert [(one.line, len(one.error)) for one in refused] == [(7, 300)]

@@ -17,14 +17,14 @@ from analytics.model.ingest_validation import (
     Rejection,
     read_items,
 )
-from analytics.model.row_validation import Window
+from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditRow, Stamp, VerdictSource
 from analytics.storage.journal_batches import encode_days
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 FLOOR = NOW - timedelta(days=365)
 MICROSECOND = timedelta(microseconds=1)
-WINDOW = Window(NOW, FLOOR)
+WINDOW = AcceptedInterval(NOW, FLOOR)
 STAMP = Stamp(
     actor="key_1",
     actor_source="api_key",
@@ -349,7 +349,7 @@ class TestInstant:
         """The unlimited tier."""
         raw = json.dumps(item(created_at="0001-01-01T00:00:00Z")).encode()
 
-        rows, rejected = read_items([raw], STAMP, Window(NOW, None))
+        rows, rejected = read_items([raw], STAMP, AcceptedInterval(NOW, None))
 
         assert (len(rows), rejected) == (1, [])
         assert [batch.day.isoformat() for batch in encode_days(rows)] == ["0001-01-01"]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.model.errors import StoreFault
-from analytics.query.engine import STREAM_BATCH_ROWS, Engine, QueryStopped, Stop
+from analytics.query.engine import STREAM_BATCH_ROWS, Cancellation, Engine, QueryStopped
 from tests.analytics.samples import LIMITS
 
 
@@ -181,7 +181,7 @@ ENDLESS = "SELECT count(*) FROM range(1_000_000_000) a, range(1_000_000_000) b W
 
 def test_a_stopped_query_ends_and_no_other_one_does(engine):
     """Each runs on a cursor of its own; nobody's patience is another's interruption."""
-    stop, others = Stop(), Stop()
+    stop, others = Cancellation(), Cancellation()
     with ThreadPoolExecutor(1) as threads:
         endless = threads.submit(engine.select, ENDLESS, {}, {}, stop)
         while not endless.done():
@@ -194,7 +194,7 @@ def test_a_stopped_query_ends_and_no_other_one_does(engine):
 
 def test_a_query_that_was_stopped_before_it_began_does_not_begin(engine):
     """A summary asks several; the rest of them must not run for nobody."""
-    stop = Stop()
+    stop = Cancellation()
     stop.set()
 
     with pytest.raises(QueryStopped):

@@ -8,8 +8,8 @@ import pytest
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.filters import parse_query
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.query.engine import STREAM_BATCH_ROWS, QueryStopped, Stop
-from analytics.query.ordered_scan import lie_apart, straight
+from analytics.query.engine import STREAM_BATCH_ROWS, Cancellation, QueryStopped
+from analytics.query.ordered_scan import are_disjoint, straight
 from analytics.query.reader import Reader
 from analytics.storage import segment_writer
 from analytics.storage.segment_metadata import Segment
@@ -79,7 +79,7 @@ def test_a_file_does_not_tell_how_its_rows_were_read(days, monkeypatch, export_f
         return b"".join(piece.content for piece in pieces)
 
     directly = exported()
-    monkeypatch.setattr("analytics.query.reader.lie_apart", lambda segments: False)
+    monkeypatch.setattr("analytics.query.reader.are_disjoint", lambda segments: False)
     assert directly == exported()
 
 
@@ -104,10 +104,10 @@ def test_files_that_share_an_instant_do_not_lie_apart(days):
             max_created_at=segment.max_created_at + by,
         )
 
-    assert lie_apart([])
-    assert lie_apart([third, first, second])
-    assert not lie_apart([first, moved(second, -1), third])
-    assert not lie_apart([first, moved(second, -50), third])
+    assert are_disjoint([])
+    assert are_disjoint([third, first, second])
+    assert not are_disjoint([first, moved(second, -1), third])
+    assert not are_disjoint([first, moved(second, -50), third])
 
 
 @ORDERS
@@ -123,7 +123,7 @@ def test_rows_of_files_that_share_an_instant_take_turns(lake, order):
 
 def test_it_ends_when_it_is_stopped(days):
     """With the next row group, though DuckDB has no part in it."""
-    stop = Stop()
+    stop = Cancellation()
     tables = replace(days.reader, stop=stop).stream(days.snapshot(), parse_query({}))
     stop.set()
 

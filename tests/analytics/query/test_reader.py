@@ -280,7 +280,7 @@ def test_many_imported_files_are_one_scan(lake, order):
         segment = replace(first, segment_id=f"seg_{n}")
         if n:
             segment.path(lake.root).hardlink_to(first.path(lake.root))
-        lake.segments.append(segment.placed(2 * n + 1))
+        lake.segments.append(segment.with_seq_base(2 * n + 1))
     lake.last_seq = 2 * count
     query = parse_query({"order": [order]})
 

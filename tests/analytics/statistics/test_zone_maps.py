@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
 from analytics.model.rows import AuditRow
-from analytics.statistics.zone_maps import batch_may_hold, known_counts, may_hold
+from analytics.statistics.zone_maps import batch_may_match, known_counts, may_match
 from analytics.storage.segment_metadata import Segment, describe
 from analytics.storage.segment_writer import newest_first
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, table_of
@@ -97,8 +97,8 @@ def test_what_holds_a_match_is_never_skipped(rows, first_seq, query, watermark, 
     found = matches(rows, first_seq, query, watermark, after)
 
     if found:
-        assert may_hold(segment, query, watermark, after)
-        assert batch_may_hold(batch_of(rows, first_seq, DAY), query, watermark, after)
+        assert may_match(segment, query, watermark, after)
+        assert batch_may_match(batch_of(rows, first_seq, DAY), query, watermark, after)
 
 
 @settings(max_examples=400)
@@ -142,7 +142,7 @@ BLOCKED = segment_of(
 )
 def test_a_segment_is_skipped_when_its_statistics_rule_it_out(parameters, is_read):
     """Bounds are exact to the microsecond; only `event` and `decision` are counted."""
-    assert may_hold(BLOCKED, parse_query(parameters), ALL) is is_read
+    assert may_match(BLOCKED, parse_query(parameters), ALL) is is_read
 
 
 @pytest.mark.parametrize(
@@ -161,22 +161,22 @@ def test_a_segment_before_the_cursor_is_skipped(order, at, seq, is_read):
     """A page in the middle does not open what earlier pages have shown."""
     after = Position(ALL, at, seq)
 
-    assert may_hold(BLOCKED, Query(order=order), ALL, after) is is_read
+    assert may_match(BLOCKED, Query(order=order), ALL, after) is is_read
 
 
 def test_a_segment_above_the_watermark_is_skipped():
     """Rows accepted after page one are in no later page, so their files need not be opened."""
-    assert may_hold(BLOCKED, Query(), 5)
-    assert not may_hold(BLOCKED, Query(), 4)
-    assert not may_hold(BLOCKED, Query(), ALL, Position(4, NOON + HOUR, 9))
+    assert may_match(BLOCKED, Query(), 5)
+    assert not may_match(BLOCKED, Query(), 4)
+    assert not may_match(BLOCKED, Query(), ALL, Position(4, NOON + HOUR, 9))
 
 
 def test_a_null_decision_satisfies_a_negation():
     """The catalog counts null as the empty string."""
     undecided = segment_of([sample_row(decision=None)])
 
-    assert may_hold(undecided, parse_query({"decision": ["!BLOCKED"]}), ALL)
-    assert not may_hold(undecided, parse_query({"decision": ["BLOCKED"]}), ALL)
+    assert may_match(undecided, parse_query({"decision": ["!BLOCKED"]}), ALL)
+    assert not may_match(undecided, parse_query({"decision": ["BLOCKED"]}), ALL)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_batch_is_skipped_by_its_day_and_its_first_seq():
     """All the journal says of it unopened."""
     batch = replace(batch_of([sample_row(datetime(2026, 3, 4, 8, tzinfo=UTC))]), first_seq=5)
 
-    assert batch_may_hold(batch, parse_query({"since": ["2026-03-04T23:00:00Z"]}), 5)
-    assert not batch_may_hold(batch, parse_query({"since": ["2026-03-05"]}), 5)
-    assert not batch_may_hold(batch, parse_query({"until": ["2026-03-03"]}), 5)
-    assert not batch_may_hold(batch, Query(), 4)
+    assert batch_may_match(batch, parse_query({"since": ["2026-03-04T23:00:00Z"]}), 5)
+    assert not batch_may_match(batch, parse_query({"since": ["2026-03-05"]}), 5)
+    assert not batch_may_match(batch, parse_query({"until": ["2026-03-03"]}), 5)
+    assert not batch_may_match(batch, Query(), 4)

@@ -65,7 +65,7 @@ def test_rows_that_count_from_0_get_their_place(tmp_path):
     """What was imported counts from 0 in its file; merged, its rows are like all others."""
     journalled = sealed(tmp_path, "seg_1", [sample_row()] * 2, 1)
     rows = table_of([sample_row()] * 3, 0)
-    imported = write_segment(tmp_path, TENANT, DAY, "seg_2", rows).placed(3)
+    imported = write_segment(tmp_path, TENANT, DAY, "seg_2", rows).with_seq_base(3)
 
     merged = merge_segments(tmp_path, [journalled, imported], "seg_all")
 
@@ -101,7 +101,7 @@ def test_rows_of_one_instant_are_held_no_longer_than_others(tmp_path, monkeypatc
         return in_order(rows)
 
     monkeypatch.setattr(compaction, "newest_first", counted)
-    tables = list(merged_rows(tmp_path, [imported.placed(100), *parts]))
+    tables = list(merged_rows(tmp_path, [imported.with_seq_base(100), *parts]))
 
     assert max(held) <= 4
     assert [seq for table in tables for seq in table["seq"].to_pylist()] == [*range(119, -1, -1)]

@@ -65,7 +65,7 @@ def test_a_merged_segment_of_many_row_groups_is_as_it_should_be(tmp_path, monkey
 
 def test_seq_in_a_file_counts_from_the_base_of_its_line(tmp_path):
     """Rows that got their place after they were written."""
-    placed = sealed(tmp_path, "seg_1", ROWS, first_seq=0).placed(500)
+    placed = sealed(tmp_path, "seg_1", ROWS, first_seq=0).with_seq_base(500)
     seen = SeqSet()
 
     assert kinds(tmp_path, placed, seen) == []
