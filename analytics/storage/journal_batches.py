@@ -44,26 +44,36 @@ def split_by_day(rows: Iterable[AuditRow]) -> dict[date, list[AuditRow]]:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """Rows of one day, ready for the journal but without their seq."""
+    """Rows of one day, ready for the journal but without their seq.
+
+    `size` is what they take in memory, in bytes; `data` is their Arrow IPC stream.
+    """
 
     day: date
     rows: int
+    size: int
     data: bytes
 
 
 def encode_days(rows: Iterable[AuditRow]) -> list[EncodedBatch]:
     """`rows` as one batch for each UTC day they fall on."""
-    return [
-        EncodedBatch(day, len(day_rows), encode_batch(day_rows))
-        for day, day_rows in split_by_day(rows).items()
-    ]
+    return [_encode_day(day, day_rows) for day, day_rows in split_by_day(rows).items()]
+
+
+def _encode_day(day: date, rows: list[AuditRow]) -> EncodedBatch:
+    table = to_table(rows)
+    return EncodedBatch(day, table.num_rows, table.nbytes, _encode(table))
 
 
 def encode_batch(rows: list[AuditRow]) -> bytes:
     """`rows` as an Arrow IPC stream of JOURNAL_SCHEMA, lz4-compressed."""
+    return _encode(to_table(rows))
+
+
+def _encode(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, JOURNAL_SCHEMA, options=_IPC_OPTIONS) as writer:
-        writer.write_table(to_table(rows))
+        writer.write_table(rows)
     return bytes(sink.getvalue())
 
 

@@ -39,6 +39,8 @@ class Segment:
     before they got their place count from 0 there. `min_seq` and `max_seq` have it in them.
     `event_counts` and `decision_counts` map each value to its number of rows; the empty string
     stands for null. `size` is in bytes, `sha256` that of the file ("" when it is not known).
+    `schema_version` says which columns the file has. `index_size` and `index_sha256` are those of
+    the index file beside it (0 and "" while it has none).
     """
 
     segment_id: str
@@ -53,7 +55,10 @@ class Segment:
     event_counts: dict[str, int]
     decision_counts: dict[str, int]
     seq_base: int = 0
+    schema_version: int = 1
     sha256: str = ""
+    index_size: int = 0
+    index_sha256: str = ""
 
     def path(self, root: Path) -> Path:
         """Where the file lies below the audit folder `root`."""

@@ -89,7 +89,10 @@ def _line(segment: Segment, sealed_at: datetime) -> dict[str, Any]:
         "event_counts": segment.event_counts,
         "decision_counts": segment.decision_counts,
         "seq_base": segment.seq_base,
+        "schema_version": segment.schema_version,
         "sha256": segment.sha256 or None,
+        "index_size": segment.index_size or None,
+        "index_sha256": segment.index_sha256 or None,
         "sealed_at": sealed_at,
     }
 
@@ -177,5 +180,8 @@ def _segment(entry: SegmentEntry) -> Segment:
         event_counts=entry.event_counts,
         decision_counts=entry.decision_counts,
         seq_base=entry.seq_base,
+        schema_version=entry.schema_version,
         sha256=entry.sha256 or "",
+        index_size=entry.index_size or 0,
+        index_sha256=entry.index_sha256 or "",
     )

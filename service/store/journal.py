@@ -76,6 +76,7 @@ async def append_batches(
             "tenant_id": tenant_id,
             "day": batch.day,
             "rows": batch.rows,
+            "size": batch.size,
             "received_at": received_at,
             "data": batch.data,
         }

@@ -332,16 +332,20 @@ class Fact(Base):
 
 
 class JournalEntry(Base):
-    """A batch of audit rows of one tenant and day that is not yet in a segment."""
+    """A batch of audit rows of one tenant and day that is not yet in a segment.
+
+    `size` is what its rows take in memory, in bytes.
+    """
 
     __tablename__ = "journal"
-    # With `rows` in the index a tenant's journal is counted without reading its batches.
-    __table_args__ = (Index("journal_by_day", "tenant_id", "day", "rows"),)
+    # With these in the index a tenant's journal is counted without reading its batches.
+    __table_args__ = (Index("journal_by_day", "tenant_id", "day", "rows", "size"),)
 
     first_seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
     day: Mapped[date]
     rows: Mapped[int]
+    size: Mapped[int] = mapped_column(default=0)
     received_at: Mapped[datetime]
     data: Mapped[bytes]
 
@@ -362,8 +366,9 @@ class IdempotencyKey(Base):
 class SegmentEntry(Base):
     """The catalog's line for one Parquet file. Retired files stay listed until unlinked.
 
-    Only `retired_at` ever changes. `sha256` is that of the file; lines from before it was kept
-    have none.
+    Only `retired_at` and the index's columns ever change. `sha256` is that of the file; lines from
+    before it was kept have none. `index_size` and `index_sha256` are those of the index file beside
+    it, null until it is built.
     """
 
     __tablename__ = "segments"
@@ -382,7 +387,10 @@ class SegmentEntry(Base):
     event_counts: Mapped[dict[str, int]]
     decision_counts: Mapped[dict[str, int]]
     seq_base: Mapped[int] = mapped_column(default=0)
+    schema_version: Mapped[int] = mapped_column(default=1)
     sha256: Mapped[str | None]
+    index_size: Mapped[int | None]
+    index_sha256: Mapped[str | None]
     sealed_at: Mapped[datetime]
     retired_at: Mapped[datetime | None]
 
