@@ -14,22 +14,26 @@ from collections.abc import (
 )
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
+from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
 from analytics.export.writers import FileForm, Piece, export_pieces
 from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.model.cursors import Position
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
+from analytics.query.buckets import Bucket
 from analytics.query.engine import Cancellation, Engine, EngineLimits
+from analytics.query.executor import ScanReport
+from analytics.query.planner import Planner
 from analytics.query.reader import Reader
-from analytics.query.summaries import Bucket, Summary, summarise
+from analytics.query.scans import Resources
+from analytics.query.summaries import Summary, summarise
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.compaction import merge_segments
 from analytics.storage.integrity import (
@@ -43,6 +47,7 @@ from analytics.storage.integrity import (
 )
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.orphans import remove_orphans, segment_files
+from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import remove_segments, write_segment
 from analytics.storage.snapshot import Snapshot
@@ -92,10 +97,12 @@ class Lake:
             ),
         )
         each = settings.decoded_memory_mb * 2**20 // 2
-        decoded = Decoded(settings.audit_dir, each)
-        self._values = ValueIndex(decoded, each)
-        self._learning: asyncio.Task[None] | None = None
-        self._reader = Reader(self._engine, settings.audit_dir, decoded, values=self._values)
+        self._index = ValueIndex(settings.audit_dir, each // 2)
+        decoded, results = Decoded(settings.audit_dir, each), ResultCache(each // 2)
+        self._reader = Reader(
+            Planner(self._index, decoded, results),
+            Resources(self._engine, settings.audit_dir, decoded, results),
+        )
 
     async def page(
         self,
@@ -104,10 +111,11 @@ class Lake:
         limit: int,
         after: Position | None,
         time_max_s: float | None = None,
+        reports: list[ScanReport] | None = None,
     ) -> pa.Table:
         """See `Reader.page`. May take as long as any query, or `time_max_s`."""
         return await self._ask(
-            lambda reader: reader.page(snapshot, query, limit, after), time_max_s
+            lambda reader: reader.page(snapshot, query, limit, after, reports), time_max_s
         )
 
     async def count(self, snapshot: Snapshot, query: Query) -> int:
@@ -143,10 +151,9 @@ class Lake:
         self, snapshot: Snapshot, query: Query, column: str, limit: int, time_max_s: float
     ) -> list[tuple[str, int]]:
         """See `Reader.count_values`."""
-        counted = await self._ask(
+        return await self._ask(
             lambda reader: reader.count_values(snapshot, query, column, limit), time_max_s
         )
-        return list(zip(*counted.to_pydict().values(), strict=True))
 
     async def export(
         self, snapshot: Snapshot, query: Query, form: FileForm, ends_at: float
@@ -158,7 +165,7 @@ class Lake:
         would be begun after `ends_at`, a reading of the monotonic clock.
         """
         stop = Cancellation()
-        tables = replace(self._reader, stop=stop).stream(snapshot, query)
+        tables = self._reader.cancelled_by(stop).stream(snapshot, query)
         pieces = export_pieces(tables, snapshot.tenant_id, form)
         coming = _begin_piece(pieces, ends_at)
         try:
@@ -188,6 +195,14 @@ class Lake:
     async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
         """See `merge_segments`."""
         return await _write(merge_segments, self._root, segments, segment_id)
+
+    async def reindex(self, segment: Segment) -> Segment:
+        """See `analytics.storage.reindex.reindex`."""
+        return await _write(reindex, self._root, segment)
+
+    def damaged(self) -> list[Segment]:
+        """The segments whose index a query found missing or damaged since the last call."""
+        return self._index.take_damaged()
 
     async def remove_segments(self, segments: Sequence[Segment]) -> None:
         """See `analytics.storage.segment_writer.remove_segments`."""
@@ -244,7 +259,6 @@ class Lake:
     def close(self) -> None:
         """Release what the engine holds."""
         self._question_threads.shutdown(wait=False, cancel_futures=True)
-        self._values.close()
         self._engine.close()
 
     async def _ask(
@@ -252,13 +266,11 @@ class Lake:
     ) -> _Result:
         """What `question` answers. It ends when its asker goes away, or with QueryTooSlow."""
         stop = Cancellation()
-        reader = replace(self._reader, stop=stop)
+        reader = self._reader.cancelled_by(stop)
         answer = asyncio.create_task(_in_thread(question, reader, pool=self._question_threads))
         try:
             async with asyncio.timeout(time_max_s or self._query_max_s):
-                result = await asyncio.shield(answer)
-            self._learn_aside()
-            return result
+                return await asyncio.shield(answer)
         except TimeoutError as error:
             raise QueryTooSlow from error
         finally:
@@ -273,12 +285,6 @@ class Lake:
         stopping = asyncio.create_task(_end(answer, stop))
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
-
-    def _learn_aside(self) -> None:
-        """Learn what a query would have been quicker with; one run at a time, nobody waits."""
-        is_learning = self._learning is not None and not self._learning.done()
-        if self._values.is_wanting and not is_learning:
-            self._learning = asyncio.create_task(_in_thread(self._values.learn))
 
 
 async def _end(answer: asyncio.Task[Any], stop: Cancellation) -> None:

@@ -13,6 +13,7 @@ from service.access.authenticate import Authenticator
 from service.audit.compactor import Compactor
 from service.audit.exports import Exporter
 from service.audit.importer import Importer
+from service.audit.indexer import Indexer
 from service.audit.ingest import Ingest
 from service.audit.lease import LeaseKeeper
 from service.audit.maintenance import Job, Maintenance, maintenance_jobs
@@ -64,6 +65,7 @@ class Services:
     lease: LeaseKeeper
     sealer: Sealer
     compactor: Compactor
+    indexer: Indexer
     pruner: Pruner
     sweeper: Sweeper
     metrics: Metrics
@@ -78,7 +80,7 @@ class Services:
     def maintenance(self) -> Maintenance:
         """What one process of `serve` does in the background."""
         jobs = maintenance_jobs(
-            self.settings, self.sealer, self.compactor, self.pruner, self.sweeper
+            self.settings, self.sealer, self.compactor, self.indexer, self.pruner, self.sweeper
         )
         return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
 
@@ -163,6 +165,7 @@ def build_services(
         lease=lease,
         sealer=Sealer(settings, store, lake, lease, clock),
         compactor=Compactor(settings, store, lake, lease, clock),
+        indexer=Indexer(store, lake, lease),
         pruner=Pruner(settings, store, lease, clock),
         sweeper=Sweeper(settings, store, lake, lease, clock),
         metrics=metrics,

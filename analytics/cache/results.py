@@ -1,10 +1,13 @@
-"""Rows once found stay found: who searches for a rare value looks at its rows more than once.
+"""Cache of rows returned by selective queries.
 
-They page, filter further, sum up and export; the files have to be searched only the first time.
+An investigation looks at the few rows of a rare value several times: it pages, adds a filter, sums
+up and exports. Segments never change, so rows that were found in one stay found.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -15,59 +18,80 @@ from analytics.model.filters import Condition
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.segment_metadata import Segment
 
-FOUND_BYTES_MAX: Final = 2 * 2**20
-"""What the rows found with the same conditions may take, decoded."""
+RESULT_BYTES_MAX: Final = 2 * 2**20
+"""What the rows kept for the same conditions may take, decoded."""
 
 SEGMENT_ID: Final = pa.field("segment_id", pa.string(), nullable=False)
-FOUND_SCHEMA: Final = AUDIT_SCHEMA.append(SEGMENT_ID)
-"""A row, and the segment that holds it."""
-
 _NAME_BYTES: Final = 150
-"""What the name of a segment takes in a set, roughly."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """All rows that the segments `names` have; FOUND_SCHEMA."""
+@dataclass(frozen=True)
+class CachedRows:
+    """All rows that meet some conditions in the segments whose ids are `segment_ids`.
 
-    names: frozenset[str]
+    `rows` are AUDIT_SCHEMA and SEGMENT_ID, in no order.
+    """
+
+    segment_ids: frozenset[str]
     rows: pa.Table
 
     @property
     def size(self) -> int:
-        return int(self.rows.nbytes) + _NAME_BYTES * len(self.names) + 16 * ENTRY_BYTES
+        """In bytes, about."""
+        return int(self.rows.nbytes) + _NAME_BYTES * len(self.segment_ids) + 16 * ENTRY_BYTES
 
-    def of(self, segments: Sequence[Segment]) -> "_Found":
-        """The rows of these alone."""
-        names = frozenset(segment.segment_id for segment in segments)
-        if names == self.names:
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How many of its rows each segment has."""
+        counted = pc.value_counts(self.rows["segment_id"]).to_pylist()
+        return Counter({line["values"]: line["counts"] for line in counted})
+
+    def of(self, segments: Iterable[Segment]) -> "CachedRows":
+        """What it has of these segments."""
+        wanted = frozenset(segment.segment_id for segment in segments)
+        if wanted == self.segment_ids:
             return self
-        is_of = pc.is_in(self.rows["segment_id"], pa.array(names, pa.string()))
-        return _Found(names, self.rows.filter(is_of))
+        is_wanted = pc.is_in(self.rows["segment_id"], pa.array(wanted, pa.string()))
+        return CachedRows(wanted & self.segment_ids, self.rows.filter(is_wanted))
+
+    def without_ids(self) -> pa.Table:
+        """Its rows, AUDIT_SCHEMA."""
+        return self.rows.drop_columns([SEGMENT_ID.name])
 
 
-_NOTHING: Final = _Found(frozenset(), FOUND_SCHEMA.empty_table())
+class ResultCache:
+    """Rows by tenant and conditions. Safe to use from several threads."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._cache = ByteCache(bytes_max)
+
+    def find(self, tenant_id: str, conditions: tuple[Condition, ...]) -> CachedRows:
+        """What is known of the rows that meet `conditions`; of no segment, if nothing is."""
+        known: CachedRows | None = self._cache.find((tenant_id, conditions))[1]
+        return known or CachedRows(frozenset(), _schema().empty_table())
+
+    def add(
+        self,
+        tenant_id: str,
+        conditions: tuple[Condition, ...],
+        segments: Sequence[Segment],
+        rows: pa.Table,
+    ) -> None:
+        """Keep `rows`, all that meet `conditions` in `segments`, beside what is known already."""
+        known = self.find(tenant_id, conditions)
+        added = frozenset(segment.segment_id for segment in segments)
+        # Two threads may have searched the same segment: its rows must not be there twice.
+        fresh = known.rows.filter(
+            pc.invert(pc.is_in(known.rows["segment_id"], pa.array(added, pa.string())))
+        )
+        joined = pa.concat_tables([fresh, rows]).combine_chunks()
+        kept = CachedRows(known.segment_ids | added, joined)
+        if kept.size > RESULT_BYTES_MAX:
+            kept = CachedRows(added, rows)
+        if kept.size <= RESULT_BYTES_MAX:
+            terms = sum(ENTRY_BYTES + len(term.text) for one in conditions for term in one.terms)
+            self._cache.keep((tenant_id, conditions), kept, kept.size + terms)
 
 
-def found_rows(
-    cache: ByteCache,
-    tenant_id: str,
-    conditions: tuple[Condition, ...],
-    segments: Sequence[Segment],
-    search: Callable[[Sequence[Segment]], pa.Table],
-) -> pa.Table:
-    """All rows of `segments`, which are the tenant's, that meet `conditions`; in no order.
-
-    AUDIT_SCHEMA. `search` finds those of segments that were not searched yet; FOUND_SCHEMA.
-    """
-    key: Hashable = ("found", tenant_id, conditions)
-    asked = sum(ENTRY_BYTES + len(term.text) for one in conditions for term in one.terms)
-    found: _Found = cache.find(key)[1] or _NOTHING
-    unsearched = [segment for segment in segments if segment.segment_id not in found.names]
-    if unsearched:
-        rows = pa.concat_tables([found.rows, search(unsearched)]).combine_chunks()
-        found = _Found(found.names | {one.segment_id for one in unsearched}, rows)
-        kept = found if found.size <= FOUND_BYTES_MAX else found.of(segments)
-        if kept.size <= FOUND_BYTES_MAX:
-            cache.keep(key, kept, kept.size + asked)
-    return found.of(segments).rows.drop_columns([SEGMENT_ID.name])
+def _schema() -> pa.Schema:
+    return AUDIT_SCHEMA.append(SEGMENT_ID)

@@ -70,12 +70,6 @@ class Decoded:
         """True if this row group's rows are there without reading the file."""
         return _rows_key(segment, index) in self.cache
 
-    def columns(self, segment: Segment, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Columns of text as dictionaries, a row group at a time; they are not kept."""
-        with open_segment(self._root, segment, names) as file:
-            for index in range(file.row_group_count):
-                yield file.columns(index, names)
-
     def _run(self, batches: Sequence[JournalBatch]) -> JournalRun:
         def join() -> tuple[JournalRun, int]:
             rows = newest_first(pa.concat_tables(map(self._batch, batches)))

@@ -1,5 +1,6 @@
-"""Counts over a table of rows: what DuckDB would count, for rows that are at hand."""
+"""Counts over Arrow tables: what DuckDB would count, for rows that are in memory."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -19,6 +20,12 @@ def by_value(rows: pa.Table, column: str, limit: int | None = None) -> pa.Table:
     counted = rows.group_by(column).aggregate([([], "count_all")]).rename_columns(["value", "rows"])
     counted = counted.filter(pc.not_equal(counted["value"], _EMPTY))
     return counted.sort_by([("rows", "descending"), ("value", "ascending")]).slice(0, limit)
+
+
+def top_of(counts: Mapping[str, int], number: int) -> list[tuple[str, int]]:
+    """The `number` most frequent values; of equals the one that sorts first. "" is no value."""
+    ranked = sorted((-rows, value) for value, rows in counts.items() if value and rows)
+    return [(value, -rows) for rows, value in ranked[:number]]
 
 
 def over_time(rows: pa.Table, step: timedelta) -> list[tuple[datetime, str, int]]:

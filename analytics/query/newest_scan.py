@@ -1,13 +1,16 @@
-"""The short path to the newest rows: Arrow over rows that are kept decoded.
+"""The newest rows from row groups and journal runs that are kept decoded, by a mask over Arrow.
 
-What people look at most often are the newest rows, with a filter or without; a mask over one
+What people look at most often are the newest rows, with a filter or without. A mask over a
 decoded row group answers that sooner than a query engine can plan it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime
-from typing import Final
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import count
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,133 +18,254 @@ import pyarrow.compute as pc
 from analytics.cache.row_groups import Decoded, JournalRun
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
+from analytics.model.instants import midnight
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query.row_mask import matches, taken
-from analytics.statistics.cardinality import Hopes
+from analytics.query.scans import Resources, Work
+from analytics.statistics.cardinality import FEW_ROWS_MAX, CardinalityEstimate
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import RowGroup
-from analytics.storage.segment_writer import newest_first
+from analytics.storage.segment_writer import ROW_GROUP_ROWS, newest_first
+from analytics.storage.snapshot import Snapshot
 
 GROUPS_MAX: Final = 8
-"""Row groups looked through before the query engine is asked: each costs about a millisecond."""
+"""Row groups looked through before DuckDB is asked: each costs about a millisecond."""
 
 READS_MAX: Final = 2
-"""How many of them may be read from their file: that costs as much as the engine's answer."""
+"""How many of them may be read from their file: that costs as much as an answer of DuckDB."""
+
+SURPLUS: Final = 4
+"""Row groups are added until they are expected to hold so many times the rows of the page."""
 
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TO_LAST_INSTANT: Final = timedelta(days=1) - timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class StoredGroup:
     """A row group of a segment."""
 
     segment: Segment
     group: RowGroup
-    min_created_at: datetime
-    max_created_at: datetime
+
+    @property
+    def min_created_at(self) -> datetime:
+        """No row is older."""
+        return self.group.min_created_at
+
+    @property
+    def max_created_at(self) -> datetime:
+        """No row is newer."""
+        return self.group.max_created_at
 
 
-_Block = _Stored | JournalRun
+Block = StoredGroup | JournalRun
 """Rows in order, newest first."""
 
 
-@dataclass(slots=True)
-class NewestRows:
-    """Finds the first rows of one page, newest first, among decoded rows.
+@dataclass(frozen=True, slots=True)
+class RowGroupLookup:
+    """The rows of the query in `blocks`, newest first, that are newer than `until`.
 
-    `rows` are what DuckDB would find, as far as they go; unless `is_complete`, the page goes on
-    behind the last of them.
+    `until` is None when no other block can hold rows of the page. `part` is what the blocks are of.
     """
 
-    decoded: Decoded
+    name: ClassVar[str] = "row group lookup"
+    part: Snapshot
     query: Query
-    watermark: int
-    after: Position | None
-    missing: int
-    hopes: Hopes
-    rows: pa.Table = field(default_factory=AUDIT_SCHEMA.empty_table)
-    is_complete: bool = True
-    looked_at: int = 0
-    _groups: int = GROUPS_MAX
-    _reads: int = READS_MAX
+    estimate: int | None
+    blocks: tuple[Block, ...]
+    until: datetime | None
+    after: Position | None = None
 
-    def walk(self, segments: Sequence[Segment], batches: Sequence[JournalBatch]) -> None:
-        """Look through `segments` and `batches`, newest day first. Raises StoreFault."""
-        for day in sorted({s.day for s in segments} | {b.day for b in batches}, reverse=True):
-            self._walk_day(day, segments, batches)
-            if self.missing == 0 or not self.is_complete:
-                return
+    def first(self, resources: Resources, limit: int, work: Work) -> pa.Table:
+        """See RowScan. Raises StoreFault."""
+        found: list[pa.Table] = []
+        for block in self.blocks:
+            # All that is still unread is at most as new as this block's newest row.
+            newer = sum(_count_newer(rows, block.max_created_at) for rows in found)
+            if newer >= limit:
+                break
+            if resources.cancellation is not None:
+                resources.cancellation.check()
+            rows = _rows(block, resources, work)
+            places = matches(self.query, rows, self.part.watermark, self.after)
+            found.append(taken(rows, places.slice(0, limit)))
+        joined = pa.concat_tables([AUDIT_SCHEMA.empty_table(), *found])
+        # The rows of one block are in order already.
+        ordered = joined if len(found) < 2 else newest_first(joined)
+        if self.until is not None:
+            ordered = ordered.slice(0, _count_newer(ordered, self.until))
+        return ordered.slice(0, limit)
+
+
+def plan_newest(
+    decoded: Decoded,
+    part: Snapshot,
+    query: Query,
+    after: Position | None,
+    limit: int,
+    estimate: CardinalityEstimate,
+) -> RowGroupLookup | None:
+    """The lookup that is expected to fill a page of `limit` rows of `part`, newest first.
+
+    None if the newest row groups are known to hold too few rows, or if so few rows are wanted of
+    so many row groups that their segments are sooner searched.
+    """
+    if _are_rare(part.segments, limit, estimate):
+        return None
+    queue = _Newest(decoded, part, query, after, estimate)
+    blocks: list[Block] = []
+    groups, reads, expected = GROUPS_MAX, READS_MAX, 0.0
+    is_known = True
+    for block in queue:
+        if isinstance(block, StoredGroup):
+            is_read = not decoded.holds(block.segment, block.group.index)
+            if groups == 0 or (is_read and reads == 0):
+                queue.put_back(block)
+                break
+            groups, reads = groups - 1, reads - is_read
+        blocks.append(block)
+        rows = _expected_rows(block, query, after, estimate)
+        is_known &= rows is not None
+        expected += rows or 0
+        if is_known and expected >= SURPLUS * limit:
+            break
+    until = queue.newest_left
+    if until is not None and is_known and expected < limit:
+        return None
+    used = {block.segment.segment_id for block in blocks if isinstance(block, StoredGroup)}
+    own = part.with_segments(s for s in part.segments if s.segment_id in used)
+    estimated = round(expected) if is_known else None
+    return RowGroupLookup(own, query, estimated, tuple(blocks), until, after)
+
+
+def _are_rare(segments: Iterable[Segment], limit: int, estimate: CardinalityEstimate) -> bool:
+    """True if the newest GROUPS_MAX row groups are not the place to look for `limit` rows.
+
+    They hold fewer; or so few that their segments are sooner searched than more than READS_MAX row
+    groups are read. Decided by what is known of whole segments, with none opened.
+    """
+    left, expected, total = GROUPS_MAX, 0.0, 0
+    for segment in sorted(segments, key=lambda held: held.max_created_at, reverse=True):
+        rows = estimate.rows(segment)
+        if rows is None:
+            return False
+        if rows == 0:
+            continue
+        groups = math.ceil(segment.rows / ROW_GROUP_ROWS)
+        expected += rows * min(groups, left) / groups
+        total += rows
+        left -= groups
+        if left < 0:
+            return expected < limit
+        if expected >= SURPLUS * limit:
+            break
+    return GROUPS_MAX - left > READS_MAX and estimate.is_indexed and total <= FEW_ROWS_MAX
+
+
+def _expected_rows(
+    block: Block, query: Query, after: Position | None, estimate: CardinalityEstimate
+) -> float | None:
+    """How many rows of the page to expect in `block`; None if there is no telling."""
+    is_cut = (
+        (after is not None and block.max_created_at >= after.created_at)
+        or (query.since is not None and block.min_created_at < query.since)
+        or (query.until is not None and block.max_created_at >= query.until)
+    )
+    if is_cut:
+        return 0.0
+    if isinstance(block, JournalRun):
+        return float(block.rows.num_rows) if not query.conditions else 0.0
+    rows = estimate.rows(block.segment)
+    return None if rows is None else rows * block.group.rows / block.segment.rows
+
+
+_Item = Segment | list[JournalBatch] | StoredGroup | JournalRun
+
+
+class _Newest:
+    """The blocks of a snapshot, newest first; what is not reached is not opened or decoded."""
+
+    def __init__(
+        self,
+        decoded: Decoded,
+        part: Snapshot,
+        query: Query,
+        after: Position | None,
+        estimate: CardinalityEstimate,
+    ) -> None:
+        self._decoded = decoded
+        self._query = query
+        self._reached = None if after is None else after.created_at
+        self._estimate = estimate
+        self._number = count()
+        self._heap: list[tuple[timedelta, int, _Item]] = []
+        for segment in part.segments:
+            self._push(segment.max_created_at, segment)
+        for day, batches in _by_day(part.batches).items():
+            # The last instant of the day: no row of these batches is newer.
+            self._push(midnight(day) + _TO_LAST_INSTANT, batches)
 
     @property
-    def density(self) -> float:
-        """The part of the rows looked at that were found."""
-        return self.rows.num_rows / self.looked_at if self.looked_at else 0.0
+    def newest_left(self) -> datetime | None:
+        """No row that was not given out is newer; None if there is none."""
+        return _EPOCH - self._heap[0][0] if self._heap else None
 
-    def _walk_day(
-        self, day: date, segments: Sequence[Segment], batches: Sequence[JournalBatch]
-    ) -> None:
-        own = self.hopes.promising(s for s in segments if s.day == day)
-        found: list[pa.Table] = []
-        for block in self._blocks(own, [b for b in batches if b.day == day]):
-            # All that is still unread is at most as new as this block's newest row.
-            newer = sum(_count_after(rows, block.max_created_at) for rows in found)
-            if newer >= self.missing:
-                break
-            if not self._may_look_at(block):
-                self.is_complete = False
-                found = [_newer_than(rows, block.max_created_at) for rows in found]
-                break
-            read = self._rows(block)
-            self.looked_at += read.num_rows
-            found.append(taken(read, self._matches(read).slice(0, self.missing)))
-        if not found:
+    def put_back(self, block: Block) -> None:
+        """Leave `block` to be given out again."""
+        self._push(block.max_created_at, block)
+
+    def __iter__(self) -> Iterator[Block]:
+        while self._heap:
+            _, _, item = heapq.heappop(self._heap)
+            if isinstance(item, StoredGroup | JournalRun):
+                yield item
+            elif isinstance(item, Segment):
+                self._open(item)
+            else:
+                for run in self._decoded.runs(item):
+                    self._push_if_wanted(run)
+
+    def _open(self, segment: Segment) -> None:
+        if self._estimate.rows(segment) == 0:
             return
-        # The rows of one block are in order.
-        rows = found[0] if len(found) == 1 else newest_first(pa.concat_tables(found))
-        rows = rows.slice(0, self.missing)
-        self.missing -= rows.num_rows
-        self.rows = pa.concat_tables([self.rows, rows])
+        for group in self._decoded.row_groups(segment):
+            if self._estimate.may_be_in(segment, group.index):
+                self._push_if_wanted(StoredGroup(segment, group))
 
-    def _blocks(self, segments: Sequence[Segment], batches: Sequence[JournalBatch]) -> list[_Block]:
-        """What may hold rows of the page, the newest first."""
-        reached = None if self.after is None else self.after.created_at
-        blocks: list[_Block] = [
-            _Stored(segment, group, group.min_created_at, group.max_created_at)
-            for segment in segments
-            for group in self.decoded.row_groups(segment)
-        ]
-        blocks += self.decoded.runs(batches)
-        wanted = (
-            block
-            for block in blocks
-            if (self.query.since is None or block.max_created_at >= self.query.since)
-            and (self.query.until is None or block.min_created_at < self.query.until)
-            and (reached is None or block.min_created_at <= reached)
-        )
-        return sorted(wanted, key=lambda block: block.max_created_at, reverse=True)
+    def _push_if_wanted(self, block: Block) -> None:
+        if (
+            (self._query.since is None or block.max_created_at >= self._query.since)
+            and (self._query.until is None or block.min_created_at < self._query.until)
+            and (self._reached is None or block.min_created_at <= self._reached)
+        ):
+            self._push(block.max_created_at, block)
 
-    def _may_look_at(self, block: _Block) -> bool:
-        """False when looking any further would cost more than asking DuckDB."""
-        if isinstance(block, _Stored):
-            self._groups -= 1
-            self._reads -= not self.decoded.holds(block.segment, block.group.index)
-        return self._groups >= 0 and self._reads >= 0
-
-    def _rows(self, block: _Block) -> pa.Table:
-        """All of the block, newest first."""
-        if isinstance(block, JournalRun):
-            return block.rows
-        return self.decoded.rows(block.segment, block.group.index)
-
-    def _matches(self, rows: pa.Table) -> pa.Array:
-        """Where in `rows` the rows of the page are."""
-        return matches(self.query, rows, self.watermark, self.after)
+    def _push(self, newest: datetime, item: _Item) -> None:
+        heapq.heappush(self._heap, (_EPOCH - newest, next(self._number), item))
 
 
-def _newer_than(rows: pa.Table, instant: datetime) -> pa.Table:
-    return rows.filter(pc.greater(rows["created_at"], pa.scalar(instant, _INSTANT)))
+def _by_day(batches: Sequence[JournalBatch]) -> dict[date, list[JournalBatch]]:
+    days: dict[date, list[JournalBatch]] = {}
+    for batch in batches:
+        days.setdefault(batch.day, []).append(batch)
+    return days
 
 
-def _count_after(rows: pa.Table, instant: datetime) -> int:
+def _rows(block: Block, resources: Resources, work: Work) -> pa.Table:
+    """All of the block, newest first."""
+    if isinstance(block, JournalRun):
+        return block.rows
+    decoded = resources.row_groups
+    if decoded is None:
+        raise ValueError("row groups are looked up where they are kept decoded")
+    work.row_groups += 1
+    work.files += not decoded.holds(block.segment, block.group.index)
+    return decoded.rows(block.segment, block.group.index)
+
+
+def _count_newer(rows: pa.Table, instant: datetime) -> int:
     return int(pc.sum(pc.greater(rows["created_at"], pa.scalar(instant, _INSTANT))).as_py() or 0)

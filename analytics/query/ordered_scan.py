@@ -5,9 +5,10 @@ their row groups follow each other as the rows of an export do.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +16,12 @@ import pyarrow.compute as pc
 from analytics.model.filters import Order, Query, mask
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query.engine import STREAM_BATCH_ROWS, Cancellation
+from analytics.query.scans import Resources
 from analytics.statistics.zone_maps import is_within
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import ENCODED_SCHEMA, SegmentFile, open_segment
 from analytics.storage.segment_writer import TEXT_DICTIONARIES, by_rows
+from analytics.storage.snapshot import Snapshot
 
 _SEQ: Final = AUDIT_SCHEMA.field("seq").type
 
@@ -31,15 +34,28 @@ def are_disjoint(segments: Iterable[Segment]) -> bool:
     )
 
 
-def straight(
-    root: Path, segments: Sequence[Segment], query: Query, watermark: int, stop: Cancellation | None
-) -> Iterator[pa.Table]:
-    """The rows of `query` in `segments`, which `are_disjoint`, in its order.
+@dataclass(frozen=True, slots=True)
+class OrderedScan:
+    """The rows of the query in the segments of `part`, which `are_disjoint`, in its order."""
 
-    ENCODED_SCHEMA, STREAM_BATCH_ROWS rows a table but for the last.
-    Raises StoreFault, and QueryStopped once `stop` is set.
-    """
-    return by_rows(_row_groups(root, segments, query, watermark, stop), STREAM_BATCH_ROWS)
+    name: ClassVar[str] = "ordered scan"
+    part: Snapshot
+    query: Query
+    estimate: int | None
+
+    def stream(self, resources: Resources) -> Iterator[pa.Table]:
+        """ENCODED_SCHEMA, STREAM_BATCH_ROWS rows a table but for the last.
+
+        Raises StoreFault, and QueryStopped once it is cancelled.
+        """
+        rows = _row_groups(
+            resources.root,
+            self.part.segments,
+            self.query,
+            self.part.watermark,
+            resources.cancellation,
+        )
+        return by_rows(rows, STREAM_BATCH_ROWS)
 
 
 def _row_groups(

@@ -35,9 +35,8 @@ def taken(rows: pa.Table, places: pa.UInt64Array) -> pa.Table:
     return rows.take(places)
 
 
-def first_of(rows: pa.Table, places: pa.Array, count: int, order: Order) -> pa.Array:
-    """Those `count` of `places` whose rows come first, in their order."""
-    keys = rows.select(["created_at", "seq"]).take(places)
+def first_of(rows: pa.Table, count: int, order: Order) -> pa.Array:
+    """Where in `rows` the first `count` are, in `order`."""
     direction = "descending" if order is Order.NEWEST_FIRST else "ascending"
     by = [("created_at", direction), ("seq", direction)]
-    return places.take(pc.select_k_unstable(keys, count, by))
+    return pc.select_k_unstable(rows.select(["created_at", "seq"]), count, by)

@@ -1,111 +1,72 @@
-"""How many rows of one query each segment may hold, and what follows from that for a page."""
+"""How many rows of one query each segment may hold, by its index and its catalog entry."""
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from datetime import date
+from collections.abc import Iterable
 from typing import Final
 
-from analytics.model.filters import Condition, Query
-from analytics.statistics.dictionary import KIND_COLUMNS
-from analytics.statistics.value_index import Lookup, ValueIndex, learnable
+from analytics.cache.results import CachedRows
+from analytics.model.filters import Query
+from analytics.statistics.value_index import KIND_COLUMNS, ValueCounts, ValueIndex
+from analytics.statistics.zone_maps import matched_rows
+from analytics.storage.segment_index import INDEXED_COLUMNS
 from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_writer import ROW_GROUP_ROWS
 
 FEW_ROWS_MAX: Final = 512
-"""Rows that are few enough to be found all of them, and kept."""
-
-Hoped = defaultdict[date, float]
+"""Rows that are few enough to be read all of them, and kept."""
 
 
-class Hopes:
-    """What `index` (None: nothing) knows of `query`; looked up once for each segment."""
+class CardinalityEstimate:
+    """What the catalog, `index` and rows that were `known` before say of `query`."""
 
-    def __init__(self, index: ValueIndex | None, query: Query) -> None:
-        self._index = index if learnable(query) else None
-        self._lookup = None if self._index is None else Lookup(self._index, query)
+    def __init__(
+        self, index: ValueIndex | None, query: Query, known: CachedRows | None = None
+    ) -> None:
+        self._index = index
         self._query = query
-        self._rows: dict[str, int | None] = {}
+        self._known = known
+        self._on_kinds = [one for one in query.conditions if one.column in KIND_COLUMNS]
+        self._indexed = [one for one in query.conditions if one.column in INDEXED_COLUMNS]
+        self._counts: dict[str, list[ValueCounts]] = {}
+
+    @property
+    def is_indexed(self) -> bool:
+        """True if the query has a condition on a column whose values indexes hold."""
+        return self._index is not None and bool(self._indexed)
 
     def rows(self, segment: Segment) -> int | None:
-        """See `Lookup.at_most`."""
-        if self._lookup is None:
+        """At most how many rows of `segment` are in the query; None if nothing is known of them."""
+        if self._known is not None and segment.segment_id in self._known.segment_ids:
+            return self._known.counts[segment.segment_id]
+        bounds = [counts.of_kinds(self._on_kinds) for counts in self.counts(segment)]
+        bounds += [matched_rows(segment, condition) for condition in self._on_kinds]
+        if not bounds and self._query.conditions:
             return None
-        if segment.segment_id not in self._rows:
-            self._rows[segment.segment_id] = self._lookup.at_most(segment)
-        return self._rows[segment.segment_id]
+        return min(bounds, default=segment.rows)
+
+    def counts(self, segment: Segment) -> list[ValueCounts]:
+        """What the index says of each condition that it can answer."""
+        if self._index is None:
+            return []
+        found = self._counts.get(segment.segment_id)
+        if found is None:
+            looked_up = (self._index.count(segment, condition) for condition in self._indexed)
+            found = [counts for counts in looked_up if counts is not None]
+            self._counts[segment.segment_id] = found
+        return found
+
+    def may_be_in(self, segment: Segment, group: int) -> bool:
+        """False only if no row of the query is in this row group of `segment`."""
+        return all(counts.may_be_in(group) for counts in self.counts(segment))
 
     def promising(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
         """Those of `segments` that are not known to hold no row of the query."""
         return tuple(segment for segment in segments if self.rows(segment) != 0)
 
-    def learn_more(self, segments: Iterable[Segment]) -> None:
-        """Have the index learn what it does not know of `segments`, for the next query."""
-        if self._index is not None:
-            unknown = [segment for segment in segments if self.rows(segment) is None]
-            self._index.want(unknown, {one.column for one in learnable(self._query)})
-
-    def few(self, segments: Sequence[Segment]) -> tuple[Condition, ...] | None:
-        """Conditions of the query that few rows of `segments` are known to meet (None: no such).
-
-        One alone if it will do: its rows then serve the same search with other filters, too.
-        """
-        lookup = self._lookup
-        if lookup is None:
-            return None
-        on_kinds = tuple(one for one in self._query.conditions if one.column in KIND_COLUMNS)
-        for others in [(), on_kinds] if on_kinds else [()]:
-            for one in learnable(self._query):
-                if _are_few(lookup.rows_alike(segment, one, others) for segment in segments):
-                    return (one, *others)
-        return None
-
-    def are_rare(
-        self, segments: Sequence[Segment], wanted: int, groups: int, groups_read: int
-    ) -> bool:
-        """True if the newest `groups` row groups are not the place to look for `wanted` rows.
-
-        They are known to hold fewer, or so few that their files are sooner searched than more
-        than `groups_read` row groups are read.
-        """
-        hoped, held = 0.0, []
-        left = groups
-        for segment in sorted(segments, key=lambda one: one.day, reverse=True):
-            rows = self.rows(segment)
-            if rows is None:
-                return False
-            if rows == 0:
-                continue
-            here = math.ceil(segment.rows / ROW_GROUP_ROWS)
-            hoped += rows * min(here, left) / here
-            left -= here
-            held.append(segment)
-            if left < 0 and hoped < wanted:
-                return True
-            if left < 0 or hoped >= wanted:
-                break
-        return groups - left > groups_read and self.few(held) is not None
-
-    def by_day(self, segments: Iterable[Segment], density: float | None) -> Hoped | None:
-        """How many rows to hope for from each day of `segments`, or None: no telling.
-
-        What is known says how many at most; for the rest `density` guesses: the part of the rows
-        looked at so far that were in the query. Of that, half: a window too many costs more than
-        a few days too many.
-        """
-        hoped: Hoped = defaultdict(float)
+    def total(self, segments: Iterable[Segment]) -> int | None:
+        """At most how many rows of `segments` are in the query; None if unknown."""
+        total = 0
         for segment in segments:
             rows = self.rows(segment)
-            if rows is None and density is None:
+            if rows is None:
                 return None
-            hoped[segment.day] += segment.rows * (density or 0) / 2 if rows is None else rows
-        return hoped
-
-
-def _are_few(counts: Iterable[int | None]) -> bool:
-    total = 0
-    for rows in counts:
-        total += FEW_ROWS_MAX + 1 if rows is None else rows
-        if total > FEW_ROWS_MAX:
-            return False
-    return True
+            total += rows
+        return total

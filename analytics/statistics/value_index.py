@@ -1,268 +1,155 @@
-"""Which values the columns of a segment hold: learnt once, then known without opening the file.
+"""Looking values up in the index files of segments.
 
-The catalog counts the values of a few columns. For the others - a package, an actor - the same is
-learnt from the file itself, aside and after a query that had to do without. Segments never change,
-so what was learnt stays true.
+Nothing has to be learnt first: an index is written with its segment. One that is missing or
+damaged leaves its counts unknown until it is rebuilt, and the query reads the rows instead.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import add
+from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
-from analytics.cache.row_groups import Decoded
-from analytics.model.errors import StoreFault
-from analytics.model.filters import Condition, Query, Term
-from analytics.statistics.dictionary import (
-    KIND_COLUMNS,
-    Alike,
-    Dictionary,
+from analytics.model.filters import Condition
+from analytics.statistics.value_ranges import Range, value_ranges
+from analytics.storage.index_blocks import DamagedIndex
+from analytics.storage.segment_index import (
+    GROUP_BITS,
+    INDEXED_COLUMNS,
+    ColumnEntry,
+    IndexContents,
+    IndexReader,
     Kind,
-    Values,
-    new_dictionary,
+    open_index,
 )
-from analytics.statistics.value_counts import Counted, count_values, in_codes
-from analytics.statistics.zone_maps import COUNTED_COLUMNS, is_within
 from analytics.storage.segment_metadata import Segment
 
-VALUE_BYTES: Final = 8
-"""What a value takes in each segment that has it, besides its text."""
+KIND_COLUMNS: Final = ("event", "decision")
+"""What indexes count values apart by: most filters that are no search name these."""
 
-VALUES_BYTES_MAX: Final = 512 * 1024
-"""What one column of one segment may take. Ids that differ from row to row exceed it."""
+ALL_GROUPS: Final = 2**GROUP_BITS - 1
+DAMAGED_MAX: Final = 1_000
+"""Segments that are remembered for a rebuild of their index."""
 
-TEXTS_BYTES_MAX: Final = 16 * 2**20
-"""What the texts of one column of a tenant may take. What has more that is new is not learnt."""
 
-ROWS_MAX: Final = 4_000_000
-"""Rows of a segment that is learnt: its column and two more are held for that, some 50 MB."""
+_Result = TypeVar("_Result")
 
-_ANYTHING: Final = Condition("actor", (Term("", is_prefix=True, is_negated=False),))
-"""What every row meets, of a column that summaries have learnt."""
 
-ROWS_AT_ONCE: Final = 250_000
-"""Rows of small segments that are learnt at once: their texts meet a large dictionary together."""
+@dataclass(frozen=True, slots=True)
+class ValueCounts:
+    """How many rows of one segment meet a condition, by kind, and in which row groups they are.
 
-WANTED_MAX: Final = 10_000
-"""How many columns of segments may wait to be learnt."""
+    `groups` has a bit for each `groups_a_bit` row groups, from the file's first on.
+    """
+
+    kinds: tuple[Kind, ...]
+    rows: tuple[int, ...]
+    groups: int
+    groups_a_bit: int
+
+    def of_kinds(self, conditions: Iterable[Condition]) -> int:
+        """The rows that also meet those of `conditions` that are on KIND_COLUMNS."""
+        on_kinds = [one for one in conditions if one.column in KIND_COLUMNS]
+        counted = zip(self.kinds, self.rows, strict=True)
+        return sum(rows for kind, rows in counted if meets(kind, on_kinds))
+
+    def may_be_in(self, group: int) -> bool:
+        """False only if no row group of this number (from 0) has such a row."""
+        return bool(self.groups >> min(group // self.groups_a_bit, GROUP_BITS - 1) & 1)
 
 
 class ValueIndex:
-    """The values of segments, read by way of `decoded`. Safe to use from several threads.
+    """The index files below `root`. Safe to use from several threads."""
 
-    They have a cache of their own: rows that somebody leafs through would drive them out.
-    """
-
-    def __init__(self, decoded: Decoded, bytes_max: int) -> None:
-        self._decoded = decoded
-        self.cache = ByteCache(bytes_max)
-        self._wanted: dict[tuple[str, str], Segment] = {}
+    def __init__(self, root: Path, bytes_max: int) -> None:
+        """Directories and counts are kept within `bytes_max` bytes: what they say never changes."""
+        self._root = root
+        self._known = ByteCache(bytes_max)
+        self._damaged: dict[str, Segment] = {}
         self._lock = Lock()
-        self._growing = Lock()
-        self._is_closed = False
 
-    def find(self, segment: Segment, column: str) -> tuple[bool, Values | None, Dictionary]:
-        """Whether `column` of `segment` was learnt, what of it is known, and its dictionary.
+    def count(self, segment: Segment, condition: Condition) -> ValueCounts | None:
+        """The rows of `segment` that meet `condition`; None if its index cannot say."""
+        if condition.column not in INDEXED_COLUMNS:
+            return None
+        key = (segment.segment_id, condition)
+        counts: ValueCounts | None = self._known.find(key)[1]
+        if counts is None:
+            ranges = value_ranges(condition)
+            counts = self._read(segment, lambda reader: _count(reader, condition, ranges))
+            if counts is not None:
+                terms = sum(len(term.text) for term in condition.terms)
+                self._known.keep(key, counts, ENTRY_BYTES + terms)
+        return counts
 
-        Nothing is known of a column with too many values, even when it was learnt.
-        """
-        is_known, values = self.cache.find(_values_key(segment, column))
-        # After them, as it grows: what came later may lack what its segment was learnt with.
-        dictionary = self._dictionary(segment.tenant_id, column)
-        if values is not None and not values.are_of(dictionary):
-            return False, None, dictionary
-        return is_known, values, dictionary
+    def count_all(self, segment: Segment) -> ValueCounts | None:
+        """All rows of `segment` by kind; None if its index cannot be read."""
+        contents = self._contents_of(segment)
+        if contents is None:
+            return None
+        kinds = contents.directory.kinds
+        return ValueCounts(kinds, tuple(kind.rows for kind in kinds), ALL_GROUPS, 1)
 
-    def knows(self, segment: Segment, column: str) -> bool:
-        """True if there is nothing more to learn of `column`."""
-        return self.find(segment, column)[0]
+    def column(self, segment: Segment, name: str) -> ColumnEntry | None:
+        """What the index of `segment` says of a column as a whole; None if it cannot say."""
+        contents = self._contents_of(segment)
+        return None if contents is None else contents.directory.column(name)
 
-    def at_most(self, segment: Segment, query: Query) -> int | None:
-        """See `Lookup.at_most`."""
-        return Lookup(self, query).at_most(segment)
+    def take_damaged(self) -> list[Segment]:
+        """The segments whose index turned out missing or damaged since the last call."""
+        with self._lock:
+            damaged = list(self._damaged.values())
+            self._damaged.clear()
+        return damaged
 
-    def want(self, segments: Iterable[Segment], columns: Iterable[str]) -> None:
-        """Let `learn` know what would have helped; newest days before others."""
-        newest = self._as_many_as_fit(segments)
-        for column in columns:
-            for segment in newest:
-                is_known = self.knows(segment, column)
-                with self._lock:
-                    if not is_known and len(self._wanted) < WANTED_MAX:
-                        self._wanted[segment.segment_id, column] = segment
+    def _contents_of(self, segment: Segment) -> IndexContents | None:
+        return self._find(segment) or self._read(segment, lambda reader: reader.contents)
 
-    @property
-    def is_wanting(self) -> bool:
-        """True when there is something to learn."""
-        return bool(self._wanted)
+    def _find(self, segment: Segment) -> IndexContents | None:
+        contents: IndexContents | None = self._known.find(segment.segment_id)[1]
+        return contents
 
-    def learn(self) -> None:
-        """Read what is wanted. A file that cannot be read is left to the query that needs it."""
-        while not self._is_closed:
-            with self._lock:
-                if not self._wanted:
-                    return
-                column, segments = self._next_wanted()
-                for segment in segments:
-                    del self._wanted[segment.segment_id, column]
-            self._learn(segments, column)
-
-    def close(self) -> None:
-        """End `learn`, soon."""
-        self._is_closed = True
-
-    def _as_many_as_fit(self, segments: Iterable[Segment]) -> list[Segment]:
-        """The newest of `segments`, so many that half of the cache holds a column of them all.
-
-        Else what is learnt last would drive out what was learnt first, again and again.
-        """
-        room = self.cache.bytes_max // 2
-        fitting = []
-        for segment in sorted(segments, key=lambda one: one.day, reverse=True):
-            room -= ENTRY_BYTES + min(VALUES_BYTES_MAX, segment.rows * VALUE_BYTES)
-            if room < 0:
-                break
-            fitting.append(segment)
-        return fitting
-
-    def _next_wanted(self) -> tuple[str, list[Segment]]:
-        """A column that is wanted, and segments of one tenant to learn it of at a time.
-
-        For the holder of the lock alone.
-        """
-        (_, column), first = next(iter(self._wanted.items()))
-        some, rows = [first], first.rows
-        for (_, name), segment in islice(self._wanted.items(), 1, None):
-            rows += segment.rows
-            if rows > ROWS_AT_ONCE or (name, segment.tenant_id) != (column, first.tenant_id):
-                break
-            some.append(segment)
-        return column, some
-
-    def _learn(self, segments: Sequence[Segment], column: str) -> None:
-        found: list[tuple[Segment, Counted]] = []
-        for segment in segments:
+    def _read(self, segment: Segment, use: Callable[[IndexReader], _Result]) -> _Result | None:
+        # What was read before says nothing of an index that has been rebuilt since: then once more.
+        for contents in (self._find(segment), None):
             try:
-                counted = self._count(segment, column)
-            except StoreFault:
+                with open_index(self._root, segment, contents) as reader:
+                    if contents is None:
+                        size = reader.contents.directory.size
+                        self._known.keep(segment.segment_id, reader.contents, size)
+                    return use(reader)
+            except DamagedIndex:
                 continue
-            if counted is None:
-                self.cache.keep(_values_key(segment, column), None, ENTRY_BYTES)
-            else:
-                found.append((segment, counted))
-        if not found:
-            return
-        values = self._in_codes(segments[0].tenant_id, column, [counted for _, counted in found])
-        if values is None and len(found) > 1:  # each alone: there may be room for some of them
-            for segment, _ in found:
-                self._learn([segment], column)
-            return
-        known: Sequence[Values | None] = values or [None]
-        for (segment, _), one in zip(found, known, strict=True):
-            size = ENTRY_BYTES + (one.size if one else 0)
-            self.cache.keep(_values_key(segment, column), one, size)
-
-    def _count(self, segment: Segment, column: str) -> Counted | None:
-        """What is in the file, or None: too much."""
-        if segment.rows > ROWS_MAX:
-            return None
-        groups = self._decoded.columns(segment, [column, *KIND_COLUMNS])
-        return count_values(groups, column, VALUES_BYTES_MAX // VALUE_BYTES)
-
-    def _in_codes(
-        self, tenant_id: str, column: str, counted: Sequence[Counted]
-    ) -> list[Values] | None:
-        """`counted` in codes of the tenant's dictionary, which grows; None: it would be too big."""
-        with self._growing:
-            dictionary, values = in_codes(counted, self._dictionary(tenant_id, column))
-            if dictionary.size > min(TEXTS_BYTES_MAX, self.cache.bytes_max // 4):
-                return None
-            key = _dictionary_key(tenant_id, column)
-            self.cache.keep(key, dictionary, dictionary.size + ENTRY_BYTES)
-        return values
-
-    def _dictionary(self, tenant_id: str, column: str) -> Dictionary:
-        found: Dictionary | None = self.cache.find(_dictionary_key(tenant_id, column))[1]
-        # Forgotten, it is begun anew; values of the one before are then known to nobody.
-        return found or new_dictionary()
+        with self._lock:
+            if len(self._damaged) < DAMAGED_MAX:
+                self._damaged[segment.segment_id] = segment
+        return None
 
 
-class Lookup:
-    """What `index` knows of `query`; texts are looked for once, not for each segment."""
-
-    def __init__(self, index: ValueIndex, query: Query) -> None:
-        self._index = index
-        self._query = query
-        self._alike: dict[Condition, tuple[Dictionary, Alike]] = {}
-
-    def at_most(self, segment: Segment) -> int | None:
-        """How many rows of `segment` may be in the query, or None: not known.
-
-        Never too few; exactly as many as there are if no more is asked for than one condition on
-        what was learnt, and any on event and decision.
-        """
-        bound: int | None = segment.rows
-        for condition in learnable(self._query):
-            rows = self.rows_alike(segment, condition, self._query.conditions)
-            if rows == 0:
-                return 0
-            if rows is not None:
-                bound = None if bound is None else min(bound, rows)
-            elif not self._index.knows(segment, condition.column):
-                bound = None
-        return bound
-
-    def rows_alike(
-        self, segment: Segment, condition: Condition, others: Sequence[Condition]
-    ) -> int | None:
-        """How many rows meet `condition`, and those of `others` on KIND_COLUMNS; None: unknown."""
-        found = self._found(segment, condition)
-        if found is None:
-            return None
-        values, alike = found
-        return sum(values.rows_alike(alike, kind) for kind in values.kinds if kind.meets(others))
-
-    def by_kind(self, segment: Segment, watermark: int) -> dict[Kind, int] | None:
-        """How many rows of each kind are in the query, up to `watermark`, or None: not known.
-
-        Known if nothing decides which rows are in but event, decision and one learnt column.
-        """
-        conditions = self._query.conditions
-        others = [one for one in conditions if one.column not in KIND_COLUMNS]
-        if len(others) > 1 or not is_within(segment, self._query, watermark):
-            return None
-        found = self._found(segment, others[0] if others else _ANYTHING)
-        if found is None:
-            return None
-        values, alike = found
-        kinds = [kind for kind in values.kinds if kind.meets(conditions)]
-        if not others:
-            return {kind: kind.rows + kind.nulls for kind in kinds}
-        nulls = others[0].is_met(None)
-        return {
-            kind: values.rows_alike(alike, kind) + (kind.nulls if nulls else 0) for kind in kinds
-        }
-
-    def _found(self, segment: Segment, condition: Condition) -> tuple[Values, Alike] | None:
-        _, values, dictionary = self._index.find(segment, condition.column)
-        if values is None:
-            return None
-        before, alike = self._alike.get(condition, (None, None))
-        if alike is None or before is not dictionary:
-            alike = dictionary.alike(condition)
-            self._alike[condition] = dictionary, alike
-        return values, alike
+def meets(kind: Kind, conditions: Iterable[Condition]) -> bool:
+    """Whether rows of `kind` meet `conditions`, all of them on KIND_COLUMNS."""
+    return all(
+        condition.is_met(kind.event if condition.column == "event" else kind.decision)
+        for condition in conditions
+    )
 
 
-def learnable(query: Query) -> list[Condition]:
-    """The conditions that a segment's values may rule out, and its catalog line does not."""
-    return [one for one in query.conditions if one.wanted and one.column not in COUNTED_COLUMNS]
-
-
-def _values_key(segment: Segment, column: str) -> Hashable:
-    return ("values", segment.segment_id, column)
-
-
-def _dictionary_key(tenant_id: str, column: str) -> Hashable:
-    return ("dictionary", tenant_id, column)
+def _count(
+    reader: IndexReader, condition: Condition, ranges: Sequence[Range]
+) -> ValueCounts | None:
+    directory = reader.contents.directory
+    column = directory.column(condition.column)
+    if column is None:
+        return None
+    rows = [0] * len(directory.kinds)
+    groups = 0
+    for low, high in ranges:
+        counts = reader.count_range(column, low, high)
+        rows = list(map(add, rows, counts.rows))
+        groups |= counts.groups
+    if condition.is_met(None):
+        rows = list(map(add, rows, column.nulls))
+        groups = ALL_GROUPS  # where nulls are is not kept
+    return ValueCounts(directory.kinds, tuple(rows), groups, directory.groups_a_bit)

@@ -18,7 +18,7 @@ COUNTED_COLUMNS: Final = ("event", "decision")
 """The columns whose values the catalog counts."""
 
 
-def plan(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
+def prune(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
     """`snapshot` without what cannot hold a row of `query` behind `after`."""
     mark = snapshot.watermark
     return replace(
@@ -93,6 +93,12 @@ def known_counts(
         for value, rows in counts.items()
         if all(_meanings_met(one, value) for one in deciding)
     }
+
+
+def matched_rows(segment: Segment, condition: Condition) -> int:
+    """At most how many rows of `segment` meet `condition`, which is on a counted column."""
+    counts = _counts(segment, condition.column) or {}
+    return sum(rows for value, rows in counts.items() if _meanings_met(condition, value))
 
 
 def _is_met_by_all(condition: Condition, segment: Segment) -> bool:

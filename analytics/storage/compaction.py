@@ -28,7 +28,9 @@ def merge_segments(root: Path, segments: Sequence[Segment], segment_id: str) -> 
     (tenant_id, day), *others = {(segment.tenant_id, segment.day) for segment in segments}
     if others:
         raise ValueError("only segments of one tenant and day can be merged")
-    return write_sorted(root, tenant_id, day, segment_id, merged_rows(root, segments))
+    rows = merged_rows(root, segments)
+    rows_expected = sum(segment.rows for segment in segments)
+    return write_sorted(root, tenant_id, day, segment_id, rows, rows_expected=rows_expected)
 
 
 def merged_rows(root: Path, segments: Sequence[Segment]) -> Iterator[pa.Table]:

@@ -3,7 +3,7 @@
 Everything is read, one row group at a time. Beyond that, memory holds one bit for each row.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 from analytics.model.errors import StoreFault
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.file_copy import sha256_of
+from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.journal_batches import JournalBatch, decode_batch
-from analytics.storage.layout import segment_path
+from analytics.storage.layout import index_path, segment_path
+from analytics.storage.reindex import index_fault, same_bits
 from analytics.storage.segment_metadata import (
     MissingValue,
     SchemaMismatch,
@@ -49,6 +51,7 @@ class Kind(StrEnum):
     WRONG_ORDER = "wrong_order"
     WRONG_STATISTICS = "wrong_statistics"
     DUPLICATE_SEQ = "duplicate_seq"
+    WRONG_INDEX = "wrong_index"
     UNKNOWN_SEQ = "unknown_seq"
     UNKNOWN_TENANT = "unknown_tenant"
     MISPLACED_FILE = "misplaced_file"
@@ -62,6 +65,9 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     WrongDay: Kind.WRONG_DAY,
     WrongOrder: Kind.WRONG_ORDER,
 }
+
+_PATHS: Final = {".parquet": segment_path, ".index": index_path}
+"""Where the catalog wants each kind of file."""
 
 _STATISTICS: Final = (
     "rows",
@@ -142,9 +148,12 @@ def check_segment(
     try:
         for kind, detail in _check_bytes(segment.path(root), segment):
             found(kind, detail)
+        index = IndexBuilder(same_bits(root, segment))
         with open_segment(root, segment) as opened:
-            for kind, detail in _check_contents(opened, seen, on_rows):
+            for kind, detail in _check_contents(opened, seen, index, on_rows):
                 found(kind, detail)
+        if not findings and (fault := index_fault(root, segment, index)) is not None:
+            found(Kind.WRONG_INDEX, f"{fault}: run `countersign audit reindex`")
     except _FAULTS as error:
         is_gone = FileNotFoundError in {type(error), type(error.__cause__)}
         found(Kind.MISSING_FILE if is_gone else Kind.UNREADABLE, str(error))
@@ -162,7 +171,7 @@ def _check_bytes(path: Path, segment: Segment) -> Iterator[tuple[Kind, str]]:
 
 
 def _check_contents(
-    opened: SegmentFile, seen: SeqSet, on_rows: Callable[[int], None]
+    opened: SegmentFile, seen: SeqSet, index: IndexBuilder, on_rows: Callable[[int], None]
 ) -> Iterator[tuple[Kind, str]]:
     segment = opened.segment
     if not opened.file.schema_arrow.equals(AUDIT_SCHEMA):
@@ -174,7 +183,7 @@ def _check_contents(
             segment.segment_id,
             segment.tenant_id,
             segment.day,
-            _read(opened, seen, repeated, on_rows),
+            _indexed(_read(opened, seen, repeated, on_rows), index),
         )
     except (SchemaMismatch, WrongDay, WrongOrder) as error:
         yield _KINDS[type(error)], str(error)
@@ -197,6 +206,13 @@ def _read(
             raise WrongOrder(f"the rows of row group {group} are not newest first")
         yield rows
         on_rows(rows.num_rows)
+
+
+def _indexed(tables: Iterable[pa.Table], index: IndexBuilder) -> Iterator[pa.Table]:
+    """`tables`, each of a row group, counted as they go by."""
+    for rows in tables:
+        index.add(rows)
+        yield rows
 
 
 def _is_newest_first(rows: pa.Table) -> bool:
@@ -279,9 +295,10 @@ def check_files(
 def _stray(root: Path, path: Path, named: Mapping[str, tuple[str, date]]) -> Kind | None:
     if path.suffix == ".pending":
         return Kind.UNFINISHED_FILE
-    if path.suffix != ".parquet" or path.stem not in named:
+    path_of = _PATHS.get(path.suffix)
+    if path_of is None or path.stem not in named:
         return Kind.ORPHAN_FILE
-    return None if path == segment_path(root, *named[path.stem], path.stem) else Kind.MISPLACED_FILE
+    return None if path == path_of(root, *named[path.stem], path.stem) else Kind.MISPLACED_FILE
 
 
 def _finding(root: Path, path: Path, kind: Kind) -> Finding:

@@ -24,3 +24,9 @@ def segment_path(root: Path, tenant_id: str, day: date, segment_id: str) -> Path
     if not _TENANT.fullmatch(tenant_id) or not _SEGMENT.fullmatch(segment_id):
         raise UnsafePath("tenant and segment ids are made by this service")
     return root / f"tenant={tenant_id}" / f"day={day.isoformat()}" / f"{segment_id}.parquet"
+
+
+@functools.lru_cache(maxsize=8_192)
+def index_path(root: Path, tenant_id: str, day: date, segment_id: str) -> Path:
+    """The index file beside a segment: `<segment id>.index`. Raises UnsafePath."""
+    return segment_path(root, tenant_id, day, segment_id).with_suffix(".index")

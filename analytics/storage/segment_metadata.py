@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from analytics.model.instants import midnight, utc_day
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.storage.layout import segment_path
+from analytics.storage.layout import index_path, segment_path
 
 
 class SchemaMismatch(ValueError):
@@ -63,6 +63,10 @@ class Segment:
     def path(self, root: Path) -> Path:
         """Where the file lies below the audit folder `root`."""
         return segment_path(root, self.tenant_id, self.day, self.segment_id)
+
+    def index_path(self, root: Path) -> Path:
+        """Where the index of the file lies; it may not be there."""
+        return index_path(root, self.tenant_id, self.day, self.segment_id)
 
     def with_seq_base(self, seq_base: int) -> "Segment":
         """The segment of a file whose rows count from 0, now that they have their place."""

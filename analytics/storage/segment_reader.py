@@ -34,10 +34,11 @@ ENCODED_SCHEMA: Final = pa.schema(
 class RowGroup:
     """A row group's place in its file, and the instants its rows lie between, both inclusive.
 
-    None of its rows has a higher `seq` than `max_seq`.
+    It has `rows` rows; none of them has a higher `seq` than `max_seq`.
     """
 
     index: int
+    rows: int
     min_created_at: datetime
     max_created_at: datetime
     max_seq: int
@@ -96,8 +97,10 @@ class SegmentFile:
         at, seq = (group.column(column).statistics for column in (_CREATED_AT, _SEQ))
         if not all(one is not None and one.has_min_max for one in (at, seq)):
             whole = self.segment
-            return RowGroup(index, whole.min_created_at, whole.max_created_at, whole.max_seq)
-        return RowGroup(index, at.min, at.max, self.segment.seq_base + seq.max)
+            bounds = whole.min_created_at, whole.max_created_at, whole.max_seq
+        else:
+            bounds = at.min, at.max, self.segment.seq_base + seq.max
+        return RowGroup(index, group.num_rows, *bounds)
 
 
 @contextmanager

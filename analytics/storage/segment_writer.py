@@ -1,5 +1,6 @@
 """Writing segments: immutable Parquet files, each one tenant and one UTC day, rows newest first."""
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import date
@@ -11,8 +12,10 @@ import pyarrow.parquet as pq
 
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.file_copy import sha256_of
-from analytics.storage.fsync import fsync, mkdir_synced
-from analytics.storage.layout import segment_path
+from analytics.storage.fsync import fsync, mkdir_synced, write_synced
+from analytics.storage.index_builder import IndexBuilder
+from analytics.storage.layout import index_path, segment_path
+from analytics.storage.segment_index import share_bits
 from analytics.storage.segment_metadata import Segment, StatisticsBuilder, check_rows
 
 # Measured: small row groups let a rare value skip most of the file, and short pages most of the
@@ -55,44 +58,68 @@ def write_segment(
 ) -> Segment:
     """`write_sorted` for rows in any order that fit in memory; what is refused touches no disk."""
     check_rows(rows, day)
-    return write_sorted(root, tenant_id, day, segment_id, [newest_first(rows)])
+    tables = [newest_first(rows)]
+    return write_sorted(root, tenant_id, day, segment_id, tables, rows_expected=rows.num_rows)
 
 
 def write_sorted(
-    root: Path, tenant_id: str, day: date, segment_id: str, tables: Iterable[pa.Table]
+    root: Path,
+    tenant_id: str,
+    day: date,
+    segment_id: str,
+    tables: Iterable[pa.Table],
+    *,
+    rows_expected: int,
 ) -> Segment:
-    """One new Parquet file with the rows of `tables`, which follow each other newest first.
+    """One new Parquet file and its index, with the rows of `tables`, which follow newest first.
 
     AUDIT_SCHEMA throughout, at least one row in all, none outside the UTC `day`.
-    When this returns, contents and name have reached the disk. Readers learn of the file from the
+    When this returns, contents and names have reached the disk. Readers learn of the file from the
     catalog alone, so until a catalog line is committed it may as well not exist; a process that
-    dies on the way leaves a file for `analytics.storage.orphans`.
+    dies on the way leaves files for `analytics.storage.orphans`.
     Raises SchemaMismatch, WrongDay or WrongOrder, leaving no file.
     """
     target = segment_path(root, tenant_id, day, segment_id)
     mkdir_synced(target.parent, within=root)
     pending = target.with_suffix(".pending")
-    tally = StatisticsBuilder(day)
+    statistics = StatisticsBuilder(day)
+    index = IndexBuilder(share_bits(-(-rows_expected // ROW_GROUP_ROWS)))
     try:
         with pq.ParquetWriter(pending, AUDIT_SCHEMA, **PARQUET_OPTIONS) as writer:
-            for rows in in_row_groups(tally.over(tables)):
+            for rows in in_row_groups(statistics.over(tables)):
                 writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
-        segment = tally.segment(segment_id, tenant_id)
+                index.add(rows)
+        segment = statistics.segment(segment_id, tenant_id)
         fsync(pending)
         segment = replace(segment, size=pending.stat().st_size, sha256=sha256_of(pending))
+        segment = write_index(root, segment, index)
     except BaseException:
-        # Left on a full disk, it would keep the room that everybody else needs.
+        # Left on a full disk, they would keep the room that other writers need.
         pending.unlink(missing_ok=True)
+        index_path(root, tenant_id, day, segment_id).unlink(missing_ok=True)
         raise
     pending.rename(target)  # within one folder, so readers meet all of it or none
     fsync(target.parent)  # a synced file under an unsynced name is lost all the same
     return segment
 
 
+def write_index(root: Path, segment: Segment, index: IndexBuilder) -> Segment:
+    """Store what `index` counted as the index file of `segment`, in place of one that is there.
+
+    The segment with the size and digest of its index. When this returns the file is durable;
+    readers meet the old one or the new one.
+    """
+    content = index.content(segment)
+    write_synced(segment.index_path(root), content, 0o600)
+    digest = hashlib.sha256(content).hexdigest()
+    return replace(segment, index_size=len(content), index_sha256=digest)
+
+
 def remove_segments(root: Path, segments: Iterable[Segment]) -> None:
-    """Unlink the files of `segments`, which nobody reads any more; missing ones are no fault."""
+    """Unlink the files of `segments`, which no reader can find; missing ones are no fault."""
     for segment in segments:
         segment.path(root).unlink(missing_ok=True)
+        segment.index_path(root).unlink(missing_ok=True)
 
 
 def in_row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

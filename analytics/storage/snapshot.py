@@ -1,10 +1,10 @@
-"""What a question is asked of: all rows of one tenant, as of one moment.
+"""What queries are answered from: all rows of one tenant, as of one moment.
 
 A snapshot names every file and journal batch it covers, so what it holds never changes while it
 is read.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -34,6 +34,10 @@ class Snapshot:
         """The UTC days of its rows, in that order."""
         held = {s.day for s in self.segments} | {b.day for b in self.batches}
         return sorted(held, reverse=order is Order.NEWEST_FIRST)
+
+    def with_segments(self, segments: Iterable[Segment]) -> "Snapshot":
+        """The same with `segments` in place of its own."""
+        return replace(self, segments=tuple(segments))
 
     def of_days(self, days: Collection[date]) -> "Snapshot":
         """What it has of `days`."""

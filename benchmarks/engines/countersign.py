@@ -14,7 +14,8 @@ import msgspec
 
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.cursors import Position
-from analytics.query.summaries import Bucket, most_frequent, over_time
+from analytics.query.buckets import Bucket
+from analytics.query.summaries import TOP_MAX
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
@@ -87,19 +88,16 @@ class ThisEngine:
                 everything = Page("", "").query
                 return lambda: sorted(
                     (start.date(), decision, count)
-                    for (start, decision), count in over_time(
-                        reader, snapshot, everything, Bucket.DAY
+                    for (start, decision), count in reader.count_over_time(
+                        snapshot, everything, Bucket.DAY
                     ).items()
                 )
             case Top(column=column):
                 everything = Page("", "").query
-                return lambda: [
-                    (found.value, found.count)
-                    for found in most_frequent(reader, snapshot, everything, column)
-                ]
+                return lambda: reader.count_values(snapshot, everything, column, TOP_MAX)
 
     def settle(self) -> None:
-        self._lake._values.learn()
+        """Indexes are written with their segments: there is nothing to wait for."""
 
     def export(self, export: Export) -> int:
         tables = self._lake._reader.stream(self._snapshot, Page("", "").query)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 
 from service.audit.compactor import Compactor
+from service.audit.indexer import Indexer
 from service.audit.lease import LeaseTaken
 from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
@@ -38,7 +39,12 @@ class Job:
 
 
 def maintenance_jobs(
-    settings: Settings, sealer: Sealer, compactor: Compactor, pruner: Pruner, sweeper: Sweeper
+    settings: Settings,
+    sealer: Sealer,
+    compactor: Compactor,
+    indexer: Indexer,
+    pruner: Pruner,
+    sweeper: Sweeper,
 ) -> list[Job]:
     """The jobs of one process, in the order in which a round does them."""
     return [
@@ -48,6 +54,7 @@ def maintenance_jobs(
             settings.sweep_interval_s,
             lambda: compactor.compact_due(merges_max=MERGES_MAX),
         ),
+        Job("index", settings.sweep_interval_s, indexer.build_missing),
         Job("prune", settings.prune_interval_s, pruner.prune_in_background),
         Job("unlink_retired", settings.sweep_interval_s, sweeper.unlink_retired),
         Job("clear_orphans", settings.sweep_interval_s, sweeper.clear_orphans),

@@ -11,6 +11,7 @@ from analytics.model.cursors import Position, decode_cursor, encode_cursor
 from analytics.model.filters import Query, only, parse_query
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.schema import parse_audit_id
+from analytics.query.executor import ScanReport
 from analytics.storage.snapshot import Snapshot
 from service.errors import AuditRowNotFound, InvalidCursor
 from service.lake import Lake
@@ -67,14 +68,18 @@ class AuditLog:
         wanted: PageRequest,
         now: datetime,
         rows_now: Snapshot | None = None,
+        reports: list[ScanReport] | None = None,
     ) -> Page:
-        """One page of rows, as of `rows_now` if it is given. Raises InvalidCursor, StoreFault."""
+        """One page of rows, as of `rows_now` if it is given. Raises InvalidCursor, StoreFault.
+
+        What each scan of the plan has read is added to `reports`.
+        """
         after = self._position(org, wanted)
         floor = retention_floor(Tier(org.tier), now)
         rows_now = rows_now or await self._store.snapshot(org.id)
         # One row more than wanted tells whether there is a next page.
         rows = await self._lake.page(
-            rows_now, wanted.query.not_before(floor), wanted.limit + 1, after
+            rows_now, wanted.query.not_before(floor), wanted.limit + 1, after, reports=reports
         )
         shown = rows.slice(0, wanted.limit)
         next_cursor = None

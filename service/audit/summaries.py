@@ -8,7 +8,8 @@ from typing import Any
 from analytics.model.filters import InvalidQuery, Query, only, parse_query
 from analytics.model.instants import format_us
 from analytics.model.retention import Tier, retention_floor
-from analytics.query.summaries import Bucket, BucketCounts
+from analytics.query.buckets import Bucket
+from analytics.query.summaries import BucketCounts
 from service.errors import Invalid, UnknownParameter
 from service.lake import Lake
 from service.store.store import Store

@@ -13,6 +13,7 @@ from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import FILTER_COLUMNS, Order, parse_query
 from analytics.model.instants import format_us
+from analytics.query.executor import ScanReport
 from analytics.storage.segment_metadata import Segment
 from service.audit.exports import Export, Exporter
 from service.audit.forms import PageQuery
@@ -21,6 +22,7 @@ from service.audit.pages import LIMIT_MAX, parse_page_request
 from service.cli.desk import Answer, Desk, command, org_option, table
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.progress import row_progress
+from service.cli.query_plan import plan_json, plan_table
 from service.orgs.repository import get_org
 
 _SHOWN = ["created_at", "event", "decision", "packageName", "version", "actor", "subject"]
@@ -90,16 +92,29 @@ def _as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
 @_with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help=_HELP["limit"])
 @click.option("--cursor", help=_HELP["cursor"])
-async def audit_query(desk: Desk, slug: str, **given: Any) -> Answer:  # noqa: ANN401
+@click.option(
+    "--explain", is_flag=True, help="Show how the page was found, with estimates, and not its rows."
+)
+async def audit_query(
+    desk: Desk,
+    slug: str,
+    *,
+    explain: bool,
+    **given: Any,  # noqa: ANN401 - click's own values
+) -> Answer:
     """Print a page of an organisation's audit log, newest first.
 
     Rows must match every filter that is given. Repeating one means OR, and ! before a value
     negates it.
     """
+    reports: list[ScanReport] = []
     here = desk.services
     async with here.store.read() as session:
         org = await get_org(session, slug)
-    page = await here.audit_log.page(org, parse_page_request(_as_parameters(given)), here.clock())
+    wanted = parse_page_request(_as_parameters(given))
+    page = await here.audit_log.page(org, wanted, here.clock(), reports=reports)
+    if explain:
+        return Answer({"org": slug, "plan": plan_json(reports)}, table=plan_table(reports))
     entries = [json.loads(entry) for entry in page.entries]
     floor = page.retention_floor
     return Answer(

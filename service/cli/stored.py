@@ -1,4 +1,4 @@
-"""`countersign audit check` and `stats`: whether what is stored is whole, and how much it is."""
+"""`countersign audit check`, `reindex` and `stats`: is what is stored whole, and how much is it."""
 
 import click
 
@@ -45,6 +45,24 @@ async def audit_check(desk: Desk, slug: str | None) -> Answer:
 def _sentence(what: str, line: dict[str, str | None]) -> str:
     place = " ".join(line[name] or "–" for name in ("org", "day", "segment"))
     return f"{what}: {line['kind']}: {place}: {line['detail']}"
+
+
+@command(audit, "reindex")
+@click.option("--org", "slug", metavar="SLUG", help="Only this organisation; else all of them.")
+async def audit_reindex(desk: Desk, slug: str | None) -> Answer:
+    """Build the index of every segment anew from its rows.
+
+    The service does so by itself where an index is missing or damaged, and may be running.
+    """
+    here = desk.services
+    async with here.store.read() as session:
+        org = None if slug is None else await get_org(session, slug)
+    with row_progress("Indexing") as show:
+        built, unreadable = await here.indexer.rebuild_all(org.id if org else None, show)
+    lines = [f"Built {built} indexes."]
+    lines += [f"Not built, its rows cannot be read: {segment_id}" for segment_id in unreadable]
+    data = {"indexes": built, "unreadable": unreadable}
+    return Answer(data, lines, code=EXIT_FOUND if unreadable else EXIT_DONE)
 
 
 @command(audit, "stats")

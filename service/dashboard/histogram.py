@@ -7,7 +7,8 @@ from typing import Final
 
 from analytics.model.filters import Query
 from analytics.model.instants import format_us
-from analytics.query.summaries import Bucket, BucketCounts
+from analytics.query.buckets import Bucket
+from analytics.query.summaries import BucketCounts
 from service.dashboard.state import State
 
 BARS_MAX: Final = 64

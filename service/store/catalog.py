@@ -148,6 +148,26 @@ async def retire_segments(
     return len([hidden async for hidden in scalars_of(session, hide, SegmentEntry.id, ids)])
 
 
+async def list_unindexed(session: AsyncSession, limit: int) -> list[Segment]:
+    """Segments that readers are to read and that have no index yet, newest days first."""
+    query = (
+        select(SegmentEntry)
+        .where(SegmentEntry.retired_at.is_(None), SegmentEntry.index_sha256.is_(None))
+        .order_by(SegmentEntry.day.desc(), SegmentEntry.id)
+        .limit(limit)
+    )
+    return [_segment(entry) for entry in await session.scalars(query)]
+
+
+async def set_index(session: AsyncSession, segment: Segment) -> None:
+    """Name the index file of `segment` as it is now."""
+    await session.execute(
+        update(SegmentEntry)
+        .where(SegmentEntry.id == segment.segment_id)
+        .values(index_size=segment.index_size, index_sha256=segment.index_sha256)
+    )
+
+
 async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]:
     """Segments that were retired before `before`, and whose files nobody reads any more."""
     entries = await session.scalars(select(SegmentEntry).where(SegmentEntry.retired_at < before))

@@ -14,7 +14,7 @@ def lake(tmp_path: Path) -> Iterator[SampleLake]:
     """An empty audit folder with a reader over it."""
     opened = open_lake(tmp_path)
     yield opened
-    opened.reader.engine.close()
+    opened.reader.resources.engine.close()
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from analytics.model.filters import FILTER_COLUMNS, Order, Query
 from analytics.model.rows import AuditRow
-from analytics.query.summaries import TOP_MAX, Bucket, Summary, ValueCount
+from analytics.query.buckets import Bucket
+from analytics.query.summaries import TOP_MAX, Summary, ValueCount
 
 
 def matching(accepted: dict[int, AuditRow], query: Query, watermark: int) -> dict[int, AuditRow]:

@@ -9,10 +9,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
 from analytics.model.rows import AuditRow, VerdictSource
 from analytics.query.engine import Engine, EngineLimits
+from analytics.query.planner import Planner
 from analytics.query.reader import Reader
+from analytics.query.scans import Resources
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.journal_batches import JournalBatch, decode_batch, encode_batch, split_by_day
 from analytics.storage.segment_metadata import Segment
@@ -98,13 +101,14 @@ class SampleLake:
 
 
 def open_lake(folder: Path) -> SampleLake:
-    """An empty SampleLake below `folder`; whoever opens it closes `lake.reader.engine`."""
+    """An empty SampleLake below `folder`; the caller closes `lake.reader.resources.engine`."""
     root = folder / "audit"
     temp = folder / "tmp"
     root.mkdir()
     temp.mkdir()
-    decoded = Decoded(root, DECODED_BYTES)
+    decoded, results = Decoded(root, DECODED_BYTES), ResultCache(DECODED_BYTES)
     reader = Reader(
-        Engine(root, temp, LIMITS), root, decoded, values=ValueIndex(decoded, DECODED_BYTES)
+        Planner(ValueIndex(root, DECODED_BYTES), decoded, results),
+        Resources(Engine(root, temp, LIMITS), root, decoded, results),
     )
     return SampleLake(root, reader)

@@ -48,7 +48,7 @@ def test_a_run_is_newest_first(lake: SampleLake):
         for seq, hour in enumerate(hours, start=1)
     ]
 
-    (run,) = lake.reader.decoded.runs(batches)
+    (run,) = lake.reader.resources.row_groups.runs(batches)
 
     assert run.rows["seq"].to_pylist() == [3, 2, 1, 4]
     assert run.min_created_at == MIDNIGHT + timedelta(hours=1)
@@ -60,5 +60,10 @@ def test_the_rows_of_several_days_are_one_table(lake: SampleLake):
     rows = [sample_row(MIDNIGHT + timedelta(hours=hours)) for hours in (-1, 1, -2, 2)]
     batches = [batch_of([row], seq) for seq, row in enumerate(rows, start=1)]
 
-    assert sorted(lake.reader.decoded.journal(batches)["seq"].to_pylist()) == [1, 2, 3, 4]
-    assert lake.reader.decoded.journal([]).num_rows == 0
+    assert sorted(lake.reader.resources.row_groups.journal(batches)["seq"].to_pylist()) == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert lake.reader.resources.row_groups.journal([]).num_rows == 0

@@ -16,7 +16,7 @@ ROWS = 50
 ANSWERS: dict[str, Callable[[Reader, Snapshot], object]] = {
     "page": lambda reader, snapshot: reader.page(snapshot, Query(), ROWS),
     "count": lambda reader, snapshot: reader.count(
-        snapshot, parse_query({"package": ["!left-pad"]})
+        snapshot, parse_query({"source_ip": ["!192.0.2.7"]})
     ),
     "stream": lambda reader, snapshot: list(reader.stream(snapshot, Query())),
     "row": lambda reader, snapshot: reader.row(snapshot, 3, Query()),

@@ -86,7 +86,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleLake]:
     lake.add(ROWS[: len(ROWS) // 2], is_sealed=True)
     lake.add(ROWS[len(ROWS) // 2 :], is_sealed=False)
     yield lake
-    lake.reader.engine.close()
+    lake.reader.resources.engine.close()
 
 
 def found(lake: SampleLake, parameters: dict[str, list[str]]) -> list[int]:

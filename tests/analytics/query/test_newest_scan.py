@@ -11,7 +11,10 @@ from analytics.cache.row_groups import Decoded
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Query, Term, mask, parse_query
 from analytics.query.engine import Engine
+from analytics.query.planner import Planner
+from analytics.query.reader import Reader
 from analytics.storage import segment_writer
+from tests.analytics.forced import forced
 from tests.analytics.samples import SampleLake, open_lake, sample_row, table_of
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -63,11 +66,11 @@ def test_the_short_path_finds_what_duckdb_finds(
     snapshot = lake.snapshot()
 
     try:
-        expected = replace(lake.reader, decoded=None).page(snapshot, query, limit, after)
+        expected = forced(lake.reader, "duckdb").page(snapshot, query, limit, after)
         cold = lake.reader.page(snapshot, query, limit, after)
         warm = lake.reader.page(snapshot, query, limit, after)
     finally:
-        lake.reader.engine.close()
+        lake.reader.resources.engine.close()
 
     assert cold.to_pylist() == expected.to_pylist()
     assert warm.to_pylist() == expected.to_pylist()
@@ -126,15 +129,22 @@ def test_a_rare_value_is_left_to_duckdb(lake, monkeypatch):
     lake.add([sample_row(MIDNIGHT - timedelta(minutes=1), package_name="rare")], is_sealed=True)
 
     assert seqs(lake, parse_query({"package": ["rare"]}), 5) == [41]
-    groups = lake.reader.decoded.row_groups(lake.segments[0])
-    assert sum(lake.reader.decoded.holds(lake.segments[0], one.index) for one in groups) <= 2
+    groups = lake.reader.resources.row_groups.row_groups(lake.segments[0])
+    assert (
+        sum(lake.reader.resources.row_groups.holds(lake.segments[0], one.index) for one in groups)
+        <= 2
+    )
 
 
 def test_rows_that_do_not_fit_are_read_each_time(lake):
     """A bound that is too small costs time, and nothing else."""
     lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
     lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=False)
-    lake.reader = replace(lake.reader, decoded=Decoded(lake.root, 1))
+    small = Decoded(lake.root, 1)
+    lake.reader = Reader(
+        Planner(decoded=small),
+        replace(lake.reader.resources, row_groups=small),
+    )
 
     assert seqs(lake, Query(), 10) == list(range(10, 0, -1))
-    assert lake.reader.decoded.cache.size == 0
+    assert lake.reader.resources.row_groups.cache.size == 0

@@ -9,8 +9,9 @@ from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.filters import parse_query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query.engine import STREAM_BATCH_ROWS, Cancellation, QueryStopped
-from analytics.query.ordered_scan import are_disjoint, straight
+from analytics.query.ordered_scan import OrderedScan, are_disjoint
 from analytics.query.reader import Reader
+from analytics.query.scans import DuckDBScan, Resources
 from analytics.storage import segment_writer
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
@@ -51,7 +52,8 @@ def days(lake: SampleLake, monkeypatch: pytest.MonkeyPatch) -> SampleLake:
 
 def engine_rows(reader: Reader, snapshot: Snapshot, parameters: dict[str, list[str]]) -> list:
     """The rows as DuckDB orders them."""
-    tables = reader._ordered(snapshot, parse_query(parameters))
+    query = parse_query(parameters)
+    tables = DuckDBScan(snapshot, query, None).stream(reader.resources)
     return [row for table in tables for row in table.to_pylist()]
 
 
@@ -63,7 +65,7 @@ def test_every_row_is_the_engines(days, parameters, order, held_back):
     parameters = parameters | {"order": [order]}
     snapshot = replace(days.snapshot(), watermark=600 - held_back)
     query = parse_query(parameters)
-    tables = straight(days.root, snapshot.segments, query, snapshot.watermark, None)
+    tables = OrderedScan(snapshot, query, None).stream(days.reader.resources)
 
     found = [row for table in tables for row in table.cast(AUDIT_SCHEMA).to_pylist()]
     assert found == engine_rows(days.reader, snapshot, parameters)
@@ -79,7 +81,7 @@ def test_a_file_does_not_tell_how_its_rows_were_read(days, monkeypatch, export_f
         return b"".join(piece.content for piece in pieces)
 
     directly = exported()
-    monkeypatch.setattr("analytics.query.reader.are_disjoint", lambda segments: False)
+    monkeypatch.setattr("analytics.query.planner.are_disjoint", lambda segments: False)
     assert directly == exported()
 
 
@@ -124,7 +126,7 @@ def test_rows_of_files_that_share_an_instant_take_turns(lake, order):
 def test_it_ends_when_it_is_stopped(days):
     """With the next row group, though DuckDB has no part in it."""
     stop = Cancellation()
-    tables = replace(days.reader, stop=stop).stream(days.snapshot(), parse_query({}))
+    tables = days.reader.cancelled_by(stop).stream(days.snapshot(), parse_query({}))
     stop.set()
 
     with pytest.raises(QueryStopped):
@@ -134,24 +136,25 @@ def test_it_ends_when_it_is_stopped(days):
 def test_a_query_that_finds_most_rows_is_read_straight_and_one_that_finds_few_is_not(
     lake, monkeypatch
 ):
-    """The day before tells: DuckDB skips what it need not read, and sorts what it need not sort."""
+    """The index tells: DuckDB skips rows that need not be read, and sorts what it returns."""
     for day in range(3):
         rows = [sample_row(NOON + timedelta(days=day, seconds=n)) for n in range(9)]
         rows.append(sample_row(NOON + timedelta(days=day), package_name="rare"))
         lake.add(rows, is_sealed=True)
-    asked = []
-    ordered = Reader._ordered
+    sorted_days = []
+    stream = DuckDBScan.stream
 
-    def counted(self: Reader, planned: Snapshot, query: object) -> object:
-        asked.append(planned)
-        return ordered(self, planned, query)
+    def counted(self: DuckDBScan, resources: Resources) -> object:
+        sorted_days.append(self.part)
+        return stream(self, resources)
 
-    monkeypatch.setattr(Reader, "_ordered", counted)
-    for parameters, days_asked in (
+    monkeypatch.setattr(DuckDBScan, "stream", counted)
+    for parameters, days in (
         ({}, 0),
-        ({"package": ["!rare"]}, 1),
+        ({"package": ["!rare"]}, 0),
         ({"package": ["rare"]}, 3),
+        ({"source_ip": ["192.0.2.7"]}, 3),  # of which no index tells how many rows there are
     ):
-        asked.clear()
+        sorted_days.clear()
         list(lake.reader.stream(lake.snapshot(), parse_query(parameters)))
-        assert len(asked) == days_asked
+        assert len(sorted_days) == days

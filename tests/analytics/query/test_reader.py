@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analytics.model.cursors import Position
 from analytics.model.filters import Query, parse_query
 from analytics.model.rows import AuditRow
-from analytics.query.day_windows import windows
+from analytics.query.day_windows import day_windows
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed
 
@@ -58,7 +58,7 @@ def mixed(lake: SampleLake, seed: int, days: int = 9, rows: int = 200) -> dict[i
 def test_windows_widen_from_the_first_day_on(days, lengths):
     """What is asked for most often lies in the first; a rare value is found in few steps."""
     asked = [date(2026, 1, 1) + timedelta(days=n) for n in range(days)]
-    cut = list(windows(asked))
+    cut = list(day_windows(asked, 50, lambda day: None))
 
     assert [len(window) for window in cut] == lengths
     assert [day for window in cut for day in window] == asked
@@ -174,7 +174,7 @@ def test_any_window_over_any_mixture_equals_the_model(
         assert paged(lake, query, limit) == expected(wanted, order)
         assert lake.reader.count(lake.snapshot(), query) == len(wanted)
     finally:
-        lake.reader.engine.close()
+        lake.reader.resources.engine.close()
 
 
 @ORDERS

@@ -1,27 +1,28 @@
-"""What is known of a segment's values never changes an answer; it only saves the way to it."""
+"""Indexes never change an answer, whole or damaged; they only save the way to it."""
 
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analytics.cache import results
-from analytics.cache.lru import ENTRY_BYTES
-from analytics.cache.row_groups import Decoded
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
 from analytics.model.rows import AuditRow
-from analytics.query.day_windows import hopeful_windows
+from analytics.query import planner
+from analytics.query.buckets import Bucket
 from analytics.query.engine import Engine
 from analytics.query.reader import Reader
-from analytics.query.summaries import TOP_PARAMETERS, Bucket, summarise
-from analytics.statistics import cardinality, dictionary, top_values
-from analytics.statistics import value_index as values_module
+from analytics.query.summaries import TOP_PARAMETERS, summarise
 from analytics.statistics.value_index import ValueIndex
-from analytics.storage import segment_writer
+from analytics.storage import index_builder, segment_writer
+from analytics.storage.reindex import reindex
+from analytics.storage.segment_index import INDEXED_COLUMNS
+from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
+from tests.analytics.forced import KINDS, forced
 from tests.analytics.models import counted, in_order, matching, most_frequent, of_buckets
 from tests.analytics.samples import SampleLake, open_lake, sample_row
 
@@ -50,11 +51,38 @@ RUNS = st.lists(
 BOUNDS = st.none() | INSTANTS
 
 
-def learn(lake: SampleLake, *columns: str) -> None:
-    """Have the lake's index know these columns of every segment."""
-    assert lake.reader.values is not None
-    lake.reader.values.want(lake.segments, columns)
-    lake.reader.values.learn()
+def remove_index(lake: SampleLake, segment: Segment) -> None:
+    segment.index_path(lake.root).unlink()
+
+
+def cut_off(lake: SampleLake, segment: Segment) -> None:
+    path = segment.index_path(lake.root)
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def flip_a_bit(lake: SampleLake, segment: Segment) -> None:
+    path = segment.index_path(lake.root)
+    content = bytearray(path.read_bytes())
+    content[segment.rows * 7919 % len(content)] ^= 4
+    path.write_bytes(content)
+
+
+def take_anothers(lake: SampleLake, segment: Segment) -> None:
+    other = lake.segments[(lake.segments.index(segment) + 1) % len(lake.segments)]
+    if other is segment or not other.index_path(lake.root).exists():
+        remove_index(lake, segment)
+    else:
+        segment.index_path(lake.root).write_bytes(other.index_path(lake.root).read_bytes())
+
+
+def of_another_version(lake: SampleLake, segment: Segment) -> None:
+    path = segment.index_path(lake.root)
+    content = bytearray(path.read_bytes())
+    content[4:6] = (0).to_bytes(2, "little")
+    path.write_bytes(content)
+
+
+DAMAGES = [remove_index, cut_off, flip_a_bit, take_anothers, of_another_version]
 
 
 def seqs(lake: SampleLake, query: Query, limit: int = 10) -> list[int]:
@@ -82,23 +110,12 @@ def paged(reader: Reader, snapshot: Snapshot, query: Query, limit: int) -> list[
     order=st.sampled_from(Order),
     limit=st.integers(1, 12),
     behind=st.integers(0, 6),
-    known=st.lists(st.sampled_from(["package_name", "actor", "subject", "version"]), unique=True),
-    learnt=st.integers(0, 8),
+    damages=st.lists(st.none() | st.sampled_from(DAMAGES), min_size=8, max_size=8),
+    kind=st.none() | st.sampled_from(KINDS),
     group_rows=st.integers(1, 6),
-    bounds=st.fixed_dictionaries(
-        {
-            cardinality: st.fixed_dictionaries({"FEW_ROWS_MAX": st.sampled_from([0, 3, 512])}),
-            results: st.fixed_dictionaries({"FOUND_BYTES_MAX": st.sampled_from([0, 2**21])}),
-            top_values: st.fixed_dictionaries({"BLOCK_DAYS": st.sampled_from([1, 2, 16])}),
-            dictionary: st.fixed_dictionaries({"BISECTED_MAX": st.sampled_from([0, 1, 64])}),
-            values_module: st.fixed_dictionaries(
-                {
-                    "TEXTS_BYTES_MAX": st.sampled_from([20, 2**20]),
-                    "VALUES_BYTES_MAX": st.sampled_from([24, 2**20]),
-                }
-            ),
-        }
-    ),
+    few=st.sampled_from([0, 3, 512]),
+    heads=st.sampled_from([1, 2, 32]),
+    kept=st.sampled_from([0, 2**21]),
     bucket=st.sampled_from(Bucket),
 )
 def test_every_answer_is_the_plain_lists(
@@ -110,36 +127,36 @@ def test_every_answer_is_the_plain_lists(
     order,
     limit,
     behind,
-    known,
-    learnt,
+    damages,
+    kind,
     group_rows,
-    bounds,
+    few,
+    heads,
+    kept,
     bucket,
 ):
-    """With all, some or no columns of some of the segments known: whatever is asked.
-
-    And with room for all, some or none of what there is to know.
-    """
+    """With indexes whole, damaged or missing, and whatever kind of scan the planner chooses."""
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     accepted: dict[int, AuditRow] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_writer, "ROW_GROUP_ROWS", group_rows)
-        for module, named in bounds.items():
-            for name, value in named.items():
-                patch.setattr(module, name, value)
-        for number, (rows, is_sealed) in enumerate(runs):
+        patch.setattr(planner, "FEW_ROWS_MAX", few)
+        patch.setattr(index_builder, "HEAD_VALUES", heads)
+        patch.setattr(results, "RESULT_BYTES_MAX", kept)
+        for rows, is_sealed in runs:
             accepted |= lake.add(rows, is_sealed=is_sealed)
-            if number == learnt:
-                learn(lake, *known)
+        for segment, damage in zip(lake.segments, damages, strict=False):
+            if damage is not None:
+                damage(lake, segment)
         query = Query(since, until, conditions, order)
         snapshot = replace(lake.snapshot(), watermark=max(1, lake.last_seq - behind))
         rows_in = matching(accepted, query, snapshot.watermark)
         try:
-            for _ in range(3):  # and again with what the rounds before wanted to know, and found
-                check_all_answers(lake.reader, snapshot, query, rows_in, limit, bucket)
-                lake.reader.values.learn()
+            reader = lake.reader if kind is None else forced(lake.reader, kind)
+            for _ in range(2):  # and again with what the first round has kept
+                check_all_answers(reader, snapshot, query, rows_in, limit, bucket)
         finally:
-            lake.reader.engine.close()
+            lake.reader.resources.engine.close()
 
 
 def check_all_answers(
@@ -180,12 +197,10 @@ def no_engine(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_a_value_that_is_nowhere_opens_no_file(lake, no_engine, order):
-    """Asked for once, it is known from then on."""
-    for hours in range(5):
-        lake.add([sample_row(MIDNIGHT - timedelta(days=hours))] * 3, is_sealed=True)
+    """From the first query on: the index was written with the segment."""
+    for days in range(5):
+        lake.add([sample_row(MIDNIGHT - timedelta(days=days))] * 3, is_sealed=True)
     query = parse_query({"package": ["nowhere", "no*"], "actor": ["key_1"], "order": [order]})
-    assert seqs(lake, query) == []
-    learn(lake, "package_name")
     no_engine()
     for segment in lake.segments:
         segment.path(lake.root).unlink()
@@ -195,135 +210,91 @@ def test_a_value_that_is_nowhere_opens_no_file(lake, no_engine, order):
     assert list(lake.reader.stream(lake.snapshot(), query)) == []
 
 
-def test_only_files_that_hold_a_rare_value_are_opened(lake):
-    """In one question to DuckDB, however far apart they lie."""
+def test_only_files_that_hold_a_rare_value_are_opened(lake, asked):
+    """In one statement, however far apart they lie."""
     for days in range(30):
         name = "rare" if days in {3, 29} else "common"
         lake.add([sample_row(MIDNIGHT - timedelta(days=days), package_name=name)], is_sealed=True)
-    learn(lake, "package_name")
     for segment in lake.segments:
         if (lake.segments[0].day - segment.day).days not in {3, 29}:
             segment.path(lake.root).unlink()
 
-    assert seqs(lake, parse_query({"package": ["rare"]})) == [4, 30]
     assert seqs(lake, parse_query({"package": ["rare"], "order": ["asc"]})) == [30, 4]
+    assert len(asked) == 1
+    assert seqs(lake, parse_query({"package": ["rare"]})) == [4, 30]
 
 
-def test_what_a_query_had_to_do_without_is_known_to_the_next(lake, monkeypatch):
-    """Nobody waits for it: learning is a step of its own."""
-    monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 1)
-    lake.add([sample_row(MIDNIGHT)] * 20, is_sealed=True)
-    query = parse_query({"package": ["nowhere"]})
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_index_is_reported_and_rebuilt(lake, damage):
+    """The answer is right meanwhile, and the rebuilt index serves at once."""
+    for name in ("left", "right"):
+        lake.add([sample_row(MIDNIGHT, package_name=name)] * 3, is_sealed=True)
+    segment, index = lake.segments[0], lake.reader.planner.index
+    query = parse_query({"package": ["left"]})
+    damage(lake, segment)
 
-    assert seqs(lake, query) == []
-    assert lake.reader.values.at_most(lake.segments[0], query) is None
-    assert lake.reader.values.is_wanting
-    lake.reader.values.learn()
-
-    assert lake.reader.values.at_most(lake.segments[0], query) == 0
-    assert not lake.reader.values.is_wanting
-
-
-def test_a_page_that_decoded_rows_answer_wants_nothing(lake):
-    """The index is for what is rare; most pages are not."""
-    lake.add([sample_row(MIDNIGHT)] * 20, is_sealed=True)
-
-    assert seqs(lake, parse_query({"package": ["left-pad"]}), 2) == [20, 19]
-    assert not lake.reader.values.is_wanting
+    assert seqs(lake, query) == [3, 2, 1]
+    terms = (Term("x", is_prefix=False, is_negated=True),)
+    counts = [index.count(segment, Condition(column, terms)) for column in INDEXED_COLUMNS]
+    assert None in counts
+    assert index.take_damaged() == [segment]
+    assert index.take_damaged() == []
+    reindex(lake.root, segment)
+    assert index.count(segment, query.conditions[0]).rows == (3,)
+    assert index.take_damaged() == []
 
 
-def test_a_column_with_too_many_values_is_not_kept_nor_asked_for_again(lake, monkeypatch):
-    """Ids that differ from row to row would fill the memory and rule nothing out."""
-    monkeypatch.setattr(values_module, "VALUES_BYTES_MAX", 20)
-    rows = [sample_row(MIDNIGHT, request_id=f"req_{number}") for number in range(20)]
+def test_an_index_that_was_rebuilt_is_read_anew(lake):
+    """What was read of the file before says nothing of the blocks of this one."""
+    lake.add([sample_row(MIDNIGHT, package_name="a")] * 3, is_sealed=True)
+    (segment,), index = lake.segments, lake.reader.planner.index
+    condition = Condition("package_name", (Term("a", is_prefix=False, is_negated=False),))
+    assert index.count(segment, condition).rows == (3,)
+    content = segment.index_path(lake.root).read_bytes()
+    other = ValueIndex(lake.root, 2**20)
+    segment.index_path(lake.root).write_bytes(content[:20] + b"x" + content[21:])
+    assert other.count(segment, condition) is None
+    segment.index_path(lake.root).write_bytes(content)
+
+    assert other.count(segment, condition).rows == (3,)
+    assert index.count(segment, condition).rows == (3,)
+
+
+def test_a_column_whose_values_differ_from_row_to_row_is_not_indexed(lake, monkeypatch):
+    """Its index would be as large as the rows; they are read instead."""
+    monkeypatch.setattr(index_builder, "INDEX_BYTES_MIN", 10)
+    monkeypatch.setattr(index_builder, "COLUMN_PART_MAX", 0.05)
+    rows = [sample_row(MIDNIGHT, subject=f"{number * 7919:x}") for number in range(1_000)]
     lake.add(rows, is_sealed=True)
-    query = parse_query({"request_id": ["req_7"], "order": ["asc"]})
-    learn(lake, "request_id")
+    query = parse_query({"subject": [f"{7 * 7919:x}"], "order": ["asc"]})
 
+    assert lake.reader.planner.index.count(lake.segments[0], query.conditions[0]) is None
+    assert lake.reader.planner.index.take_damaged() == []
     assert seqs(lake, query) == [8]
-    assert lake.reader.values.at_most(lake.segments[0], query) == 20
-    assert not lake.reader.values.is_wanting
 
 
-def test_a_file_that_cannot_be_read_is_left_to_the_query_that_needs_it(lake):
-    """Learning is nobody's question, so nobody is told."""
-    lake.add([sample_row(MIDNIGHT)], is_sealed=True)
-    lake.segments[0].path(lake.root).write_bytes(b"PAR1 damaged PAR1")
-    query = parse_query({"package": ["nowhere"]})
-    learn(lake, "package_name")
+def test_a_value_too_long_for_the_format_is_found_all_the_same(lake, monkeypatch):
+    """The column is left out of the index."""
+    monkeypatch.setattr(index_builder, "VALUE_BYTES_MAX", 3)
+    lake.add([sample_row(MIDNIGHT, subject="long", package_name="abc")], is_sealed=True)
 
-    assert lake.reader.values.at_most(lake.segments[0], query) is None
-
-
-def test_no_query_wants_more_than_the_cache_keeps(lake):
-    """What it learns last would drive out what it has learnt first, again and again."""
-    for number in range(4):
-        lake.add([sample_row(MIDNIGHT - timedelta(days=number))], is_sealed=True)
-    room = 4 * (ENTRY_BYTES + values_module.VALUE_BYTES)
-    index = ValueIndex(Decoded(lake.root, room), room)
-    query = parse_query({"package": ["nowhere"]})
-    index.want(lake.segments, ["package_name"])
-    index.learn()
-
-    known = [index.at_most(segment, query) for segment in lake.segments]
-    assert known == [0, 0, None, None]
+    assert seqs(lake, parse_query({"subject": ["long"]})) == [1]
+    assert seqs(lake, parse_query({"package": ["abc"]})) == [1]
 
 
-def test_rows_that_are_leafed_through_do_not_drive_out_what_was_learnt(lake):
-    """Who looks at old days would else make the next summary read every file."""
-    lake.add([sample_row(MIDNIGHT)], is_sealed=True)
-    learn(lake, "package_name")
-    rows = lake.reader.decoded.cache
-    for number in range(3):
-        rows.keep(number, None, rows.bytes_max)
-
-    assert lake.reader.values.at_most(lake.segments[0], parse_query({"package": ["no"]})) == 0
-
-
-def test_codes_of_a_forgotten_dictionary_say_nothing(lake):
-    """The next one gives them to other texts."""
-    lake.add([sample_row(MIDNIGHT, package_name="x")], is_sealed=True)
-    lake.add([sample_row(MIDNIGHT, package_name="y")], is_sealed=True)
-    index, query = lake.reader.values, parse_query({"package": ["x"], "order": ["asc"]})
-    index.want(lake.segments[:1], ["package_name"])
-    index.learn()
-    assert index.at_most(lake.segments[0], query) == 1
-    index.find(lake.segments[0], "package_name")
-    index.cache.find(("values", lake.segments[0].segment_id, "package_name"))
-    index.cache.keep("filler", None, index.cache.bytes_max - 2 * ENTRY_BYTES)  # drives it out
-    index.want(lake.segments[1:], ["package_name"])
-    index.cache.keep("filler", None, 0)
-    index.learn()
-
-    assert index.at_most(lake.segments[1], query) == 0
-    assert index.at_most(lake.segments[0], query) is None
-    assert seqs(lake, query) == [1]
-
-
-def test_learning_ends_when_the_index_is_closed(lake):
-    """A service that stops does not wait for it."""
-    lake.add([sample_row(MIDNIGHT)], is_sealed=True)
-    query = parse_query({"package": ["nowhere"]})
-    lake.reader.values.close()
-    learn(lake, "package_name")
-
-    assert lake.reader.values.at_most(lake.segments[0], query) is None
-
-
-@pytest.mark.parametrize(
-    ("hoped", "wanted", "lengths"),
-    [
-        ([], 5, []),
-        ([9, 9, 9], 5, [1, 2]),
-        ([1, 1, 1, 1, 1, 1], 3, [3, 3]),
-        ([0, 0, 5, 0], 5, [3, 1]),
-        ([1] * 30, 2, [2, 8, 20]),
-    ],
-)
-def test_hopeful_windows_hold_what_is_wanted_and_then_hope_for_more(hoped, wanted, lengths):
-    """A bound is no promise: other conditions may take most of the rows away."""
-    days = [date(2026, 1, 1) + timedelta(days=n) for n in range(len(hoped))]
-    cut = list(hopeful_windows(days, dict(zip(days, hoped, strict=True)), wanted))
-
-    assert [len(window) for window in cut] == lengths
-    assert [day for window in cut for day in window] == days
+def test_row_groups_share_bits_where_there_are_many(lake, monkeypatch):
+    """No row group with a match is left out, however many there are."""
+    monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 1)
+    names = [f"p{number}" for number in range(200)]
+    rows = [
+        sample_row(MIDNIGHT + timedelta(hours=1, seconds=-number), package_name=name)
+        for number, name in enumerate(names)
+    ]
+    lake.add(rows, is_sealed=True)
+    index, (segment,) = lake.reader.planner.index, lake.segments
+    for number, name in enumerate(names):
+        condition = Condition("package_name", (Term(name, is_prefix=False, is_negated=False),))
+        counts = index.count(segment, condition)
+        holders = [group for group in range(200) if counts.may_be_in(group)]
+        assert number in holders
+        assert len(holders) <= 4

@@ -134,6 +134,6 @@ def test_tables_that_are_out_of_order_are_refused(tmp_path):
     older, newer = table_of([sample_row()], 1), table_of([sample_row()], 2)
 
     with pytest.raises(WrongOrder):
-        write_sorted(tmp_path, TENANT, DAY, "seg_1", [older, newer])
+        write_sorted(tmp_path, TENANT, DAY, "seg_1", [older, newer], rows_expected=2)
 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

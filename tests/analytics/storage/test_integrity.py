@@ -4,12 +4,14 @@ import random
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.storage.compaction import merge_segments
+from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.integrity import (
     Kind,
     SeqSet,
@@ -19,7 +21,7 @@ from analytics.storage.integrity import (
     check_segment,
 )
 from analytics.storage.journal_batches import JournalBatch
-from analytics.storage.segment_writer import PARQUET_OPTIONS, newest_first
+from analytics.storage.segment_writer import PARQUET_OPTIONS, newest_first, write_index
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, sealed, table_of
 
 ROWS = [sample_row(NOON + timedelta(seconds=second)) for second in range(10)]
@@ -305,11 +307,45 @@ def test_a_file_that_went_while_the_catalog_was_read_is_no_finding(tmp_path, seg
     """Swept, or given its name."""
     files = audit_files(tmp_path)
     segment.path(tmp_path).unlink()
+    segment.index_path(tmp_path).unlink()
 
     assert check_files(tmp_path, files, {}, CUTOFF_S * 2) == ([], [])
 
 
 def test_files_of_one_tenant_are_those_in_its_folder(tmp_path, segment):
-    assert [file.path for file in audit_files(tmp_path, TENANT)] == [segment.path(tmp_path)]
+    own = {segment.path(tmp_path), segment.index_path(tmp_path)}
+    assert {file.path for file in audit_files(tmp_path, TENANT)} == own
     assert audit_files(tmp_path, "org_other") == []
     assert datetime.fromtimestamp(audit_files(tmp_path)[0].written_s, UTC).year >= 2026
+
+
+def test_an_index_that_says_something_else_than_the_rows_is_found(tmp_path):
+    """It would hide rows: whole, checksummed and wrong is worse than missing."""
+    segment = sealed(tmp_path, "seg_1", ROWS)
+    builder = IndexBuilder(1)
+    builder.add(table_of([msgspec.structs.replace(row, package_name="other") for row in ROWS]))
+    write_index(tmp_path, segment, builder)
+
+    (finding,) = check_segment(tmp_path, segment, SeqSet(), lambda _: None)
+    assert finding.kind is Kind.WRONG_INDEX
+    assert "package_name" in finding.detail
+    assert "reindex" in finding.detail
+
+
+@pytest.mark.parametrize("place", [2, 14, 60, -5])
+def test_a_damaged_index_is_found(tmp_path, place):
+    """Wherever the bit flipped."""
+    segment = sealed(tmp_path, "seg_1", ROWS)
+    content = bytearray(segment.index_path(tmp_path).read_bytes())
+    content[place] ^= 1
+    segment.index_path(tmp_path).write_bytes(content)
+
+    assert kinds(tmp_path, segment, SeqSet()) == [Kind.WRONG_INDEX]
+
+
+def test_a_missing_index_is_no_finding(tmp_path):
+    """It is built in the background; a version before this one wrote none."""
+    segment = sealed(tmp_path, "seg_1", ROWS)
+    segment.index_path(tmp_path).unlink()
+
+    assert kinds(tmp_path, segment, SeqSet()) == []

@@ -17,8 +17,10 @@ def _written_at(path, seconds):
 
 @pytest.fixture
 def orphan(tmp_path):
-    """A whole segment file from before the cutoff."""
-    return _written_at(sealed(tmp_path, "seg_old", [sample_row()]).path(tmp_path), CUTOFF - 1)
+    """A whole segment file from before the cutoff; its index is not there."""
+    segment = sealed(tmp_path, "seg_old", [sample_row()])
+    segment.index_path(tmp_path).unlink()
+    return _written_at(segment.path(tmp_path), CUTOFF - 1)
 
 
 def test_an_old_file_that_nothing_names_is_removed(tmp_path, orphan):
@@ -67,3 +69,25 @@ def test_a_file_that_is_gone_already_does_not_stop_the_rest(tmp_path, orphan):
 
     assert remove_orphans(files, set(), CUTOFF) == 1
     assert not other.exists()
+
+
+def test_an_index_goes_with_its_segment(tmp_path):
+    """Whichever of the two files a crash has left."""
+    segment = sealed(tmp_path, "seg_old", [sample_row()])
+    index = _written_at(segment.index_path(tmp_path), CUTOFF - 1)
+    _written_at(segment.path(tmp_path), CUTOFF - 1)
+
+    assert remove_orphans(segment_files(tmp_path), {"seg_old"}, CUTOFF) == 0
+    assert remove_orphans(segment_files(tmp_path), set(), CUTOFF) == 2
+    assert not index.exists()
+
+
+def test_an_unfinished_index_of_a_known_segment_is_removed(tmp_path):
+    """A rebuild that was killed leaves it; the next one writes it anew."""
+    segment = sealed(tmp_path, "seg_old", [sample_row()])
+    index = segment.index_path(tmp_path)
+    pending = _written_at(index.rename(index.with_name(f".{index.name}.pending")), CUTOFF - 1)
+
+    assert remove_orphans(segment_files(tmp_path), {"seg_old"}, CUTOFF) == 1
+    assert not pending.exists()
+    assert segment.path(tmp_path).exists()

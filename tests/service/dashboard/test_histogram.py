@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.model.filters import Query
-from analytics.query.summaries import Bucket, BucketCounts
+from analytics.query.buckets import Bucket
+from analytics.query.summaries import BucketCounts
 from service.dashboard.histogram import BARS_MAX, HEIGHT, bucket_of, draw
 from service.dashboard.state import State
 

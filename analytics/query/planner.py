@@ -1,0 +1,252 @@
+"""Which scans answer a query, in which order, decided before any row is read.
+
+The catalog's statistics and the segments' indexes say how many rows of the query each segment may
+hold. They are upper bounds, and only a segment that can hold no row is left out; so an estimate
+that is off costs time and never a row.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
+
+from analytics.cache.results import ResultCache
+from analytics.cache.row_groups import Decoded
+from analytics.model.cursors import Position
+from analytics.model.filters import Order, Query
+from analytics.model.instants import utc_day
+from analytics.query.buckets import Bucket
+from analytics.query.day_windows import day_windows
+from analytics.query.newest_scan import plan_newest
+from analytics.query.ordered_scan import OrderedScan, are_disjoint
+from analytics.query.scans import (
+    CachedRowsScan,
+    CatalogAnswer,
+    CountScan,
+    DuckDBScan,
+    IndexAnswer,
+    RowScan,
+)
+from analytics.statistics.cardinality import FEW_ROWS_MAX, CardinalityEstimate
+from analytics.statistics.top_values import has_heads, heads_of
+from analytics.statistics.value_counts import count_by_value
+from analytics.statistics.value_index import ValueIndex
+from analytics.statistics.zone_maps import is_within, known_counts, prune
+from analytics.storage.segment_index import Head
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.snapshot import Snapshot
+
+ORDERED_FROM: Final = 0.4
+"""The part of a day's rows from which reading all of them in file order is quicker than to have
+DuckDB skip the others and sort."""
+
+_SEQ_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans over what is known of segments. Its methods read statistics and no rows.
+
+    Without `index` no values are known, and without `decoded` no row group is looked up.
+    """
+
+    index: ValueIndex | None = None
+    decoded: Decoded | None = None
+    results: ResultCache | None = None
+
+    def page(
+        self, snapshot: Snapshot, query: Query, limit: int, after: Position | None
+    ) -> Iterator[RowScan]:
+        """The scans of a page, to be run one after the other until it is full.
+
+        Each covers rows that come behind all rows of the one before. A scan that is not reached is
+        not planned either: nothing is looked up for it.
+        """
+        estimate = self._estimate(snapshot, query)
+        part = prune(snapshot, query, after)
+        if self.decoded is not None and query.order is Order.NEWEST_FIRST:
+            lookup = plan_newest(self.decoded, part, query, after, limit, estimate)
+            if lookup is not None:
+                yield lookup
+                if lookup.until is None:
+                    return
+                after = _from(lookup.until, snapshot, after)
+                part = prune(part, query, after)
+        for days in _windows(part, query, limit, after, estimate):
+            window = self._promising(part.of_days(days), estimate)
+            yield _scan(window, query, estimate, after)
+
+    def rows(self, snapshot: Snapshot, query: Query) -> CachedRowsScan | DuckDBScan:
+        """The scan of all rows of `query`, in no order."""
+        estimate = self._estimate(snapshot, query)
+        part = self._promising(prune(snapshot, query), estimate)
+        return _scan(part, query, estimate, None)
+
+    def stream(self, snapshot: Snapshot, query: Query) -> Iterator[OrderedScan | DuckDBScan]:
+        """The scans of all rows of `query` in its order: one for each day."""
+        estimate = self._estimate(snapshot, query)
+        part = prune(snapshot, query)
+        for day in part.days(query.order):
+            own = self._promising(part.of_days([day]), estimate)
+            if own.is_empty:
+                continue
+            rows = estimate.total(own.segments)
+            held = sum(segment.rows for segment in own.segments)
+            is_dense = rows is not None and rows >= ORDERED_FROM * held
+            if is_dense and not own.batches and are_disjoint(own.segments):
+                yield OrderedScan(own, query, rows)
+            else:
+                yield DuckDBScan(own, query, rows)
+
+    def count(self, snapshot: Snapshot, query: Query) -> list[CountScan]:
+        """The scans whose counts add up to that of `query`."""
+        on_event = any(condition.column == "event" for condition in query.conditions)
+        return self._counted(snapshot, query, "event" if on_event else "decision")
+
+    def count_values(self, snapshot: Snapshot, query: Query, column: str) -> list[CountScan]:
+        """The scans whose counts by value of `column` add up."""
+        return self._counted(snapshot, query, column)
+
+    def heads(self, snapshot: Snapshot, query: Query, column: str) -> tuple[list[Head], Snapshot]:
+        """The most frequent values of `column` in segments all of which belong to the query.
+
+        And the other part of `snapshot`, whose rows have to be counted.
+        """
+        part = prune(snapshot, query)
+        if self.index is None or not has_heads(query, column):
+            return [], part
+        heads: list[Head] = []
+        rest: list[Segment] = []
+        for segment in part.segments:
+            own = None
+            if is_within(segment, query, part.watermark):
+                own = heads_of(self.index, segment, query, column)
+            if own is None:
+                rest.append(segment)
+            else:
+                heads += own
+        return heads, part.with_segments(rest)
+
+    def over_time(self, snapshot: Snapshot, query: Query, bucket: Bucket) -> list[CountScan]:
+        """The scans whose counts by bucket and decision add up.
+
+        Each answer without rows is of one bucket: of segments that cross none of its bounds.
+        """
+        part = prune(snapshot, query)
+        whole: dict[datetime, list[Segment]] = {}
+        crossing: list[Segment] = []
+        for segment in part.segments:
+            start = bucket.start(segment.min_created_at)
+            if start == bucket.start(segment.max_created_at):
+                whole.setdefault(start, []).append(segment)
+            else:
+                crossing.append(segment)
+        scans: list[CountScan] = []
+        for segments in whole.values():
+            answers, unknown = self._answers(segments, query, part.watermark, "decision")
+            scans += answers
+            crossing += unknown
+        return scans + self._rest(part.with_segments(crossing), query)
+
+    def _counted(self, snapshot: Snapshot, query: Query, column: str) -> list[CountScan]:
+        part = prune(snapshot, query)
+        answers, unknown = self._answers(part.segments, query, part.watermark, column)
+        return [*answers, *self._rest(part.with_segments(unknown), query)]
+
+    def _answers(
+        self, segments: Sequence[Segment], query: Query, watermark: int, column: str
+    ) -> tuple[list[CountScan], list[Segment]]:
+        """The answers that need no rows, and the segments that nothing is known of."""
+        by_catalog, by_index = _Sum(), _Sum()
+        unknown: list[Segment] = []
+        for segment in segments:
+            counts = known_counts(segment, query, watermark, column)
+            if counts is not None:
+                by_catalog.add(segment, counts)
+                continue
+            if self.index is not None:
+                counts = count_by_value(self.index, segment, query, watermark, column)
+            if counts is not None:
+                by_index.add(segment, counts)
+            else:
+                unknown.append(segment)
+        answers: list[CountScan] = []
+        if by_catalog.segments:
+            answers.append(CatalogAnswer(tuple(by_catalog.segments), by_catalog.counts))
+        if by_index.segments:
+            answers.append(IndexAnswer(tuple(by_index.segments), by_index.counts))
+        return answers, unknown
+
+    def _rest(self, part: Snapshot, query: Query) -> list[CountScan]:
+        estimate = self._estimate(part, query)
+        part = self._promising(part, estimate)
+        return [] if part.is_empty else [_scan(part, query, estimate, None)]
+
+    def _estimate(self, snapshot: Snapshot, query: Query) -> CardinalityEstimate:
+        known = None
+        if self.results is not None and query.conditions:
+            known = self.results.find(snapshot.tenant_id, query.conditions)
+        return CardinalityEstimate(self.index, query, known)
+
+    def _promising(self, part: Snapshot, estimate: CardinalityEstimate) -> Snapshot:
+        return part.with_segments(estimate.promising(part.segments))
+
+
+class _Sum:
+    """Counts of several segments, added up."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.counts: Counter[str] = Counter()
+
+    def add(self, segment: Segment, counts: dict[str, int]) -> None:
+        self.segments.append(segment)
+        self.counts.update(counts)
+
+
+def _scan(
+    part: Snapshot, query: Query, estimate: CardinalityEstimate, after: Position | None
+) -> CachedRowsScan | DuckDBScan:
+    """The scan of `part`: by way of the cache if its rows are known to be few."""
+    rows = estimate.total(part.segments)
+    is_few = estimate.is_indexed and rows is not None and rows <= FEW_ROWS_MAX
+    if is_few or not part.segments:
+        return CachedRowsScan(part, query, rows, after)
+    return DuckDBScan(part, query, rows, after)
+
+
+def _from(instant: datetime, snapshot: Snapshot, after: Position | None) -> Position:
+    """Behind all rows that are newer than `instant`, and behind `after`."""
+    mark = snapshot.watermark if after is None else after.watermark
+    position = Position(mark, instant, _SEQ_MAX)
+    if after is not None and (after.created_at, after.seq) < (instant, _SEQ_MAX):
+        return after
+    return position
+
+
+def _windows(
+    part: Snapshot,
+    query: Query,
+    limit: int,
+    after: Position | None,
+    estimate: CardinalityEstimate,
+) -> Iterator[Sequence[date]]:
+    """The days of `part` in the query's order, as many at a time as a page of `limit` rows needs.
+
+    The day of the position comes alone: it needs a condition under which DuckDB cannot skip.
+    """
+    days = part.days(query.order)
+    segments: dict[date, list[Segment]] = {day: [] for day in days}
+    for segment in part.segments:
+        segments[segment.day].append(segment)
+    journalled = {batch.day for batch in part.batches}
+
+    def rows_of(day: date) -> int | None:
+        rows = estimate.total(segments[day])
+        return None if rows == 0 and day in journalled else rows
+
+    if after is not None and days[:1] == [utc_day(after.created_at)]:
+        yield days[:1]
+        days = days[1:]
+    yield from day_windows(days, limit, rows_of)

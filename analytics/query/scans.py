@@ -1,0 +1,283 @@
+"""The ways to the rows of a query, and to their counts. Each covers one part of a snapshot.
+
+Which of them run is decided by `analytics.query.planner`; all of them give the same rows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analytics.cache.results import SEGMENT_ID, ResultCache
+from analytics.cache.row_groups import Decoded
+from analytics.model.cursors import Position
+from analytics.model.filters import Order, Query, where
+from analytics.model.schema import AUDIT_SCHEMA
+from analytics.query import aggregates
+from analytics.query.engine import Cancellation, Engine
+from analytics.query.row_mask import first_of, matches, taken
+from analytics.query.sql import COLUMNS, Source, condition, ordering, source
+from analytics.storage.journal_batches import JournalBatch, decode_batches
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.snapshot import Snapshot
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+TimeCounts = list[tuple[datetime, str, int]]
+"""Rows by the start of a step of time and decision ("" for none)."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What a scan has read, for `explain`: files from which rows came, and row groups decoded."""
+
+    files: int = 0
+    row_groups: int = 0
+    cached_segments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What scans read with. Setting `cancellation` ends the scan that runs."""
+
+    engine: Engine
+    root: Path
+    row_groups: Decoded | None = None
+    results: ResultCache | None = None
+    cancellation: Cancellation | None = None
+
+    def journal(self, batches: Sequence[JournalBatch]) -> pa.Table:
+        """The rows of `batches`, in no order. Raises StoreFault."""
+        return (
+            decode_batches(batches) if self.row_groups is None else self.row_groups.journal(batches)
+        )
+
+
+class RowScan(Protocol):
+    """A way to the first rows of a query in its order."""
+
+    name: ClassVar[str]
+
+    @property
+    def part(self) -> Snapshot:
+        """What it covers."""
+
+    @property
+    def estimate(self) -> int | None:
+        """At most how many rows of the query it may find; None if unknown."""
+
+    def first(self, resources: Resources, limit: int, work: Work) -> pa.Table:
+        """At most `limit` rows of the query within its part, in order; AUDIT_SCHEMA."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAnswer:
+    """Counts by event or decision that the catalog's entries of `segments` add up to."""
+
+    name: ClassVar[str] = "catalog answer"
+    segments: tuple[Segment, ...]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexAnswer:
+    """Counts by value that the indexes of `segments` add up to."""
+
+    name: ClassVar[str] = "index answer"
+    segments: tuple[Segment, ...]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRowsScan:
+    """All rows of `part` that meet the query's conditions, few enough to be kept.
+
+    Segments that were not searched with these conditions before are searched by DuckDB, once.
+    """
+
+    name: ClassVar[str] = "cached rows"
+    part: Snapshot
+    query: Query
+    estimate: int | None
+    after: Position | None = None
+
+    def rows(self, resources: Resources, work: Work) -> pa.Table:
+        """The rows of the query in `part`, in no order; AUDIT_SCHEMA. Raises StoreFault."""
+        held = self._held(resources, work)
+        if self.part.batches:
+            held = pa.concat_tables([held, resources.journal(self.part.batches)])
+        return taken(held, matches(self.query, held, self.part.watermark, self.after))
+
+    def first(self, resources: Resources, limit: int, work: Work) -> pa.Table:
+        """See RowScan."""
+        rows = self.rows(resources, work)
+        return rows.take(first_of(rows, limit, self.query.order))
+
+    def by_seq(self, resources: Resources, first: int, limit: int, work: Work) -> pa.Table:
+        """The rows of the query from seq `first` on, by seq, at most `limit`; AUDIT_SCHEMA."""
+        rows = self.rows(resources, work)
+        newer = rows.filter(pc.greater_equal(rows["seq"], pa.scalar(first, pa.int64())))
+        return newer.sort_by("seq").slice(0, limit)
+
+    def count(self, resources: Resources, work: Work) -> int:
+        """How many rows the query has in `part`."""
+        return int(self.rows(resources, work).num_rows)
+
+    def over_time(self, resources: Resources, step: timedelta, work: Work) -> TimeCounts:
+        """The rows of the query by step of time and decision."""
+        return aggregates.over_time(self.rows(resources, work), step)
+
+    def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
+        """The most frequent values of `column`, see `aggregates.by_value`."""
+        return aggregates.by_value(self.rows(resources, work), column, limit)
+
+    def _held(self, resources: Resources, work: Work) -> pa.Table:
+        if resources.results is None:
+            return self._search(resources, self.part.segments, work).drop_columns([SEGMENT_ID.name])
+        tenant_id, conditions = self.part.tenant_id, self.query.conditions
+        known = resources.results.find(tenant_id, conditions)
+        own = known.of(self.part.segments)
+        work.cached_segments += len(own.segment_ids)
+        missing = [s for s in self.part.segments if s.segment_id not in own.segment_ids]
+        if not missing:
+            return own.without_ids()
+        found = self._search(resources, missing, work)
+        resources.results.add(tenant_id, conditions, missing, found)
+        return pa.concat_tables([own.without_ids(), found.drop_columns([SEGMENT_ID.name])])
+
+    def _search(self, resources: Resources, segments: Sequence[Segment], work: Work) -> pa.Table:
+        """The rows of `segments` that meet the conditions, whenever they were; with SEGMENT_ID."""
+        schema = AUDIT_SCHEMA.append(SEGMENT_ID)
+        if not segments:
+            return schema.empty_table()
+        work.files += len(segments)
+        rows = source(resources.root, segments, files=True)
+        is_wanted, bound = where(Query(conditions=self.query.conditions))
+        found = resources.engine.select(
+            f"SELECT {COLUMNS}, filename FROM ({rows.sql}) WHERE {is_wanted}",
+            bound | rows.bound,
+            rows.tables,
+            resources.cancellation,
+        )
+        files = pa.array([str(segment.path(resources.root)) for segment in segments])
+        ids = pa.array([segment.segment_id for segment in segments])
+        held_by = ids.take(pc.index_in(found["filename"], value_set=files))
+        named = found.drop_columns(["filename"]).append_column(SEGMENT_ID, held_by)
+        return named.cast(schema)
+
+
+@dataclass(frozen=True, slots=True)
+class DuckDBScan:
+    """The rows of `part`, files and journal, read by DuckDB."""
+
+    name: ClassVar[str] = "DuckDB scan"
+    part: Snapshot
+    query: Query
+    estimate: int | None
+    after: Position | None = None
+
+    def first(self, resources: Resources, limit: int, work: Work) -> pa.Table:
+        """See RowScan."""
+        part = in_order(self.part, self.query.order)
+        days = part.days(self.query.order)
+        is_wanted, bound = condition(self.query, part.watermark, self.after, days)
+        is_wanted += f" ORDER BY {ordering(self.query)} LIMIT {limit:d}"
+        return conform(self._select(resources, COLUMNS, is_wanted, bound, work))
+
+    def by_seq(self, resources: Resources, first: int, limit: int, work: Work) -> pa.Table:
+        """The rows of the query from seq `first` on, by seq, at most `limit`; AUDIT_SCHEMA."""
+        behind = f" AND seq >= $first ORDER BY seq LIMIT {limit:d}"
+        return conform(self._ask(resources, COLUMNS, behind, work, first=first))
+
+    def stream(self, resources: Resources) -> Iterator[pa.Table]:
+        """The rows of the query in its order, STREAM_BATCH_ROWS at a time; AUDIT_SCHEMA."""
+        is_wanted, bound = condition(self.query, self.part.watermark)
+        rows = self._source(resources)
+        for table in resources.engine.stream(
+            f"SELECT {COLUMNS} FROM ({rows.sql}) WHERE {is_wanted} ORDER BY {ordering(self.query)}",
+            bound | rows.bound,
+            rows.tables,
+            resources.cancellation,
+        ):
+            yield conform(table)
+
+    def count(self, resources: Resources, work: Work) -> int:
+        """How many rows the query has in `part`."""
+        return int(self._ask(resources, "count(*) AS rows", "", work)["rows"][0].as_py())
+
+    def over_time(self, resources: Resources, step: timedelta, work: Work) -> TimeCounts:
+        """The rows of the query by step of time and decision."""
+        us = "epoch_us(created_at)"
+        counted = self._ask(
+            resources,
+            # The remainder of an instant before 1970 is negative.
+            f"{us} - ({us} % $step + $step) % $step AS begins,"
+            " coalesce(decision, '') AS named, count(*) AS rows",
+            " GROUP BY ALL",
+            work,
+            step=step // _MICROSECOND,
+        )
+        return [
+            (_EPOCH + line["begins"] * _MICROSECOND, line["named"], line["rows"])
+            for line in counted.to_pylist()
+        ]
+
+    def values(self, resources: Resources, column: str, limit: int | None, work: Work) -> pa.Table:
+        """The most frequent values of `column`, see `aggregates.by_value`."""
+        return self._ask(
+            resources,
+            f"{column} AS value, count(*) AS rows",
+            f" AND {column} <> '' GROUP BY {column} ORDER BY rows DESC, value"
+            + ("" if limit is None else f" LIMIT {limit:d}"),
+            work,
+        )
+
+    def _ask(
+        self, resources: Resources, columns: str, behind: str, work: Work, **bound: int
+    ) -> pa.Table:
+        is_wanted, values = condition(self.query, self.part.watermark)
+        return self._select(resources, columns, is_wanted + behind, values | bound, work)
+
+    def _select(
+        self,
+        resources: Resources,
+        columns: str,
+        is_wanted: str,
+        bound: dict[str, Any],
+        work: Work,
+    ) -> pa.Table:
+        work.files += len(self.part.segments)
+        rows = self._source(resources)
+        return resources.engine.select(
+            f"SELECT {columns} FROM ({rows.sql}) WHERE {is_wanted}",
+            bound | rows.bound,
+            rows.tables,
+            resources.cancellation,
+        )
+
+    def _source(self, resources: Resources) -> Source:
+        journal = resources.journal(self.part.batches) if self.part.batches else None
+        return source(resources.root, self.part.segments, journal)
+
+
+CountScan = CatalogAnswer | IndexAnswer | CachedRowsScan | DuckDBScan
+"""A way to counts of a query."""
+
+
+def in_order(part: Snapshot, order: Order) -> Snapshot:
+    """`part` with its segments as DuckDB should read them: it can then skip what comes last."""
+    if order is Order.NEWEST_FIRST:
+        ordered = sorted(part.segments, key=lambda segment: segment.max_created_at, reverse=True)
+    else:
+        ordered = sorted(part.segments, key=lambda segment: segment.min_created_at)
+    return part.with_segments(ordered)
+
+
+def conform(rows: pa.Table) -> pa.Table:
+    """`rows` with AUDIT_SCHEMA's own types: DuckDB answers with its name for UTC."""
+    return rows.cast(AUDIT_SCHEMA)

@@ -1,0 +1,220 @@
+"""Building the index of a segment from its rows, one row group at a time."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analytics.storage.index_blocks import BLOCK_LINES, EncodedBlock, Line, encode_block
+from analytics.storage.segment_index import (
+    GROUP_BITS,
+    HEAD_COLUMNS,
+    HEAD_VALUES,
+    INDEXED_COLUMNS,
+    BlockEntry,
+    ColumnEntry,
+    Directory,
+    Head,
+    Kind,
+    encode_index,
+)
+from analytics.storage.segment_metadata import Segment
+
+VALUE_BYTES_MAX: Final = 32_768
+"""A column with a longer value is not indexed: the format counts bytes in 16 bits."""
+
+INDEX_BYTES_MIN: Final = 256 * 1024
+COLUMN_PART_MAX: Final = 0.25
+"""A column that would take more than this part of the segment, and more than INDEX_BYTES_MIN, is
+not indexed: its values differ from row to row, and reading the rows costs no more."""
+
+_LINES_MAX: Final = 1_000_000
+"""Lines of a column that are held before those of one value and kind are added up."""
+
+_SHIFT: Final = pa.scalar(32, pa.int64())
+_PLACE: Final = pa.scalar(2**32 - 1, pa.int64())
+_LINE_SCHEMA: Final = pa.schema(
+    [("value", pa.string()), ("kind", pa.int32()), ("bit", pa.uint64()), ("rows", pa.int64())]
+)
+
+_KindKey = tuple[str, str | None]
+
+
+class IndexBuilder:
+    """Counts the values of a segment's columns while its row groups are written.
+
+    `groups_a_bit` is what `share_bits` says of the row groups expected; more of them only make the
+    last bit less exact.
+    """
+
+    def __init__(self, groups_a_bit: int) -> None:
+        self._groups_a_bit = groups_a_bit
+        self._groups = 0
+        self._kinds: dict[_KindKey, int] = {}
+        self._kind_rows: defaultdict[int, int] = defaultdict(int)
+        self._lines: dict[str, list[pa.Table]] = {name: [] for name in INDEXED_COLUMNS}
+        self._is_too_long: set[str] = set()
+
+    def add(self, rows: pa.Table) -> None:
+        """Count one row group (AUDIT_SCHEMA), the next of the file."""
+        bit = 1 << min(self._groups // self._groups_a_bit, GROUP_BITS - 1)
+        self._groups += 1
+        kinds = self._number_kinds(rows)
+        for name, held in self._lines.items():
+            if name in self._is_too_long:
+                continue
+            values = _encoded(rows.column(name))
+            if (pc.max(pc.binary_length(values.dictionary)).as_py() or 0) > VALUE_BYTES_MAX:
+                self._is_too_long.add(name)
+                held.clear()
+                continue
+            held.append(_count_lines(values, kinds, bit))
+            if sum(lines.num_rows for lines in held) > _LINES_MAX:
+                held[:] = [_added_up(held)]
+
+    def content(self, segment: Segment) -> bytes:
+        """The index file of `segment`, whose row groups were added."""
+        columns: list[ColumnEntry] = []
+        blocks: list[bytes] = []
+        offset = 0
+        for name in INDEXED_COLUMNS:
+            lines = _added_up(self._lines[name])
+            encoded = [encode_block(part, len(self._kinds)) for part in _parts(_as_lines(lines))]
+            size = sum(len(block.data) for block in encoded)
+            is_too_large = size > max(INDEX_BYTES_MIN, segment.size * COLUMN_PART_MAX)
+            if is_too_large or name in self._is_too_long:
+                continue
+            columns.append(self._column(name, lines, _entries(encoded, offset)))
+            blocks += [block.data for block in encoded]
+            offset += size
+        directory = Directory(
+            segment.segment_id,
+            segment.size,
+            segment.sha256,
+            self._groups_a_bit,
+            tuple(Kind(*key, self._kind_rows[kind]) for key, kind in self._kinds.items()),
+            tuple(columns),
+        )
+        return encode_index(directory, blocks)
+
+    def _column(self, name: str, lines: pa.Table, blocks: tuple[BlockEntry, ...]) -> ColumnEntry:
+        if name not in HEAD_COLUMNS:
+            return ColumnEntry(name, self._nulls(lines), blocks, None, ())
+        return ColumnEntry(name, self._nulls(lines), blocks, *self._heads(lines))
+
+    def _number_kinds(self, rows: pa.Table) -> pa.Int64Array:
+        """The number of each row's kind, from 0 in order of appearance in the segment."""
+        events, decisions = _encoded(rows.column("event")), _encoded(rows.column("decision"))
+        width = len(decisions.dictionary) + 1
+        places = pc.fill_null(decisions.indices, pa.scalar(width - 1, pa.int32()))
+        pairs = pc.add(pc.multiply(events.indices, pa.scalar(width, pa.int32())), places)
+        names = [*decisions.dictionary.to_pylist(), None]
+        numbers = pc.dictionary_encode(pairs)
+        mapping = []
+        for pair in numbers.dictionary.to_pylist():
+            key = (events.dictionary[pair // width].as_py(), names[pair % width])
+            mapping.append(self._kinds.setdefault(key, len(self._kinds)))
+        for counted in pc.value_counts(numbers.indices).to_pylist():
+            self._kind_rows[mapping[counted["values"]]] += counted["counts"]
+        return pa.array(mapping, pa.int64()).take(numbers.indices)
+
+    def _nulls(self, lines: pa.Table) -> tuple[int, ...]:
+        """The rows of each kind that have no value."""
+        counted = lines.group_by("kind").aggregate([("rows", "sum")]).to_pylist()
+        valued = {line["kind"]: line["rows_sum"] for line in counted}
+        return tuple(self._kind_rows[kind] - valued.get(kind, 0) for kind in self._kinds.values())
+
+    def _heads(self, lines: pa.Table) -> tuple[Head, tuple[tuple[str | None, Head], ...]]:
+        """The head of all rows, and that of each decision."""
+        of_kind = pa.array([decision for _, decision in self._kinds], pa.string())
+        decided = lines.append_column("decision", of_kind.take(lines["kind"]))
+        counted = decided.group_by(["decision", "value"]).aggregate([("rows", "sum")])
+        decisions = dict.fromkeys(decision for _, decision in self._kinds)
+        heads = tuple((name, _head(_with_decision(counted, name))) for name in decisions)
+        return _head(lines.group_by("value").aggregate([("rows", "sum")])), heads
+
+
+def _with_decision(counted: pa.Table, decision: str | None) -> pa.Table:
+    if decision is None:
+        return counted.filter(pc.is_null(counted["decision"]))
+    return counted.filter(pc.equal(counted["decision"], pa.scalar(decision, pa.string())))
+
+
+def _head(counted: pa.Table) -> Head:
+    places = pc.select_k_unstable(counted["rows_sum"], HEAD_VALUES + 1, [("", "descending")])
+    first = counted.take(places)
+    values = zip(first["value"].to_pylist(), first["rows_sum"].to_pylist(), strict=True)
+    head = tuple(values)
+    others_max = head[HEAD_VALUES][1] if len(head) > HEAD_VALUES else 0
+    return Head(head[:HEAD_VALUES], others_max)
+
+
+def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """The whole column with one dictionary."""
+    if pa.types.is_dictionary(column.type):
+        return column.unify_dictionaries().combine_chunks()
+    return column.combine_chunks().dictionary_encode()
+
+
+def _count_lines(values: pa.DictionaryArray, kinds: pa.Int64Array, bit: int) -> pa.Table:
+    """The lines of one row group."""
+    # Value and kind are counted as one number. A null's is null, and so is no line.
+    keys = pc.bit_wise_or(pc.shift_left(kinds, _SHIFT), values.indices.cast(pa.int64()))
+    counted = pc.value_counts(keys.drop_null())
+    places = pc.bit_wise_and(counted.field("values"), _PLACE)
+    return pa.table(
+        [
+            values.dictionary.take(places),
+            pc.shift_right(counted.field("values"), _SHIFT).cast(pa.int32()),
+            pa.repeat(pa.scalar(bit, pa.uint64()), len(counted)),
+            counted.field("counts"),
+        ],
+        schema=_LINE_SCHEMA,
+    )
+
+
+def _added_up(tables: Sequence[pa.Table]) -> pa.Table:
+    """One line for each value and kind, in order: their rows added up, their bits joined."""
+    lines = pa.concat_tables([_LINE_SCHEMA.empty_table(), *tables])
+    # Once for each bit, so that to add bits up is to join them.
+    by_bit = lines.group_by(["value", "kind", "bit"]).aggregate([("rows", "sum")])
+    summed = by_bit.group_by(["value", "kind"]).aggregate([("bit", "sum"), ("rows_sum", "sum")])
+    lines = summed.rename_columns(["value", "kind", "bit", "rows"]).cast(_LINE_SCHEMA)
+    return lines.sort_by([("value", "ascending"), ("kind", "ascending")])
+
+
+def _as_lines(lines: pa.Table) -> Iterator[Line]:
+    columns = (
+        lines["value"].cast(pa.binary()).to_pylist(),
+        lines["kind"].to_pylist(),
+        lines["rows"].to_pylist(),
+        lines["bit"].to_pylist(),
+    )
+    return map(Line._make, zip(*columns, strict=True))
+
+
+def _parts(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    while part := list(islice(lines, BLOCK_LINES)):
+        yield part
+
+
+def _entries(blocks: Sequence[EncodedBlock], offset: int) -> tuple[BlockEntry, ...]:
+    entries = []
+    for block in blocks:
+        entries.append(
+            BlockEntry(
+                first=block.first,
+                offset=offset,
+                size=len(block.data),
+                raw_size=block.raw_size,
+                lines=block.lines,
+                crc32=block.crc32,
+                kind_rows=block.kind_rows,
+                groups=block.groups,
+            )
+        )
+        offset += len(block.data)
+    return tuple(entries)

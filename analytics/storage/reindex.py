@@ -1,0 +1,58 @@
+"""Building the index of a segment anew from its rows, and comparing the two."""
+
+from pathlib import Path
+
+from analytics.storage.index_blocks import DamagedIndex
+from analytics.storage.index_builder import IndexBuilder
+from analytics.storage.segment_index import IndexReader, index_of, open_index, share_bits
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_reader import open_segment
+from analytics.storage.segment_writer import write_index
+
+
+def reindex(root: Path, segment: Segment) -> Segment:
+    """Write the index of `segment`, whatever is there; see `write_index`. Raises StoreFault."""
+    with open_segment(root, segment) as file:
+        index = IndexBuilder(share_bits(file.row_group_count))
+        for group in range(file.row_group_count):
+            index.add(file.rows(group))
+    return write_index(root, segment, index)
+
+
+def same_bits(root: Path, segment: Segment) -> int:
+    """How many row groups share a bit in the index that is there; 1 if there is none."""
+    try:
+        with open_index(root, segment) as index:
+            return index.contents.directory.groups_a_bit
+    except DamagedIndex:
+        return 1
+
+
+def index_fault(root: Path, segment: Segment, built: IndexBuilder) -> str | None:
+    """How the index of `segment` differs from what was `built` from its rows; None if it is right.
+
+    A missing index is no fault here.
+    """
+    path = segment.index_path(root)
+    if not path.exists():
+        return None
+    try:
+        with open_index(root, segment) as stored:
+            return _difference(stored, index_of(built.content(segment), segment))
+    except DamagedIndex as error:
+        return str(error)
+
+
+def _difference(stored: IndexReader, built: IndexReader) -> str | None:
+    """What differs, but for how blocks are compressed: libraries may do that otherwise."""
+    said, actual = stored.contents.directory, built.contents.directory
+    if said.kinds != actual.kinds or said.groups_a_bit != actual.groups_a_bit:
+        return "it counts events and decisions that the rows do not have"
+    names = [column.name for column in said.columns]
+    if names != [column.name for column in actual.columns]:
+        return f"it has the columns {', '.join(names)}"
+    for column, own in zip(said.columns, actual.columns, strict=True):
+        is_same = (column.nulls, column.head, column.heads) == (own.nulls, own.head, own.heads)
+        if not is_same or list(stored.lines(column)) != list(built.lines(own)):
+            return f"its values of {column.name} are not those of the rows"
+    return None

@@ -1,0 +1,229 @@
+"""The index file beside each segment: which values its columns hold, how often and where.
+
+Layout: a fixed header, a directory (msgpack) and the blocks of each column. The directory names
+the segment it was built from and the checksum of each block, so that a file that is damaged, or
+that belongs to another segment, is recognised before anything is concluded from it. An index is
+derived from its segment: whatever is wrong with it, it is built anew.
+"""
+
+import os
+import struct
+import zlib
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import add
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from analytics.storage.index_blocks import Block, DamagedIndex, Line, RangeCounts
+from analytics.storage.segment_metadata import Segment
+
+INDEXED_COLUMNS: Final = (
+    "package_name",
+    "version",
+    "actor",
+    "subject",
+    "oidc_binding_id",
+)
+"""Columns that people search for single values of. The catalog counts those of few values."""
+
+HEAD_COLUMNS: Final = ("package_name", "actor")
+"""Columns whose most frequent values summaries name."""
+
+HEAD_VALUES: Final = 32
+INDEX_VERSION: Final = 1
+GROUP_BITS: Final = 64
+"""Row groups are told apart by one bit each; in larger segments several share one."""
+
+_HEADER: Final = struct.Struct("<4sHxxII")
+_MAGIC: Final = b"CSIX"
+_FIRST_READ_BYTES: Final = 32 * 1024
+"""What is read at once: header and directory of nearly every index."""
+
+
+class Kind(msgspec.Struct, frozen=True, array_like=True):
+    """An event and decision, and how many rows of the segment have both."""
+
+    event: str
+    decision: str | None
+    rows: int
+
+
+class BlockEntry(msgspec.Struct, frozen=True, array_like=True):
+    """Where a block lies, counted from the end of the directory, and what it adds up to."""
+
+    first: bytes
+    offset: int
+    size: int
+    raw_size: int
+    lines: int
+    crc32: int
+    kind_rows: tuple[int, ...]
+    groups: int
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """The most frequent values of a column among some rows, with their number of rows.
+
+    No other value has more than `others_max` of those rows.
+    """
+
+    values: tuple[tuple[str, int], ...]
+    others_max: int
+
+
+class ColumnEntry(msgspec.Struct, frozen=True, array_like=True):
+    """The index of one column. `nulls` are the rows without a value, by kind.
+
+    `head` is that of all rows, `heads` those of the rows with each decision; HEAD_COLUMNS alone
+    have them.
+    """
+
+    name: str
+    nulls: tuple[int, ...]
+    blocks: tuple[BlockEntry, ...]
+    head: Head | None
+    heads: tuple[tuple[str | None, Head], ...]
+
+
+class Directory(msgspec.Struct, frozen=True, array_like=True):
+    """What an index file holds, and of which segment. `groups_a_bit` row groups share a bit."""
+
+    segment_id: str
+    segment_size: int
+    segment_sha256: str
+    groups_a_bit: int
+    kinds: tuple[Kind, ...]
+    columns: tuple[ColumnEntry, ...]
+
+    def column(self, name: str) -> ColumnEntry | None:
+        """The index of the column, or None if it has none: it has too many values."""
+        return next((column for column in self.columns if column.name == name), None)
+
+    @property
+    def size(self) -> int:
+        """What it takes in memory, in bytes, about."""
+        blocks = sum(len(column.blocks) for column in self.columns)
+        heads = sum(len(column.heads) + 1 for column in self.columns if column.head)
+        return 2_048 + 512 * blocks + 128 * HEAD_VALUES * heads
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(Directory)
+
+
+def share_bits(groups: int) -> int:
+    """How many row groups share a bit in a segment of so many `groups`."""
+    return max(1, -(-groups // GROUP_BITS))
+
+
+def encode_index(directory: Directory, blocks: Sequence[bytes]) -> bytes:
+    """The content of an index file."""
+    packed = _encoder.encode(directory)
+    header = _HEADER.pack(_MAGIC, INDEX_VERSION, len(packed), zlib.crc32(packed))
+    return b"".join([header, packed, *blocks])
+
+
+@dataclass(frozen=True, slots=True)
+class IndexContents:
+    """The directory of an index file, and where the blocks begin in the file."""
+
+    directory: Directory
+    blocks_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReader:
+    """The index that `read` (offset and size to bytes) reads. Methods may raise DamagedIndex."""
+
+    read: Callable[[int, int], bytes]
+    contents: IndexContents
+
+    def count_range(self, column: ColumnEntry, low: bytes, high: bytes) -> RangeCounts:
+        """The rows of `column` with low <= value < high."""
+        counts = RangeCounts([0] * len(self.contents.directory.kinds))
+        # Lines of one value may lie on both sides of a boundary between blocks.
+        first = max(0, bisect_left(column.blocks, low, key=lambda block: block.first) - 1)
+        last = bisect_left(column.blocks, high, key=lambda block: block.first)
+        for number in range(first, last):
+            entry = column.blocks[number]
+            if first < number < last - 1:  # all of it lies in the range
+                counts.rows = list(map(add, counts.rows, entry.kind_rows))
+                counts.groups |= entry.groups
+            else:
+                self._block(entry).add_range(low, high, counts)
+        return counts
+
+    def lines(self, column: ColumnEntry) -> Iterator[Line]:
+        """All lines of `column`, in order."""
+        for entry in column.blocks:
+            yield from self._block(entry).lines()
+
+    def _block(self, entry: BlockEntry) -> Block:
+        data = self.read(self.contents.blocks_at + entry.offset, entry.size)
+        return Block(data, entry.lines, entry.raw_size, entry.crc32)
+
+
+@contextmanager
+def open_index(
+    root: Path, segment: Segment, contents: IndexContents | None = None
+) -> Iterator[IndexReader]:
+    """The index of `segment` below `root`; its `contents`, if they were read before.
+
+    Raises DamagedIndex, also for a file that is not there.
+    """
+    try:
+        descriptor = os.open(segment.index_path(root), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise DamagedIndex(f"the index cannot be opened: {error.strerror}") from error
+
+    def read(offset: int, size: int) -> bytes:
+        return os.pread(descriptor, size, offset)
+
+    try:
+        yield IndexReader(read, contents or _read_contents(read, segment))
+    finally:
+        os.close(descriptor)
+
+
+def index_of(content: bytes, segment: Segment) -> IndexReader:
+    """The index in `content`, that of a whole file. Raises DamagedIndex."""
+
+    def read(offset: int, size: int) -> bytes:
+        return content[offset : offset + size]
+
+    return IndexReader(read, _read_contents(read, segment))
+
+
+def _read_contents(read: Callable[[int, int], bytes], segment: Segment) -> IndexContents:
+    start = read(0, _FIRST_READ_BYTES)
+    if len(start) < _HEADER.size:
+        raise DamagedIndex("the file is too short")
+    magic, version, length, crc32 = _HEADER.unpack_from(start)
+    if magic != _MAGIC or version != INDEX_VERSION:
+        raise DamagedIndex("the file is not an index of this version")
+    end = _HEADER.size + length
+    packed = start[_HEADER.size : end]
+    if len(packed) < length:
+        packed += read(len(start), end - len(start))
+    if zlib.crc32(packed) != crc32:
+        raise DamagedIndex("the directory does not match its checksum")
+    try:
+        directory = _decoder.decode(packed)
+    except msgspec.MsgspecError as error:
+        raise DamagedIndex("the directory cannot be read") from error
+    _check_owner(directory, segment)
+    return IndexContents(directory, end)
+
+
+def _check_owner(directory: Directory, segment: Segment) -> None:
+    """Raise DamagedIndex unless the index was built from the file of `segment`."""
+    built_from = (directory.segment_id, directory.segment_size)
+    is_own = built_from == (segment.segment_id, segment.size)
+    # Catalog lines from before digests were kept have none.
+    if not is_own or segment.sha256 not in {"", directory.segment_sha256}:
+        raise DamagedIndex("the file is the index of another segment")
