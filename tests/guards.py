@@ -21,6 +21,7 @@ _TEXTS = "tests/analytics/export/test_text_encoder.py"
 _SEGMENTS = "tests/analytics/storage/test_segment_writer.py"
 _DURABLE = "tests/analytics/storage/test_fsync.py"
 _TAKEOVER = "tests/service/audit/test_takeover.py"
+_MERGING = "tests/analytics/storage/test_compaction.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
 _APART = "tests/service/store/test_tenants_apart.py"
@@ -279,9 +280,23 @@ GUARDS: Final = [
     Guard(
         "a merging commit checks that its segments are still there",
         "service/audit/compactor.py",
-        "!= len(some)",
+        "!= len(parts)",
         "< 0",
         f"{_COMPACTION}::test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing",
+    ),
+    Guard(
+        "a merge holds no more than it may",
+        "analytics/storage/compaction.py",
+        "                    raise MergeTooLarge\n",
+        "                    pass\n",
+        f"{_MERGING}::test_files_whose_rows_would_take_too_much_are_refused_but_for_two",
+    ),
+    Guard(
+        "long rows are written before many of them are held",
+        "analytics/storage/segment_writer.py",
+        "by_rows(tables, ROW_GROUP_ROWS, ROW_GROUP_BYTES)",
+        "by_rows(tables, ROW_GROUP_ROWS)",
+        f"{_SEGMENTS}::test_long_rows_are_written_before_many_of_them_are_held",
     ),
     Guard(
         "the file lock excludes this machine's other processes",

@@ -1,29 +1,43 @@
 """Merging: many segments of one tenant-day become one, in bounded memory.
 
-Each segment is sorted, and its row groups say up to which instant and `seq` they reach. So row
-groups are read in that order, and of what has been read the rows before all that is still unread
-have found their place. That holds, too, where many rows are of one instant: an import whose rows
-have dates alone, or a client that sends nothing else.
+Each file is sorted, so all of them are read from their newest row on, a part of a row group at a
+time. The rows that come before all that is unread have found their place.
 """
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_reader import RowGroup, open_segment
+from analytics.storage.segment_reader import SegmentFile, open_segment
 from analytics.storage.segment_writer import newest_first, write_sorted
+
+MERGE_BYTES_MAX: Final = 256 * 2**20
+"""About what a merge takes at most. A quarter of it is for what is read and not yet written; to
+sort that takes twice as much again, and the last quarter is for the row group being written."""
+
+HELD_BYTES_MAX: Final = MERGE_BYTES_MAX // 4
+
+_END: Final = (-(2**63), -(2**63))
+"""A place in the order that every row comes before."""
+
+
+class MergeTooLarge(Exception):
+    """A merge of these segments would take more memory than it may: merge fewer at a time."""
 
 
 def merge_segments(root: Path, segments: Sequence[Segment], segment_id: str) -> Segment:
     """One new segment with the rows of `segments`, all of one tenant and day; see `write_sorted`.
 
-    The files of `segments` stay as they are. Raises StoreFault if one cannot be read.
+    The files of `segments` stay as they are. Raises StoreFault if one cannot be read, and
+    MergeTooLarge unless there are just two of them.
     """
     (tenant_id, day), *others = {(segment.tenant_id, segment.day) for segment in segments}
     if others:
@@ -36,34 +50,89 @@ def merge_segments(root: Path, segments: Sequence[Segment], segment_id: str) -> 
 def merged_rows(root: Path, segments: Sequence[Segment]) -> Iterator[pa.Table]:
     """All rows of `segments` as AUDIT_SCHEMA tables that follow each other newest first."""
     with ExitStack() as stack:
-        files = [stack.enter_context(open_segment(root, segment)) for segment in segments]
-        unread = sorted(
-            ((group, file) for file in files for group in file.row_groups()),
-            key=lambda pair: sort_key_bound(pair[0]),
-        )
-        held = AUDIT_SCHEMA.empty_table()
+        cursors = [
+            _Cursor(stack.enter_context(open_segment(root, segment, is_streamed=True)))
+            for segment in segments
+        ]
+        unread = list(cursors)
         while unread:
-            group, file = unread.pop()
-            held = newest_first(pa.concat_tables([held, file.rows(group.index)]))
-            settled, held = _split(held, sort_key_bound(unread[-1][0]) if unread else None)
-            if settled.num_rows:
-                yield settled
+            newest = max(unread, key=lambda cursor: cursor.bound)
+            if _size(cursors) > HELD_BYTES_MAX:
+                yield from _settle(cursors, newest.bound)
+                # Of two files there is a batch each at most, and no merge takes fewer.
+                if len(cursors) > 2 and _size(cursors) > HELD_BYTES_MAX:
+                    raise MergeTooLarge
+            if not newest.advance():
+                unread.remove(newest)
+        yield from _settle(cursors, _END)
 
 
-def sort_key_bound(group: RowGroup) -> tuple[datetime, int]:
-    """A place in the order that no row of `group` comes before."""
-    return group.max_created_at, group.max_seq
+@dataclass(slots=True)
+class _Batch:
+    """Rows that are held, and the bytes of all that were read with them."""
+
+    rows: pa.Table
+    size: int
 
 
-def _split(rows: pa.Table, reach: tuple[datetime, int] | None) -> tuple[pa.Table, pa.Table]:
-    """The rows that come before `reach` (None: all), and the others; `rows` are newest first."""
-    if reach is None:
-        return rows, rows.slice(rows.num_rows)
-    at = rows.column("created_at")
-    instant = pa.scalar(reach[0], at.type)
-    is_settled = pc.or_(
-        pc.greater(at, instant),
-        pc.and_(pc.equal(at, instant), pc.greater(rows.column("seq"), reach[1])),
-    )
-    count = int(pc.sum(is_settled).as_py() or 0)
-    return rows.slice(0, count), rows.slice(count)
+class _Cursor:
+    """A file on its way through a merge: no row that is unread comes before `bound`."""
+
+    def __init__(self, file: SegmentFile) -> None:
+        self._batches = file.batches()
+        self._held: deque[_Batch] = deque()
+        self._held_bytes = self._reader_bytes = 0
+        self._reader_bytes_max = file.reader_bytes()
+        segment = file.segment
+        instant = pa.scalar(segment.max_created_at, AUDIT_SCHEMA.field("created_at").type)
+        self.bound: tuple[int, int] = (instant.value, segment.max_seq)
+
+    @property
+    def size(self) -> int:
+        """What it takes in memory: the rows it holds, and what reads them."""
+        return self._held_bytes + self._reader_bytes
+
+    def advance(self) -> bool:
+        """Hold some more rows; False if there are no more."""
+        rows = next(self._batches, None)
+        if rows is None:
+            self._reader_bytes = 0
+            return False
+        self._reader_bytes = self._reader_bytes_max
+        self._held.append(_Batch(rows, rows.nbytes))
+        self._held_bytes += rows.nbytes
+        self.bound = _place(rows, rows.num_rows - 1)
+        return True
+
+    def take_until(self, bound: tuple[int, int]) -> Iterator[pa.Table]:
+        """Let go of the rows held that do not come after `bound`."""
+        while self._held:
+            batch = self._held[0]
+            count = _count_until(bound, batch.rows)
+            if count:
+                yield batch.rows.slice(0, count)
+            if count < batch.rows.num_rows:
+                batch.rows = batch.rows.slice(count)
+                return
+            self._held.popleft()
+            self._held_bytes -= batch.size
+
+
+def _settle(cursors: Sequence[_Cursor], bound: tuple[int, int]) -> list[pa.Table]:
+    """The rows that `cursors` held up to `bound`, newest first, as one table or none."""
+    parts = [rows for cursor in cursors for rows in cursor.take_until(bound)]
+    return [newest_first(pa.concat_tables(parts))] if parts else []
+
+
+def _size(cursors: Sequence[_Cursor]) -> int:
+    return sum(cursor.size for cursor in cursors)
+
+
+def _place(rows: pa.Table, row: int) -> tuple[int, int]:
+    """Where a row stands in the order of all rows: what is higher comes before."""
+    return rows.column("created_at")[row].value, rows.column("seq")[row].as_py()
+
+
+def _count_until(bound: tuple[int, int], rows: pa.Table) -> int:
+    """How many of `rows`, which are newest first, do not come after `bound`."""
+    return bisect_left(range(rows.num_rows), 1, key=lambda row: int(_place(rows, row) < bound))

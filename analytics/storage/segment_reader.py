@@ -19,6 +19,17 @@ from analytics.storage.segment_writer import TEXT_DICTIONARIES
 _CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")
 _SEQ: Final = AUDIT_SCHEMA.get_field_index("seq")
 
+BATCHES_PER_GROUP: Final = 64
+BATCH_ROWS_MIN: Final = 256
+"""How small a part of a row group `SegmentFile.batches` decodes at a time: about half a MiB of a
+full one. Fewer rows than these would cost more to ask for than to read."""
+
+COLUMN_READER_BYTES: Final = 4 * 2**20
+"""About what the reader of a column takes at most: its dictionary as it lies in the file and
+decoded, and the same of a page; the writer begins another page at 1 MiB."""
+
+STREAM_BUFFER_BYTES: Final = 64 * 2**10
+
 ENCODED_SCHEMA: Final = pa.schema(
     [
         field.with_type(pa.dictionary(pa.int32(), pa.string()))
@@ -32,16 +43,15 @@ ENCODED_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """A row group's place in its file, and the instants its rows lie between, both inclusive.
+    """A row group's place in its file, its number of rows, and the instants they lie between.
 
-    It has `rows` rows; none of them has a higher `seq` than `max_seq`.
+    Both instants are inclusive.
     """
 
     index: int
     rows: int
     min_created_at: datetime
     max_created_at: datetime
-    max_seq: int
 
 
 class SegmentFile:
@@ -65,6 +75,17 @@ class SegmentFile:
         """The same with what the file has as dictionaries left so; ENCODED_SCHEMA."""
         return self._read(index, ENCODED_SCHEMA)
 
+    def batches(self) -> Iterator[pa.Table]:
+        """All rows, AUDIT_SCHEMA, newest first, a small part of a row group at a time."""
+        for index in range(self.row_group_count):
+            yield from self._group_batches(index)
+
+    def reader_bytes(self) -> int:
+        """About what `batches` takes at most besides the rows it yields."""
+        with _faults(self.path):
+            groups = map(self.file.metadata.row_group, range(self.row_group_count))
+            return max(map(_reader_bytes, groups), default=0)
+
     def some_columns(self, index: int, names: Collection[str]) -> pa.Table:
         """The rows with `seq` and the columns of these `names` only, in AUDIT_SCHEMA's order."""
         wanted = {"seq", *names}
@@ -82,10 +103,32 @@ class SegmentFile:
             rows.validate(full=True)
         return rows.combine_chunks()
 
+    def _group_batches(self, index: int) -> Iterator[pa.Table]:
+        with _faults(self.path):
+            rows = self.file.metadata.row_group(index).num_rows
+            batches = self.file.iter_batches(
+                max(BATCH_ROWS_MIN, rows // BATCHES_PER_GROUP),
+                row_groups=[index],
+                columns=AUDIT_SCHEMA.names,
+                use_threads=False,
+            )
+        while True:
+            with _faults(self.path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield self._rows(pa.Table.from_batches([batch]), AUDIT_SCHEMA)
+
     def _read(self, index: int, schema: pa.Schema) -> pa.Table:
         """The columns of `schema`, `seq` as the first of them."""
         with _faults(self.path):
-            rows = self.file.read_row_group(index, columns=schema.names).cast(schema)
+            rows = self.file.read_row_group(index, columns=schema.names)
+        return self._rows(rows, schema)
+
+    def _rows(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Rows of the file as the catalog means them."""
+        with _faults(self.path):
+            rows = rows.cast(schema)
             rows.validate(full=True)
         if self.segment.seq_base:
             seq = pc.add(rows.column(_SEQ), self.segment.seq_base)
@@ -94,27 +137,37 @@ class SegmentFile:
 
     def _row_group(self, index: int) -> RowGroup:
         group = self.file.metadata.row_group(index)
-        at, seq = (group.column(column).statistics for column in (_CREATED_AT, _SEQ))
-        if not all(one is not None and one.has_min_max for one in (at, seq)):
-            whole = self.segment
-            bounds = whole.min_created_at, whole.max_created_at, whole.max_seq
+        at = group.column(_CREATED_AT).statistics
+        if at is None or not at.has_min_max:
+            bounds = self.segment.min_created_at, self.segment.max_created_at
         else:
-            bounds = at.min, at.max, self.segment.seq_base + seq.max
+            bounds = at.min, at.max
         return RowGroup(index, group.num_rows, *bounds)
+
+
+def _reader_bytes(group: pq.RowGroupMetaData) -> int:
+    columns = map(group.column, range(group.num_columns))
+    return sum(min(column.total_uncompressed_size, COLUMN_READER_BYTES) for column in columns)
 
 
 @contextmanager
 def open_segment(
-    root: Path, segment: Segment, dictionaries: Iterable[str] = ()
+    root: Path, segment: Segment, dictionaries: Iterable[str] = (), *, is_streamed: bool = False
 ) -> Iterator[SegmentFile]:
     """The file of `segment` below the audit folder `root`. Raises StoreFault.
 
     The columns `dictionaries` are not taken apart, as far as they are TEXT_DICTIONARIES.
+    With `is_streamed` its bytes are read as `batches` needs them, else a column at a time.
     """
     path = segment.path(root)
     stored = [name for name in dictionaries if name in TEXT_DICTIONARIES]
     with _faults(path):
-        file = pq.ParquetFile(path, read_dictionary=stored)
+        # With a buffer of 0 a reader holds the bytes of whole column chunks.
+        file = pq.ParquetFile(
+            path,
+            read_dictionary=stored,
+            buffer_size=STREAM_BUFFER_BYTES if is_streamed else 0,
+        )
     with file:
         yield SegmentFile(path, file, segment)
 

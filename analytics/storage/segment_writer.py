@@ -31,7 +31,7 @@ _DIFFERENCES: Final = {
 _BLOOM: Final = {"ndv": 20_000, "fpp": 0.01}
 ROW_GROUP_ROWS: Final = 32_768
 ROW_GROUP_BYTES: Final = 32 * 2**20
-"""About what a row group takes at most when it is decoded: a merge may hold one of each file."""
+"""About what a row group takes at most when it is decoded."""
 
 PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "compression": "zstd",
@@ -127,18 +127,28 @@ def in_row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
     Rows that are so long that they would exceed ROW_GROUP_BYTES come in several tables.
     """
-    for rows in by_rows(tables, ROW_GROUP_ROWS):
+    for rows in by_rows(tables, ROW_GROUP_ROWS, ROW_GROUP_BYTES):
         parts = -(-rows.nbytes // ROW_GROUP_BYTES)
         length = -(-rows.num_rows // parts)
         for start in range(0, rows.num_rows, length):
             yield rows.slice(start, length)
 
 
-def by_rows(tables: Iterable[pa.Table], count_max: int) -> Iterator[pa.Table]:
-    """The rows of `tables`, in tables of `count_max` rows; the last may be shorter."""
+def by_rows(
+    tables: Iterable[pa.Table], count_max: int, bytes_max: int | None = None
+) -> Iterator[pa.Table]:
+    """The rows of `tables`, in tables of `count_max` rows; the last may be shorter.
+
+    With `bytes_max` others may be, too: tables that exceed it together are not joined.
+    """
     held: list[pa.Table] = []
-    count = 0
+    count = size = 0
     for rows in tables:
+        if bytes_max is not None:
+            size += rows.nbytes
+            if count and size > bytes_max:
+                yield pa.concat_tables(held)
+                held, count, size = [], 0, rows.nbytes
         held.append(rows)
         count += rows.num_rows
         if count >= count_max:
@@ -147,6 +157,7 @@ def by_rows(tables: Iterable[pa.Table], count_max: int) -> Iterator[pa.Table]:
             for start in range(0, whole, count_max):
                 yield joined.slice(start, count_max)
             held, count = [joined.slice(whole)], count - whole
+            size = held[0].nbytes
     if count:
         yield pa.concat_tables(held)
 

@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from analytics.model.instants import utc_day
+from analytics.storage.compaction import MergeTooLarge
 from analytics.storage.segment_metadata import Segment
 from service.audit.day_faults import DayFaults
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
@@ -29,7 +30,7 @@ from service.store.catalog import (
 from service.store.store import Store
 
 MERGED_MAX: Final = 64
-"""Segments one merge reads: it holds all their files open."""
+"""Segments one merge reads at most: it holds all their files open."""
 
 WAITING_MAX: Final = 16
 """Segments that make a closed day due even while late rows keep coming."""
@@ -97,20 +98,31 @@ class Compactor:
             yield segment
 
     async def _merge_some(self, lease: HeldLease, day: SegmentedDay) -> Segment | None:
-        """One segment instead of the day's smallest MERGED_MAX, or None if there is but one.
+        """One segment instead of the day's smallest, or None if there is but one.
 
         A crash before the commit leaves an orphan file, and the old segments as they were; after
         it the new one is named and the old ones are hidden. Never both, never neither.
         """
         async with self._store.read() as session:
             segments = await list_segments(session, day.tenant_id, day.day)
-        some = sorted(segments, key=lambda segment: segment.rows)[:MERGED_MAX]
-        if len(some) < 2:
+        smallest = sorted(segments, key=lambda segment: segment.rows)[:MERGED_MAX]
+        if len(smallest) < 2:
             return None
-        merged = await self._lake.merge(some, new_id("seg"))
+        parts, merged = await self._merge_what_fits(smallest)
         async with lease.write() as work:
-            if await retire_segments(work.session, some, work.now) != len(some):
+            if await retire_segments(work.session, parts, work.now) != len(parts):
                 raise LeaseLost("segments were retired by somebody else")
             await add_segment(work.session, merged, work.now)
-        _log.info("segments_merged", segment=merged.segment_id, of=len(some), rows=merged.rows)
+        _log.info("segments_merged", segment=merged.segment_id, of=len(parts), rows=merged.rows)
         return merged
+
+    async def _merge_what_fits(self, segments: list[Segment]) -> tuple[list[Segment], Segment]:
+        """The first of `segments`, all or as many as memory allows, and what they were merged into.
+
+        Two always fit, so a day ends as one segment however long its rows are.
+        """
+        while True:
+            try:
+                return segments, await self._lake.merge(segments, new_id("seg"))
+            except MergeTooLarge:
+                segments = segments[: max(2, len(segments) // 2)]

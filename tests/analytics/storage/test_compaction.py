@@ -1,17 +1,29 @@
 """Merging: the same rows in the same order, in one file instead of many."""
 
 import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from analytics.model.errors import StoreFault
-from analytics.storage import compaction, segment_writer
-from analytics.storage.compaction import merge_segments, merged_rows
-from analytics.storage.segment_metadata import WrongOrder
+from analytics.model.schema import AUDIT_SCHEMA
+from analytics.storage import compaction, segment_reader, segment_writer
+from analytics.storage.compaction import (
+    MERGE_BYTES_MAX,
+    MergeTooLarge,
+    merge_segments,
+    merged_rows,
+)
+from analytics.storage.segment_metadata import Segment, WrongOrder
 from analytics.storage.segment_reader import open_segment
 from analytics.storage.segment_writer import write_segment, write_sorted
 from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
@@ -24,12 +36,21 @@ def rows_of(root, segment) -> list[dict]:
         return [row for group in file.row_groups() for row in file.rows(group.index).to_pylist()]
 
 
-@given(offsets=OFFSETS_S, group_rows=st.integers(1, 4))
-def test_what_was_in_many_files_is_in_one(tmp_path_factory, offsets, group_rows):
-    """Whatever the overlap, ties included, and wherever row groups end."""
+@given(
+    offsets=OFFSETS_S,
+    group_rows=st.integers(1, 4),
+    batch_rows=st.integers(1, 4),
+    held_bytes=st.sampled_from([0, 5_000, 10_000, 2**30]),
+)
+def test_what_was_in_many_files_is_in_one(
+    tmp_path_factory, offsets, group_rows, batch_rows, held_bytes
+):
+    """Whatever the overlap, ties included, wherever row groups and what is read at a time end."""
     root = tmp_path_factory.mktemp("audit")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_writer, "ROW_GROUP_ROWS", group_rows)
+        patch.setattr(segment_reader, "BATCH_ROWS_MIN", batch_rows)
+        patch.setattr(compaction, "HELD_BYTES_MAX", held_bytes)
         parts = []
         for seconds in offsets:
             first = 1 + sum(part.rows for part in parts)
@@ -38,7 +59,11 @@ def test_what_was_in_many_files_is_in_one(tmp_path_factory, offsets, group_rows)
         expected = [row for part in parts for row in rows_of(root, part)]
         expected.sort(key=lambda row: (row["created_at"], row["seq"]), reverse=True)
 
-        merged = merge_segments(root, parts, "seg_all")
+        try:
+            merged = merge_segments(root, parts, "seg_all")
+        except MergeTooLarge:
+            assert len(parts) > 2
+            reject()
 
         assert rows_of(root, merged) == expected
         assert merged.rows == len(expected)
@@ -75,17 +100,25 @@ def test_rows_that_count_from_0_get_their_place(tmp_path):
     assert merged.seq_base == 0
 
 
-def test_memory_is_bounded_by_what_overlaps(tmp_path, monkeypatch):
-    """Files that lie one behind the other are held one row group at a time."""
+def room_for(root: Path, part: Segment) -> int:
+    """What a merge that reads `part` alone takes."""
+    with open_segment(root, part) as file:
+        return file.reader_bytes() + 2 * file.rows(0).nbytes
+
+
+def test_files_one_behind_the_other_take_no_more_than_one_of_them(tmp_path, monkeypatch):
+    """However many there are: a day is mostly sealed in its order."""
     monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 2)
     parts = [
         sealed(tmp_path, f"seg_{n}", [sample_row(NOON + timedelta(seconds=n))] * 6, 6 * n)
         for n in range(1, 5)
     ]
+    monkeypatch.setattr(compaction, "HELD_BYTES_MAX", room_for(tmp_path, parts[0]))
 
     tables = list(merged_rows(tmp_path, parts))
 
-    assert [table.num_rows for table in tables] == [2] * 12
+    assert sum(table.num_rows for table in tables) == 24
+    assert max(table.num_rows for table in tables) <= 6
 
 
 def test_rows_of_one_instant_are_held_no_longer_than_others(tmp_path, monkeypatch):
@@ -93,18 +126,85 @@ def test_rows_of_one_instant_are_held_no_longer_than_others(tmp_path, monkeypatc
     monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 2)
     parts = [sealed(tmp_path, f"seg_{n}", [sample_row(NOON)] * 20, 20 * n) for n in range(5)]
     imported = write_segment(tmp_path, TENANT, DAY, "seg_i", table_of([sample_row(NOON)] * 20, 0))
-    held = []
-    in_order = compaction.newest_first
+    monkeypatch.setattr(compaction, "HELD_BYTES_MAX", room_for(tmp_path, imported))
 
-    def counted(rows):
-        held.append(rows.num_rows)
-        return in_order(rows)
-
-    monkeypatch.setattr(compaction, "newest_first", counted)
     tables = list(merged_rows(tmp_path, [imported.with_seq_base(100), *parts]))
 
-    assert max(held) <= 4
+    assert max(table.num_rows for table in tables) <= 6
     assert [seq for table in tables for seq in table["seq"].to_pylist()] == [*range(119, -1, -1)]
+
+
+LONG = json.dumps({"rule_id": "r" * 2_000, "source": "osv"})
+
+
+@contextmanager
+def counted_memory() -> Iterator[Callable[[], int]]:
+    """Ask for the most that pyarrow has held at a time, of what it took within the block."""
+    before = pa.default_memory_pool()
+    counting = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(counting)
+    try:
+        yield counting.max_memory
+    finally:
+        pa.set_memory_pool(before)
+        _kept_alive.append(counting)  # buffers that are freed later still tell their pool
+
+
+_kept_alive: list[pa.MemoryPool] = []
+
+
+def overlapping(root: Path, count: int, rows: int, payload: str) -> list[Segment]:
+    """Segments of the same instants: each row of one lies between rows of all the others."""
+    instants = (NOON - timedelta(seconds=n) for n in range(rows))
+    table = table_of([sample_row(at, payload=payload) for at in instants], 0)
+    parts = []
+    for number in range(count):
+        seq = pc.add(table["seq"], number * rows)
+        placed = table.set_column(0, AUDIT_SCHEMA.field("seq"), seq)
+        parts.append(write_segment(root, TENANT, DAY, f"seg_{number}", placed))
+    return parts
+
+
+def test_memory_is_bounded_however_many_files_overlap(tmp_path):
+    """As many as one merge takes, of long rows: together they are larger than the bound.
+
+    Files say nothing of it: a text that repeats lies in a file once.
+    """
+    parts = overlapping(tmp_path, 64, 2_500, LONG)
+    assert sum(part.size for part in parts) < MERGE_BYTES_MAX / 16
+
+    with counted_memory() as most:
+        merged = merge_segments(tmp_path, parts, "seg_all")
+        held = most()
+
+    assert merged.rows * len(LONG) > MERGE_BYTES_MAX
+    assert held < MERGE_BYTES_MAX
+
+
+def test_files_whose_rows_would_take_too_much_are_refused_but_for_two(tmp_path, monkeypatch):
+    """Whoever merges takes fewer; and two must do, or a day would stay as it is for good."""
+    parts = overlapping(tmp_path, 3, 300, LONG)
+    monkeypatch.setattr(compaction, "HELD_BYTES_MAX", 256 * len(LONG) * 2)
+
+    with pytest.raises(MergeTooLarge):
+        merge_segments(tmp_path, parts, "seg_all")
+
+    assert {path.stem for path in tmp_path.rglob("*.p*")} == {part.segment_id for part in parts}
+    assert merge_segments(tmp_path, parts[:2], "seg_two").rows == 600
+
+
+def test_what_readers_hold_counts_too(tmp_path, monkeypatch):
+    """A page of each column, and its dictionary: where rows differ, more than the rows do."""
+    rows = [
+        sample_row(NOON - timedelta(seconds=n), payload=json.dumps({"rule_id": f"{n}" * 300}))
+        for n in range(300)
+    ]
+    parts = [sealed(tmp_path, f"seg_{n}", rows, 300 * n) for n in range(3)]
+    with open_segment(tmp_path, parts[0]) as file:
+        monkeypatch.setattr(compaction, "HELD_BYTES_MAX", 3 * file.rows(0).nbytes)
+
+    with pytest.raises(MergeTooLarge):
+        merge_segments(tmp_path, parts, "seg_all")
 
 
 def test_days_are_not_mixed(tmp_path):

@@ -10,7 +10,12 @@ import pytest
 
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.segment_metadata import SchemaMismatch, WrongDay
-from analytics.storage.segment_writer import ROW_GROUP_BYTES, newest_first, write_segment
+from analytics.storage.segment_writer import (
+    ROW_GROUP_BYTES,
+    in_row_groups,
+    newest_first,
+    write_segment,
+)
 from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -179,7 +184,7 @@ def test_a_segment_that_cannot_be_written_leaves_no_half_file(tmp_path, monkeypa
 
 
 def test_long_rows_make_smaller_row_groups(tmp_path):
-    """A merge holds one of each of its files."""
+    """Whoever reads one decodes all of it."""
     rows = [
         sample_row(NOON - timedelta(seconds=n), payload=f'{{"registry":"{"a" * 1_000_000}"}}')
         for n in range(90)
@@ -191,3 +196,20 @@ def test_long_rows_make_smaller_row_groups(tmp_path):
     assert max(group.nbytes for group in groups) <= ROW_GROUP_BYTES
     assert len(groups) == 3
     assert pa.concat_tables(groups)["seq"].to_pylist() == list(range(1, 91))
+
+
+def test_long_rows_are_written_before_many_of_them_are_held():
+    """A merge comes with few rows at a time: they must not wait for a whole row group of others."""
+    long = table_of([sample_row(payload="a" * 1_000_000)] * 10)
+    taken = []
+
+    def tables():
+        for _ in range(9):
+            taken.append(long.num_rows)
+            yield long
+
+    groups = in_row_groups(tables())
+
+    assert next(groups).nbytes <= ROW_GROUP_BYTES
+    assert sum(taken) <= 40
+    assert sum(group.num_rows for group in groups) == 90 - 30

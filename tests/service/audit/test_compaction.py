@@ -155,6 +155,19 @@ async def test_more_segments_than_one_merge_takes_are_merged_in_turns(audit, mon
     assert MERGED_MAX > 2
 
 
+async def test_files_that_do_not_fit_in_memory_together_are_merged_in_turns(audit, monkeypatch):
+    """Half as many at a time, down to two: the day is one file in the end, whatever its rows."""
+    monkeypatch.setattr("analytics.storage.compaction.HELD_BYTES_MAX", 0)
+    await add_segments(audit, 5, rows=2)
+    before = await audit.pages()
+
+    merged = await audit.services.compactor.compact_due(everything=True)
+
+    assert [segment.rows for segment in merged] == [4, 4, 6, 10]
+    assert await audit.pages() == before
+    assert len([line for line in await lines(audit) if line.retired_at is None]) == 1
+
+
 async def test_a_round_merges_only_so_much(audit):
     """Sealing waits for it."""
     await add_segments(audit, 2)
