@@ -46,7 +46,7 @@ from analytics.storage.integrity import (
     check_segment,
 )
 from analytics.storage.journal_batches import JournalBatch, decode_batches
-from analytics.storage.orphans import remove_orphans, segment_files
+from analytics.storage.orphans import remove_orphans, renew_segments, segment_files
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import remove_segments, write_segment
@@ -207,6 +207,10 @@ class Lake:
     async def remove_segments(self, segments: Sequence[Segment]) -> None:
         """See `analytics.storage.segment_writer.remove_segments`."""
         await _in_thread(remove_segments, self._root, segments)
+
+    async def renew_segments(self, segments: Sequence[Segment], at: datetime) -> None:
+        """See `analytics.storage.orphans.renew_segments`. Raises FileNotFoundError."""
+        await _to_the_end(renew_segments, self._root, segments, at.timestamp())
 
     async def aside(self, work: Callable[[], _Result]) -> _Result:
         """What `work`, a long computation on rows, comes to; the event loop goes on meanwhile."""

@@ -159,7 +159,7 @@ def build_services(
         authenticator=Authenticator(settings, store, clock),
         audit_log=AuditLog(store, lake, derive_key(settings.secret_key, "audit cursor")),
         exporter=Exporter(store, lake, settings.export_max_s, settings.exports_per_org_max),
-        importer=Importer(store, lake, lease, clock),
+        importer=Importer(settings, store, lake, lease, clock),
         ingest=Ingest(group_commit, lake, verifier, clock, settings.ingest_journal_rows_max),
         group_commit=group_commit,
         lease=lease,

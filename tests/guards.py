@@ -23,6 +23,7 @@ _DURABLE = "tests/analytics/storage/test_fsync.py"
 _TAKEOVER = "tests/service/audit/test_takeover.py"
 _MERGING = "tests/analytics/storage/test_compaction.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
+_IMPORT = "tests/service/audit/test_import.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
 _APART = "tests/service/store/test_tenants_apart.py"
 _CHECKING = "tests/service/audit/test_checking.py"
@@ -261,7 +262,21 @@ GUARDS: Final = [
         "service/audit/importer.py",
         "lease.write() as work:\n            known",
         "self._store.write() as work:\n            known",
-        "tests/service/audit/test_import.py::test_who_lost_the_lease_commits_nothing",
+        f"{_IMPORT}::test_who_lost_the_lease_commits_nothing",
+    ),
+    Guard(
+        "an import's commit makes sure that its files are there",
+        "service/audit/importer.py",
+        "                await files.confirm()\n",
+        "",
+        f"{_IMPORT}::test_files_that_go_before_the_commit_are_missed",
+    ),
+    Guard(
+        "the files of a long import stay young",
+        "service/audit/unnamed_files.py",
+        "            await self.confirm()\n",
+        "            pass\n",
+        f"{_IMPORT}::test_a_sweep_spares_the_files_of_an_import_however_long_it_takes",
     ),
     Guard(
         "the epoch is part of that check",

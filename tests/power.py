@@ -1,7 +1,7 @@
 """The power goes, or the process is killed, at a chosen step of whatever is being done.
 
-A step is a sync, a new name, a removed file, a new folder, a statement of a writer or a commit; its
-name is the function's, the statement's text or `COMMIT`.
+A step is a sync, a new name, a removed file, a new folder, a time of writing that is renewed, a
+statement of a writer or a commit; its name is the function's, the statement's text or `COMMIT`.
 """
 
 import asyncio
@@ -85,7 +85,8 @@ def watched_steps(store: Store, on_step: Callable[[str], None]) -> Iterator[None
     event.listen(writer, "commit", on_commit)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "fsync", stepping("fsync", os.fsync))
+            for name in ("fsync", "utime"):
+                patch.setattr(os, name, stepping(name, getattr(os, name)))
             for name in ("rename", "unlink", "mkdir"):
                 patch.setattr(Path, name, stepping(name, getattr(Path, name)))
             yield

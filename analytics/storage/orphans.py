@@ -1,8 +1,11 @@
 """Files the catalog does not name: what a crash between writing and committing leaves behind."""
 
 import contextlib
+import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
+
+from analytics.storage.segment_metadata import Segment
 
 
 def segment_files(root: Path) -> list[Path]:
@@ -26,3 +29,12 @@ def remove_orphans(files: Iterable[Path], known: Collection[str], before_s: floa
                 path.unlink()
                 removed += 1
     return removed
+
+
+def renew_segments(root: Path, segments: Iterable[Segment], written_s: float) -> None:
+    """Make the files of `segments` as young as if last written at `written_s`.
+
+    Raises FileNotFoundError if one is gone.
+    """
+    for segment in segments:
+        os.utime(segment.path(root), (written_s, written_s))

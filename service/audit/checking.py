@@ -76,7 +76,7 @@ class Check:
             self._last_seq = await last_seq(session)
             named = await list_places(session)
             if await is_held(session, self._now):
-                # An import names its files in its last step, however long it took to write them.
+                # Its holder may be about to name a file, however long ago it was written.
                 self._before_s = -math.inf
             segments = await list_live_segments(session, self._tenant_id)
             await self._check_journal(session)

@@ -2,14 +2,15 @@
 
 The journal has no part in it: it is for rows that somebody waits for. Files are written first,
 all of them durable; one transaction then names them, gives their rows their place and remembers
-the digest of what was imported.
+the digest of what was imported. Only that transaction needs the lease: however long a file is,
+sealing goes on.
 """
 
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
@@ -24,14 +25,17 @@ from analytics.model.events import AuditImported
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import Stamp
+from analytics.storage.segment_metadata import Segment
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseTaken
+from service.audit.unnamed_files import UnnamedFiles
 from service.clock import Clock
 from service.errors import Conflict
 from service.lake import Lake
+from service.settings import Settings
 from service.store.catalog import add_segments
 from service.store.imports import add_import, find_import
 from service.store.journal import take_seq
-from service.store.store import Store
+from service.store.store import Store, Work
 from service.store.tables import ImportedFile, Organisation
 
 _DIGEST_BYTES: Final = 8 * 1024 * 1024
@@ -90,9 +94,12 @@ class Imported:
 
 
 class Importer:
-    """Imports under the lease, so that any number of processes may run one."""
+    """Imports and commits under the lease, so that any number of processes may run one."""
 
-    def __init__(self, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
+    ) -> None:
+        self._settings = settings
         self._store = store
         self._lake = lake
         self._lease = lease
@@ -101,109 +108,113 @@ class Importer:
     async def take(self, job: Job, watch: Watch, wait_s: float) -> Imported:
         """Import the file, whole or not at all (but for what `job.is_partial` leaves out).
 
-        Whoever has the lease is waited for, for `wait_s` seconds. Raises LeaseTaken, LeaseLost,
-        FileChanged, UnreadableFile, StoreFault, StoreUnavailable; but for the last, nothing was
-        imported then.
+        For its commit it waits while another process has the lease: for `wait_s` seconds, or for
+        as long as the work so far took. Raises LeaseTaken, LeaseLost, ImportOvertaken, FileChanged,
+        UnreadableFile, StoreFault, StoreUnavailable; but for the last, nothing was imported then.
         """
         sha256 = await self._digest(job.source)
         if known := await self._find(job.org, sha256):
             return known
-        async with self._hold(wait_s) as lease:
-            if known := await self._find(job.org, sha256):  # by whoever had the lease before us
-                return known
-            segment_buffer = self._lake.segment_buffer(job.org.id)
+        began_at = time.monotonic()
+        files = UnnamedFiles(self._lake, self._clock, self._settings.orphan_grace_s, job.org.id)
+        async with AsyncExitStack() as stack:
             try:
-                refused = await self._gather(lease, job, segment_buffer, watch)
-                if await self._digest(job.source) != sha256:
+                refused = await self._gather(job, files, watch)
+                if await self._digest(job.source, files) != sha256:
                     raise FileChanged
+                result = _result(sha256, files.buffer, refused)
+                if not result.rows:
+                    return result
+                give_up_at = time.monotonic() + max(wait_s, time.monotonic() - began_at)
+                lease = await self._take_lease(stack, files, give_up_at)
+                # Nothing is swept from here on: what is there now will be there at the commit.
+                await files.confirm()
             except BaseException:
                 # No catalog line was ever asked for, so nobody can be reading these files.
-                await self._lake.aside(segment_buffer.discard)
+                await files.discard()
                 raise
-            result = _result(sha256, segment_buffer, refused)
-            return await self._commit(lease, job, segment_buffer, result) if result.rows else result
+            return await self._commit(lease, job, files, result)
 
     async def _find(self, org: Organisation, sha256: str) -> Imported | None:
         async with self._store.read() as session:
             known = await find_import(session, org.id, sha256)
         return None if known is None else Imported(sha256, known_since=known.imported_at)
 
-    async def _digest(self, source: Source) -> str:
+    async def _digest(self, source: Source, files: UnnamedFiles | None = None) -> str:
         digest = hashlib.sha256()
         source.file.seek(0)
         while content := await self._lake.aside(partial(source.file.read, _DIGEST_BYTES)):
             digest.update(content)
+            if files is not None:
+                await files.keep()
         return digest.hexdigest()
 
-    @asynccontextmanager
-    async def _hold(self, wait_s: float) -> AsyncIterator[HeldLease]:
+    async def _take_lease(
+        self, stack: AsyncExitStack, files: UnnamedFiles, give_up_at: float
+    ) -> HeldLease:
         """The lease, as soon as it is free; a service takes it for moments, again and again."""
-        give_up_at = time.monotonic() + wait_s
-        async with AsyncExitStack() as stack:
-            while True:
-                try:
-                    lease = await stack.enter_async_context(self._lease.hold())
-                    break
-                except LeaseTaken:
-                    if time.monotonic() >= give_up_at:
-                        raise
-                await asyncio.sleep(_ASK_AGAIN_S)
-            yield lease
+        while True:
+            try:
+                return await stack.enter_async_context(self._lease.hold())
+            except LeaseTaken:
+                if time.monotonic() >= give_up_at:
+                    raise
+            await asyncio.sleep(_ASK_AGAIN_S)
+            await files.keep()
 
-    async def _gather(
-        self, lease: HeldLease, job: Job, segment_buffer: SegmentBuffer, watch: Watch
-    ) -> int:
-        """Write the file's rows as segments that nobody names; how many rows were refused.
-
-        A sweeper removes files without a name once they are older than the grace. However long
-        this takes, it cannot take ours: it needs the lease, whose file lock is ours on this
-        machine, and whose row is extended here before another machine could take it for lost.
-        """
-        now = extended_at = self._clock()
+    async def _gather(self, job: Job, files: UnnamedFiles, watch: Watch) -> int:
+        """Write the file's rows as segments that nobody names; how many rows were refused."""
+        now = self._clock()
         window = AcceptedInterval(now, retention_floor(Tier(job.org.tier), now))
         row_importer = RowImporter(job.stamp, window)
         refused = 0
         chunks = read_chunks(job.source.file, job.source.size, job.source.kind)
-        steps = import_steps(chunks, row_importer, segment_buffer, is_partial=job.is_partial)
+        steps = import_steps(chunks, row_importer, files.buffer, is_partial=job.is_partial)
         async for step in self._lake.steps(steps):
             refused += len(step.refused)
             watch.on_refused(step.refused)
             watch.on_progress(step.position)
-            if self._clock() - extended_at > lease.lifetime / 4:
-                extended_at = self._clock()
-                await lease.extend()
+            await files.keep()
         return refused
 
     async def _commit(
-        self, lease: HeldLease, job: Job, segment_buffer: SegmentBuffer, result: Imported
+        self, lease: HeldLease, job: Job, files: UnnamedFiles, result: Imported
     ) -> Imported:
         """Name every segment, place its rows and remember the digest, in one transaction.
 
+        Another process may have imported the same bytes while we read them: then ours are removed.
         A crash before it leaves files that no catalog line names; after it, everything is there.
         When it fails the files are left to the sweeper: a commit that reports failure may still
         have happened.
         """
         async with lease.write() as work:
             known = await find_import(work.session, job.org.id, result.sha256)
-            if known is not None:
-                return Imported(result.sha256, known_since=known.imported_at)
-            seq_base = await take_seq(work.session, result.rows)
-            placed = [segment.with_seq_base(seq_base) for segment in segment_buffer.segments]
-            await add_segments(work.session, placed, work.now)
-            await add_import(
-                work.session,
-                ImportedFile(
-                    tenant_id=job.org.id,
-                    sha256=result.sha256,
-                    name=job.source.name,
-                    rows=result.rows,
-                    refused=result.refused,
-                    imported_at=work.now,
-                ),
-            )
-            work.record(job.org.id, _told(job.source.name, result), job.stamp)
+            if known is None:
+                await _name(work, job, files.buffer.segments, result)
+        if known is not None:
+            await files.discard()
+            return Imported(result.sha256, known_since=known.imported_at)
         _log.info("file_imported", rows=result.rows, sha256=result.sha256)
         return result
+
+
+async def _name(work: Work, job: Job, segments: Sequence[Segment], result: Imported) -> None:
+    """Put the segments into the catalog, and record the import."""
+    seq_base = await take_seq(work.session, result.rows)
+    placed = [segment.with_seq_base(seq_base) for segment in segments]
+    await add_segments(work.session, placed, work.now)
+    await add_import(
+        work.session,
+        ImportedFile(
+            tenant_id=job.org.id,
+            sha256=result.sha256,
+            name=job.source.name,
+            rows=result.rows,
+            refused=result.refused,
+            imported_at=work.now,
+        ),
+    )
+    work.record(job.org.id, _told(job.source.name, result), job.stamp)
 
 
 def _result(sha256: str, segment_buffer: SegmentBuffer, refused: int) -> Imported:

@@ -57,11 +57,6 @@ class HeldLease:
             await self._confirm(work)
             yield work
 
-    async def extend(self) -> None:
-        """Keep the lease through long work between two commits. Raises LeaseLost."""
-        async with self.write():
-            pass
-
     async def _confirm(self, work: Work) -> None:
         extended = await work.session.scalar(
             update(Lease)

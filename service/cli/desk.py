@@ -20,6 +20,7 @@ from analytics.model.filters import InvalidQuery
 from analytics.model.rows import Stamp
 from service.access.callers import Operator, cli_caller
 from service.audit.lease import LeaseTaken
+from service.audit.unnamed_files import ImportOvertaken
 from service.backup.refusals import BackupOvertaken
 from service.clock import utc_now
 from service.errors import Invalid, Refusal, StoreUnavailable
@@ -196,7 +197,9 @@ def one_line(error: Exception) -> str:
 
 def exit_code(error: Exception) -> int:
     """Whether trying again may help."""
-    is_temporary = isinstance(error, StoreUnavailable | StoreFault | LeaseTaken | BackupOvertaken)
+    is_temporary = isinstance(
+        error, StoreUnavailable | StoreFault | LeaseTaken | ImportOvertaken | BackupOvertaken
+    )
     return EXIT_UNAVAILABLE if is_temporary else EXIT_REFUSED
 
 

@@ -162,7 +162,7 @@ class _Refusals:
     type=click.FloatRange(min=0),
     default=_WAIT_S,
     show_default=True,
-    help="How long to wait while another process changes segments.",
+    help="How long the commit waits while another process changes segments.",
 )
 @click.argument("files", metavar="FILE...", nargs=-1)
 async def audit_import(

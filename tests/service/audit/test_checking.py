@@ -199,7 +199,7 @@ async def test_a_file_that_nothing_names_is_a_note_until_the_grace_is_over(fille
 
 
 async def test_while_the_lease_is_held_files_without_a_name_are_notes(filled):
-    """A long import wrote its first files hours before the commit that names them all."""
+    """Whoever holds it may have stood still for hours, and commit now."""
     orphan = files(filled)[0].with_name("seg_imported.parquet")
     orphan.write_bytes(files(filled)[0].read_bytes())
     at_s = filled.clock().timestamp() - 3 * filled.services.settings.orphan_grace_s

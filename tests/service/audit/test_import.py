@@ -5,10 +5,13 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from sqlalchemy import event, func, select
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.imports.readers import FileKind, ImportFormat, UnreadableFile
+from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.imports.validation import Refused
 from analytics.model.events import (
     BlocklistHit,
@@ -30,11 +34,15 @@ from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from analytics.model.rows import Stamp, VerdictSource, audit_row
 from service.audit.importer import FileChanged, Imported, Job, Source, Watch
-from service.audit.lease import LeaseLost, LeaseTaken
+from service.audit.lease import LeaseKeeper, LeaseLost, LeaseTaken
+from service.audit.unnamed_files import ImportOvertaken
+from service.services import Services
+from service.store.journal import append
 from service.store.tables import ImportedFile, JournalEntry, Lease, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
 from tests.service.audit.conftest import start_worker
+from tests.service.audit.meanwhile import TAKE_OVER, by_another_worker, by_hand
 
 NDJSON = FileKind(ImportFormat.NDJSON)
 SERVER_COLUMNS = {"id", "tenant_id", "received_at"}
@@ -263,8 +271,8 @@ async def test_the_same_bytes_are_imported_once(audit):
     assert (await take(audit, content, org=audit.world.other)).rows == 2
 
 
-async def test_of_two_at_once_one_imports_and_the_other_waits(audit, worker):
-    """Or is told that somebody else is at it, when it will not wait."""
+async def test_of_two_at_once_one_imports_and_the_other_finds_it(audit, worker):
+    """Both read and write the file; who commits second finds the digest, and takes its own away."""
     content = line(START - DAY) * 100
     results = await asyncio.gather(
         take(audit, content, wait_s=30), take(audit, content, wait_s=30, services=worker)
@@ -272,9 +280,17 @@ async def test_of_two_at_once_one_imports_and_the_other_waits(audit, worker):
 
     assert sorted(result.rows for result in results) == [0, 100]
     assert len(installs(await entries(audit))) == 100
+    assert len(files(audit)) == 1
+
+
+async def test_who_cannot_have_the_lease_for_the_commit_imports_nothing(audit, worker):
+    """And is told that somebody else is at it, when it will not wait."""
     async with audit.services.lease.hold():
         with pytest.raises(LeaseTaken):
             await take(audit, line(), services=worker)
+
+    assert files(audit) == []
+    assert (await take(audit, line(), services=worker)).rows == 1
 
 
 async def test_a_reader_in_the_middle_keeps_page_ones_snapshot(audit):
@@ -369,22 +385,140 @@ async def test_who_lost_the_lease_commits_nothing(audit, monkeypatch):
     assert installs(await entries(audit)) == ["before"]
 
 
-async def test_a_long_import_keeps_its_lease(audit, monkeypatch):
-    """Another machine must not take it for lost, however long the file is."""
+@pytest.fixture
+def in_pieces(monkeypatch):
+    """A file is read row by row, and each row written at once: an import of many steps."""
     monkeypatch.setattr("analytics.imports.readers.CHUNK_ROWS", 1)
-    lifetime = timedelta(seconds=audit.services.settings.lease_s)
-    ends: list[Any] = []
+    monkeypatch.setattr("service.lake.SegmentBuffer", partial(SegmentBuffer, bytes_max=0))
 
-    def slow(_: int) -> None:
-        audit.clock.advance(seconds=lifetime.total_seconds() / 2)
 
-    job = Job(audit.world.acme, source(line() * 5), BY_OPERATOR, is_partial=False)
-    seen = Watch(on_progress=slow, on_refused=ends.append)
-    result = await audit.services.importer.take(job, seen, 0.0)
+async def take_with(audit: Any, content: bytes, between: Callable[[], None]) -> Imported:
+    """Import `content`; after each step, do what is to be done `between`."""
+    job = Job(audit.world.acme, source(content), BY_OPERATOR, is_partial=False)
+    watch = Watch(on_progress=lambda _: between(), on_refused=lambda _: None)
+    return await audit.services.importer.take(job, watch, 0.0)
 
-    assert result.rows == 5
-    async with audit.services.store.read() as session:
-        assert (await session.get(Lease, "segments")).expires_at > START + lifetime
+
+def named(count: int, at: Any = START) -> bytes:
+    """A line for each of `count` packages."""
+    return b"".join(line(at, f"p{number}") for number in range(count))
+
+
+async def test_others_seal_and_merge_while_a_long_import_is_under_way(audit, in_pieces):
+    """Its rows are not waited for, those in the journal are; and it goes on as if nothing was."""
+    sealed: list[int] = []
+
+    async def work(worker: Services) -> None:
+        async with worker.store.write() as work:
+            await append(
+                work.session,
+                audit.world.acme.id,
+                [sample_row(START - DAY, package_name="ours")],
+                received_at=work.now,
+            )
+        sealed.append(len(await worker.sealer.seal_due(everything=True)))
+        await worker.compactor.compact_due(everything=True)
+
+    result = await take_with(audit, named(3), by_another_worker(audit, work))
+
+    assert result.rows == 3
+    assert len(sealed) >= 3
+    assert all(sealed)
+    assert sorted(installs(await entries(audit))) == ["p0", "p1", "p2"]
+    assert len(await entries(audit, package="ours")) == len(sealed)
+
+
+async def test_another_machine_that_takes_the_lease_meanwhile_does_not_end_it(audit, in_pieces):
+    """Nobody has it for good, and the import has changed nothing yet."""
+    result = await take_with(audit, named(3), by_hand(audit, TAKE_OVER))
+
+    assert result.rows == 3
+    assert sorted(installs(await entries(audit))) == ["p0", "p1", "p2"]
+
+
+async def test_a_sweep_spares_the_files_of_an_import_however_long_it_takes(audit, in_pieces):
+    """Its first file is older than the grace long before its last is written."""
+    clock, grace_s = audit.clock, audit.services.settings.orphan_grace_s
+    seen: set[Path] = set()
+
+    async def sweep(worker: Services) -> None:
+        await worker.sweeper.clear_orphans()
+
+    def later() -> None:
+        for file in {*files(audit)} - seen:  # written now, by the clock of this test
+            os.utime(file, (clock.now.timestamp(),) * 2)
+            seen.add(file)
+        clock.advance(seconds=grace_s * 0.9)
+        by_another_worker(audit, sweep)()
+
+    result = await take_with(audit, named(6), later)
+
+    assert clock.now - START > timedelta(seconds=5 * grace_s)
+    assert result.rows == len(seen) == 6
+    assert sorted(installs(await entries(audit))) == sorted(f"p{n}" for n in range(6))
+
+
+async def test_an_import_whose_files_were_swept_imports_nothing(audit, in_pieces):
+    """A machine that slept for longer than the grace must not name what is gone."""
+    lines = await count(audit, SegmentEntry)
+
+    async def sweep(worker: Services) -> None:
+        await worker.sweeper.clear_orphans()
+
+    def much_too_late() -> None:
+        for file in files(audit):
+            os.utime(file, (audit.clock.now.timestamp(),) * 2)
+        audit.clock.advance(seconds=audit.services.settings.orphan_grace_s + 1)
+        by_another_worker(audit, sweep)()
+
+    with pytest.raises(ImportOvertaken, match="import the file again"):
+        await take_with(audit, named(3), much_too_late)
+
+    assert (files(audit), await count(audit, SegmentEntry)) == ([], lines)
+    assert (await take(audit, named(3))).rows == 3
+
+
+async def test_files_that_go_before_the_commit_are_missed(audit, monkeypatch):
+    """Whatever took them: a catalog line without its file is a day that cannot be read."""
+    lines = await count(audit, SegmentEntry)
+    hold = LeaseKeeper.hold
+
+    def removed(self: LeaseKeeper) -> Any:
+        for file in files(audit):
+            file.unlink()
+        return hold(self)
+
+    monkeypatch.setattr(LeaseKeeper, "hold", removed)
+    with pytest.raises(ImportOvertaken):
+        await take(audit, line())
+
+    assert (await count(audit, SegmentEntry), await count(audit, ImportedFile)) == (lines, 0)
+
+
+async def test_an_import_that_took_long_waits_as_long_for_its_commit(audit, in_pieces, monkeypatch):
+    """Else a merge that holds the lease for a minute would undo the work of an hour."""
+    now_s, asked_at = 0.0, []
+    hold = LeaseKeeper.hold
+
+    def slow() -> None:
+        nonlocal now_s
+        now_s += 30
+
+    def counted(self: LeaseKeeper) -> Any:
+        nonlocal now_s
+        asked_at.append(now_s)
+        now_s += 20
+        return hold(self)
+
+    passing = SimpleNamespace(monotonic=lambda: now_s)
+    monkeypatch.setattr("service.audit.importer.time", passing)
+    async with audit.services.lease.hold():
+        monkeypatch.setattr(LeaseKeeper, "hold", counted)
+        with pytest.raises(LeaseTaken):
+            await take_with(audit, named(2), slow)
+
+    assert asked_at == [90, 110, 130, 150, 170]
+    assert files(audit) == []
 
 
 async def test_a_cancelled_import_leaves_nothing(audit, monkeypatch):

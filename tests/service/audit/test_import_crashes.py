@@ -116,6 +116,16 @@ async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, numbe
     await assert_a_retry_brings_each_row_once(filled, before)
 
 
+@pytest.mark.parametrize("number", [1, DAYS])
+async def test_a_crash_while_files_are_renewed_loses_and_doubles_nothing(filled, number):
+    """Under the lease, just before the commit: all of them are written."""
+    before = await filled.pages(limit=5)
+
+    await crash(filled, at("utime", number))
+
+    await assert_a_retry_brings_each_row_once(filled, before)
+
+
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, statement):
     """Every file is there, and nobody names any of them."""
@@ -175,14 +185,40 @@ async def kill_import(audit, beginning: str, number: int = 1) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 3, 4, 8, SYNCS * DAYS])
-async def test_kill_9_in_the_middle_loses_and_doubles_nothing(filled, number):
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        *(("fsync", number) for number in (1, 3, 4, 8, SYNCS * DAYS)),
+        ("UPDATE leases", 1),  # it takes the lease
+        ("utime", DAYS),
+        *((statement, 1) for statement in STATEMENTS[1:]),
+        ("COMMIT", 2),  # the first is that of the lease
+    ],
+)
+async def test_kill_9_in_the_middle_loses_and_doubles_nothing(filled, step, number):
     """A real process, really killed: its locks go with it, and the next one imports at once."""
     before = await filled.pages(limit=5)
 
-    await kill_import(filled, "fsync", number)
+    await kill_import(filled, step, number)
 
     await assert_a_retry_brings_each_row_once(filled, before)
+
+
+@pytest.mark.slow
+async def test_what_a_killed_import_leaves_is_swept_once_the_grace_is_over(filled):
+    """No more renews it, and no catalog line will ever name it."""
+    root = filled.services.settings.audit_dir
+    known = {path.stem for path in root.glob("tenant=*/day=*/*")}
+
+    await kill_import(filled, "INSERT INTO segments")
+
+    left = [path for path in root.glob("tenant=*/day=*/*") if path.stem not in known]
+    assert len(left) == DAYS
+    filled.clock.advance(seconds=GRACE_S)
+    assert await filled.services.sweeper.clear_orphans() == 0
+    filled.clock.advance(seconds=1)
+    assert await filled.services.sweeper.clear_orphans() == DAYS
+    assert {path.stem for path in root.glob("tenant=*/day=*/*")} == known
 
 
 @pytest.mark.slow
