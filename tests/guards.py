@@ -495,9 +495,23 @@ GUARDS: Final = [
     Guard(
         "what a backup keeps is compared with the catalog",
         "service/backup/taking.py",
-        'copy.size != segment.size or segment.sha256 not in {"", copy.sha256}',
-        "copy is None",
-        f"{_TAKING}::test_a_damaged_segment_is_not_taken_for_a_backup",
+        'None if segment.sha256 in {"", copy.sha256} else Kind.WRONG_SHA256',
+        "None",
+        f"{_TAKING}::test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there",
+    ),
+    Guard(
+        "bytes that are not those of the catalog are not kept",
+        "service/backup/taking.py",
+        "        copy.target.unlink(missing_ok=True)\n",
+        "",
+        f"{_TAKING}::test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there",
+    ),
+    Guard(
+        "what cannot be written is not taken for a damaged segment",
+        "service/backup/taking.py",
+        "except SourceFault as error:",
+        "except OSError as error:",
+        f"{_TAKING}::test_a_target_that_takes_no_more_is_no_damage_of_a_segment",
     ),
     Guard(
         "what is put back is compared with the manifest",

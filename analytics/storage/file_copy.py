@@ -1,13 +1,21 @@
 """Copying files that must arrive as they are: hashed on the way, durable at the end."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 _STEP_BYTES: Final = 4 * 2**20
+_PROCESS_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What no file can be read for: none of them is at fault."""
+
+
+class SourceFault(OSError):
+    """The file to copy is not there, or cannot be read."""
 
 
 @dataclass(slots=True)
@@ -25,10 +33,16 @@ class FileCopy:
     sha256: str = ""
 
     def __iter__(self) -> Iterator[int]:
-        """Only the owner may read the copy, as it is with the data dir. Raises OSError."""
+        """Only the owner may read the copy, as it is with the data dir.
+
+        Raises SourceFault where the source is at fault, and OSError otherwise.
+        """
         self.target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.is_link:
-            self.target.hardlink_to(self.source)
+            try:
+                self.target.hardlink_to(self.source)
+            except FileNotFoundError as error:  # the target's folder has just been made
+                raise _source_fault(self.source, error) from error
             yield from self._read(None)
             return
         descriptor = os.open(self.target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -39,14 +53,34 @@ class FileCopy:
 
     def _read(self, copy: BinaryIO | None) -> Iterator[int]:
         digest = hashlib.sha256()
-        with self.source.open("rb") as file:
-            while content := file.read(_STEP_BYTES):
+        with _source_faults(self.source):
+            file = self.source.open("rb")
+        with file:
+            while content := self._step(file):
                 digest.update(content)
                 if copy is not None:
                     copy.write(content)
                 self.size += len(content)
                 yield len(content)
         self.sha256 = digest.hexdigest()
+
+    def _step(self, file: BinaryIO) -> bytes:
+        with _source_faults(self.source):
+            return file.read(_STEP_BYTES)
+
+
+@contextmanager
+def _source_faults(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _PROCESS_FAULTS:
+            raise
+        raise _source_fault(source, error) from error
+
+
+def _source_fault(source: Path, error: OSError) -> SourceFault:
+    return SourceFault(error.errno, error.strerror, str(source))
 
 
 def sha256_of(path: Path) -> str:

@@ -1,7 +1,7 @@
 """The manifest: what a backup consists of, so that nothing missing or altered is put back."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -13,7 +13,11 @@ from analytics.storage.fsync import write_synced
 from service.backup.refusals import BackupDamaged, NewerBackup, NotABackup
 from service.store.migrate import check_version
 
-FORMAT: Final = 1
+WHOLE: Final = 1
+FORMAT: Final = 2
+"""The newest form that this version reads. It is the first where no segment is missing, so that a
+version which knows only that one puts such a backup back, and refuses one that is not whole."""
+
 NAME: Final = "manifest.json"
 AUDIT: Final = "audit"
 DATABASE: Final = "countersign.db"
@@ -28,10 +32,22 @@ class KeptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
+class MissingSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A segment that the database names and the backup does not have.
+
+    `path` is where it would be, `rows` how many it has, `kind` what `audit check` calls its fault.
+    """
+
+    path: str
+    rows: int
+    kind: str
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything in a backup; `rows` are audit rows, sealed or not.
+    """Everything in a backup; `rows` are the audit rows in it, sealed or not.
 
     `schema` is the database's last migration. `digest` is the SHA-256 of the manifest without it.
+    `missing` is only there if a segment is.
     """
 
     format: int
@@ -40,6 +56,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: int
     files: tuple[KeptFile, ...]
     digest: str = ""
+    missing: tuple[MissingSegment, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def missing_segments(self) -> tuple[MissingSegment, ...]:
+        """The segments that were missing or damaged when the backup was taken."""
+        return () if self.missing is msgspec.UNSET else self.missing
 
     @property
     def size(self) -> int:
@@ -60,10 +82,17 @@ class _Form(msgspec.Struct, frozen=True):
 
 
 def make_manifest(
-    schema: str, taken_at: datetime, rows: int, files: Iterable[KeptFile]
+    schema: str,
+    taken_at: datetime,
+    rows: int,
+    files: Iterable[KeptFile],
+    missing: Sequence[MissingSegment] = (),
 ) -> Manifest:
-    """The manifest of these files."""
-    return Manifest(FORMAT, schema, format_us(taken_at), rows, tuple(files)).with_digest()
+    """The manifest of these files, and of those that should have been among them."""
+    manifest = Manifest(WHOLE, schema, format_us(taken_at), rows, tuple(files))
+    if missing:
+        manifest = msgspec.structs.replace(manifest, format=FORMAT, missing=tuple(missing))
+    return manifest.with_digest()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -27,12 +27,6 @@ class NoRoom(Conflict):
     text = "{value} has not the room: {needed} bytes are needed, {free} are free"
 
 
-class SegmentDamaged(Conflict):
-    """A backup would keep a file that is not what was once written."""
-
-    text = "{value} is missing or damaged: run `countersign audit check`"
-
-
 class BackupOvertaken(Refusal):
     """The backup took so long that a file it was to copy has been removed."""
 

@@ -4,13 +4,14 @@ Nothing serves meanwhile, so all of this is synchronous.
 """
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from analytics.storage.file_copy import FileCopy
+from analytics.storage.file_copy import FileCopy, SourceFault
 from analytics.storage.fsync import fsync, sync_folders
 from service.audit.lease import end_leases
 from service.backup.folders import check_apart, check_room, part_of
@@ -39,7 +40,10 @@ class Restored:
 def restore_backup(
     settings: Settings, source: Path, show: Callable[[int, int], None], *, is_forced: bool
 ) -> Restored:
-    """The backup in `source` as the data dir of `settings`: whole, or not at all.
+    """The backup in `source` as the data dir of `settings`: all that is in it, or nothing.
+
+    Segments that were missing when it was taken stay in the catalog: queries over their days fail,
+    and `audit check` names them.
 
     The data dir is absent or empty; with `is_forced` what is there is moved aside, and nothing is
     ever deleted. No migration is run. Raises NotABackup, BackupDamaged, BackupInside, NewerBackup,
@@ -101,7 +105,9 @@ def _copy(manifest: Manifest, source: Path, part: Path, show: Callable[[int, int
             for size in copy:
                 done += size
                 show(done, manifest.size)
-        except FileNotFoundError as error:
+        except SourceFault as error:
+            if error.errno != errno.ENOENT:
+                raise
             raise BackupDamaged(value=f"{file.path} is missing") from error
         if (copy.size, copy.sha256) != (file.size, file.sha256):
             raise BackupDamaged(value=f"{file.path} is not what it was")

@@ -3,6 +3,7 @@
 The database comes first, as of one instant; then the files that this copy of it names. A file that
 is sealed in between is not among them and not missed: its rows are in the copied journal.
 Segments never change, and a retired one stays long enough for a copy that does not take all day.
+One that is missing or damaged is named in the manifest, and does not keep the others from safety.
 """
 
 import errno
@@ -13,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from analytics.storage.file_copy import FileCopy, sha256_of
+from analytics.storage.file_copy import FileCopy, SourceFault, sha256_of
 from analytics.storage.fsync import fsync, sync_folders
+from analytics.storage.integrity import Kind
 from analytics.storage.segment_metadata import Segment
 from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import (
@@ -22,10 +24,11 @@ from service.backup.manifest import (
     DATABASE,
     KeptFile,
     Manifest,
+    MissingSegment,
     make_manifest,
     write_manifest,
 )
-from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossible, SegmentDamaged
+from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossible
 from service.secrets import secret_files
 from service.services import Services
 from service.store.catalog import is_live, list_live_segments
@@ -46,11 +49,12 @@ async def take_backup(
     is_linked: bool,
     has_secrets: bool,
 ) -> Manifest:
-    """All there is now, as the new folder `target`: whole under that name, or not there.
+    """All there is now, as the new folder `target`: finished under that name, or not there.
 
     With `is_linked` segments are hard links, else copies; either way each is read and compared
-    with its catalog line. `show` is told the bytes done, and all of them. Raises BackupExists,
-    BackupInside, LinksImpossible, NoRoom, SegmentDamaged, BackupOvertaken, StoreUnavailable.
+    with its catalog line, and left out if it differs. `show` is told the bytes done, and all of
+    them. Raises BackupExists, BackupInside, LinksImpossible, NoRoom, BackupOvertaken,
+    StoreUnavailable.
     """
     data_dir = here.settings.data_dir
     _check_absent(target)
@@ -68,7 +72,8 @@ async def take_backup(
             await copier.copy_segment(segment)
         for secret in secrets:
             await copier.copy(FileCopy(secret, part / secret.name))
-        manifest = make_manifest(schema, taken_at, rows, copier.kept)
+        rows -= sum(segment.rows for segment in copier.missing)
+        manifest = make_manifest(schema, taken_at, rows, copier.kept, copier.missing)
         write_manifest(part, manifest)
         await here.lake.to_the_end(partial(sync_folders, part))
         _check_absent(target)
@@ -95,7 +100,7 @@ async def _contents(here: Services, database: Path) -> tuple[str, int, list[Segm
 
 
 class _Copier:
-    """Fills the folder `part`, and remembers with what."""
+    """Fills the folder `part`, and remembers with what, and what it could not have."""
 
     def __init__(
         self, here: Services, part: Path, show: Callable[[int, int], None], *, is_linked: bool
@@ -107,6 +112,7 @@ class _Copier:
         self._total = 0
         self._done = 0
         self.kept: list[KeptFile] = []
+        self.missing: list[MissingSegment] = []
 
     def expect(self, segments: list[Segment]) -> None:
         """Tell what is to come besides the database. Raises NoRoom."""
@@ -124,29 +130,51 @@ class _Copier:
         self._advance(size)
 
     async def copy_segment(self, segment: Segment) -> None:
-        """Add the segment's file, which is what the catalog says it is."""
-        root = self._here.settings.audit_dir
-        source = segment.path(root)
+        """Add the segment's file, if it is what the catalog says it is; else note that it is not.
+
+        Raises BackupOvertaken.
+        """
+        source = segment.path(self._here.settings.audit_dir)
         copy = FileCopy(source, segment.path(self._part / AUDIT), is_link=self._is_linked)
+        fault = await self._fault_of(copy, segment)
+        if fault is Kind.MISSING_FILE and not await self._is_live(segment):
+            raise BackupOvertaken(value=segment.segment_id)
+        if fault is None:
+            self._keep(copy.target, copy.size, copy.sha256)
+            return
+        copy.target.unlink(missing_ok=True)
+        self._total += copy.size - segment.size
+        self.missing.append(MissingSegment(self._name(copy.target), segment.rows, fault.value))
+
+    async def _fault_of(self, copy: FileCopy, segment: Segment) -> Kind | None:
+        """Copy the segment's file; what is wrong with it."""
         try:
             with _link_faults(self._part):
-                await self.copy(copy)
-        except FileNotFoundError as error:
-            async with self._here.store.read() as session:
-                if await is_live(session, segment.segment_id):
-                    raise SegmentDamaged(value=str(source)) from error
-            raise BackupOvertaken(value=segment.segment_id) from error
-        if copy.size != segment.size or segment.sha256 not in {"", copy.sha256}:
-            raise SegmentDamaged(value=str(source))
+                await self._run(copy)
+        except SourceFault as error:
+            return Kind.MISSING_FILE if error.errno == errno.ENOENT else Kind.UNREADABLE
+        if copy.size != segment.size:
+            return Kind.WRONG_SIZE
+        return None if segment.sha256 in {"", copy.sha256} else Kind.WRONG_SHA256
+
+    async def _is_live(self, segment: Segment) -> bool:
+        async with self._here.store.read() as session:
+            return await is_live(session, segment.segment_id)
 
     async def copy(self, copy: FileCopy) -> None:
         """Add one file."""
-        async for size in self._here.lake.steps(copy):
-            self._advance(size)
+        await self._run(copy)
         self._keep(copy.target, copy.size, copy.sha256)
 
+    async def _run(self, copy: FileCopy) -> None:
+        async for size in self._here.lake.steps(copy):
+            self._advance(size)
+
     def _keep(self, path: Path, size: int, sha256: str) -> None:
-        self.kept.append(KeptFile(path.relative_to(self._part).as_posix(), size, sha256))
+        self.kept.append(KeptFile(self._name(path), size, sha256))
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._part).as_posix()
 
     def _advance(self, size: int) -> None:
         self._done += size

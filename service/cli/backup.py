@@ -1,13 +1,17 @@
 """`countersign backup` and `restore`."""
 
 from pathlib import Path
+from typing import Final
 
 import click
+import msgspec
 
 from service.backup.manifest import Manifest
 from service.backup.restoring import restore_backup
 from service.backup.taking import take_backup
 from service.cli.desk import (
+    EXIT_DONE,
+    EXIT_INCOMPLETE,
     Answer,
     Desk,
     one_line_failures,
@@ -17,6 +21,9 @@ from service.cli.desk import (
 from service.cli.progress import byte_progress
 from service.secrets import secret_files
 from service.settings import load_settings
+
+SHOWN_MAX: Final = 20
+"""Missing segments that people are shown."""
 
 
 @click.command("backup")
@@ -38,7 +45,9 @@ def backup(target: Path, *, is_linked: bool, has_secrets: bool, as_json: bool) -
     """Take a backup as the new folder DEST, while the service runs.
 
     It holds every row that was acknowledged before it began, and each file in it has been compared
-    with the catalog. DEST is there when it is whole and safe on disk, and not before.
+    with the catalog. DEST is there when it is finished and safe on disk, and not before.
+
+    Segments that are missing or damaged are named and left out, and the exit code is 4 then.
     """
     options = {"target": target, "is_linked": is_linked, "has_secrets": has_secrets}
     run_at_desk(_backup, options, as_json=as_json)
@@ -51,10 +60,11 @@ async def _backup(desk: Desk, target: Path, *, is_linked: bool, has_secrets: boo
             here, target, show, is_linked=is_linked, has_secrets=has_secrets
         )
     left_out = [path.name for path in secret_files(here.settings.data_dir)]
-    lines = [f"Backed up {_amount(manifest)} to {target}."]
+    lines = [f"Backed up {_amount(manifest)} to {target}.", *_missing_lines(manifest)]
     if left_out and not has_secrets:
         lines.append(f"Not in it: {' and '.join(left_out)}. Keep them apart, or --with-secrets.")
-    return Answer({"path": str(target), **_form(manifest), "is_linked": is_linked}, lines)
+    data = {"path": str(target), **_form(manifest), "is_linked": is_linked}
+    return Answer(data, lines, code=_code(manifest))
 
 
 @click.command("restore")
@@ -68,6 +78,8 @@ def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
 
     The service must be stopped. Every file is compared with the manifest first; then the data dir
     appears in one step, or stays as it was. SRC is left as it is.
+
+    Segments that were missing when the backup was taken are named, and the exit code is 4 then.
     """
     with one_line_failures(as_json=as_json):
         refuse_what_is_no_text({"source": source})
@@ -76,7 +88,8 @@ def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
             restored = restore_backup(settings, source, show, is_forced=is_forced)
         manifest, moved_to = restored.manifest, restored.moved_to
         lines = [
-            f"Restored {_amount(manifest)}, as of {manifest.taken_at}, to {settings.data_dir}."
+            f"Restored {_amount(manifest)}, as of {manifest.taken_at}, to {settings.data_dir}.",
+            *_missing_lines(manifest),
         ]
         if moved_to is not None:
             lines.append(f"What was there is in {moved_to} now.")
@@ -89,11 +102,32 @@ def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
                 "moved_to": None if moved_to is None else str(moved_to),
             },
             lines,
-        ).show(as_json=as_json)
+            code=_code(manifest),
+        ).end(as_json=as_json)
 
 
 def _amount(manifest: Manifest) -> str:
     return f"{manifest.rows} rows ({len(manifest.files)} files, {manifest.size} bytes)"
+
+
+def _code(manifest: Manifest) -> int:
+    return EXIT_INCOMPLETE if manifest.missing_segments else EXIT_DONE
+
+
+def _missing_lines(manifest: Manifest) -> list[str]:
+    """What people are told of the segments that are not in the backup."""
+    missing = manifest.missing_segments
+    if not missing:
+        return []
+    rows = sum(segment.rows for segment in missing)
+    shown = [f"  {one.path}: {one.kind}, {one.rows} rows" for one in missing[:SHOWN_MAX]]
+    if len(missing) > SHOWN_MAX:
+        shown.append(f"  and {len(missing) - SHOWN_MAX} more (--json has all of them)")
+    return [
+        f"INCOMPLETE: {len(missing)} segments with {rows} rows were missing or damaged when the"
+        " backup was taken. Put them back from an earlier one.",
+        *shown,
+    ]
 
 
 def _form(manifest: Manifest) -> dict[str, object]:
@@ -103,4 +137,5 @@ def _form(manifest: Manifest) -> dict[str, object]:
         "rows": manifest.rows,
         "files": len(manifest.files),
         "bytes": manifest.size,
+        "missing": msgspec.to_builtins(manifest.missing_segments),
     }

@@ -39,6 +39,8 @@ EXIT_REFUSED: Final = 1
 EXIT_FOUND: Final = 1
 """A check that ran and found something."""
 EXIT_UNAVAILABLE: Final = 3
+EXIT_INCOMPLETE: Final = 4
+"""Done, but for what is missing or damaged."""
 _PIPE_WIDTH: Final = 10_000
 
 _Parameters = ParamSpec("_Parameters")
@@ -75,6 +77,12 @@ class Answer:
             Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(self.table)
         for line in self.lines:
             click.echo(line, err=self.is_aside)
+
+    def end(self, *, as_json: bool) -> None:
+        """Write it, and end the process with its code, unless that is 0."""
+        self.show(as_json=as_json)
+        if self.code:
+            sys.exit(self.code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +147,7 @@ def run_at_desk(
         settings = load_settings()
         configure_logs("warning")
         answer = asyncio.run(_at_desk(settings, function, options))
-        answer.show(as_json=as_json)
-        if answer.code:
-            sys.exit(answer.code)
+        answer.end(as_json=as_json)
 
 
 def refuse_what_is_no_text(options: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ def main() -> None:
 
     \b
     Exit codes: 0 done, 1 refused (or a check found something), 2 wrong usage, 3 storage busy or
-    silent (try again).
+    silent (try again), 4 done but incomplete (a backup without its damaged segments).
     """  # noqa: D301 - click reads the backspace
 
 

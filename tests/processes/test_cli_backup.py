@@ -13,7 +13,7 @@ from tests.processes.homes import COMMAND, DEADLINE_S, Home, all_bindings, left_
 
 pytestmark = pytest.mark.slow
 
-REFUSED, UNAVAILABLE = 1, 3
+REFUSED, UNAVAILABLE, INCOMPLETE = 1, 3, 4
 
 
 def another(home: Home) -> Home:
@@ -38,15 +38,43 @@ def test_a_backup_comes_back_on_another_machine(home):
         "rows": 1,
         "files": 1,
         "bytes": (target / "countersign.db").stat().st_size,
+        "missing": [],
         "is_linked": False,
     }
-    same = ("taken_at", "schema", "rows", "files", "bytes")
+    same = ("taken_at", "schema", "rows", "files", "bytes", "missing")
     assert restored == {name: taken[name] for name in same} | {
         "data_dir": str(other.data_dir),
         "moved_to": None,
     }
     assert other.ask("audit", "check")["findings"] == []
     assert other.ask("org", "list") == home.ask("org", "list")
+    other.end()
+
+
+def test_a_backup_without_a_damaged_segment_says_so_when_it_is_taken_and_put_back(home):
+    """In words, to scripts, and by an exit code of its own."""
+    home.ask("audit", "seal")
+    (segment,) = home.data_dir.rglob("*.parquet")
+    segment.write_bytes(segment.read_bytes()[:-1])
+    name = segment.relative_to(home.data_dir).as_posix()
+    lost = [{"path": name, "rows": 1, "kind": "wrong_size"}]
+    other = another(home)
+
+    said = home.order("backup", str(home.folder / "backup"))
+    told = home.order("backup", "--json", str(home.folder / "second"))
+    back = other.order("restore", str(home.folder / "backup"))
+    again = other.order("restore", "--json", "--force", str(home.folder / "second"))
+
+    for ran in (said, back):
+        assert (ran.code, ran.err) == (INCOMPLETE, "")
+        assert "INCOMPLETE: 1 segments with 1 rows were missing or damaged" in ran.out
+        assert f"  {name}: wrong_size, 1 rows\n" in ran.out
+    for ran in (told, again):
+        assert (ran.code, ran.err) == (INCOMPLETE, "")
+        assert (ran.json["missing"], ran.json["rows"]) == (lost, 0)
+    checked = other.order("audit", "check", "--json")
+    assert [finding["kind"] for finding in checked.json["findings"]] == ["missing_file"]
+    assert segment.name in other.order("audit", "query", "--org", "acme").refusal
     other.end()
 
 

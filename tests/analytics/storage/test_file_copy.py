@@ -2,11 +2,12 @@
 
 import errno
 import hashlib
+import resource
 import stat
 
 import pytest
 
-from analytics.storage.file_copy import FileCopy, sha256_of
+from analytics.storage.file_copy import FileCopy, SourceFault, sha256_of
 from analytics.storage.fsync import sync_folders
 
 CONTENT = bytes(range(256)) * 40_000
@@ -63,6 +64,29 @@ def test_a_full_disk_is_an_error_and_no_shorter_copy(source):
 
     assert failed.value.errno == errno.ENOSPC
     assert copy.sha256 == ""
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_source_that_is_not_there_is_told_from_a_target_that_takes_nothing(tmp_path, is_link):
+    """Only the one is a reason to go on without the file."""
+    with pytest.raises(SourceFault) as failed:
+        list(FileCopy(tmp_path / "gone", tmp_path / "copy", is_link=is_link))
+
+    assert (failed.value.errno, failed.value.filename) == (errno.ENOENT, str(tmp_path / "gone"))
+
+
+def test_a_process_that_may_open_no_more_files_blames_none(tmp_path, source):
+    """Or each segment in turn would be left out of a backup."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    copy = FileCopy(source, tmp_path / "copy")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files") as failed:
+            list(copy._read(None))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    assert not isinstance(failed.value, SourceFault)
 
 
 def test_every_folder_is_synced(tmp_path, file_steps):

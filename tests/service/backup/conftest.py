@@ -65,10 +65,10 @@ async def take(
 
 async def entries(filled: AuditWorld) -> dict[str, list[dict[str, Any]]]:
     """Every row of each organisation, as its page has them."""
-    return await _entries(filled.world.client, filled)
+    return await entries_of(filled.world.client, filled)
 
 
-async def _entries(client: Any, filled: AuditWorld) -> dict[str, list[dict[str, Any]]]:
+async def entries_of(client: Any, filled: AuditWorld) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for slug in ("acme", "other"):
         path = f"/api/v1/admin/orgs/{slug}/audit?limit=1000"
@@ -113,7 +113,7 @@ async def restored_entries(
     """What a service over the backup `source`, put back as `data_dir`, shows."""
     await asyncio.to_thread(restore, filled, source, data_dir)
     async with serving(filled, data_dir) as app:
-        return await _entries(app.test_client(), filled)
+        return await entries_of(app.test_client(), filled)
 
 
 def left_over(folder: Path) -> list[str]:

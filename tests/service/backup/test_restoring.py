@@ -4,16 +4,23 @@ import asyncio
 import hashlib
 import os
 import random
+import shutil
 import sqlite3
+import tarfile
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 from sqlalchemy import update
 
+from analytics.storage.integrity import Kind
+from service.app import create_app
+from service.audit.checking import Check
 from service.backup.manifest import (
     DATABASE,
+    FORMAT,
     NAME,
     KeptFile,
     make_manifest,
@@ -33,7 +40,10 @@ from service.backup.refusals import (
 )
 from service.backup.restoring import _put_in_place, restore_backup
 from service.clock import utc_now
+from service.prepare import prepare
 from service.services import EXTENSION
+from service.settings import REPOSITORY
+from service.store.catalog import list_live_segments
 from service.store.journal import append
 from service.store.migrate import NewerDatabase
 from service.store.tables import Lease
@@ -42,6 +52,7 @@ from tests.service.audit.conftest import start_worker
 from tests.service.backup.conftest import (
     NO_ROOM,
     entries,
+    entries_of,
     left_over,
     restore,
     restored_entries,
@@ -49,6 +60,9 @@ from tests.service.backup.conftest import (
     take,
     tree,
 )
+
+STORED = REPOSITORY / "tests" / "stored" / "version_1.tar.gz"
+"""A data dir and a backup of it, as the first version wrote them."""
 
 
 @pytest.fixture
@@ -164,7 +178,7 @@ async def test_a_manifest_without_the_database_is_refused(filled, backup, place)
 
 async def test_a_backup_of_a_newer_form_is_refused_as_such(filled, backup, place):
     """Its manifest may have members this version has never heard of."""
-    (backup / NAME).write_bytes(msgspec.json.encode({"format": 2, "parts": []}))
+    (backup / NAME).write_bytes(msgspec.json.encode({"format": FORMAT + 1, "parts": []}))
 
     await refused(NewerBackup, filled, backup, place)
 
@@ -405,3 +419,88 @@ async def test_a_backup_of_an_older_schema_comes_back_as_it_is(filled, backup, p
     assert restored.manifest.schema == "0002"
     with closing(sqlite3.connect(place / DATABASE)) as database:
         assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("0002",)]
+
+
+@pytest.fixture
+async def incomplete(filled, target):
+    """A backup of `filled` without its segment of 2 March that has most rows."""
+    async with filled.services.store.read() as session:
+        segments = await list_live_segments(session)
+    lost = max(segments, key=lambda segment: segment.rows)
+    lost.path(filled.services.settings.audit_dir).unlink()
+    await take(filled.services, target)
+    return target, lost
+
+
+async def test_a_day_without_its_segment_is_a_fault_and_never_an_empty_page(
+    filled, incomplete, place
+):
+    """The catalog goes on naming it: the check finds it, and no query passes over it."""
+    backup, lost = incomplete
+    restored = await asyncio.to_thread(restore, filled, backup, place)
+    day = {"since": f"{lost.day}", "until": f"{lost.day}"}
+    other_day = {"since": f"{lost.day + timedelta(days=1)}"}
+
+    assert [one.rows for one in restored.manifest.missing_segments] == [lost.rows]
+    settings = msgspec.structs.replace(filled.services.settings, data_dir=place)
+    app = create_app(settings, filled.clock)
+    here, client = app.extensions[EXTENSION], app.test_client()
+    report = await Check(here, None, lambda done, total: None).run()
+    assert [(one.kind, one.segment) for one in report.findings] == [
+        (Kind.MISSING_FILE, lost.segment_id)
+    ]
+    path = "/api/v1/admin/orgs/acme/audit"
+    for query in (day, {"package": "left-pad"}, day | {"order": "asc"}):
+        for asked in (query, query | {"format": "csv"}):
+            page = f"{path}/export" if "format" in asked else path
+            answer = await client.get(page, headers=filled.world.admin, query_string=asked)
+            assert answer.status_code == 503, (page, asked)
+    answer = await client.get(path, headers=filled.world.admin, query_string=other_day)
+    assert answer.status_code == 200
+    assert len((await answer.get_json())["entries"]) >= 5
+    await here.close()
+
+
+async def test_a_segment_that_is_put_back_makes_it_whole(filled, backup, place):
+    """From an earlier backup, under the name that the manifest gives."""
+    before = await entries(filled)
+    name = next(file.path for file in read_manifest(backup).files if "audit/" in file.path)
+    (filled.services.settings.data_dir / name).unlink()
+    later = backup.with_name("later")
+    await take(filled.services, later)
+
+    await asyncio.to_thread(restore, filled, later, place)
+    (place / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(backup / name, place / name)
+
+    async with serving(filled, place) as app:
+        assert await entries_of(app.test_client(), filled) == before
+
+
+async def test_a_whole_backup_can_be_put_back_by_a_version_that_knows_no_others(filled, target):
+    """It has nothing in it that one would not understand; one that lacks a segment is refused."""
+    whole = await take(filled.services, target)
+    assert whole.format == 1
+    assert "missing" not in msgspec.json.decode((target / NAME).read_bytes())
+
+    for path in filled.services.settings.audit_dir.rglob("*.parquet"):
+        path.unlink()
+    lacking = await take(filled.services, target.with_name("lacking"))
+    assert lacking.format == FORMAT == 2
+
+
+async def test_a_backup_of_the_first_version_comes_back(filled, place, tmp_path):
+    """With every row, once its schema is brought up to date."""
+    with tarfile.open(STORED) as stored:
+        stored.extractall(tmp_path / "first", filter="data")
+    backup = tmp_path / "first" / "backup"
+
+    restored = await asyncio.to_thread(restore, filled, backup, place)
+
+    assert (restored.manifest.format, restored.manifest.missing_segments) == (1, ())
+    settings = msgspec.structs.replace(filled.services.settings, data_dir=place)
+    await prepare(settings)
+    here = create_app(settings, filled.clock).extensions[EXTENSION]
+    report = await Check(here, None, lambda done, total: None).run()
+    assert (report.findings, report.rows) == ([], restored.manifest.rows)
+    await here.close()

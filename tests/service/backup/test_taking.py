@@ -7,20 +7,22 @@ import os
 import sqlite3
 import stat
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from analytics.storage.file_copy import FileCopy
-from service.backup.manifest import DATABASE, NAME, read_manifest
+from analytics.storage.file_copy import FileCopy, SourceFault
+from analytics.storage.segment_metadata import Segment
+from service.backup.manifest import DATABASE, NAME, MissingSegment, read_manifest
 from service.backup.refusals import (
     BackupExists,
     BackupInside,
     BackupOvertaken,
     LinksImpossible,
     NoRoom,
-    SegmentDamaged,
 )
 from service.backup.taking import take_backup
 from service.errors import StorageDamaged
@@ -195,23 +197,125 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, flip, lambda path: path.write_bytes(b"")])
-@pytest.mark.parametrize("is_linked", [False, True])
-async def test_a_damaged_segment_is_not_taken_for_a_backup(filled, target, damage, is_linked):
-    """Better no backup today than one that cannot be put back."""
-    segment = filled.services.settings.audit_dir / (await live_paths(filled))[0]
-    damage(segment)
+def unreadable(path: Path) -> None:
+    """A folder: opened like a file, and read like none, whoever reads."""
+    path.unlink()
+    path.mkdir()
 
-    with pytest.raises(SegmentDamaged, match="audit check"):
-        await take(filled.services, target, is_linked=is_linked)
+
+DAMAGES = {
+    Path.unlink: "missing_file",
+    flip: "wrong_sha256",
+    lambda path: path.write_bytes(b""): "wrong_size",
+    unreadable: "unreadable",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there(
+    filled, target, damage
+):
+    """One bad sector must not keep everything from being backed up, nor be taken for good bytes."""
+    before = await entries(filled)
+    whole = await take(filled.services, target.with_name("whole"))
+    lost, *others = await live_segments(filled)
+    damage(lost.path(filled.services.settings.audit_dir))
+
+    manifest = await take(filled.services, target)
+
+    name = lost.path(Path("audit")).as_posix()
+    assert manifest.missing_segments == (MissingSegment(name, lost.rows, DAMAGES[damage]),)
+    assert manifest == read_manifest(target)
+    assert manifest.rows == sum(map(len, before.values())) - lost.rows
+    assert [file for file in whole.files if file.path not in {name, DATABASE}] == [
+        file for file in manifest.files if file.path != DATABASE
+    ]
+    assert tree(target).keys() == {NAME, *(file.path for file in manifest.files)}
+    assert len(manifest.files) == len(others) + 1
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, flip, lambda path: path.write_bytes(b"")])
+async def test_a_damaged_segment_is_not_linked(filled, target, damage):
+    """A link to it would be its bytes under the name of good ones."""
+    lost = (await live_segments(filled))[0].path(Path())
+    damage(filled.services.settings.audit_dir / lost)
+
+    manifest = await take(filled.services, target, is_linked=True)
+
+    assert [one.path for one in manifest.missing_segments] == [f"audit/{lost.as_posix()}"]
+    assert not (target / "audit" / lost).exists()
+    assert tree(target).keys() == {NAME, *(file.path for file in manifest.files)}
+
+
+async def test_a_backup_may_have_lost_every_segment(filled, target):
+    """The journal and the bindings are in it all the same."""
+    segments = await live_segments(filled)
+    for segment in segments:
+        segment.path(filled.services.settings.audit_dir).unlink()
+
+    manifest = await take(filled.services, target)
+
+    assert len(manifest.missing_segments) == len(segments) > 1
+    assert tree(target).keys() == {NAME, DATABASE}
+
+
+async def test_a_disk_that_fails_while_a_segment_is_read_costs_that_segment(
+    filled, target, monkeypatch
+):
+    """Also in its middle, when a part of it has been copied."""
+    lost = (await live_segments(filled))[0]
+    step, was_begun = FileCopy._step, []
+
+    def failing(self: FileCopy, file: BinaryIO) -> bytes:
+        if self.source.stem == lost.segment_id and self.size:
+            was_begun.append(self.target.exists())
+            raise SourceFault(errno.EIO, "Input/output error", str(self.source))
+        return step(self, file)
+
+    monkeypatch.setattr(FileCopy, "_step", failing)
+    manifest = await take(filled.services, target)
+
+    assert was_begun == [True]
+    assert [one.kind for one in manifest.missing_segments] == ["unreadable"]
+    assert tree(target).keys() == {NAME, *(file.path for file in manifest.files)}
+
+
+async def test_a_target_that_takes_no_more_is_no_damage_of_a_segment(filled, target, monkeypatch):
+    """What cannot be written must not be left out as if it could not be read."""
+    iterate = FileCopy.__iter__
+
+    def full(self: FileCopy) -> Iterator[int]:
+        yield from iterate(self)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FileCopy, "__iter__", full)
+
+    with pytest.raises(OSError, match="No space"):
+        await take(filled.services, target)
 
     assert not target.exists()
     assert left_over(target.parent) == []
 
 
-async def live_paths(audit) -> list[Path]:
+async def test_progress_ends_with_all_bytes_also_without_a_segment(filled, target):
+    """What is not there is not waited for."""
+    shown: list[tuple[int, int]] = []
+    (await live_segments(filled))[0].path(filled.services.settings.audit_dir).unlink()
+
+    manifest = await take_backup(
+        filled.services,
+        target,
+        lambda done, total: shown.append((done, total)),
+        is_linked=False,
+        has_secrets=False,
+    )
+
+    assert shown[-1] == (manifest.size, manifest.size)
+
+
+async def live_segments(audit) -> list[Segment]:
     async with audit.services.store.read() as session:
-        return [segment.path(Path()) for segment in await list_live_segments(session)]
+        return await list_live_segments(session)
 
 
 async def test_a_damaged_database_is_not_taken_for_a_backup(filled, target, monkeypatch):
