@@ -34,7 +34,9 @@ def remove_orphans(files: Iterable[Path], known: Collection[str], before_s: floa
 def renew_segments(root: Path, segments: Iterable[Segment], written_s: float) -> None:
     """Make the files of `segments` as young as if last written at `written_s`.
 
-    Raises FileNotFoundError if one is gone.
+    Raises FileNotFoundError if one is gone; but for an index, which is rebuilt where it is missing.
     """
     for segment in segments:
         os.utime(segment.path(root), (written_s, written_s))
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(segment.index_path(root), (written_s, written_s))

@@ -9,7 +9,7 @@ One that is missing or damaged is named in the manifest, and does not keep the o
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -116,7 +116,7 @@ class _Copier:
 
     def expect(self, segments: list[Segment]) -> None:
         """Tell what is to come besides the database. Raises NoRoom."""
-        size = sum(segment.size for segment in segments)
+        size = sum(segment.size + segment.index_size for segment in segments)
         self._total = size + (self._part / DATABASE).stat().st_size
         if not self._is_linked:
             check_room(self._part, size)
@@ -141,10 +141,23 @@ class _Copier:
             raise BackupOvertaken(value=segment.segment_id)
         if fault is None:
             self._keep(copy.target, copy.size, copy.sha256)
+            await self._copy_index(segment)
             return
         copy.target.unlink(missing_ok=True)
         self._total += copy.size - segment.size
         self.missing.append(MissingSegment(self._name(copy.target), segment.rows, fault.value))
+
+    async def _copy_index(self, segment: Segment) -> None:
+        """Add the index of the segment if it is whole; a missing one is rebuilt after a restore."""
+        source = segment.index_path(self._here.settings.audit_dir)
+        copy = FileCopy(source, segment.index_path(self._part / AUDIT), is_link=self._is_linked)
+        with suppress(SourceFault):
+            with _link_faults(self._part):
+                await self._run(copy)
+            if (copy.size, copy.sha256) == (segment.index_size, segment.index_sha256):
+                self._keep(copy.target, copy.size, copy.sha256)
+                return
+        copy.target.unlink(missing_ok=True)
 
     async def _fault_of(self, copy: FileCopy, segment: Segment) -> Kind | None:
         """Copy the segment's file; what is wrong with it."""
