@@ -16,6 +16,7 @@ from analytics.query.executor import Executor, ScanReport
 from analytics.query.planner import Planner
 from analytics.query.scans import CatalogAnswer, IndexAnswer, Resources, Work
 from analytics.statistics.top_values import top_values
+from analytics.storage.segment_reader import check_present
 from analytics.storage.snapshot import Snapshot
 
 
@@ -46,8 +47,16 @@ class Reader:
         return executor.page(self.planner.page(snapshot, query, limit, after), limit)
 
     def count(self, snapshot: Snapshot, query: Query) -> int:
-        """How many rows `query` matches."""
-        return Executor(self.resources).count(self.planner.count(snapshot, query))
+        """How many rows `query` matches.
+
+        Raises StoreFault if a file is missing: rows that are counted for an export must be there,
+        also where the catalog alone tells how many they are.
+        """
+        scans = self.planner.count(snapshot, query)
+        for scan in scans:
+            if isinstance(scan, CatalogAnswer | IndexAnswer):
+                check_present(self.resources.root, scan.segments)
+        return Executor(self.resources).count(scans)
 
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[pa.Table]:
         """Every row of `query` in its order, a bounded table at a time.

@@ -150,6 +150,16 @@ def _reader_bytes(group: pq.RowGroupMetaData) -> int:
     return sum(min(column.total_uncompressed_size, COLUMN_READER_BYTES) for column in columns)
 
 
+def check_present(root: Path, segments: Iterable[Segment]) -> None:
+    """Raise StoreFault unless the file of each of `segments` is there, with its size."""
+    for segment in segments:
+        path = segment.path(root)
+        with _faults(path):
+            size = path.stat().st_size
+        if size != segment.size:
+            raise StoreFault(f"{path}: {size} bytes instead of {segment.size}")
+
+
 @contextmanager
 def open_segment(
     root: Path, segment: Segment, dictionaries: Iterable[str] = (), *, is_streamed: bool = False

@@ -144,7 +144,7 @@ class _Copier:
             await self._copy_index(segment)
             return
         copy.target.unlink(missing_ok=True)
-        self._total += copy.size - segment.size
+        self._total += copy.size - segment.size - segment.index_size
         self.missing.append(MissingSegment(self._name(copy.target), segment.rows, fault.value))
 
     async def _copy_index(self, segment: Segment) -> None:

@@ -206,7 +206,6 @@ def test_a_value_that_is_nowhere_opens_no_file(lake, no_engine, order):
         segment.path(lake.root).unlink()
 
     assert seqs(lake, query) == []
-    assert lake.reader.count(lake.snapshot(), query) == 0
     assert list(lake.reader.stream(lake.snapshot(), query)) == []
 
 

@@ -53,9 +53,9 @@ def kinds(report: Report) -> list[Kind]:
 
 
 def files(audit) -> list[Path]:
-    """Acme's files of yesterday."""
+    """Acme's segments of yesterday."""
     folder = f"tenant={audit.world.acme.id}/day={utc_day(YESTERDAY)}"
-    return sorted((audit.services.settings.audit_dir / folder).iterdir())
+    return sorted((audit.services.settings.audit_dir / folder).glob("*.parquet"))
 
 
 async def execute(audit, statement: str) -> None:

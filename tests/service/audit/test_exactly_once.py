@@ -44,6 +44,7 @@ from service.orgs.repository import get_org
 from service.prepare import prepare
 from service.services import EXTENSION, Services
 from service.store.journal import append
+from tests.analytics.forced import KINDS, forced
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, SettableClock, settings_over
 from tests.power import PowerCut, power_cut_after
@@ -143,6 +144,7 @@ class Lake(RuleBasedStateMachine):
         self.services: Services = app.extensions[EXTENSION]
         self.others_client = other.test_client()
         self.others: Services = other.extensions[EXTENSION]
+        self.readers = [(own, own.lake._reader) for own in (self.services, self.others)]
 
     def close(self) -> None:
         for services in (self.services, self.others):
@@ -416,11 +418,32 @@ class Lake(RuleBasedStateMachine):
         top = {one["value"]: one["count"] for one in summed["top"]["package"]}
         assert top == packages
 
+    @rule(kind=st.none() | st.sampled_from(KINDS))
+    def force(self, kind: str | None) -> None:
+        """From here on every answer is by one kind of scan; None: as the planner chooses."""
+        for services, reader in self.readers:
+            services.lake._reader = reader if kind is None else forced(reader, kind)
+
+    @rule(number=st.integers(0, 99), damage=st.sampled_from(["remove", "cut off", "flip"]))
+    def damage_an_index(self, number: int, damage: str) -> None:
+        """As a disk might; nothing that is asked may show it."""
+        paths = sorted(self.settings.audit_dir.glob("tenant=*/day=*/*.index"))
+        if not paths:
+            return
+        path = paths[number % len(paths)]
+        content = bytearray(path.read_bytes())
+        if damage == "remove":
+            path.unlink()
+        elif damage == "cut off":
+            path.write_bytes(content[:-1])
+        else:
+            content[number % len(content)] ^= 1
+            path.write_bytes(content)
+
     @rule()
-    def learn(self) -> None:
-        """What was asked so far had to do without; what is asked from here on has it."""
-        lake = self.services.lake
-        self.run(lake.aside(lake._values.learn))
+    def rebuild_indexes(self) -> None:
+        """Those that are missing, or that something asked has met damaged."""
+        self.run(self.services.indexer.build_missing())
 
     @rule(asked=st.sampled_from(sorted(FILTERS)), order=ORDERS)
     def export(self, asked: str, order: str) -> None:

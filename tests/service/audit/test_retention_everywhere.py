@@ -76,7 +76,9 @@ async def assert_is_there(audit, audit_id: str, *, is_there: bool) -> None:
     summary = await (await audit.get("/summary", event=EVENT)).get_json()
     export = await audit.export(format="json", event=EVENT)
     desk = Desk(audit.services, cli_caller("org_platform"))
-    said = await audit_query(desk, slug="acme", event=(EVENT,), limit=None, cursor=None)
+    said = await audit_query(
+        desk, slug="acme", event=(EVENT,), limit=None, cursor=None, explain=False
+    )
 
     assert len(page["entries"]) == is_there
     assert summary["total"] == is_there

@@ -21,8 +21,9 @@ PATHS = pytest.mark.parametrize("path", ["", "/summary", "/aud_00000000000000000
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question keeps DuckDB busy for ever, as one over too many rows would."""
 
-    def ask(self: Reader, *_: object) -> object:
-        return self.engine.select(ENDLESS, {}, {}, self.stop)
+    def ask(self: Reader, *_: object, **__: object) -> object:
+        resources = self.resources
+        return resources.engine.select(ENDLESS, {}, {}, resources.cancellation)
 
     for question in ("page", "row", "count_over_time"):
         monkeypatch.setattr(Reader, question, ask)

@@ -71,6 +71,7 @@ async def test_the_manifest_names_every_file_and_no_other(filled, target):
         NAME,
         DATABASE,
         *(segment.path(Path("audit")).as_posix() for segment in live),
+        *(segment.index_path(Path("audit")).as_posix() for segment in live),
     }
 
 
@@ -227,11 +228,12 @@ async def test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there(
     assert manifest.missing_segments == (MissingSegment(name, lost.rows, DAMAGES[damage]),)
     assert manifest == read_manifest(target)
     assert manifest.rows == sum(map(len, before.values())) - lost.rows
-    assert [file for file in whole.files if file.path not in {name, DATABASE}] == [
+    without = {name, lost.index_path(Path("audit")).as_posix(), DATABASE}
+    assert [file for file in whole.files if file.path not in without] == [
         file for file in manifest.files if file.path != DATABASE
     ]
     assert tree(target).keys() == {NAME, *(file.path for file in manifest.files)}
-    assert len(manifest.files) == len(others) + 1
+    assert len(manifest.files) == 2 * len(others) + 1
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, flip, lambda path: path.write_bytes(b"")])
