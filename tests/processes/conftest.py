@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.exports import add_history
-from tests.processes.homes import Home, add_acme
+from tests.processes.homes import Home, Server, add_acme
 
 
 @pytest.fixture
@@ -34,6 +34,12 @@ def quiet_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     home.change(add_acme)
     yield home
     home.end()
+
+
+@pytest.fixture(scope="module")
+def quiet_server(quiet_home: Home) -> Server:
+    """A server for tests that change nothing: to start one takes over a second."""
+    return quiet_home.serve()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import json
 import socket
 import sqlite3
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
@@ -59,12 +60,16 @@ def begin_stopping(server: Server) -> None:
     assert server.process.poll() is None, "it ended with a request in flight"
 
 
+def stored_rows(home: Home, event: str) -> list[dict[str, Any]]:
+    """Acme's rows of `event` once no server runs."""
+    return home.ask("audit", "query", "--org", "acme", "--event", event)["entries"]
+
+
 def the_one_binding(home: Home) -> list[str]:
     """The subjects of the created rows; each is a binding and each binding is there."""
-    with home.serve().client() as client:
-        ids = [binding["id"] for binding in all_bindings(client)]
-        assert [row["subject"] for row in all_entries(client, event="oidc_binding_created")] == ids
-        return ids
+    ids = [binding["id"] for binding in home.ask("bindings", "list", "--org", "acme")]
+    assert [row["subject"] for row in stored_rows(home, "oidc_binding_created")] == ids
+    return ids
 
 
 def test_a_request_in_flight_is_finished_before_the_end(home):
@@ -136,8 +141,7 @@ def test_an_export_in_flight_reaches_its_last_byte(long_home):
 
     assert len(json.loads(body)) == int(response.headers["x-row-count"])
     assert server.wait() == 0
-    with long_home.serve().client() as client:
-        (finished,) = all_entries(client, event="audit_export_finished")
+    (finished,) = stored_rows(long_home, "audit_export_finished")
     assert finished["payload"]["complete"] is True
     assert finished["payload"]["bytes"] == len(body)
 
@@ -150,8 +154,7 @@ def test_an_export_nobody_reads_is_cut_after_the_grace_and_recorded(long_home):
         server.terminate()
         assert server.wait(within_s=10) == 0
 
-    with long_home.serve().client() as client:
-        (finished,) = all_entries(client, event="audit_export_finished")
+    (finished,) = stored_rows(long_home, "audit_export_finished")
     assert finished["payload"]["complete"] is False
 
 

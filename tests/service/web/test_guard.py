@@ -5,8 +5,10 @@ import socket
 
 import pytest
 
-from tests.processes.conftest import empty_home, home  # noqa: F401 - fixtures are found by name
-from tests.processes.homes import DEADLINE_S, Home, Server
+from tests.processes.conftest import quiet_home, quiet_server
+from tests.processes.homes import DEADLINE_S, Server
+
+__all__ = ["quiet_home", "quiet_server"]  # fixtures are found by name
 
 pytestmark = pytest.mark.slow
 
@@ -30,32 +32,33 @@ def exchange(server: Server, request: bytes) -> tuple[bytes, bytes]:
         b"GET ?x HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
-def test_what_the_framework_would_trip_over_is_a_400(home: Home, request_bytes: bytes) -> None:  # noqa: F811
+def test_what_the_framework_would_trip_over_is_a_400(
+    quiet_server: Server,
+    request_bytes: bytes,
+) -> None:
     """With an error body and a request id, and without a traceback in the log."""
-    server = home.serve()
-
-    head, body = exchange(server, request_bytes)
+    head, body = exchange(quiet_server, request_bytes)
 
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"x-request-id: req_" in head
     assert json.loads(body) == {"error": "bad request"}
-    assert "Traceback" not in server.logged()
-    with server.client() as client:
+    assert "Traceback" not in quiet_server.logged()
+    with quiet_server.client() as client:
         assert client.get("/healthz").status_code == 200
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a" * 5000, "%00", "..%2fapp.py"])
-def test_a_name_no_file_can_have_is_a_404(home: Home, name: str) -> None:  # noqa: F811
+def test_a_name_no_file_can_have_is_a_404(quiet_server: Server, name: str) -> None:
     """Not a fault of ours, whatever the file system says of it."""
-    with home.serve().client() as client:
+    with quiet_server.client() as client:
         answer = client.get(f"/static/{name}")
 
     assert (answer.status_code, answer.json()) == (404, {"error": "not found"})
 
 
-def test_made_up_methods_make_no_new_metrics(home: Home) -> None:  # noqa: F811
+def test_made_up_methods_make_no_new_metrics(quiet_server: Server) -> None:
     """Labels that a client can choose would grow without end."""
-    with home.serve().client() as client:
+    with quiet_server.client() as client:
         for number in range(5):
             assert client.request(f"MADEUP{number}", "/healthz").status_code == 405
         exposed = client.get("/metrics").text
