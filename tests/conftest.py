@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,12 +36,11 @@ from service.store.engine import create_engines, file_of, make_private
 from service.store.store import Store
 from service.store.tables import Member, Organisation, Project, Team
 from tests.file_steps import file_steps
+from tests.issuers.issuer import ISSUER, START
 
 __all__ = ["file_steps"]  # a fixture for all tests
 
 ADMIN_TOKEN = "test-admin-token"
-ISSUER = "https://token.actions.githubusercontent.com"
-START = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 BY_OPERATOR = cli_caller("org_platform").stamp
 
 _foundation: list[tuple[bytes, bytes]] = []

@@ -19,7 +19,7 @@ from sqlalchemy import event
 
 from service.settings import Settings
 from service.store.store import Store
-from tests import warm
+from tests.interpreters import run_module
 
 Last = Callable[[str], bool]
 """Says of each step, in order, whether it is the one that does not happen any more."""
@@ -113,5 +113,5 @@ async def kill_process(
         "last": {"beginning": beginning, "number": number, "after": after},
     }
     given = msgspec.json.encode(order, enc_hook=str).decode()
-    killed = await asyncio.to_thread(lambda: warm.run("tests.killed", given, input=content))
+    killed = await asyncio.to_thread(run_module, "tests.killed", given, input=content)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()

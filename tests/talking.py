@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import httpx
 
-from tests.warm import Warm
+from tests.interpreters import start_module
 
 ANSWER_S = 30.0
 """How long anything may take that should take no time: this machine may be busy."""
@@ -20,7 +20,8 @@ class TalkingProcess:
     """`python -m module`, which prints its URL first and ends with its standard input."""
 
     def __init__(self, module: str) -> None:
-        self._process = Warm(module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        self._process = start_module(module, stdin=pipe, stdout=pipe, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
         self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=ANSWER_S, verify=PLAIN)

@@ -4,7 +4,7 @@ import base64
 import hmac
 import json
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -12,9 +12,10 @@ import httpx
 from joserfc import jws
 from joserfc.jwk import ECKey, Key, RSAKey
 
-from tests.conftest import ISSUER, START
-
+ISSUER = "https://token.actions.githubusercontent.com"
 AUDIENCE = "countersign"
+START = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
+"""When the clock of tests starts."""
 
 
 @cache

@@ -7,7 +7,6 @@ import pty
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,17 +22,17 @@ from service.orgs.repository import get_org
 from service.prepare import prepare
 from service.services import Services, build_services
 from service.settings import PREFIX, Settings, load_settings
-from tests import warm
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR
+from tests.interpreters import run_module, start_module
+from tests.processes.command_line import Ran, invoke
 from tests.talking import PLAIN
-from tests.warm import CLI, Warm
 
 DEADLINE_S = 30.0
 """How long anything may take that should take a second: this machine may be busy."""
 
 PLATFORM = "org_operator"
-COMMAND = [sys.executable, "-m", CLI]
-"""`countersign` as a shell begins it, from nothing; see `tests.warm` for the quicker way."""
+CLI = "service.cli.main"
+"""The module that is `countersign`."""
 
 _Result = TypeVar("_Result")
 
@@ -133,33 +132,6 @@ class Server:
         return lines
 
 
-@dataclass(frozen=True)
-class Ran:
-    """A command that ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """What it said to a script."""
-        return json.loads(self.out)
-
-    @property
-    def refusal(self) -> str:
-        """What it said when it failed: exactly one line, and nothing on standard output."""
-        assert self.out == ""
-        assert self.err.count("\n") == 1, self.err
-        assert self.err.endswith("\n")
-        if self.err.startswith("{"):
-            said = json.loads(self.err)
-            assert list(said) == ["error"]
-            return str(said["error"])
-        assert self.err.startswith("countersign: "), self.err
-        return self.err.removeprefix("countersign: ").rstrip("\n")
-
-
 @dataclass
 class Home:
     """A data dir in `folder`, empty at first, and the servers started on it."""
@@ -167,7 +139,6 @@ class Home:
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
     servers: list[Server] = field(default_factory=list)
-    desk: subprocess.Popen[str] | None = None
 
     @property
     def data_dir(self) -> Path:
@@ -200,7 +171,7 @@ class Home:
         log = self.folder / f"server-{len(self.servers)}.log"
         with log.open("wb") as stderr:
             env = self.environment(**changes)
-            process = Warm(CLI, "serve", env=env, stdout=stderr, stderr=stderr)
+            process = start_module(CLI, "serve", env=env, stdout=stderr, stderr=stderr)
         server = Server(process, port, log)
         self.servers.append(server)
         return server
@@ -210,15 +181,15 @@ class Home:
         return self.start(**changes).wait_ready()
 
     def run(self, *arguments: str, given: bytes = b"", **changes: str) -> Ran:
-        """`countersign` with `arguments` and `given` as standard input, to its end."""
+        """`countersign` in a process of its own, with `given` as standard input, to its end."""
         env = self.environment(**changes)
-        done = warm.run(CLI, *arguments, env=env, input=given, timeout=DEADLINE_S)
+        done = run_module(CLI, *arguments, env=env, input=given, timeout=DEADLINE_S)
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def begin(self, *arguments: str, stdin: int | None = None) -> subprocess.Popen[bytes]:
         """`countersign` with `arguments`, under way; whoever begins it sees to its end."""
-        pipe = subprocess.PIPE
-        return Warm(CLI, *arguments, env=self.environment(), stdin=stdin, stdout=pipe, stderr=pipe)
+        pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return start_module(CLI, *arguments, env=self.environment(), **pipes)
 
     def stop_midway(
         self, *arguments: str, is_midway: Callable[[], object]
@@ -238,7 +209,7 @@ class Home:
         """What somebody at a terminal sees on standard error; the command has to succeed."""
         ours, theirs = pty.openpty()
         with os.fdopen(theirs) as terminal:
-            process = Warm(
+            process = start_module(
                 CLI,
                 *arguments,
                 env=self.environment() | {"TERM": "xterm"},
@@ -250,17 +221,9 @@ class Home:
         os.close(ours)
         return shown
 
-    def order(self, *arguments: str, **changes: str) -> Ran:
-        """As `run`, but at the desk: in one process for all orders of this test."""
-        if self.desk is None:
-            pipe = subprocess.PIPE
-            self.desk = Warm("tests.processes.desk", stdin=pipe, stdout=pipe, text=True)
-        assert self.desk.stdin is not None
-        assert self.desk.stdout is not None
-        order = {"words": arguments, "environment": self.environment(**changes)}
-        self.desk.stdin.write(json.dumps(order) + "\n")
-        self.desk.stdin.flush()
-        return Ran(*json.loads(self.desk.stdout.readline()))
+    def order(self, *arguments: str, given: bytes = b"", **changes: str) -> Ran:
+        """As `run`, but in the test's own process: for what a command answers."""
+        return _apart(invoke, arguments, self.environment(**changes), given)
 
     def ask(self, *arguments: str, **changes: str) -> Any:
         """What `countersign … --json` answers; it has to succeed."""
@@ -269,25 +232,24 @@ class Home:
         return ran.json
 
     def change(self, work: Callable[[Services], Coroutine[Any, Any, _Result]]) -> _Result:
-        """Do `work` with the services over this data dir, in the test's own process.
-
-        In a thread: in this one a browser's event loop may be waiting.
-        """
+        """Do `work` with the services over this data dir, in the test's own process."""
         settings = load_settings(self.environment())
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, _with_services(settings, work)).result()
+        return _apart(asyncio.run, _with_services(settings, work))
 
     def end(self) -> None:
         """Kill what still runs and show how every log ends, for the report of a failed test."""
-        if self.desk is not None:
-            self.desk.kill()
-            self.desk.communicate()
         for server in self.servers:
             if server.process.poll() is None:
                 server.kill()
             shown = "\n".join(line[:500] for line in server.logged().splitlines()[-30:])
             code = server.process.returncode
             print(f"--- {server.log.name}, exit {code}\n{shown}")  # noqa: T201 - pytest shows it
+
+
+def _apart(function: Callable[..., _Result], *arguments: object) -> _Result:
+    """The result of `function`, in a thread: in this one a browser's event loop may be waiting."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function, *arguments).result()
 
 
 async def _with_services(

@@ -9,7 +9,8 @@ from contextlib import closing
 import pytest
 
 from tests.conftest import ISSUER, bindings_path
-from tests.processes.homes import PLATFORM, Home, Ran, all_bindings, all_entries
+from tests.processes.command_line import Ran
+from tests.processes.homes import PLATFORM, Home, all_bindings, all_entries
 
 pytestmark = pytest.mark.slow
 
@@ -173,8 +174,8 @@ def test_a_script_reads_its_refusals_as_json_too(quiet_home, words, settings):
     assert (scripted.code, scripted.err.count("\n")) == (said.code, 1)
 
 
-def test_a_process_of_its_own_ends_as_the_desk_says(home):
-    """What the tests above ask of one long-lived process holds for one started by a person."""
+def test_a_process_answers_as_a_command_within_a_test_does(home):
+    """What the tests above ask within their own process holds for one that a person starts."""
     listed = home.run("org", "list", "--json")
     assert (listed.code, listed.err) == (0, "")
     assert listed.json == home.ask("org", "list")
@@ -191,7 +192,6 @@ def test_a_process_of_its_own_ends_as_the_desk_says(home):
         ("serve", {"port": "many"}, "COUNTERSIGN_PORT: "),
         ("init", {"prot": "1"}, "unknown setting: COUNTERSIGN_PROT"),
         ("org list", {"issuers_file": "/nowhere.toml"}, "COUNTERSIGN_ISSUERS_FILE /nowhere.toml: "),
-        ("serve", {"issuers_file": "/nowhere.toml"}, "COUNTERSIGN_ISSUERS_FILE /nowhere.toml: "),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_names_it(quiet_home, words, settings, refusal):
@@ -200,6 +200,14 @@ def test_a_wrong_setting_is_one_line_that_names_it(quiet_home, words, settings, 
 
     assert ran.code == REFUSED
     assert ran.refusal.startswith(refusal)
+
+
+def test_a_server_without_its_issuers_file_names_the_setting(quiet_home):
+    """A process of its own: a server takes over signals before it reads that file."""
+    ran = quiet_home.run("serve", issuers_file="/nowhere.toml")
+
+    assert ran.code == REFUSED
+    assert ran.refusal.startswith("COUNTERSIGN_ISSUERS_FILE /nowhere.toml: ")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +227,7 @@ def test_a_segment_that_cannot_be_read_is_exit_code_3(home):
     (segment,) = (home.data_dir / "audit").rglob("*.parquet")
     segment.write_bytes(b"PAR1 and\nthen\nnothing")
 
-    ran = home.run("audit", "query", "--org", "acme")
+    ran = home.order("audit", "query", "--org", "acme")
 
     assert ran.code == UNAVAILABLE
     assert segment.name in ran.refusal

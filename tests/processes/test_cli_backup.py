@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import REPOSITORY
 from tests.conftest import bindings_path
-from tests.processes.homes import COMMAND, DEADLINE_S, Home, all_bindings, left_over
+from tests.interpreters import run_module
+from tests.processes.homes import CLI, DEADLINE_S, Home, all_bindings, left_over
 
 pytestmark = pytest.mark.slow
 
@@ -228,15 +228,14 @@ def test_room_that_ends_midway_is_one_line_and_leaves_nothing(long_home, kib):
     Below the size of the database, and of the first page of it.
     """
     target = long_home.folder / "backup"
-    done = subprocess.run(
-        [*COMMAND, "backup", str(target)],
-        cwd=REPOSITORY,
+    done = run_module(
+        CLI,
+        "backup",
+        str(target),
         # Python would not mind half a file of bytecode: not now, but at the next start.
         env=long_home.environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
         text=True,
         timeout=DEADLINE_S,
-        check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (kib * 1024, kib * 1024)),
     )
 

@@ -26,7 +26,7 @@ def segment_of(home: Home):
 
 def test_exit_code_0_says_that_all_is_well(sealed_home):
     """And the answer how much was looked at."""
-    ran = sealed_home.run(*CHECK)
+    ran = sealed_home.order(*CHECK)
 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == "Checked 1 rows in 1 segments and 0 journal batches: no findings.\n"
@@ -63,7 +63,7 @@ def test_exit_code_1_says_that_something_was_found(sealed_home):
     path.unlink()
 
     ran = sealed_home.run(*CHECK)
-    scripted = sealed_home.run(*CHECK, "--json")
+    scripted = sealed_home.order(*CHECK, "--json")
 
     assert (ran.code, ran.err) == (scripted.code, scripted.err) == (FOUND, "")
     line, total = ran.out.splitlines()
@@ -109,7 +109,7 @@ def test_what_keeps_it_from_checking_is_a_failure(quiet_home):
     unknown = quiet_home.order(*CHECK, "--org", "nobody")
     assert (unknown.code, unknown.refusal) == (REFUSED, "Org not found")
 
-    locked = quiet_home.run(*CHECK, database_url="sqlite+aiosqlite:////nowhere/at/all.db")
+    locked = quiet_home.order(*CHECK, database_url="sqlite+aiosqlite:////nowhere/at/all.db")
     assert locked.code == UNAVAILABLE
     assert locked.refusal.startswith("storage is unavailable")
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.conftest import ISSUER
-from tests.processes.homes import Ran
+from tests.processes.command_line import Ran
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def claims_of(home, **changes) -> str:
 
 def piped(home, text: str, *words: str) -> Ran:
     """The command with `text` on its standard input."""
-    return home.run(*EXPLAIN, *words, given=text.encode())
+    return home.order(*EXPLAIN, *words, given=text.encode())
 
 
 def test_what_passes_ends_with_0_and_what_does_not_with_1(bound):

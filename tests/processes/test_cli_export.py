@@ -112,7 +112,7 @@ def test_a_dash_is_standard_output(home):
 def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
     """And in a script's log there is no bar."""
     words = [*EXPORT, "--format", "csv", "--event", "org_created"]
-    quiet = home.run(*words, str(home.folder / "quiet.csv"))
+    quiet = home.order(*words, str(home.folder / "quiet.csv"))
     shown = home.watch(*words, str(home.folder / "shown.csv"))
 
     assert quiet.err == ""

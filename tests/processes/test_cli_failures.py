@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 REFUSED, UNAVAILABLE = 1, 3
 URL = "COUNTERSIGN_DATABASE_URL: "
+NO_TEXT = "arguments must be text in UTF-8"
 
 
 def set_revision(home: Home, revision: str) -> None:
@@ -33,7 +34,7 @@ def test_an_address_that_is_taken_is_refused_before_any_work(empty_home, command
     """Whoever reads "ready" must be able to believe it, and nobody waits for a seed in vain."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ran = empty_home.run(command, port=str(port))
+        ran = empty_home.order(command, port=str(port))
 
     assert ran.code == REFUSED
     assert ran.refusal == f"cannot listen on 127.0.0.1:{port}: Address already in use"
@@ -55,7 +56,7 @@ def test_a_data_dir_that_cannot_be_made_is_one_line(empty_home, words):
     """A wrong path is the operator's to see, with the path."""
     empty_home.data_dir.write_text("a file is in the way")
 
-    ran = empty_home.run(*words.split())
+    ran = empty_home.order(*words.split())
 
     assert ran.code == REFUSED
     assert str(empty_home.data_dir) in ran.refusal
@@ -84,20 +85,21 @@ def test_a_database_url_that_cannot_be_used_is_one_line_that_names_it(
     assert "secret" not in ran.refusal
 
 
-@pytest.mark.parametrize("command", ["org list", "serve"])
-def test_a_faulty_issuers_file_is_one_line_that_names_the_line(home, command):
+def test_a_faulty_issuers_file_is_one_line_that_names_the_line(home):
     """Trust is not started on half of what the operator meant."""
     file = home.folder / "issuers.toml"
     shipped = (REPOSITORY / "data" / "issuers.toml").read_text()
     file.write_text(shipped.replace('algorithms = ["RS256"]', 'algorithms = ["none"]', 1))
     line = file.read_text().split("\n").index('algorithms = ["none"]') + 1
 
-    ran = home.order(*command.split(), issuers_file=str(file))
+    listed = home.order("org", "list", issuers_file=str(file))
+    served = home.run("serve", issuers_file=str(file))
 
-    assert ran.code == REFUSED
-    assert ran.refusal.startswith(
-        f"COUNTERSIGN_ISSUERS_FILE {file}, line {line}: github.algorithms: Invalid enum value"
-    )
+    for ran in (listed, served):
+        assert ran.code == REFUSED
+        assert ran.refusal.startswith(
+            f"COUNTERSIGN_ISSUERS_FILE {file}, line {line}: github.algorithms: Invalid enum value"
+        )
 
 
 @pytest.mark.parametrize("words", ["org list", "audit seal", "init", "serve", "demo --no-serve"])
@@ -179,10 +181,17 @@ def test_ended_sessions_are_recorded_with_their_number(home):
 )
 def test_an_argument_that_is_no_text_is_one_line(home, arguments):
     """A shell passes any bytes on; those that are not UTF-8 name nothing that could be stored."""
-    ran = home.run(*arguments)
+    ran = home.order(*arguments)
 
     assert ran.code == REFUSED
-    assert ran.refusal == "arguments must be text in UTF-8"
+    assert ran.refusal == NO_TEXT
+
+
+def test_a_byte_from_a_shell_that_is_no_text_is_one_line(home):
+    """The interpreter makes of such a byte what the arguments above hold in its place."""
+    ran = home.run("member", "list", "--org", "\udcff")
+
+    assert (ran.code, ran.refusal) == (REFUSED, NO_TEXT)
 
 
 def test_a_file_nested_beyond_reading_is_one_line(home):
@@ -190,7 +199,7 @@ def test_a_file_nested_beyond_reading_is_one_line(home):
     file = home.folder / "deep.toml"
     file.write_text("x = " + "[" * 3000 + "]" * 3000)
 
-    ran = home.run("apply", str(file))
+    ran = home.order("apply", str(file))
 
     assert ran.code == REFUSED
     assert ran.refusal.startswith("deep.toml: ")

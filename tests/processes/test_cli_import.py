@@ -1,6 +1,5 @@
 """`countersign audit import`: files, lists and standard input; what is said, and what is left."""
 
-import contextlib
 import fcntl
 import gzip
 import hashlib
@@ -8,16 +7,20 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import termios
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from analytics.model.instants import format_us
 from service.cli.imports import SHOWN_MAX, TOLD_MAX
-from tests.processes.homes import DEADLINE_S, PLATFORM, Home, Ran, eventually
+from tests.processes.command_line import Ran
+from tests.processes.homes import DEADLINE_S, PLATFORM, Home, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +51,7 @@ def told(home: Home, *words: str, code: int = 0) -> list[dict[str, Any]]:
 
 def piped(home: Home, content: bytes, *words: str) -> Ran:
     """The command with `content` as standard input."""
-    return home.run(*IMPORT, *words, given=content)
+    return home.order(*IMPORT, *words, given=content)
 
 
 def entries(home: Home, *filters: str, org: str = "acme") -> list[dict[str, Any]]:
@@ -157,7 +160,7 @@ def test_what_a_file_says_cannot_write_on_the_terminal(home):
 
 def test_standard_input_is_spooled_and_gone_afterwards(home):
     """Digested before it is read: the second time it is skipped; also after a refusal."""
-    first = piped(home, line("a").encode(), "--format", "ndjson", "-")
+    first = home.run(*IMPORT, "--format", "ndjson", "-", given=line("a").encode())
     again = piped(home, line("a").encode(), "--format", "ndjson", "--json", "-")
     packed = piped(home, gzip.compress(line("b").encode()), "--format", "ndjson", "-")
     bad = piped(home, b"x\n", "--format", "ndjson", "-")
@@ -271,17 +274,16 @@ def test_the_import_is_recorded_as_the_operators(home):
 def test_while_another_process_changes_segments_it_waits(home):
     """And gives up with exit code 3: trying again may help."""
     path = write(home, "a.ndjson", line("a"))
-    with (home.data_dir / "segments.lock").open("w") as lock:
+    with ThreadPoolExecutor(1) as pool, (home.data_dir / "segments.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ran = home.order(*IMPORT, "--wait", "0.1", path)
         assert ran.code == 3
         assert "another process is changing segments; try again" in ran.out
-        waiting = home.begin(*IMPORT, "--json", path)
+        waiting = pool.submit(told, home, path)
         time.sleep(0.5)  # the lock goes while it waits, or before it has looked: both are fine
-    out, _ = waiting.communicate(timeout=DEADLINE_S)
+    (done,) = waiting.result(DEADLINE_S)
 
-    assert waiting.returncode == 0
-    assert json.loads(out)["files"][0]["rows"] == 1
+    assert done["rows"] == 1
 
 
 def test_of_two_processes_with_one_file_one_imports_it(home):
@@ -339,17 +341,18 @@ def test_a_service_that_runs_shows_the_rows_at_once(home):
     assert len(page["entries"]) == 3
 
 
-def has_spool(pid: int) -> bool:
-    """True while the process has a file open that has no name."""
-    with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-        return any("(deleted)" in str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir())
-    return False
+def unread_bytes(pipe: IO[bytes]) -> int:
+    """How many bytes of those written to `pipe` its reader has not taken yet."""
+    answer = fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def test_ctrl_c_ends_an_import_whose_input_never_comes(home):
     """No thread may go on waiting for whoever holds the other end of the pipe."""
     process = home.begin(*IMPORT, "--format", "ndjson", "-", stdin=subprocess.PIPE)
-    eventually(lambda: has_spool(process.pid), "standard input is being read")
+    process.stdin.write(b" ")
+    process.stdin.flush()
+    eventually(lambda: not unread_bytes(process.stdin), "standard input is being read")
 
     process.send_signal(signal.SIGINT)
 

@@ -148,7 +148,7 @@ def test_a_segment_that_does_not_fit_leaves_its_rows_in_the_journal(small_home, 
     filler = disk / "filler"
     filler.write_bytes(b"\0" * (left.f_bavail * left.f_frsize - 96 * 1024))
 
-    refused = small_home.run("audit", "seal")
+    refused = small_home.order("audit", "seal")
 
     assert refused.code == EXIT_UNAVAILABLE
     said = refused.err.splitlines()[-1]
@@ -202,7 +202,7 @@ def test_a_server_does_not_start_on_a_disk_it_cannot_write_to(small_home, disk):
     mount("-o", "remount,ro", str(disk))
 
     refused = small_home.run("serve")
-    queried = small_home.run("audit", "query", "--org", "acme")
+    queried = small_home.order("audit", "query", "--org", "acme")
 
     mount("-o", "remount,rw", str(disk))
     for ran in (refused, queried):

@@ -103,20 +103,16 @@ def test_a_server_does_not_start_on_a_database_it_cannot_have(home):
     with closing(sqlite3.connect(home.database, isolation_level=None)) as holder:
         holder.execute("PRAGMA locking_mode = EXCLUSIVE")
         holder.execute("BEGIN EXCLUSIVE")
-        for command in (["serve"], ["init"], ["org", "list"]):
-            ran = home.run(*command, database_wait_s="0.2")
-            assert (ran.code, ran.refusal) == (
-                3,
-                f"{StorageBusy.text} (database is locked)",
-            ), command
+        served = home.run("serve", database_wait_s="0.2")
+        others = [
+            home.order(*words, database_wait_s="0.2") for words in (["init"], ["org", "list"])
+        ]
+    for ran in (served, *others):
+        assert (ran.code, ran.refusal) == (3, f"{StorageBusy.text} (database is locked)")
 
 
 def test_a_damaged_database_is_a_fault_and_not_an_empty_one(home):
     """A file that is no database any more says so; nothing is made anew in its place."""
     home.database.write_bytes(b"not a database, and long enough to be taken for one\n" * 100)
-    for command in (["serve"], ["init"], ["org", "list"]):
-        ran = home.run(*command)
-        assert (ran.code, ran.refusal) == (
-            3,
-            f"{StorageDamaged.text} (file is not a database)",
-        ), command
+    for ran in (home.run("serve"), home.order("init"), home.order("org", "list")):
+        assert (ran.code, ran.refusal) == (3, f"{StorageDamaged.text} (file is not a database)")

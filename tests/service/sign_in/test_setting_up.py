@@ -154,12 +154,12 @@ async def test_what_is_no_domain_or_no_provider_is_refused(
 def test_domains_are_kept_at_the_command_line(tmp_path) -> None:
     """Allowed, listed, taken back."""
     home = Home(tmp_path)
-    assert home.run("init").code == 0
-    assert home.run("org", "add", "acme").code == 0
+    assert home.order("init").code == 0
+    assert home.order("org", "add", "acme").code == 0
 
-    assert home.run("org", "allow-domain", "acme", "Acme.example", "--idp", "github").code == 0
-    listed = home.run("org", "domains", "acme", "--json").json
+    assert home.order("org", "allow-domain", "acme", "Acme.example", "--idp", "github").code == 0
+    listed = home.order("org", "domains", "acme", "--json").json
     assert [(found["domain"], found["idp"]) for found in listed] == [("acme.example", "github")]
     allow = ["org", "allow-domain", "acme", "acme.example", "--idp", "github", "--remove"]
-    assert "only when invited" in home.run(*allow).out
-    assert home.run("org", "domains", "acme", "--json").json == []
+    assert "only when invited" in home.order(*allow).out
+    assert home.order("org", "domains", "acme", "--json").json == []

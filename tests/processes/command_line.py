@@ -1,0 +1,86 @@
+"""`countersign` within the test's own process, which takes no second to start an interpreter."""
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import structlog
+from click.testing import CliRunner
+
+from service.cli.main import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it said to a script."""
+        return json.loads(self.out)
+
+    @property
+    def refusal(self) -> str:
+        """What it said when it failed: exactly one line, and nothing on standard output."""
+        assert self.out == ""
+        assert self.err.count("\n") == 1, self.err
+        assert self.err.endswith("\n")
+        if self.err.startswith("{"):
+            said = json.loads(self.err)
+            assert list(said) == ["error"]
+            return str(said["error"])
+        assert self.err.startswith("countersign: "), self.err
+        return self.err.removeprefix("countersign: ").rstrip("\n")
+
+
+def invoke(arguments: Sequence[str], environment: dict[str, str], given: bytes = b"") -> Ran:
+    """`countersign arguments` with no variables but `environment`, and `given` as standard input.
+
+    Commands start an event loop of their own: call it from a thread that has none. Raises what
+    would end a process with a traceback.
+    """
+    variables = dict.fromkeys(os.environ) | environment  # None takes a variable out
+    runner = CliRunner(catch_exceptions=False)
+    # A file, because commands also read standard input by its descriptor.
+    with tempfile.TemporaryFile() as stdin, _logging_restored():
+        stdin.write(given)
+        stdin.seek(0)
+        result = runner.invoke(main, arguments, input=stdin, env=variables, prog_name="countersign")
+    return Ran(result.exit_code, result.stdout_bytes.decode(), result.stderr_bytes.decode())
+
+
+@contextmanager
+def _logging_restored() -> Iterator[None]:
+    """Undo on leaving what the block changes about this process's logs."""
+    root = logging.getLogger()
+    handlers, levels = root.handlers[:], {logger: logger.level for logger in _loggers()}
+    configuration, configure = structlog.get_config(), structlog.configure
+
+    def configure_uncached(**options: Any) -> None:
+        # A logger that caches a command's configuration keeps it in the tests that follow.
+        configure(**options | {"cache_logger_on_first_use": False})
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(structlog, "configure", configure_uncached)
+            yield
+    finally:
+        configure(**configuration)
+        root.handlers[:] = handlers
+        for logger in _loggers():
+            logger.setLevel(levels.get(logger, logging.NOTSET))
+
+
+def _loggers() -> list[logging.Logger]:
+    known = logging.root.manager.loggerDict.values()
+    return [logging.root, *(logger for logger in known if isinstance(logger, logging.Logger))]
