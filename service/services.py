@@ -160,7 +160,7 @@ def build_services(
         audit_log=AuditLog(store, lake, derive_key(settings.secret_key, "audit cursor")),
         exporter=Exporter(store, lake, settings.export_max_s, settings.exports_per_org_max),
         importer=Importer(settings, store, lake, lease, clock),
-        ingest=Ingest(group_commit, lake, verifier, clock, settings.ingest_journal_rows_max),
+        ingest=Ingest(store, group_commit, lake, verifier, clock, settings.ingest_journal_rows_max),
         group_commit=group_commit,
         lease=lease,
         sealer=Sealer(settings, store, lake, lease, clock),

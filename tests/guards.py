@@ -55,6 +55,7 @@ _PEOPLE = "tests/service/dashboard/people"
 _ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 _STANDING = "tests/service/store/test_standing.py"
+_TRANSACTION = "tests/service/store/test_transaction.py"
 _KNOWN_CALLERS = "tests/service/access/test_known_callers.py"
 
 GUARDS: Final = [
@@ -239,9 +240,24 @@ GUARDS: Final = [
     Guard(
         "a write begins with the write lock",
         "service/store/engine.py",
-        'exec_driver_sql("BEGIN IMMEDIATE")',
-        'exec_driver_sql("BEGIN")',
+        '_BEGIN_WRITING: Final = "BEGIN IMMEDIATE"',
+        '_BEGIN_WRITING: Final = "BEGIN"',
         "tests/service/store/test_connections.py::test_a_write_transaction_begins_with_the_write_lock",
+    ),
+    Guard(
+        "so does a write in one trip",
+        "service/store/engine.py",
+        "self._at_once(self.writer, _BEGIN_WRITING, work)",
+        "self._at_once(self.writer, _BEGIN_READING, work)",
+        f"{_TRANSACTION}::test_a_write_begins_with_the_write_lock[in one trip]",
+    ),
+    Guard(
+        "a read in one trip is one transaction",
+        "service/store/connection.py",
+        "    transaction.execute(begin)\n    result = work(transaction)\n"
+        '    transaction.execute("COMMIT")\n',
+        "    result = work(transaction)\n",
+        f"{_TRANSACTION}::test_a_read_sees_one_instant[in one trip]",
     ),
     Guard(
         "a sealing commit checks its epoch",
@@ -967,8 +983,8 @@ GUARDS: Final = [
     Guard(
         "rows are attributed as trust stands in their transaction",
         "service/audit/ingest.py",
-        "            if now.stamp != sender.stamp:\n                return now\n",
-        "",
+        "if ci and ci.trust_revision != find_trust_revision(work.transaction, tenant_id):",
+        "if False:",
         f"{_ATTRIBUTION}::test_rows_that_wait_for_their_commit_do_not_outlast_a_revoke",
     ),
     Guard(

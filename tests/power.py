@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy import event
 
 from service.settings import Settings
+from service.store.connection import DirectTransaction
 from service.store.store import Store
 from tests.interpreters import run_module
 
@@ -80,11 +81,18 @@ def watched_steps(store: Store, on_step: Callable[[str], None]) -> Iterator[None
     def on_commit(_: object) -> None:
         on_step("COMMIT")
 
+    execute = DirectTransaction.execute
+
+    def stepping_execute(transaction: DirectTransaction, sql: str, *values: Any) -> Any:
+        on_step(sql)
+        return execute(transaction, sql, *values)
+
     writer = store._engines.writer.sync_engine
     event.listen(writer, "before_cursor_execute", on_statement)
     event.listen(writer, "commit", on_commit)
     try:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DirectTransaction, "execute", stepping_execute)
             for name in ("fsync", "utime"):
                 patch.setattr(os, name, stepping(name, getattr(os, name)))
             for name in ("rename", "unlink", "mkdir"):

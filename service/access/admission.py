@@ -10,7 +10,7 @@ from analytics.model.rows import VerdictSource
 from service.access.callers import Caller, KeyHolder, Principal, Sender, SignedIn
 from service.access.capabilities import Capability
 from service.errors import CrossSite, Unauthenticated
-from service.orgs.repository import get_org, get_org_by_id
+from service.orgs.repository import get_org_by_id, read_org
 from service.services import services
 from service.store.tables import Member, Organisation
 from service.verifier.verifier import CI_TOKEN_HEADER, Bearing
@@ -109,7 +109,7 @@ async def _arrived(
 
 
 async def _org(slug: str) -> Organisation:
-    return await services().store.known(("org", slug), partial(get_org, slug=slug))
+    return await services().store.known_at_once(("org", slug), partial(read_org, slug=slug))
 
 
 async def _from_ci(principal: _Principal, org: Organisation) -> _Principal:

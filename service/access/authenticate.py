@@ -29,11 +29,12 @@ from service.access.sessions import (
 )
 from service.clock import Clock
 from service.errors import Unauthenticated
-from service.orgs.repository import find_live_key
+from service.orgs.repository import KeyScope, find_live_key
 from service.secrets import token_hash
 from service.settings import Settings
 from service.store.store import Store
-from service.store.tables import ApiKey, Member, Session
+from service.store.tables import Member, Session
+from service.store.transaction import Transaction
 from service.web.context import request_id, source_ip, user_agent
 
 API_KEY_HEADER = "x-service-api-key"
@@ -83,9 +84,7 @@ class Authenticator:
         if len(values) != 1:
             raise Unauthenticated
         key = await self._live_key(token_hash(values[0]))
-        return KeyHolder(
-            key.id, key.tenant_id, key.project_id, door=self.door(request, VerdictSource.PROXY)
-        )
+        return KeyHolder(*key, door=self.door(request, VerdictSource.PROXY))
 
     async def member(
         self, request: Request, entrance: Door, *, keeps_alive: bool = True
@@ -113,16 +112,16 @@ class Authenticator:
             found.entry, found.member, found.teams, entrance, is_cross_site=is_foreign
         )
 
-    async def _live_key(self, hashed: str) -> ApiKey:
+    async def _live_key(self, hashed: str) -> KeyScope:
         """The live API key of which this is the hash. Raises Unauthenticated."""
 
-        async def load(session: AsyncSession) -> ApiKey:
-            found = await find_live_key(session, hashed)
+        def load(transaction: Transaction) -> KeyScope:
+            found = find_live_key(transaction, hashed)
             if found is None:
                 raise Unauthenticated
             return found
 
-        return await self._store.known(("key", hashed), load)
+        return await self._store.known_at_once(("key", hashed), load)
 
     async def _session_of(self, cookie: str, now: datetime) -> "_Session":
         """The live session of this cookie. Raises Unauthenticated."""

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final, cast
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.ingest_validation import Rejection, read_items
 from analytics.model.retention import Tier, retention_floor
@@ -20,10 +19,10 @@ from service.access.callers import Sender
 from service.clock import Clock
 from service.errors import Busy, JournalFull
 from service.lake import Lake
-from service.orgs.repository import get_org_by_id
+from service.orgs.repository import find_trust_revision, get_org_by_id
 from service.store.group_commit import GroupCommit
 from service.store.idempotency import Attempt, check_room, find_answer, keep_answer
-from service.store.store import Work
+from service.store.store import Store, SyncWork
 from service.store.tables import Organisation
 from service.verifier.verifier import Verifier
 
@@ -69,12 +68,14 @@ class Ingest:
 
     def __init__(
         self,
+        store: Store,
         group_commit: GroupCommit,
         lake: Lake,
         verifier: Verifier,
         clock: Clock,
         journal_rows_max: int,
     ) -> None:
+        self._store = store
         self._group_commit = group_commit
         self._lake = lake
         self._verifier = verifier
@@ -104,10 +105,10 @@ class Ingest:
             attempt = Attempt(org.id, sender.stamp.actor, idempotency_key, digest)
         with self._waits(org.id):
             for _ in range(ATTRIBUTIONS_MAX):
-                done = await self._try(org.id, sender, items, window, attempt)
-                if isinstance(done, bytes):
-                    return done
-                sender = done
+                answer = await self._try(org.id, sender, items, window, attempt)
+                if answer is not None:
+                    return answer
+                sender = await self._as_trusted_now(org.id, sender)
             # Trust that changes all the time must not hold up what was installed.
             alone = sender.with_ci(None)
             return cast("bytes", await self._try(org.id, alone, items, window, attempt))
@@ -119,58 +120,53 @@ class Ingest:
         items: Sequence[bytes | msgspec.Raw],
         window: AcceptedInterval,
         attempt: Attempt | None,
-    ) -> bytes | Sender:
-        """The answer; or, and then nothing is stored, `sender` as trusted as they are now."""
+    ) -> bytes | None:
+        """The answer; or None, and nothing is stored, if what the organisation trusts changed.
+
+        Since the sender was let in, the body had to come and others to be written.
+        """
         prepare = partial(_prepare, items, sender.stamp, window)
         is_quick = len(items) <= FEW_ROWS and sum(map(len, items)) <= FEW_BYTES
         prepared = prepare() if is_quick else await self._lake.aside(prepare)
+        ci = sender.door.ci
 
-        async def change(work: Work) -> bytes | Sender:
-            known = await find_answer(work.session, attempt, work.now) if attempt else None
+        def change(work: SyncWork) -> bytes | None:
+            known = find_answer(work.transaction, attempt, work.now) if attempt else None
             if known is not None:
                 return known
-            now = await self._as_trusted_now(sender, work.session, tenant_id)
-            if now.stamp != sender.stamp:
-                return now
-            return await self._commit(work, tenant_id, prepared, attempt)
+            if ci and ci.trust_revision != find_trust_revision(work.transaction, tenant_id):
+                return None
+            return self._commit(work, tenant_id, prepared, attempt)
 
         return await self._group_commit.commit(change)
 
-    async def _as_trusted_now(
-        self, sender: Sender, session: AsyncSession, tenant_id: str
-    ) -> Sender:
-        """`sender` as the transaction that writes their rows sees them.
-
-        Since they were let in, the body had to come and others to be written.
-        """
+    async def _as_trusted_now(self, tenant_id: str, sender: Sender) -> Sender:
+        """`sender`, of the CI job they had as far as it is still trusted."""
         ci = sender.door.ci
         if ci is None:
             return sender
-        org = await get_org_by_id(session, tenant_id)
+        async with self._store.read() as session:
+            org = await get_org_by_id(session, tenant_id)
         return sender.with_ci(await self._verifier.attribute_again(ci, org))
 
-    async def _commit(
-        self,
-        work: Work,
-        tenant_id: str,
-        prepared: _Prepared,
-        attempt: Attempt | None,
+    def _commit(
+        self, work: SyncWork, tenant_id: str, prepared: _Prepared, attempt: Attempt | None
     ) -> bytes:
         accepted = prepared.accepted
         if accepted:
-            await self._check_room(work, tenant_id, prepared)
+            self._check_room(work, tenant_id, prepared)
         answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
         # Where nothing was taken a repeat has nothing to add, and may be judged anew.
         if attempt is not None and accepted:
-            await check_room(work.session, attempt, answer)
-            await keep_answer(work.session, attempt, answer, work.now)
-        work.take_in(tenant_id, prepared.rows)
-        work.take_in_batches(tenant_id, prepared.batches)
+            check_room(work.transaction, attempt, answer)
+            keep_answer(work.transaction, attempt, answer, work.now)
+        work.journal.add(tenant_id, prepared.rows)
+        work.journal.add_batches(tenant_id, prepared.batches)
         return answer
 
-    async def _check_room(self, work: Work, tenant_id: str, prepared: _Prepared) -> None:
+    def _check_room(self, work: SyncWork, tenant_id: str, prepared: _Prepared) -> None:
         """Raise JournalFull if what is prepared has no room in the tenant's journal."""
-        rows, batches = await work.count_waiting(tenant_id)
+        rows, batches = work.journal.count(work.transaction, tenant_id)
         # Rows of many days are as many batches, each of which is read and decoded by itself.
         batches_max = max(self._journal_rows_max // BATCH_ROWS, BATCHES_MIN)
         if (

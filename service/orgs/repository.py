@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -19,11 +19,25 @@ from service.store.tables import (
     Team,
     TeamAdmin,
 )
+from service.store.transaction import Transaction
 
-_ORG: Final = select(Organisation).where(Organisation.slug == bindparam("slug"))
-_LIVE_KEY: Final = select(ApiKey).where(
+_HAS_SLUG: Final = Organisation.slug == bindparam("slug")
+_ORG: Final = select(Organisation).where(_HAS_SLUG)
+_ORG_COLUMNS: Final = select(*Organisation.__table__.columns).where(_HAS_SLUG)
+_TRUST_REVISION: Final = select(Organisation.trust_revision).where(
+    Organisation.id == bindparam("tenant_id")
+)
+_LIVE_KEY: Final = select(ApiKey.id, ApiKey.tenant_id, ApiKey.project_id).where(
     ApiKey.secret_hash == bindparam("secret_hash"), ApiKey.revoked_at.is_(None)
 )
+
+
+class KeyScope(NamedTuple):
+    """What an API key is for: rows of one organisation, maybe of one of its projects."""
+
+    key_id: str
+    tenant_id: str
+    project_id: str | None
 
 
 async def find_org(session: AsyncSession, slug: str) -> Organisation | None:
@@ -39,12 +53,26 @@ async def get_org(session: AsyncSession, slug: str) -> Organisation:
     return org
 
 
+def read_org(transaction: Transaction, slug: str) -> Organisation:
+    """The same as a record of its own, which no session knows."""
+    for line in transaction.rows(_ORG_COLUMNS, {"slug": slug}):
+        return Organisation(**dict(zip(_ORG_COLUMNS.selected_columns.keys(), line, strict=True)))
+    raise OrgNotFound
+
+
 async def get_org_by_id(session: AsyncSession, tenant_id: str) -> Organisation:
     """The organisation with this id. Raises OrgNotFound."""
     org = await session.get(Organisation, tenant_id)
     if org is None:
         raise OrgNotFound
     return org
+
+
+def find_trust_revision(transaction: Transaction, tenant_id: str) -> int | None:
+    """Which revision of its bindings the organisation with this id is at, or None."""
+    for (revision,) in transaction.rows(_TRUST_REVISION, {"tenant_id": tenant_id}):
+        return int(revision)
+    return None
 
 
 async def list_orgs(session: AsyncSession) -> Sequence[Organisation]:
@@ -212,9 +240,11 @@ async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> 
     return key
 
 
-async def find_live_key(session: AsyncSession, secret_hash: str) -> ApiKey | None:
+def find_live_key(transaction: Transaction, secret_hash: str) -> KeyScope | None:
     """The unrevoked API key whose value has this hash, of whatever organisation, or None."""
-    return await session.scalar(_LIVE_KEY, {"secret_hash": secret_hash})
+    for line in transaction.rows(_LIVE_KEY, {"secret_hash": secret_hash}):
+        return KeyScope(*line)
+    return None
 
 
 async def count_live_keys(session: AsyncSession, org: Organisation) -> dict[str | None, int]:

@@ -5,18 +5,19 @@ Everything that is SQLite's alone stands in this module, and in `connection` bes
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import URL, event, exc, make_url
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.util import await_only, greenlet_spawn
 
 from analytics.storage.fsync import fsync
 from service.errors import (
@@ -28,7 +29,15 @@ from service.errors import (
 )
 from service.settings import PREFIX, InvalidSetting
 from service.store.connection import Connection, Watch, opened
+from service.store.transaction import Transaction, within
 
+DRIVER_FAULTS: Final = (sqlite3.OperationalError, sqlite3.InterfaceError)
+DRIVER_ERROR: Final = sqlite3.DatabaseError
+"""SQLAlchemy's exceptions of the same names, as the driver raises them without it."""
+
+_BEGIN_READING: Final = "BEGIN"
+_BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
+_Result = TypeVar("_Result")
 _SETTING: Final = f"{PREFIX}DATABASE_URL"
 _READERS: Final = 8
 _WAL_ATTEMPTS: Final = 10
@@ -53,6 +62,35 @@ class Engines:
     writer: AsyncEngine
     reader: AsyncEngine
     watch: Watch | None
+    are_direct: bool = False
+    """Each connection runs a whole transaction in one trip to its thread."""
+
+    async def write_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
+        """What `work` comes to in a write transaction, once that is committed."""
+        return await self._at_once(self.writer, _BEGIN_WRITING, work)
+
+    async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
+        """What `work` comes to in a read transaction."""
+        return await self._at_once(self.reader, _BEGIN_READING, work)
+
+    async def _at_once(
+        self, engine: AsyncEngine, begin: str, work: Callable[[Transaction], _Result]
+    ) -> _Result:
+        if not self.are_direct:
+            async with AsyncSession(engine) as session, session.begin():
+                await session.connection()  # the transaction begins before `work` does
+                return await within(session, work)
+
+        # SQLAlchemy takes and gives back a connection of its own making in three times the time.
+        def run() -> _Result:
+            pooled = engine.sync_engine.raw_connection()
+            try:
+                connection = cast("Connection", pooled.driver_connection)
+                return await_only(connection.transact(begin, work))
+            finally:
+                pooled.close()
+
+        return await greenlet_spawn(run)
 
     async def dispose(self) -> None:
         """Close every connection."""
@@ -134,9 +172,9 @@ def is_in_use(file: Path) -> bool:
     return False
 
 
-def fault_of(error: exc.DBAPIError) -> type[StoreUnavailable]:
+def fault_of(error: Exception) -> type[StoreUnavailable]:
     """What a failure of the database is to the caller."""
-    return _fault(error.orig)
+    return _fault(error.orig if isinstance(error, exc.DBAPIError) else error)
 
 
 def _fault(error: BaseException | None) -> type[StoreUnavailable]:
@@ -174,7 +212,7 @@ def _sqlite_engines(url: str | URL, wait_s: float) -> Engines:
         _open_durably(engine, wait_s)
     _begin_writing(writer)
     _begin_reading(reader)
-    return Engines(writer, reader, Watch(path))
+    return Engines(writer, reader, Watch(path), are_direct=True)
 
 
 def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
@@ -213,7 +251,7 @@ def _switch_to_wal(cursor: DBAPICursor) -> None:
 def _begin_writing(engine: AsyncEngine) -> None:
     @event.listens_for(engine.sync_engine, "begin")
     def on_begin(connection: SyncConnection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.exec_driver_sql(_BEGIN_WRITING)
 
 
 def _begin_reading(engine: AsyncEngine) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy import exc
 
 from service.errors import StorageBusy
-from service.store.engine import fault_of
+from service.store.engine import DRIVER_ERROR, DRIVER_FAULTS, fault_of
 
 
 @contextmanager
@@ -16,10 +16,10 @@ def store_faults() -> Iterator[None]:
         yield
     except exc.TimeoutError as error:
         raise StorageBusy from error
-    except (exc.OperationalError, exc.InterfaceError) as error:
+    except (exc.OperationalError, exc.InterfaceError, *DRIVER_FAULTS) as error:
         raise fault_of(error) from error
-    except exc.DatabaseError as error:
+    except (exc.DatabaseError, DRIVER_ERROR) as error:
         # What SQLite says of a damaged file has no class of its own, only this common one.
-        if type(error) is not exc.DatabaseError:
+        if type(error) not in {exc.DatabaseError, DRIVER_ERROR}:
             raise
         raise fault_of(error) from error

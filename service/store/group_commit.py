@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from service.errors import Refusal
-from service.store.store import Store, Work
+from service.store.store import Store, SyncWork
 
 GROUP_MAX: Final = 64
 """Changes in one transaction: what is already under way is what a newcomer waits for."""
@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    change: Callable[[Work], Awaitable[Any]]
+    change: Callable[[SyncWork], Any]
     answer: asyncio.Future[Any]
 
 
@@ -29,8 +29,8 @@ class GroupCommit:
         self._queue: deque[_Pending] = deque()
         self._worker: asyncio.Task[None] | None = None
 
-    async def commit(self, change: Callable[[Work], Awaitable[_Result]]) -> _Result:
-        """What `change` comes to, once its transaction is durable.
+    async def commit(self, change: Callable[[SyncWork], _Result]) -> _Result:
+        """What `change` comes to, once its transaction is durable; it may run in a thread.
 
         A change may refuse (raise Refusal) only before its first write: the others of its group
         are committed all the same. Raises StoreUnavailable when nothing of the group was.
@@ -56,14 +56,15 @@ class GroupCommit:
 
     async def _commit_group(self, group: list[_Pending]) -> None:
         try:
-            async with self._store.write() as work:
-                outcomes = [(pending, *await _attempt(pending.change, work)) for pending in group]
+            outcomes = await self._store.write_at_once(
+                lambda work: [_attempt(pending.change, work) for pending in group]
+            )
         except Exception as error:
             for pending in group:
                 if not pending.answer.done():
                     pending.answer.set_exception(error)
             return
-        for pending, result, refusal in outcomes:
+        for pending, (result, refusal) in zip(group, outcomes, strict=True):
             if pending.answer.done():  # its client has gone
                 continue
             if refusal is None:
@@ -72,10 +73,8 @@ class GroupCommit:
                 pending.answer.set_exception(refusal)
 
 
-async def _attempt(
-    change: Callable[[Work], Awaitable[Any]], work: Work
-) -> tuple[Any, Refusal | None]:
+def _attempt(change: Callable[[SyncWork], Any], work: SyncWork) -> tuple[Any, Refusal | None]:
     try:
-        return await change(work), None
+        return change(work), None
     except Refusal as refusal:
         return None, refusal

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, cast
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import Table, and_, bindparam, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.errors import AnswersFull, KeyReused
 from service.store.tables import IdempotencyKey
+from service.store.transaction import Transaction
 
 LIFETIME: Final = timedelta(hours=24)
 LONG_BYTES: Final = 4_096
@@ -16,6 +17,13 @@ LONG_BYTES: Final = 4_096
 LONG_BYTES_MAX: Final = 64 * 2**20
 """What the long ones of one organisation may take together."""
 
+_TABLE: Final = cast("Table", IdempotencyKey.__table__)
+_IS_KEY: Final = and_(
+    *(_TABLE.c[name] == bindparam(name) for name in ("tenant_id", "credential", "key"))
+)
+_FIND: Final = select(_TABLE.c.body_sha256, _TABLE.c.answer, _TABLE.c.created_at).where(_IS_KEY)
+_FORGET: Final = delete(_TABLE).where(_IS_KEY)
+_KEEP: Final = insert(_TABLE)
 _LONG: Final = select(func.coalesce(func.sum(func.length(IdempotencyKey.answer)), 0)).where(
     IdempotencyKey.tenant_id == bindparam("tenant_id"),
     func.length(IdempotencyKey.answer) >= LONG_BYTES,
@@ -31,48 +39,40 @@ class Attempt:
     key: str
     body_sha256: str
 
+    @property
+    def key_columns(self) -> dict[str, Any]:
+        """What its answer is kept under."""
+        return {"tenant_id": self.tenant_id, "credential": self.credential, "key": self.key}
 
-async def find_answer(session: AsyncSession, attempt: Attempt, now: datetime) -> bytes | None:
+
+def find_answer(transaction: Transaction, attempt: Attempt, now: datetime) -> bytes | None:
     """What this attempt was answered before, or None. Raises KeyReused for another body."""
-    entry = await session.get(IdempotencyKey, (attempt.tenant_id, attempt.credential, attempt.key))
-    if entry is None:
-        return None
-    if entry.created_at <= now - LIFETIME:
-        await session.delete(entry)
-        await session.flush()
-        return None
-    if entry.body_sha256 != attempt.body_sha256:
-        raise KeyReused
-    return entry.answer
+    for body_sha256, answer, created_at in transaction.rows(_FIND, attempt.key_columns):
+        if created_at <= now - LIFETIME:
+            transaction.run(_FORGET, [attempt.key_columns])
+        elif body_sha256 != attempt.body_sha256:
+            raise KeyReused
+        else:
+            return bytes(answer)
+    return None
 
 
-async def check_room(session: AsyncSession, attempt: Attempt, answer: bytes) -> None:
+def check_room(transaction: Transaction, attempt: Attempt, answer: bytes) -> None:
     """Raise AnswersFull if `answer` is long and the organisation has too many of its kind.
 
     Not for want of room for short ones: there are no more of them than of accepted rows.
     """
     if len(answer) < LONG_BYTES:
         return
-    kept = await session.scalar(_LONG, {"tenant_id": attempt.tenant_id})
-    if (kept or 0) + len(answer) > LONG_BYTES_MAX:
+    ((kept,),) = transaction.rows(_LONG, {"tenant_id": attempt.tenant_id})
+    if kept + len(answer) > LONG_BYTES_MAX:
         raise AnswersFull
 
 
-async def keep_answer(
-    session: AsyncSession, attempt: Attempt, answer: bytes, now: datetime
-) -> None:
+def keep_answer(transaction: Transaction, attempt: Attempt, answer: bytes, now: datetime) -> None:
     """Remember the answer in the transaction that makes it true."""
-    session.add(
-        IdempotencyKey(
-            tenant_id=attempt.tenant_id,
-            credential=attempt.credential,
-            key=attempt.key,
-            body_sha256=attempt.body_sha256,
-            answer=answer,
-            created_at=now,
-        )
-    )
-    await session.flush()
+    line = {"body_sha256": attempt.body_sha256, "answer": answer, "created_at": now}
+    transaction.run(_KEEP, [attempt.key_columns | line])
 
 
 async def forget_old_answers(session: AsyncSession, now: datetime) -> None:

@@ -12,6 +12,7 @@ from analytics.model.rows import AuditRow
 from analytics.storage.journal_batches import EncodedBatch, JournalBatch, encode_days
 from service.store.chunks import scalars_of
 from service.store.tables import Counter, JournalEntry
+from service.store.transaction import Transaction, within
 
 SEQ = "audit_seq"
 
@@ -34,16 +35,20 @@ _WAITING: Final = select(func.coalesce(func.sum(JournalEntry.rows), 0), func.cou
 )
 
 
-async def take_seq(session: AsyncSession, count: int) -> int:
+def next_seq(transaction: Transaction, count: int) -> int:
     """The first of `count` fresh seq numbers.
 
     Invariant: the counter's row stays locked until the commit, so that commit order is seq order
     and a reader who has seen seq n will never see a smaller one appear.
     """
-    last: int | None = await session.scalar(_TAKE_SEQ, {"count": count})
-    if last is None:
-        raise LookupError("the seq counter is missing: run `countersign init`")
-    return last - count + 1
+    for (last,) in transaction.rows(_TAKE_SEQ, {"count": count}):
+        return int(last) - count + 1
+    raise LookupError("the seq counter is missing: run `countersign init`")
+
+
+async def take_seq(session: AsyncSession, count: int) -> int:
+    """`next_seq` in the transaction of `session`."""
+    return await within(session, next_seq, count)
 
 
 async def last_seq(session: AsyncSession) -> int:
@@ -56,11 +61,11 @@ async def append(
 ) -> None:
     """Add `rows` to the journal, one batch for each UTC day they fall on."""
     batches = [(tenant_id, batch) for batch in encode_days(rows)]
-    await append_batches(session, batches, received_at=received_at)
+    await within(session, append_batches, batches, received_at=received_at)
 
 
-async def append_batches(
-    session: AsyncSession,
+def append_batches(
+    transaction: Transaction,
     batches: Sequence[tuple[str, EncodedBatch]],
     *,
     received_at: datetime,
@@ -69,7 +74,7 @@ async def append_batches(
     if not batches:
         return
     rows = [batch.rows for _, batch in batches]
-    first = await take_seq(session, sum(rows))
+    first = next_seq(transaction, sum(rows))
     lines = [
         {
             "first_seq": seq,
@@ -82,12 +87,12 @@ async def append_batches(
         }
         for seq, (tenant_id, batch) in zip(accumulate(rows, initial=first), batches, strict=False)
     ]
-    await session.execute(_APPEND, lines)
+    transaction.run(_APPEND, lines)
 
 
-async def count_journal(session: AsyncSession, tenant_id: str) -> tuple[int, int]:
+def count_journal(transaction: Transaction, tenant_id: str) -> tuple[int, int]:
     """How many of the tenant's rows are not yet in a segment, and in how many batches they are."""
-    ((rows, batches),) = await session.execute(_WAITING, {"tenant_id": tenant_id})
+    ((rows, batches),) = transaction.rows(_WAITING, {"tenant_id": tenant_id})
     return int(rows), int(batches)
 
 

@@ -1,6 +1,6 @@
 """Units of work: a change and the audit rows that record it commit together or not at all."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,16 +11,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from analytics.cache.lru import ByteCache
 from analytics.model.events import Envelope
-from analytics.model.rows import AuditRow, Stamp, audit_row
-from analytics.storage.journal_batches import EncodedBatch, encode_days
+from analytics.model.rows import Stamp, audit_row
 from analytics.storage.snapshot import Snapshot
 from service.clock import Clock
 from service.store.engine import Engines
 from service.store.faults import store_faults
-from service.store.journal import append_batches, count_journal, last_seq
+from service.store.journal import last_seq
+from service.store.journal_writer import JournalWriter
 from service.store.snapshots import LINE_BYTES, snapshot, snapshot_size
 from service.store.standing import Standing
 from service.store.tables import Counter
+from service.store.transaction import Transaction, within
 
 KEPT_BYTES_MAX: Final = 64 * 2**20
 """What snapshots may keep of catalog lines and journal batches that they have read."""
@@ -34,46 +35,30 @@ class Work:
 
     session: AsyncSession
     now: datetime
-    _rows: dict[str, list[AuditRow]] = field(default_factory=dict)
-    _batches: list[tuple[str, EncodedBatch]] = field(default_factory=list)
-    _waiting: dict[str, tuple[int, int]] = field(default_factory=dict)
+    journal: JournalWriter = field(default_factory=JournalWriter)
 
     def record(
         self, tenant_id: str, envelope: Envelope, stamp: Stamp, *, subject: str | None = None
     ) -> None:
         """Add an audit row to what this transaction commits."""
-        self.take_in(tenant_id, [audit_row(envelope, stamp, self.now, subject=subject)])
-
-    def take_in(self, tenant_id: str, rows: Iterable[AuditRow]) -> None:
-        """Add a few rows to what this transaction commits: those of a day become one batch."""
-        self._rows.setdefault(tenant_id, []).extend(rows)
-
-    def take_in_batches(self, tenant_id: str, batches: Iterable[EncodedBatch]) -> None:
-        """Add rows that are batches already."""
-        self._batches += [(tenant_id, batch) for batch in batches]
-
-    async def count_waiting(self, tenant_id: str) -> tuple[int, int]:
-        """How many rows of the tenant are in no segment yet, and in how many batches.
-
-        Those of this transaction included; its single rows are in no batch before it ends.
-        """
-        if tenant_id not in self._waiting:
-            self._waiting[tenant_id] = await count_journal(self.session, tenant_id)
-        rows, batches = self._waiting[tenant_id]
-        added = [batch.rows for owner, batch in self._batches if owner == tenant_id]
-        return rows + sum(added) + len(self._rows.get(tenant_id, ())), batches + len(added)
+        self.journal.add(tenant_id, [audit_row(envelope, stamp, self.now, subject=subject)])
 
     def recorded_events(self) -> list[str]:
         """The events recorded so far, organisation by organisation."""
-        return [row.event for rows in self._rows.values() for row in rows]
+        return self.journal.events()
 
     async def journal_rows(self) -> None:
         """Give all rows their seq and store them; the last step before the commit."""
-        for tenant_id, rows in self._rows.items():
-            self.take_in_batches(tenant_id, encode_days(rows))
-        self._rows.clear()
-        await append_batches(self.session, self._batches, received_at=self.now)
-        self._batches.clear()
+        await within(self.session, self.journal.write, self.now)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncWork:
+    """The same for synchronous code, which runs to its end before anything else is done."""
+
+    transaction: Transaction
+    now: datetime
+    journal: JournalWriter = field(default_factory=JournalWriter)
 
 
 class Store:
@@ -109,6 +94,12 @@ class Store:
 
         return await self._standing.get(key, read, size_of)
 
+    async def known_at_once(self, key: Hashable, query: Callable[[Transaction], _Found]) -> _Found:
+        """`known` of what one short query finds."""
+        return await self._standing.get(
+            key, lambda: self.read_at_once(query), lambda found: LINE_BYTES
+        )
+
     async def snapshot(self, tenant_id: str) -> Snapshot:
         """All audit rows of the tenant as of now."""
 
@@ -129,6 +120,26 @@ class Store:
             work = Work(session, self._clock())
             yield work
             await work.journal_rows()
+
+    async def write_at_once(self, change: Callable[[SyncWork], _Found]) -> _Found:
+        """What `change` comes to in a write transaction, once that is durable.
+
+        It runs in a thread where the database allows that, in one trip for all its statements.
+        """
+
+        def run(transaction: Transaction) -> _Found:
+            work = SyncWork(transaction, self._clock())
+            result = change(work)
+            work.journal.write(transaction, work.now)
+            return result
+
+        with store_faults():
+            return await self._engines.write_at_once(run)
+
+    async def read_at_once(self, query: Callable[[Transaction], _Found]) -> _Found:
+        """What `query` finds in a read transaction; in one trip, as `write_at_once`."""
+        with store_faults():
+            return await self._engines.read_at_once(query)
 
     async def ping(self) -> None:
         """Raise StoreUnavailable unless the database answers."""

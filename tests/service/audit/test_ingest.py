@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from service.audit import ingest, sealer
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.settings import Settings
 from service.store import idempotency
+from service.store.connection import Connection
 from service.store.idempotency import forget_old_answers
 from service.store.journal import count_journal
 from service.store.tables import ApiKey, IdempotencyKey, Organisation
@@ -689,6 +691,22 @@ class TestIdempotency:
         assert len(rejected["error"]) <= 300
 
 
+async def test_a_row_takes_one_trip_to_the_writer_and_two_to_a_reader(proxy, monkeypatch):
+    """Whose key it is, which organisation, and the commit: the way takes longer than the work."""
+    await proxy.accepted(installs(1))
+    trips = []
+    kept = Connection._execute
+
+    async def counted(self, fn, *arguments, **named):
+        trips.append(fn)
+        return await kept(self, fn, *arguments, **named)
+
+    monkeypatch.setattr(Connection, "_execute", counted)
+    await proxy.accepted(installs(1), idempotency_key="k1")
+
+    assert len(trips) == 3
+
+
 class TestBounds:
     """A flood from one organisation is its own trouble."""
 
@@ -723,8 +741,7 @@ class TestBounds:
         statuses = {(await proxy.send(a_year)).status_code for _ in range(4)}
 
         assert statuses == {200, 429}
-        async with audit.services.store.read() as session:
-            rows, batches = await count_journal(session, audit.world.acme.id)
+        rows, batches = await self.journal(audit)
         assert batches <= JOURNAL_MAX // ingest.BATCH_ROWS
         assert rows < 4 * 300
 
@@ -733,7 +750,7 @@ class TestBounds:
         batches_max = JOURNAL_MAX // ingest.BATCH_ROWS
         assert batches_max < sealer.BATCHES_MAX
         async with audit.services.store.write() as work:
-            work.take_in_batches(
+            work.journal.add_batches(
                 audit.world.acme.id,
                 [batch for _ in range(sealer.BATCHES_MAX) for batch in encode_days([sample_row()])],
             )
@@ -800,7 +817,11 @@ class TestBounds:
         """How many requests of acme wait for their commit."""
         return audit.services.ingest._waiting[audit.world.acme.id]
 
+    async def journal(self, audit: AuditWorld) -> tuple[int, int]:
+        """How many rows of acme are not sealed yet, and in how many batches."""
+        count = partial(count_journal, tenant_id=audit.world.acme.id)
+        return await audit.services.store.read_at_once(count)
+
     async def journal_rows(self, audit: AuditWorld) -> int:
-        """How many rows of acme are not sealed yet."""
-        async with audit.services.store.read() as session:
-            return (await count_journal(session, audit.world.acme.id))[0]
+        """The former alone."""
+        return (await self.journal(audit))[0]

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -29,6 +30,13 @@ async def engines(settings: Settings) -> AsyncIterator[Engines]:
     opened = create_engines(settings.database, settings.database_wait_s)
     yield opened
     await opened.dispose()
+
+
+@pytest.fixture(params=[True, False], ids=["in one trip", "by a session"])
+def either_store(engines: Engines, clock: SettableClock, request: pytest.FixtureRequest) -> Store:
+    """A store for SQLite's own way to run a transaction, and for that of every other database."""
+    assert engines.are_direct
+    return Store(replace(engines, are_direct=request.param), clock)
 
 
 @pytest.fixture

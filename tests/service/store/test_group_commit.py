@@ -1,16 +1,28 @@
 """Group commit: one sync of the disk for many, and each of them gets its own answer."""
 
 import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-from sqlalchemy import event, select
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import column, insert, select, table
 
 from service.errors import KeyReused, StorageBusy, StoreUnavailable
 from service.store.group_commit import GROUP_MAX, GroupCommit
+from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import START
+from tests.polling import until
 from tests.service.store.conftest import database
+
+ADD = insert(Organisation.__table__)
+NOWHERE = select(column("n")).select_from(table("nowhere"))
+
+
+@pytest.fixture
+def store(either_store) -> Store:
+    return either_store
 
 
 @pytest.fixture
@@ -19,34 +31,55 @@ def group(store) -> GroupCommit:
 
 
 @pytest.fixture
-def commits(engines) -> list[str]:
+async def writer(engines) -> sqlite3.Connection:
+    """The connection that all writers take in turn."""
+    async with engines.writer.connect() as pooled:
+        return (await pooled.get_raw_connection()).driver_connection
+
+
+@pytest.fixture
+async def commits(writer) -> list[str]:
     """Grows by one with every commit."""
     seen: list[str] = []
-    event.listen(engines.writer.sync_engine, "commit", lambda connection: seen.append("commit"))
+    await writer.set_trace_callback(lambda text: seen.append(text) if text == "COMMIT" else None)
     return seen
 
 
 def adding(slug: str):
     """A change that adds an organisation and comes to its slug."""
 
-    async def change(work) -> str:
-        work.session.add(
-            Organisation(
-                id=f"org_{slug}", slug=slug, tier="org", role_overrides={}, created_at=work.now
-            )
-        )
-        await work.session.flush()
+    def change(work) -> str:
+        line = {
+            "id": f"org_{slug}",
+            "slug": slug,
+            "tier": "org",
+            "role_overrides": {},
+            "created_at": work.now,
+            "held_since": None,
+            "held_reason": None,
+            "trust_revision": 0,
+        }
+        work.transaction.run(ADD, [line])
         return slug
 
     return change
 
 
-async def refusing(work) -> None:
+def refusing(work) -> None:
     raise KeyReused
 
 
-async def breaking(work) -> None:
-    raise OperationalError("INSERT", {}, Exception("disk I/O error"))
+def breaking(work) -> None:
+    work.transaction.rows(NOWHERE, {})
+
+
+@asynccontextmanager
+async def under_way(store, group, slug: str) -> AsyncIterator[asyncio.Task[str]]:
+    """A group of one change that adds `slug` has begun, and ends with the block."""
+    async with store.write():
+        first = asyncio.create_task(group.commit(adding(slug)))
+        await until(lambda: group._worker is not None and not group._queue)
+        yield first
 
 
 async def stored(store) -> list[str]:
@@ -77,21 +110,12 @@ async def test_changes_that_come_together_share_their_commits(store, group, comm
 
 async def test_who_comes_while_a_group_is_under_way_is_in_the_next(store, group, commits):
     """However long the first one takes, everybody else waits for one commit more."""
-    begun, let_go = asyncio.Event(), asyncio.Event()
-
-    async def slow(work) -> str:
-        begun.set()
-        await let_go.wait()
-        return await adding("first")(work)
-
-    first = asyncio.create_task(group.commit(slow))
-    await begun.wait()
-    others = [asyncio.create_task(group.commit(adding(slug))) for slug in SLUGS[:GROUP_MAX]]
-    await asyncio.sleep(0)
-    let_go.set()
+    async with under_way(store, group, "first") as first:
+        others = [asyncio.create_task(group.commit(adding(slug))) for slug in SLUGS[:GROUP_MAX]]
+        await asyncio.sleep(0)
     await asyncio.gather(first, *others)
 
-    assert len(commits) == 2
+    assert len(commits) == 1 + 2  # that of the block, too
     assert len(await stored(store)) == GROUP_MAX + 1
 
 
@@ -100,7 +124,7 @@ async def test_changes_run_in_the_order_in_which_they_came(group):
     ran: list[int] = []
 
     def noting(number: int):
-        async def change(work) -> None:
+        def change(work) -> None:
             ran.append(number)
 
         return change
@@ -144,17 +168,18 @@ async def test_a_database_that_fails_fails_the_whole_group(store, group):
     assert await stored(store) == []
 
 
-async def test_a_commit_that_fails_fails_the_whole_group(store, engines, group):
+async def test_a_commit_that_fails_fails_the_whole_group(store, writer, group):
     """The last step can fail like any other, and the next group is not touched by it."""
 
-    def fail(connection) -> None:
-        raise OperationalError("COMMIT", {}, Exception("disk I/O error"))
+    def deny_commit(action: int, name: str | None, *_: object) -> int:
+        is_commit = (action, name) == (sqlite3.SQLITE_TRANSACTION, "COMMIT")
+        return sqlite3.SQLITE_DENY if is_commit else sqlite3.SQLITE_OK
 
-    event.listen(engines.writer.sync_engine, "commit", fail)
+    await writer.set_authorizer(deny_commit)
     results = await asyncio.gather(
         *(group.commit(adding(slug)) for slug in SLUGS[:5]), return_exceptions=True
     )
-    event.remove(engines.writer.sync_engine, "commit", fail)
+    await writer.set_authorizer(None)
 
     assert [type(result) for result in results] == [StoreUnavailable] * 5
     assert await stored(store) == []
@@ -178,21 +203,12 @@ async def test_a_database_that_others_hold_fails_the_group(store, settings, grou
 
 async def test_what_a_client_that_left_asked_for_is_committed(store, group):
     """It was accepted; its neighbours get their answers."""
-    begun, let_go = asyncio.Event(), asyncio.Event()
-
-    async def slow(work) -> str:
-        begun.set()
-        await let_go.wait()
-        return await adding("running")(work)
-
-    running = asyncio.create_task(group.commit(slow))
-    await begun.wait()
-    queued = asyncio.create_task(group.commit(adding("queued")))
-    neighbour = asyncio.create_task(group.commit(adding("neighbour")))
-    await asyncio.sleep(0)
-    running.cancel()
-    queued.cancel()
-    let_go.set()
+    async with under_way(store, group, "running") as running:
+        queued = asyncio.create_task(group.commit(adding("queued")))
+        neighbour = asyncio.create_task(group.commit(adding("neighbour")))
+        await asyncio.sleep(0)
+        running.cancel()
+        queued.cancel()
 
     assert await neighbour == "neighbour"
     assert running.cancelled()
@@ -222,7 +238,7 @@ async def test_draining_nothing_is_done_at_once(group):
 async def test_all_changes_of_a_group_have_its_instant(group, clock):
     """The write lock is held from then on, so that instants follow commit order."""
 
-    async def instant(work):
+    def instant(work):
         clock.advance(seconds=1)
         return work.now
 

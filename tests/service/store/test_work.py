@@ -1,6 +1,7 @@
 """Units of work: a change and its audit row together or not at all."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from sqlalchemy import func, select
@@ -9,7 +10,8 @@ from analytics.model.events import OrgCreated, SignedOut
 from analytics.storage.journal_batches import decode_batches, encode_days
 from service.orgs.changes import create_org
 from service.orgs.repository import find_org
-from service.store.journal import append, list_batches, take_seq
+from service.store.journal import append, count_journal, list_batches, take_seq
+from service.store.store import SyncWork
 from service.store.tables import Counter, JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
@@ -161,7 +163,7 @@ async def test_a_few_rows_at_a_time_share_a_batch(store):
     async with store.write() as work:
         for number in range(5):
             for org in (acme, beta):
-                work.take_in(org.id, [sample_row(created_at=START, package_name=f"p{number}")])
+                work.journal.add(org.id, [sample_row(created_at=START, package_name=f"p{number}")])
 
     async with store.read() as session:
         (batch,) = (await list_batches(session, acme.id))[before:]
@@ -175,11 +177,15 @@ async def test_what_waits_counts_what_this_transaction_adds(store):
     beta = await add_org(store, "beta")
     few, many = [sample_row(created_at=START)], [sample_row(created_at=START)] * 3
 
-    async with store.write() as work:
-        before = await work.count_waiting(acme.id)
-        work.take_in(acme.id, few)
-        work.take_in_batches(acme.id, encode_days(many))
-        work.take_in(beta.id, few)
-        assert await work.count_waiting(acme.id) == (before[0] + 4, before[1] + 1)
-    async with store.write() as work:
-        assert await work.count_waiting(acme.id) == (before[0] + 4, before[1] + 2)
+    def added(work: SyncWork) -> None:
+        before = work.journal.count(work.transaction, acme.id)
+        work.journal.add(acme.id, few)
+        work.journal.add_batches(acme.id, encode_days(many))
+        work.journal.add(beta.id, few)
+        after = work.journal.count(work.transaction, acme.id)
+        assert after == (before[0] + 4, before[1] + 1)
+
+    before = await store.read_at_once(partial(count_journal, tenant_id=acme.id))
+    await store.write_at_once(added)
+    after = await store.read_at_once(partial(count_journal, tenant_id=acme.id))
+    assert after == (before[0] + 4, before[1] + 2)

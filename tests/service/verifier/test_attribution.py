@@ -6,17 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from service.access.callers import cli_caller
 from service.app import create_app
 from service.bindings.changes import add_binding, revoke_binding
 from service.orgs.changes import create_project, create_team, issue_api_key
 from service.services import EXTENSION, Services
-from service.store.store import Work
+from service.store.store import SyncWork, Work
 from service.store.tables import Binding, Organisation
-from service.verifier.attribution import Attribution
-from service.verifier.claims import Claims
 from service.verifier.verifier import CI_TOKEN_HEADER
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path
 from tests.polling import until
@@ -358,20 +355,24 @@ async def test_trust_that_never_stands_still_holds_up_no_row(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
     """As a last resort the row goes in as that of its credential alone."""
-    verifier = gate.world.services.verifier
-    again = verifier.attribute_again
-    looks = 0
+    here = gate.world.services
+    body = binding_body(sub_pattern="repo:acme/docs:x")
+    caller = cli_caller("org_platform")
+    commit, changes = here.group_commit.commit, 0
 
-    async def restless(before: Attribution, org: Organisation) -> Attribution | None:
-        nonlocal looks
-        looks += 1
-        now = await again(before, org)
-        return now and replace(now, claims=Claims({**now.claims.members, "run_id": str(looks)}))
+    async def commit_after_a_change(change: Callable[[SyncWork], bytes | None]) -> bytes | None:
+        nonlocal changes
+        changes += 1
+        async with here.store.write() as work:
+            org = await work.session.get_one(Organisation, gate.world.acme.id)
+            binding = await add_binding(work, org, body, caller, here.issuers)
+            await revoke_binding(work, org, binding.id, None, caller)
+        return await commit(change)
 
-    monkeypatch.setattr(verifier, "attribute_again", restless)
+    monkeypatch.setattr(here.group_commit, "commit", commit_after_a_change)
     await ingest(gate.world, gate.world.admin, gate.issuer.sign())
     row = await last_install(gate.world)
-    assert looks > 1
+    assert changes > 1
     assert (row["actor_source"], row["oidc_binding_id"]) == ("admin_token", None)
 
 

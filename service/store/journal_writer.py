@@ -1,0 +1,49 @@
+"""The rows that one transaction adds to the journal."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from analytics.model.rows import AuditRow
+from analytics.storage.journal_batches import EncodedBatch, encode_days
+from service.store.journal import append_batches, count_journal
+from service.store.transaction import Transaction
+
+
+class JournalWriter:
+    """Gathers rows of any tenant until the transaction that commits them is about to end."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[AuditRow]] = {}
+        self._batches: list[tuple[str, EncodedBatch]] = []
+        self._waiting: dict[str, tuple[int, int]] = {}
+
+    def add(self, tenant_id: str, rows: Iterable[AuditRow]) -> None:
+        """Add a few rows: those of a tenant and day become one batch."""
+        self._rows.setdefault(tenant_id, []).extend(rows)
+
+    def add_batches(self, tenant_id: str, batches: Iterable[EncodedBatch]) -> None:
+        """Add rows that are batches already."""
+        self._batches += [(tenant_id, batch) for batch in batches]
+
+    def events(self) -> list[str]:
+        """The events of the single rows, organisation by organisation."""
+        return [row.event for rows in self._rows.values() for row in rows]
+
+    def count(self, transaction: Transaction, tenant_id: str) -> tuple[int, int]:
+        """How many rows of the tenant are in no segment yet, and in how many batches.
+
+        Those added here included; single rows are in no batch before they are written.
+        """
+        if tenant_id not in self._waiting:
+            self._waiting[tenant_id] = count_journal(transaction, tenant_id)
+        rows, batches = self._waiting[tenant_id]
+        added = [batch.rows for owner, batch in self._batches if owner == tenant_id]
+        return rows + sum(added) + len(self._rows.get(tenant_id, ())), batches + len(added)
+
+    def write(self, transaction: Transaction, received_at: datetime) -> None:
+        """Give all rows their seq and store them."""
+        for tenant_id, rows in self._rows.items():
+            self.add_batches(tenant_id, encode_days(rows))
+        self._rows.clear()
+        append_batches(transaction, self._batches, received_at=received_at)
+        self._batches.clear()
