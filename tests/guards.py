@@ -981,6 +981,13 @@ GUARDS: Final = [
         f"{_ATTRIBUTION}::test_a_slow_change_does_not_outlast_a_revoke",
     ),
     Guard(
+        "the journal is bounded in bytes",
+        "service/audit/ingest.py",
+        "            or waiting.bytes + prepared.bytes > max(rows_max * ROW_BYTES, BYTES_MIN)\n",
+        "",
+        "tests/service/audit/test_ingest.py::TestBounds::test_long_rows_fill_the_journal_sooner",
+    ),
+    Guard(
         "rows are attributed as trust stands in their transaction",
         "service/audit/ingest.py",
         "if ci and ci.trust_revision != find_trust_revision(work.transaction, tenant_id):",

@@ -37,6 +37,11 @@ BATCH_ROWS: Final = 16
 BATCHES_MIN: Final = 16_384
 """Batches that may wait however few rows may: more than one request makes on top of those that make
 days due to be sealed. Else a journal of single rows could be full before anybody seals it."""
+ROW_BYTES: Final = 512
+"""What a row takes in memory at most, on average, in a journal as full as it may be: most take
+half of that, but a row can have an envelope of kilobytes, and a query decodes all of them."""
+BYTES_MIN: Final = 128 * 2**20
+"""Bytes that may wait however few rows may, with as much room for requests as BATCHES_MIN."""
 WAITING_MAX: Final = 64
 """Requests of one organisation that may wait for their commit at a time."""
 
@@ -52,6 +57,11 @@ class _Prepared:
     @property
     def accepted(self) -> int:
         return len(self.rows) + sum(batch.rows for batch in self.batches)
+
+    @property
+    def bytes(self) -> int:
+        """What the batches take in memory; the bytes of a few rows count once they are written."""
+        return sum(batch.size for batch in self.batches)
 
 
 def _prepare(
@@ -166,12 +176,13 @@ class Ingest:
 
     def _check_room(self, work: SyncWork, tenant_id: str, prepared: _Prepared) -> None:
         """Raise JournalFull if what is prepared has no room in the tenant's journal."""
-        rows, batches = work.journal.count(work.transaction, tenant_id)
-        # Rows of many days are as many batches, each of which is read and decoded by itself.
-        batches_max = max(self._journal_rows_max // BATCH_ROWS, BATCHES_MIN)
+        waiting = work.journal.count(work.transaction, tenant_id)
+        rows_max = self._journal_rows_max
         if (
-            rows + prepared.accepted > self._journal_rows_max
-            or batches + len(prepared.batches) > batches_max
+            waiting.rows + prepared.accepted > rows_max
+            # Rows of many days are as many batches, each of which is read and decoded by itself.
+            or waiting.batches + len(prepared.batches) > max(rows_max // BATCH_ROWS, BATCHES_MIN)
+            or waiting.bytes + prepared.bytes > max(rows_max * ROW_BYTES, BYTES_MIN)
         ):
             raise JournalFull
 

@@ -5,7 +5,7 @@ until sealing it is worth a file: it has many rows, or its oldest row has waited
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from service.ids import new_id
 from service.lake import Lake
 from service.settings import Settings
 from service.store.catalog import add_segment
-from service.store.journal import list_batches, list_pending_days, remove_batches
+from service.store.journal import JournalSize, list_batches, list_pending_days, remove_batches
 from service.store.store import Store
 
 SEGMENT_ROWS_MAX: Final = 1_000_000
@@ -33,6 +33,9 @@ whatever a tenant sent: a row can be as long as a request."""
 BATCHES_MAX: Final = 1_000
 """Batches that make a tenant-day due however few rows they hold: queries decode each of them."""
 
+BYTES_MAX: Final = SEGMENT_BYTES_MAX // 4
+"""Bytes in memory that make it due however few rows they are."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -42,17 +45,22 @@ class PendingDay:
 
     tenant_id: str
     day: date
-    rows: int
-    batches: int
+    size: JournalSize
     since: datetime
 
     def is_due(self, settings: Settings, now: datetime) -> bool:
         """True when the day is large or has waited long enough."""
-        return (
-            self.rows >= settings.seal_rows
-            or self.batches >= BATCHES_MAX
-            or now - self.since >= timedelta(seconds=settings.seal_age_s)
-        )
+        has_waited = now - self.since >= timedelta(seconds=settings.seal_age_s)
+        return has_waited or _is_large([self.size], settings)
+
+
+def _is_large(sizes: Sequence[JournalSize], settings: Settings) -> bool:
+    """True if they are worth a file, or too much for every query to decode."""
+    return (
+        sum(size.rows for size in sizes) >= settings.seal_rows
+        or sum(size.batches for size in sizes) >= BATCHES_MAX
+        or sum(size.bytes for size in sizes) >= BYTES_MAX
+    )
 
 
 def due_days(pending: Iterable[PendingDay], settings: Settings, now: datetime) -> list[PendingDay]:
@@ -66,8 +74,7 @@ def due_days(pending: Iterable[PendingDay], settings: Settings, now: datetime) -
     for day in pending:
         (due if day.is_due(settings, now) else small[day.tenant_id]).append(day)
     for days in small.values():
-        rows, batches = sum(day.rows for day in days), sum(day.batches for day in days)
-        if rows >= settings.seal_rows or batches >= BATCHES_MAX:
+        if _is_large([day.size for day in days], settings):
             due += days
     return due
 

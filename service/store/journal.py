@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import date, datetime
 from itertools import accumulate
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -30,9 +30,19 @@ _TAKE_SEQ: Final = (
     .returning(Counter.value)
 )
 _APPEND: Final = insert(cast("Table", JournalEntry.__table__))
-_WAITING: Final = select(func.coalesce(func.sum(JournalEntry.rows), 0), func.count()).where(
-    JournalEntry.tenant_id == bindparam("tenant_id")
-)
+_WAITING: Final = select(
+    func.coalesce(func.sum(JournalEntry.rows), 0),
+    func.count(),
+    func.coalesce(func.sum(JournalEntry.size), 0),
+).where(JournalEntry.tenant_id == bindparam("tenant_id"))
+
+
+class JournalSize(NamedTuple):
+    """How many rows there are, in how many batches, and their bytes in memory."""
+
+    rows: int
+    batches: int
+    bytes: int
 
 
 def next_seq(transaction: Transaction, count: int) -> int:
@@ -90,10 +100,10 @@ def append_batches(
     transaction.run(_APPEND, lines)
 
 
-def count_journal(transaction: Transaction, tenant_id: str) -> tuple[int, int]:
-    """How many of the tenant's rows are not yet in a segment, and in how many batches they are."""
-    ((rows, batches),) = transaction.rows(_WAITING, {"tenant_id": tenant_id})
-    return int(rows), int(batches)
+def count_journal(transaction: Transaction, tenant_id: str) -> JournalSize:
+    """How much of the tenant is not yet in a segment; the index alone is read."""
+    ((rows, batches, size),) = transaction.rows(_WAITING, {"tenant_id": tenant_id})
+    return JournalSize(int(rows), int(batches), int(size))
 
 
 async def list_first_seqs(
@@ -124,18 +134,22 @@ async def list_batches(
 
 async def list_pending_days(
     session: AsyncSession,
-) -> list[tuple[str, date, int, int, datetime]]:
-    """Each tenant-day with journal rows: rows, batches, and when the oldest was received."""
+) -> list[tuple[str, date, JournalSize, datetime]]:
+    """Each tenant-day with journal rows: how much, and when the oldest was received."""
     pending = await session.execute(
         select(
             JournalEntry.tenant_id,
             JournalEntry.day,
             func.sum(JournalEntry.rows),
             func.count(),
+            func.sum(JournalEntry.size),
             func.min(JournalEntry.received_at),
         ).group_by(JournalEntry.tenant_id, JournalEntry.day)
     )
-    return [(tenant, day, rows, batches, since) for tenant, day, rows, batches, since in pending]
+    return [
+        (tenant, day, JournalSize(int(rows), batches, int(size)), since)
+        for tenant, day, rows, batches, size, since in pending
+    ]
 
 
 async def remove_batches(session: AsyncSession, batches: Iterable[JournalBatch]) -> int:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from analytics.model.rows import AuditRow
 from analytics.storage.journal_batches import EncodedBatch, encode_days
-from service.store.journal import append_batches, count_journal
+from service.store.journal import JournalSize, append_batches, count_journal
 from service.store.transaction import Transaction
 
 
@@ -15,7 +15,7 @@ class JournalWriter:
     def __init__(self) -> None:
         self._rows: dict[str, list[AuditRow]] = {}
         self._batches: list[tuple[str, EncodedBatch]] = []
-        self._waiting: dict[str, tuple[int, int]] = {}
+        self._waiting: dict[str, JournalSize] = {}
 
     def add(self, tenant_id: str, rows: Iterable[AuditRow]) -> None:
         """Add a few rows: those of a tenant and day become one batch."""
@@ -29,16 +29,22 @@ class JournalWriter:
         """The events of the single rows, organisation by organisation."""
         return [row.event for rows in self._rows.values() for row in rows]
 
-    def count(self, transaction: Transaction, tenant_id: str) -> tuple[int, int]:
-        """How many rows of the tenant are in no segment yet, and in how many batches.
+    def count(self, transaction: Transaction, tenant_id: str) -> JournalSize:
+        """How much of the tenant is in no segment yet, what was added here included.
 
-        Those added here included; single rows are in no batch before they are written.
+        Single rows are in no batch, and have no bytes, before they are written.
         """
         if tenant_id not in self._waiting:
             self._waiting[tenant_id] = count_journal(transaction, tenant_id)
-        rows, batches = self._waiting[tenant_id]
-        added = [batch.rows for owner, batch in self._batches if owner == tenant_id]
-        return rows + sum(added) + len(self._rows.get(tenant_id, ())), batches + len(added)
+        waiting = self._waiting[tenant_id]
+        added = [batch for owner, batch in self._batches if owner == tenant_id]
+        return JournalSize(
+            rows=waiting.rows
+            + sum(batch.rows for batch in added)
+            + len(self._rows.get(tenant_id, ())),
+            batches=waiting.batches + len(added),
+            bytes=waiting.bytes + sum(batch.size for batch in added),
+        )
 
     def write(self, transaction: Transaction, received_at: datetime) -> None:
         """Give all rows their seq and store them."""

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from service.settings import Settings
 from service.store import idempotency
 from service.store.connection import Connection
 from service.store.idempotency import forget_old_answers
-from service.store.journal import count_journal
+from service.store.journal import JournalSize, count_journal
 from service.store.tables import ApiKey, IdempotencyKey, Organisation
 from tests.analytics.samples import sample_row
 from tests.conftest import (
@@ -741,9 +741,60 @@ class TestBounds:
         statuses = {(await proxy.send(a_year)).status_code for _ in range(4)}
 
         assert statuses == {200, 429}
-        rows, batches = await self.journal(audit)
-        assert batches <= JOURNAL_MAX // ingest.BATCH_ROWS
-        assert rows < 4 * 300
+        journal = await self.journal(audit)
+        assert journal.batches <= JOURNAL_MAX // ingest.BATCH_ROWS
+        assert journal.rows < 4 * 300
+
+    async def test_long_rows_fill_the_journal_sooner(self, audit, proxy, admin, monkeypatch):
+        """They pack to next to nothing, but every query of the organisation decodes them."""
+        monkeypatch.setattr(ingest, "BYTES_MIN", 0)
+        long_rows = [
+            {
+                "event": "blocklist_hit",
+                "packageName": f"p{number}",
+                "envelope": {"rule_id": "x" * 4_000, "source": "osv"},
+            }
+            for number in range(500)
+        ]
+        statuses = [(await proxy.send(long_rows)).status_code for _ in range(4)]
+
+        assert statuses == [200, 200, 429, 429]
+        assert await proxy.refusal(long_rows) == FULL
+        journal = await self.journal(audit)
+        assert journal.bytes <= JOURNAL_MAX * ingest.ROW_BYTES
+        assert journal.rows < JOURNAL_MAX / 8
+        assert (await proxy.send(long_rows[:1])).status_code == 200
+        elsewhere = Sender(audit.world, admin.headers, "other")
+        assert await elsewhere.accepted(long_rows) == 500
+        assert (await audit.world.create(**binding_body())).status_code == 201
+
+        await audit.seal()
+
+        assert await proxy.accepted(long_rows) == 500
+
+    async def test_single_long_rows_fill_it_too(self, audit, proxy, monkeypatch):
+        """However few a request brings."""
+        monkeypatch.setattr(ingest, "BYTES_MIN", 0)
+        monkeypatch.setattr(ingest, "ROW_BYTES", 1)
+        envelope = {"rule_id": "x" * 4_000, "source": "osv"}
+        item = {"event": "blocklist_hit", "packageName": "p", "envelope": envelope}
+
+        statuses = [(await proxy.send([item])).status_code for _ in range(5)]
+
+        assert statuses == sorted(statuses)
+        assert set(statuses) == {200, 429}
+
+    async def test_a_journal_of_long_rows_is_due_before_it_is_full(self, audit, proxy):
+        """The sealer makes room, and nobody is sent away for long."""
+        (batch,) = encode_days([sample_row()])
+        assert sealer.BYTES_MAX <= ingest.BYTES_MIN / 2
+        assert await audit.services.sealer.seal_due() == []
+        async with audit.services.store.write() as work:
+            large = replace(batch, size=sealer.BYTES_MAX)
+            work.journal.add_batches(audit.world.acme.id, [large])
+
+        assert await proxy.accepted(installs(1)) == 1
+        assert await audit.services.sealer.seal_due()
 
     async def test_a_journal_of_single_rows_is_due_before_it_is_full(self, audit, proxy):
         """However few rows may wait: the sealer makes room, and nobody is sent away for long."""
@@ -817,11 +868,11 @@ class TestBounds:
         """How many requests of acme wait for their commit."""
         return audit.services.ingest._waiting[audit.world.acme.id]
 
-    async def journal(self, audit: AuditWorld) -> tuple[int, int]:
-        """How many rows of acme are not sealed yet, and in how many batches."""
+    async def journal(self, audit: AuditWorld) -> JournalSize:
+        """How much of acme is not sealed yet."""
         count = partial(count_journal, tenant_id=audit.world.acme.id)
         return await audit.services.store.read_at_once(count)
 
     async def journal_rows(self, audit: AuditWorld) -> int:
-        """The former alone."""
-        return (await self.journal(audit))[0]
+        """How many rows of acme are not sealed yet."""
+        return (await self.journal(audit)).rows

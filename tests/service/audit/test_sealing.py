@@ -2,6 +2,7 @@
 
 import os
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 import pyarrow.parquet as pq
@@ -10,7 +11,10 @@ from sqlalchemy import select, update
 
 from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
+from analytics.storage.journal_batches import encode_days
 from analytics.storage.layout import segment_path
+from service.audit import sealer
+from service.store.journal import count_journal
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
@@ -78,6 +82,22 @@ async def test_small_days_are_sealed_once_they_are_many_rows_together(audit):
 
     sealed_days = {TODAY - timedelta(days=ago) for ago in range(4)}
     assert {day for _, day in await due(audit)} == {day.isoformat() for day in sealed_days}
+
+
+async def test_few_rows_of_many_bytes_are_sealed(audit, monkeypatch):
+    """At BYTES_MAX in memory, of one day or of all small ones together."""
+    (row,) = rows(1)
+    size = encode_days([row])[0].size
+    before = await audit.services.store.read_at_once(
+        partial(count_journal, tenant_id=audit.world.acme.id)
+    )
+    monkeypatch.setattr(sealer, "BYTES_MAX", before.bytes + 2 * size)
+    await audit.accept(rows(1, 1))
+    assert await due(audit) == []
+
+    await audit.accept(rows(1, 2))
+
+    assert len({day for _, day in await due(audit)}) == 3
 
 
 async def test_a_large_day_does_not_hurry_small_ones(audit):

@@ -177,15 +177,21 @@ async def test_what_waits_counts_what_this_transaction_adds(store):
     beta = await add_org(store, "beta")
     few, many = [sample_row(created_at=START)], [sample_row(created_at=START)] * 3
 
+    batches = encode_days(many)
+
     def added(work: SyncWork) -> None:
         before = work.journal.count(work.transaction, acme.id)
         work.journal.add(acme.id, few)
-        work.journal.add_batches(acme.id, encode_days(many))
+        work.journal.add_batches(acme.id, batches)
         work.journal.add(beta.id, few)
         after = work.journal.count(work.transaction, acme.id)
-        assert after == (before[0] + 4, before[1] + 1)
+        assert after.rows == before.rows + 4
+        assert after.batches == before.batches + 1
+        assert after.bytes == before.bytes + batches[0].size
 
     before = await store.read_at_once(partial(count_journal, tenant_id=acme.id))
     await store.write_at_once(added)
     after = await store.read_at_once(partial(count_journal, tenant_id=acme.id))
-    assert after == (before[0] + 4, before[1] + 2)
+    assert after.rows == before.rows + 4
+    assert after.batches == before.batches + 2
+    assert after.bytes == before.bytes + batches[0].size + encode_days(few)[0].size
