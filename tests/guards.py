@@ -56,6 +56,7 @@ _ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
 _STANDING = "tests/service/store/test_standing.py"
 _TRANSACTION = "tests/service/store/test_transaction.py"
+_WORK = "tests/service/store/test_work.py"
 _KNOWN_CALLERS = "tests/service/access/test_known_callers.py"
 
 GUARDS: Final = [
@@ -254,9 +255,8 @@ GUARDS: Final = [
     Guard(
         "a read in one trip is one transaction",
         "service/store/connection.py",
-        "    transaction.execute(begin)\n    result = work(transaction)\n"
-        '    transaction.execute("COMMIT")\n',
-        "    result = work(transaction)\n",
+        "    transaction.execute(begin)\n",
+        "",
         f"{_TRANSACTION}::test_a_read_sees_one_instant[in one trip]",
     ),
     Guard(
@@ -979,6 +979,22 @@ GUARDS: Final = [
         "    present = await _from_ci_still(present, present_org)\n",
         "",
         f"{_ATTRIBUTION}::test_a_slow_change_does_not_outlast_a_revoke",
+    ),
+    Guard(
+        "what another connection changed is counted anew",
+        "service/store/connection.py",
+        "    if kept.version == (others, connection.total_changes)",
+        "    if kept.version and kept.version[1] == connection.total_changes",
+        f"{_WORK}::test_the_journals_size_is_counted_anew_when_anything_else_changed"
+        "[sealed_by_another_program]",
+    ),
+    Guard(
+        "and what a session changed",
+        "service/store/connection.py",
+        "    if kept.version == (others, connection.total_changes)",
+        "    if kept.version and kept.version[0] == others",
+        f"{_WORK}::test_the_journals_size_is_counted_anew_when_anything_else_changed"
+        "[sealed_by_a_session]",
     ),
     Guard(
         "the journal is bounded in bytes",

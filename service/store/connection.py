@@ -5,9 +5,9 @@ four steps for each statement: a cursor, its execution, the rows, and the cursor
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -18,6 +18,9 @@ from sqlalchemy.dialects import sqlite
 from service.store.transaction import Statement
 
 Version = tuple[int, int]
+
+KEPT_MAX: Final = 10_000
+"""How many values transactions may keep for those after them."""
 
 _BEGIN: Final = "BEGIN"
 _DIALECT: Final = sqlite.dialect()
@@ -47,6 +50,10 @@ class Connection(aiosqlite.Connection):
 
     _begins = False
 
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connect, iter_chunk_size=64)
+        self._kept = _Kept()
+
     def begin_with_next(self) -> None:
         """Begin a read transaction with the next statement.
 
@@ -70,7 +77,7 @@ class Connection(aiosqlite.Connection):
         It goes on to its commit if its caller leaves; after a failure it is open, to be rolled
         back by `rollback` or `close`.
         """
-        result: _Result = await self._execute(_transact, self._conn, begin, work)
+        result: _Result = await self._execute(_transact, self._conn, self._kept, begin, work)
         return result
 
     async def commit(self) -> None:
@@ -105,7 +112,7 @@ class Connection(aiosqlite.Connection):
 
 async def opened(connect: Callable[[], sqlite3.Connection]) -> Connection:
     """What `connect` connects to, in a thread that ends with the process."""
-    connection = Connection(connect, iter_chunk_size=64)
+    connection = Connection(connect)
     connection._thread.daemon = True  # as SQLAlchemy does with connections it makes itself
     try:
         await connection
@@ -169,13 +176,29 @@ def _run(
         return _Ran(rows, cursor.description, cursor.rowcount, cursor.lastrowid)
 
 
+@dataclass(slots=True)
+class _Kept:
+    """What transactions of one connection found, as of its `version` of the database."""
+
+    version: Version | None = None
+    values: dict[Hashable, Any] = field(default_factory=dict)
+
+
 def _transact(
-    connection: sqlite3.Connection, begin: str, work: Callable[["DirectTransaction"], _Result]
+    connection: sqlite3.Connection,
+    kept: _Kept,
+    begin: str,
+    work: Callable[["DirectTransaction"], _Result],
 ) -> _Result:
     transaction = DirectTransaction(connection)
     transaction.execute(begin)
+    # The commits of all other connections, and the rows that this one changed or rolled back.
+    ((others,),) = transaction.execute("PRAGMA data_version")
+    if kept.version == (others, connection.total_changes) and len(kept.values) <= KEPT_MAX:
+        transaction.kept = kept.values
     result = work(transaction)
     transaction.execute("COMMIT")
+    kept.version, kept.values = (others, connection.total_changes), transaction.kept
     return result
 
 
@@ -188,6 +211,7 @@ class DirectTransaction:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.kept: dict[Hashable, Any] = {}
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """The rows of one statement in SQL."""

@@ -15,7 +15,6 @@ class JournalWriter:
     def __init__(self) -> None:
         self._rows: dict[str, list[AuditRow]] = {}
         self._batches: list[tuple[str, EncodedBatch]] = []
-        self._waiting: dict[str, JournalSize] = {}
 
     def add(self, tenant_id: str, rows: Iterable[AuditRow]) -> None:
         """Add a few rows: those of a tenant and day become one batch."""
@@ -34,17 +33,12 @@ class JournalWriter:
 
         Single rows are in no batch, and have no bytes, before they are written.
         """
-        if tenant_id not in self._waiting:
-            self._waiting[tenant_id] = count_journal(transaction, tenant_id)
-        waiting = self._waiting[tenant_id]
-        added = [batch for owner, batch in self._batches if owner == tenant_id]
-        return JournalSize(
-            rows=waiting.rows
-            + sum(batch.rows for batch in added)
-            + len(self._rows.get(tenant_id, ())),
-            batches=waiting.batches + len(added),
-            bytes=waiting.bytes + sum(batch.size for batch in added),
-        )
+        size = transaction.kept.get(_key(tenant_id))
+        if size is None:
+            size = transaction.kept[_key(tenant_id)] = count_journal(transaction, tenant_id)
+        added = (batch for owner, batch in self._batches if owner == tenant_id)
+        rows, batches, bytes_ = _with(size, added)
+        return JournalSize(rows + len(self._rows.get(tenant_id, ())), batches, bytes_)
 
     def write(self, transaction: Transaction, received_at: datetime) -> None:
         """Give all rows their seq and store them."""
@@ -52,4 +46,19 @@ class JournalWriter:
             self.add_batches(tenant_id, encode_days(rows))
         self._rows.clear()
         append_batches(transaction, self._batches, received_at=received_at)
+        for tenant_id, batch in self._batches:
+            if (size := transaction.kept.get(_key(tenant_id))) is not None:
+                transaction.kept[_key(tenant_id)] = _with(size, [batch])
         self._batches.clear()
+
+
+def _key(tenant_id: str) -> tuple[str, str]:
+    """Under which the size of the tenant's journal is kept: to count it takes as long as it is."""
+    return "journal", tenant_id
+
+
+def _with(size: JournalSize, batches: Iterable[EncodedBatch]) -> JournalSize:
+    rows, count, bytes_ = size
+    for batch in batches:
+        rows, count, bytes_ = rows + batch.rows, count + 1, bytes_ + batch.size
+    return JournalSize(rows, count, bytes_)

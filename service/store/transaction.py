@@ -1,6 +1,6 @@
 """Transactions for synchronous code, which runs beside the database and waits for no statement."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Delete, Insert, Select, Update
@@ -15,7 +15,13 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class Transaction(Protocol):
-    """An open transaction. Each statement is prepared once, so it has to be a constant."""
+    """An open transaction. Each statement is prepared once, so it has to be a constant.
+
+    `kept` may outlive it, until any other transaction changes a row: what is put there is true at
+    the commit.
+    """
+
+    kept: dict[Hashable, Any]
 
     def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """What `statement` selects or returns."""
@@ -29,6 +35,7 @@ class SessionTransaction:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.kept: dict[Hashable, Any] = {}
 
     def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """What `statement` selects or returns."""

@@ -17,9 +17,7 @@ from service.store.tables import Counter
 @pytest.fixture
 async def connection(tmp_path) -> AsyncIterator[Connection]:
     """A connection that begins no transaction by itself."""
-    opened = Connection(
-        partial(sqlite3.connect, tmp_path / "one.db", isolation_level=None), iter_chunk_size=64
-    )
+    opened = Connection(partial(sqlite3.connect, tmp_path / "one.db", isolation_level=None))
     async with opened:
         yield opened
 

@@ -10,13 +10,20 @@ from analytics.model.events import OrgCreated, SignedOut
 from analytics.storage.journal_batches import decode_batches, encode_days
 from service.orgs.changes import create_org
 from service.orgs.repository import find_org
-from service.store.journal import append, count_journal, list_batches, take_seq
+from service.store.journal import (
+    JournalSize,
+    append,
+    count_journal,
+    list_batches,
+    remove_batches,
+    take_seq,
+)
 from service.store.store import SyncWork
 from service.store.tables import Counter, JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
 from tests.power import PowerCut, at, power_cut
-from tests.service.store.conftest import add_org
+from tests.service.store.conftest import add_org, database
 
 
 async def events(store, org) -> list[str]:
@@ -189,9 +196,79 @@ async def test_what_waits_counts_what_this_transaction_adds(store):
         assert after.batches == before.batches + 1
         assert after.bytes == before.bytes + batches[0].size
 
-    before = await store.read_at_once(partial(count_journal, tenant_id=acme.id))
+    before = await size_of_journal(store, acme.id)
     await store.write_at_once(added)
-    after = await store.read_at_once(partial(count_journal, tenant_id=acme.id))
+    after = await size_of_journal(store, acme.id)
     assert after.rows == before.rows + 4
     assert after.batches == before.batches + 2
     assert after.bytes == before.bytes + batches[0].size + encode_days(few)[0].size
+
+
+async def size_of_journal(store, tenant_id: str) -> JournalSize:
+    """As another connection counts it."""
+    return await store.read_at_once(partial(count_journal, tenant_id=tenant_id))
+
+
+def count_and_add(tenant_id: str, count: int):
+    """A change that comes to the journal's size before its own `count` rows."""
+
+    def change(work: SyncWork) -> JournalSize:
+        size = work.journal.count(work.transaction, tenant_id)
+        work.journal.add_batches(tenant_id, encode_days([sample_row()] * count))
+        work.journal.add(tenant_id, [sample_row()])
+        return size
+
+    return change
+
+
+async def test_the_journals_size_is_counted_once(store):
+    """To count it takes as long as it is; what a transaction adds is known without."""
+    acme = await add_org(store, "acme")
+    await store.write_at_once(count_and_add(acme.id, 2))
+    said: list[str] = []
+    async with store._engines.writer.connect() as pooled:
+        writer = (await pooled.get_raw_connection()).driver_connection
+    await writer.set_trace_callback(said.append)
+
+    for count in (3, 4):
+        before = await size_of_journal(store, acme.id)
+        assert await store.write_at_once(count_and_add(acme.id, count)) == before
+
+    assert not [statement for statement in said if "sum(journal.rows)" in statement]
+
+
+async def sealed_by_a_session(store, settings, tenant_id: str) -> None:
+    async with store.write() as work:
+        await remove_batches(work.session, await list_batches(work.session, tenant_id))
+
+
+async def sealed_by_another_program(store, settings, tenant_id: str) -> None:
+    with database(settings) as other:
+        other.execute("DELETE FROM journal WHERE tenant_id = ?", [tenant_id])
+
+
+async def nothing_for_a_client_that_failed(store, settings, tenant_id: str) -> None:
+    def fail(work: SyncWork) -> None:
+        count_and_add(tenant_id, 5)(work)
+        work.journal.write(work.transaction, work.now)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await store.write_at_once(fail)
+
+
+@pytest.mark.parametrize(
+    "change", [sealed_by_a_session, sealed_by_another_program, nothing_for_a_client_that_failed]
+)
+async def test_the_journals_size_is_counted_anew_when_anything_else_changed(
+    store, settings, change
+):
+    """Else a journal would be full for good, or never."""
+    acme = await add_org(store, "acme")
+    for _ in range(2):
+        await store.write_at_once(count_and_add(acme.id, 2))
+
+    await change(store, settings, acme.id)
+
+    before = await size_of_journal(store, acme.id)
+    assert await store.write_at_once(count_and_add(acme.id, 2)) == before
