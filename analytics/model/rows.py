@@ -73,6 +73,10 @@ class AuditRow(msgspec.Struct, frozen=True, gc=False):
     request_id: str | None
     source_ip: str | None
     payload: str
+    ecosystem: str | None = None
+    repository_id: str | None = None
+    run_id: str | None = None
+    token_id: str | None = None
 
 
 def audit_row(

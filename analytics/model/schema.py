@@ -1,36 +1,110 @@
-"""What an audit row is, and how its columns are spelt on the wire."""
+"""What an audit row is, in each version, and how its columns are spelt on the wire."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-_INSTANT: Final = pa.timestamp("us", tz="UTC")
+from analytics.model.errors import StoreFault
 
-AUDIT_SCHEMA: Final = pa.schema(
-    [
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("created_at", _INSTANT, nullable=False),
-        pa.field("received_at", _INSTANT, nullable=False),
-        pa.field("event", pa.string(), nullable=False),
-        pa.field("package_name", pa.string()),
-        pa.field("version", pa.string()),
-        pa.field("decision", pa.string()),
-        pa.field("decision_reason", pa.string()),
-        pa.field("verdict_source", pa.string(), nullable=False),
-        pa.field("actor_tenant_id", pa.string()),
-        pa.field("actor", pa.string(), nullable=False),
-        pa.field("actor_source", pa.string(), nullable=False),
-        pa.field("subject", pa.string()),
-        pa.field("oidc_binding_id", pa.string()),
-        pa.field("request_id", pa.string()),
-        pa.field("source_ip", pa.string()),
-        pa.field("payload", pa.string()),
-    ]
+_INSTANT: Final = pa.timestamp("us", tz="UTC")
+_TEXT: Final = pa.string()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of stored rows.
+
+    `field_id` is its number in Parquet files and never that of another column, dropped ones
+    included. Rows have the column from schema version `since` on.
+    """
+
+    name: str
+    field_id: int
+    type: pa.DataType = _TEXT
+    is_required: bool = False
+    since: int = 1
+
+    @property
+    def field(self) -> pa.Field:
+        """The column as Arrow has it."""
+        return pa.field(self.name, self.type, nullable=not self.is_required)
+
+
+COLUMNS: Final = (
+    Column("seq", 1, pa.int64(), is_required=True),
+    Column("created_at", 2, _INSTANT, is_required=True),
+    Column("received_at", 3, _INSTANT, is_required=True),
+    Column("event", 4, is_required=True),
+    Column("package_name", 5),
+    Column("version", 6),
+    Column("decision", 7),
+    Column("decision_reason", 8),
+    Column("verdict_source", 9, is_required=True),
+    Column("actor_tenant_id", 10),
+    Column("actor", 11, is_required=True),
+    Column("actor_source", 12, is_required=True),
+    Column("subject", 13),
+    Column("oidc_binding_id", 14),
+    Column("request_id", 15),
+    Column("source_ip", 16),
+    Column("payload", 17),
+    Column("ecosystem", 18, since=2),
+    Column("repository_id", 19, since=2),
+    Column("run_id", 20, since=2),
+    Column("token_id", 21, since=2),
 )
-"""One stored row. The tenant and the day are in the path, so they are not columns."""
+"""A new version appends nullable columns of text: older rows are read with null there."""
+
+SCHEMA_VERSION: Final = max(column.since for column in COLUMNS)
+"""What rows are written as."""
+
+AUDIT_SCHEMA: Final = pa.schema([column.field for column in COLUMNS])
+"""One stored row. The tenant and the day are in the path, so they are not columns.
+
+It has no metadata: what Parquet files have besides is the writer's (`PARQUET_SCHEMA`).
+"""
+
+_SCHEMAS: Final = {
+    version: pa.schema([column.field for column in COLUMNS if column.since <= version])
+    for version in range(1, SCHEMA_VERSION + 1)
+}
 
 JOURNAL_SCHEMA: Final = AUDIT_SCHEMA.remove(AUDIT_SCHEMA.get_field_index("seq"))
 """A row before the commit that gives it a `seq` (`analytics.storage.journal_batches`)."""
+
+JOURNAL_SCHEMAS: Final = {len(schema) - 1: schema.remove(0) for schema in _SCHEMAS.values()}
+"""The same in each version, by its number of columns: a later version has more."""
+
+
+class NewerSchema(StoreFault):
+    """Rows with columns that this version does not know."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} was written by a newer version of Countersign: update this one")
+
+
+def schema_of(version: int, what: str) -> pa.Schema:
+    """The columns that rows of schema `version` have.
+
+    Raises NewerSchema, which names `what` has those rows, for a version that is not known.
+    """
+    if version not in _SCHEMAS:
+        raise NewerSchema(what)
+    return _SCHEMAS[version]
+
+
+def with_nulls(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows` with all columns of `schema`, null in those that they lack; they have no others."""
+    if rows.num_columns == len(schema):
+        return rows
+    held = dict(zip(rows.schema.names, rows.columns, strict=True))
+    columns = [
+        held[field.name] if field.name in held else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
 
 WIRE_COLUMNS: Final[dict[str, str]] = {
     "id": "seq",

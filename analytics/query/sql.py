@@ -11,16 +11,16 @@ import pyarrow as pa
 from analytics.model.cursors import Position
 from analytics.model.filters import Order, Query, where
 from analytics.model.instants import utc_day
-from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA, schema_of
 from analytics.storage.segment_metadata import Segment
 
 SCANS_MAX: Final = 16
 """Scans of files in one statement. Each has its own seq base, as a constant, which is quickest; and
-each takes memory and planning of its own, so the files of all further bases share one, in which
-each row looks its base up. A tenant has as many bases as it has imported files."""
+each takes memory and planning of its own, so the files of all further bases share one for each
+schema version, in which each row looks its base up. A tenant has as many bases as it has imported
+files."""
 
 COLUMNS: Final = ", ".join(AUDIT_SCHEMA.names)
-_ALL_BUT_SEQ: Final = ", ".join(JOURNAL_SCHEMA.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +39,26 @@ def source(
     parts: list[str] = []
     bound: dict[str, Any] = {}
     tables: dict[str, pa.Table] = {}
-    rest = _ALL_BUT_SEQ + (", filename" if files else "")
     options = "hive_partitioning = false" + (", filename = true" if files else "")
     own, others = _by_seq_base(segments)
-    for number, (seq_base, held) in enumerate(own):
+    for number, ((seq_base, version), held) in enumerate(own):
         seq = "seq"
         if seq_base:
             seq = f"seq + $seq_base{number} AS seq"
             bound[f"seq_base{number}"] = seq_base
+        rest = _all_but_seq(version, files=files)
         parts.append(f"SELECT {seq}, {rest} FROM read_parquet($files{number}, {options})")
         bound[f"files{number}"] = [str(segment.path(root)) for segment in held]
-    if others:
-        names = [str(segment.path(root)) for segment in others]
-        bases = pa.array([segment.seq_base for segment in others], pa.int64())
-        tables["bases"] = pa.table({"filename": names, "seq_base": bases})
+    for version, held in others.items():
+        names = [str(segment.path(root)) for segment in held]
+        bases = pa.array([segment.seq_base for segment in held], pa.int64())
+        tables[f"bases{version}"] = pa.table({"filename": names, "seq_base": bases})
         parts.append(
-            f"SELECT seq + seq_base AS seq, {rest}"
-            " FROM read_parquet($others, hive_partitioning = false, filename = true)"
-            " JOIN bases USING (filename)"
+            f"SELECT seq + seq_base AS seq, {_all_but_seq(version, files=files)}"
+            f" FROM read_parquet($others{version}, hive_partitioning = false, filename = true)"
+            f" JOIN bases{version} USING (filename)"
         )
-        bound["others"] = names
+        bound[f"others{version}"] = names
     if journal is not None:
         tables["journal"] = journal
         parts.append(f"SELECT {COLUMNS} FROM journal")
@@ -90,12 +90,30 @@ def ordering(query: Query) -> str:
     return f"created_at {query.order.value}, seq {query.order.value}"
 
 
+def _all_but_seq(version: int, *, files: bool) -> str:
+    """What a scan of files of schema `version` selects besides `seq`: null for what they lack."""
+    stored = schema_of(version, "a segment").names
+    columns = [
+        name if name in stored else f"NULL::VARCHAR AS {name}"
+        for name in AUDIT_SCHEMA.names
+        if name != "seq"
+    ]
+    return ", ".join([*columns, "filename"] if files else columns)
+
+
+_Base = tuple[int, int]
+"""A seq base and a schema version."""
+
+
 def _by_seq_base(
     segments: Iterable[Segment],
-) -> tuple[list[tuple[int, list[Segment]]], list[Segment]]:
-    """`segments` by their seq base: those of the SCANS_MAX bases with most rows, and the others."""
-    bases: dict[int, list[Segment]] = {}
+) -> tuple[list[tuple[_Base, list[Segment]]], dict[int, list[Segment]]]:
+    """`segments` by base: those of the SCANS_MAX with most rows, and the others by version."""
+    bases: dict[_Base, list[Segment]] = {}
     for segment in segments:
-        bases.setdefault(segment.seq_base, []).append(segment)
+        bases.setdefault((segment.seq_base, segment.schema_version), []).append(segment)
     ordered = sorted(bases.items(), key=lambda base: sum(s.rows for s in base[1]), reverse=True)
-    return ordered[:SCANS_MAX], [s for _, held in ordered[SCANS_MAX:] for s in held]
+    others: dict[int, list[Segment]] = {}
+    for (_, version), held in ordered[SCANS_MAX:]:
+        others.setdefault(version, []).extend(held)
+    return ordered[:SCANS_MAX], others

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.model.errors import StoreFault
-from analytics.model.schema import AUDIT_SCHEMA
+from analytics.model.schema import NewerSchema
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.journal_batches import JournalBatch, decode_batch
@@ -30,7 +30,7 @@ from analytics.storage.segment_metadata import (
     check_rows,
     describe,
 )
-from analytics.storage.segment_reader import SegmentFile, open_segment
+from analytics.storage.segment_reader import OtherSchema, SegmentFile, open_segment
 
 _PAGE_BITS: Final = 2048
 
@@ -62,6 +62,8 @@ class Kind(StrEnum):
 _KINDS: Final[dict[type[Exception], Kind]] = {
     MissingValue: Kind.MISSING_VALUE,
     SchemaMismatch: Kind.WRONG_SCHEMA,
+    OtherSchema: Kind.WRONG_SCHEMA,
+    NewerSchema: Kind.WRONG_SCHEMA,
     WrongDay: Kind.WRONG_DAY,
     WrongOrder: Kind.WRONG_ORDER,
 }
@@ -156,7 +158,8 @@ def check_segment(
             found(Kind.WRONG_INDEX, f"{fault}: run `countersign audit reindex`")
     except _FAULTS as error:
         is_gone = FileNotFoundError in {type(error), type(error.__cause__)}
-        found(Kind.MISSING_FILE if is_gone else Kind.UNREADABLE, str(error))
+        fault = Kind.MISSING_FILE if is_gone else Kind.UNREADABLE
+        found(_KINDS.get(type(error), fault), str(error))
     return findings
 
 
@@ -174,8 +177,9 @@ def _check_contents(
     opened: SegmentFile, seen: SeqSet, index: IndexBuilder, on_rows: Callable[[int], None]
 ) -> Iterator[tuple[Kind, str]]:
     segment = opened.segment
-    if not opened.file.schema_arrow.equals(AUDIT_SCHEMA):
-        yield Kind.WRONG_SCHEMA, "its columns are not those of an audit row"
+    if not opened.file.schema_arrow.equals(opened.schema):
+        version = segment.schema_version
+        yield Kind.WRONG_SCHEMA, f"its columns are not those of schema version {version}"
         return
     repeated: list[int] = []
     try:
@@ -248,10 +252,8 @@ def _check_batch(batch: JournalBatch, seen: SeqSet) -> Iterator[tuple[Kind, str]
         if repeated := seen.add(rows.column("seq")):
             yield Kind.DUPLICATE_SEQ, _duplicates(repeated)
         check_rows(rows, batch.day)
-    except (SchemaMismatch, WrongDay) as error:
-        yield _KINDS[type(error)], str(error)
     except _FAULTS as error:
-        yield Kind.UNREADABLE, str(error)
+        yield _KINDS.get(type(error), Kind.UNREADABLE), str(error)
 
 
 @dataclass(frozen=True, slots=True)

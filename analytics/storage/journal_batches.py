@@ -1,7 +1,7 @@
 """Journal batches: rows of one tenant and one UTC day as Arrow IPC bytes.
 
 A batch is encoded before its rows have a `seq`; the commit that stores it gives it a first one
-and its rows count up from there.
+and its rows count up from there. Which version of the schema it has, its number of columns tells.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,13 @@ import pyarrow.compute as pc
 from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, to_table
-from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.model.schema import (
+    AUDIT_SCHEMA,
+    JOURNAL_SCHEMA,
+    JOURNAL_SCHEMAS,
+    NewerSchema,
+    with_nulls,
+)
 
 # To hand each buffer to Arrow's threads takes longer than to compress it, in a batch of any size.
 _IPC_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -79,19 +85,29 @@ def _encode(rows: pa.Table) -> bytes:
 
 
 def decode_batch(batch: JournalBatch) -> pa.Table:
-    """The rows of `batch` as an AUDIT_SCHEMA table. Raises CorruptBatch."""
+    """The rows of `batch` as an AUDIT_SCHEMA table. Raises CorruptBatch, NewerSchema."""
     try:
         with pa.ipc.open_stream(batch.data) as reader:
             rows = reader.read_all()
-        is_as_stored = rows.num_rows == batch.rows and rows.schema.equals(JOURNAL_SCHEMA)
+        stored = JOURNAL_SCHEMAS.get(len(rows.schema), JOURNAL_SCHEMA)
+        is_as_stored = rows.num_rows == batch.rows and rows.schema.equals(stored)
         if is_as_stored:
             rows.validate(full=True)  # who follows an offset that points outside would crash
     except (pa.ArrowException, OSError) as error:
         raise CorruptBatch(f"journal batch from seq {batch.first_seq} does not decode") from error
+    if _is_newer(rows.schema):
+        raise NewerSchema(f"journal batch from seq {batch.first_seq}")
     if not is_as_stored:
         raise CorruptBatch(f"journal batch from seq {batch.first_seq} is not what was stored")
     seq = pa.array(range(batch.first_seq, batch.first_seq + batch.rows), pa.int64())
+    rows = with_nulls(rows, JOURNAL_SCHEMA)
     return rows.add_column(0, AUDIT_SCHEMA.field("seq"), seq)
+
+
+def _is_newer(schema: pa.Schema) -> bool:
+    """True for all columns of this version and more behind them."""
+    own = len(JOURNAL_SCHEMA)
+    return len(schema) > own and pa.schema(list(schema)[:own]).equals(JOURNAL_SCHEMA)
 
 
 def oldest_row(batches: Iterable[JournalBatch]) -> datetime:

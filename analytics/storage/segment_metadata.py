@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,9 @@ import pyarrow.compute as pc
 from analytics.model.instants import midnight, utc_day
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.layout import index_path, segment_path
+
+VERSION_KEY: Final = b"countersign.schema_version"
+"""Where a file's metadata says which columns it has. Files of version 1 do not say."""
 
 
 class SchemaMismatch(ValueError):
@@ -39,8 +42,8 @@ class Segment:
     before they got their place count from 0 there. `min_seq` and `max_seq` have it in them.
     `event_counts` and `decision_counts` map each value to its number of rows; the empty string
     stands for null. `size` is in bytes, `sha256` that of the file ("" when it is not known).
-    `schema_version` says which columns the file has. `index_size` and `index_sha256` are those of
-    the index file beside it (0 and "" while it has none).
+    `schema_version` says which columns the file has, see `schema_of`. `index_size` and
+    `index_sha256` are those of the index file beside it (0 and "" while it has none).
     """
 
     segment_id: str

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analytics.model.errors import ARROW_FAULTS, StoreFault
-from analytics.model.schema import AUDIT_SCHEMA
-from analytics.storage.segment_metadata import Segment
+from analytics.model.schema import AUDIT_SCHEMA, schema_of, with_nulls
+from analytics.storage.segment_metadata import VERSION_KEY, Segment
 from analytics.storage.segment_writer import TEXT_DICTIONARIES
 
 _CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")
@@ -54,13 +54,21 @@ class RowGroup:
     max_created_at: datetime
 
 
+class OtherSchema(StoreFault):
+    """A file whose columns are not those that the catalog says it has."""
+
+
 class SegmentFile:
-    """One open file. Its methods may raise StoreFault."""
+    """One open file. Its methods may raise StoreFault.
+
+    `schema` has the columns of the file; where it lacks later ones, rows have null.
+    """
 
     def __init__(self, path: Path, file: pq.ParquetFile, segment: Segment) -> None:
         self.path = path
         self.file = file
         self.segment = segment
+        self.schema = schema_of(segment.schema_version, str(path))
 
     def row_groups(self) -> tuple[RowGroup, ...]:
         """Its row groups in the file's order: newest first."""
@@ -88,20 +96,12 @@ class SegmentFile:
 
     def some_columns(self, index: int, names: Collection[str]) -> pa.Table:
         """The rows with `seq` and the columns of these `names` only, in AUDIT_SCHEMA's order."""
-        wanted = {"seq", *names}
-        return self._read(index, pa.schema([one for one in AUDIT_SCHEMA if one.name in wanted]))
+        return self._read(index, _part(AUDIT_SCHEMA, {"seq", *names}))
 
     @property
     def row_group_count(self) -> int:
         """How many row groups the file has."""
         return int(self.file.metadata.num_row_groups)
-
-    def columns(self, index: int, names: Sequence[str]) -> pa.Table:
-        """Some columns of one row group; not `seq`, which has a base."""
-        with _faults(self.path):
-            rows = self.file.read_row_group(index, columns=list(names)).select(names)
-            rows.validate(full=True)
-        return rows.combine_chunks()
 
     def _group_batches(self, index: int) -> Iterator[pa.Table]:
         with _faults(self.path):
@@ -109,7 +109,7 @@ class SegmentFile:
             batches = self.file.iter_batches(
                 max(BATCH_ROWS_MIN, rows // BATCHES_PER_GROUP),
                 row_groups=[index],
-                columns=AUDIT_SCHEMA.names,
+                columns=_part(AUDIT_SCHEMA, self.schema.names).names,
                 use_threads=False,
             )
         while True:
@@ -122,14 +122,15 @@ class SegmentFile:
     def _read(self, index: int, schema: pa.Schema) -> pa.Table:
         """The columns of `schema`, `seq` as the first of them."""
         with _faults(self.path):
-            rows = self.file.read_row_group(index, columns=schema.names)
+            rows = self.file.read_row_group(index, columns=_part(schema, self.schema.names).names)
         return self._rows(rows, schema)
 
     def _rows(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """Rows of the file as the catalog means them."""
         with _faults(self.path):
-            rows = rows.cast(schema)
+            rows = rows.cast(_part(schema, self.schema.names))
             rows.validate(full=True)
+        rows = with_nulls(rows, schema)
         if self.segment.seq_base:
             seq = pc.add(rows.column(_SEQ), self.segment.seq_base)
             rows = rows.set_column(_SEQ, AUDIT_SCHEMA.field(_SEQ), seq)
@@ -170,7 +171,8 @@ def open_segment(
     With `is_streamed` its bytes are read as `batches` needs them, else a column at a time.
     """
     path = segment.path(root)
-    stored = [name for name in dictionaries if name in TEXT_DICTIONARIES]
+    held = schema_of(segment.schema_version, str(path)).names
+    stored = [name for name in dictionaries if name in TEXT_DICTIONARIES and name in held]
     with _faults(path):
         # With a buffer of 0 a reader holds the bytes of whole column chunks.
         file = pq.ParquetFile(
@@ -179,7 +181,25 @@ def open_segment(
             buffer_size=STREAM_BUFFER_BYTES if is_streamed else 0,
         )
     with file:
+        _check_version(path, file, segment)
         yield SegmentFile(path, file, segment)
+
+
+def _check_version(path: Path, file: pq.ParquetFile, segment: Segment) -> None:
+    """Raise OtherSchema unless the file has the columns that the catalog says.
+
+    Else a column that it has would be read as null.
+    """
+    version = (file.metadata.metadata or {}).get(VERSION_KEY, b"1").decode(errors="replace")
+    if version != str(segment.schema_version):
+        raise OtherSchema(
+            f"{path}: has schema version {version}, the catalog says {segment.schema_version}"
+        )
+
+
+def _part(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """The columns `names` of `schema`, in its order."""
+    return pa.schema([field for field in schema if field.name in names])
 
 
 @contextmanager

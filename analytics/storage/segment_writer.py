@@ -10,13 +10,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.model.schema import AUDIT_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, SCHEMA_VERSION
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.fsync import fsync, mkdir_synced, write_synced
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.layout import index_path, segment_path
 from analytics.storage.segment_index import share_bits
-from analytics.storage.segment_metadata import Segment, StatisticsBuilder, check_rows
+from analytics.storage.segment_metadata import (
+    VERSION_KEY,
+    Segment,
+    StatisticsBuilder,
+    check_rows,
+)
 
 # Measured: small row groups let a rare value skip most of the file, and short pages most of the
 # row group. What repeats within a day compresses best as a dictionary. What differs from row to row
@@ -44,6 +49,12 @@ PARQUET_OPTIONS: Final[dict[str, Any]] = {
     ),
 }
 
+PARQUET_SCHEMA: Final = pa.schema(
+    [column.field.with_metadata({"PARQUET:field_id": str(column.field_id)}) for column in COLUMNS],
+    metadata={VERSION_KEY: str(SCHEMA_VERSION)},
+)
+"""AUDIT_SCHEMA as files have it: with its version, and a number by which a column is known to
+readers that go by those."""
 
 TEXT_DICTIONARIES: Final = [
     field.name
@@ -85,13 +96,18 @@ def write_sorted(
     statistics = StatisticsBuilder(day)
     index = IndexBuilder(share_bits(-(-rows_expected // ROW_GROUP_ROWS)))
     try:
-        with pq.ParquetWriter(pending, AUDIT_SCHEMA, **PARQUET_OPTIONS) as writer:
+        with pq.ParquetWriter(pending, PARQUET_SCHEMA, **PARQUET_OPTIONS) as writer:
             for rows in in_row_groups(statistics.over(tables)):
                 writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
                 index.add(rows)
         segment = statistics.segment(segment_id, tenant_id)
         fsync(pending)
-        segment = replace(segment, size=pending.stat().st_size, sha256=sha256_of(pending))
+        segment = replace(
+            segment,
+            size=pending.stat().st_size,
+            schema_version=SCHEMA_VERSION,
+            sha256=sha256_of(pending),
+        )
         segment = write_index(root, segment, index)
     except BaseException:
         # Left on a full disk, they would keep the room that other writers need.

@@ -1,22 +1,25 @@
 """Sample rows, and a small audit folder that seals and journals what it is given."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
 from analytics.model.rows import AuditRow, VerdictSource
+from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, schema_of
 from analytics.query.engine import Engine, EngineLimits
 from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.query.scans import Resources
 from analytics.statistics.value_index import ValueIndex
+from analytics.storage.file_copy import sha256_of
 from analytics.storage.journal_batches import JournalBatch, decode_batch, encode_batch, split_by_day
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment
@@ -48,6 +51,10 @@ def sample_row(created_at: datetime = NOON, **changes: Any) -> AuditRow:
         request_id="req_1",
         source_ip="192.0.2.7",
         payload='{"rule_id":"r1","source":"osv"}',
+        ecosystem="npm",
+        repository_id="123456789",
+        run_id="9876543210",
+        token_id="6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",
     )
     return msgspec.structs.replace(row, **changes)
 
@@ -69,6 +76,30 @@ def sealed(root: Path, segment_id: str, rows: Sequence[AuditRow], first_seq: int
     return write_segment(root, TENANT, day, segment_id, table_of(rows, first_seq))
 
 
+def as_of_version_1(rows: Sequence[AuditRow]) -> list[AuditRow]:
+    """`rows` with null in every column that came later."""
+    later = dict.fromkeys(column.name for column in COLUMNS if column.since > 1)
+    return [msgspec.structs.replace(row, **later) for row in rows]
+
+
+def sealed_by_version_1(root: Path, segment: Segment) -> Segment:
+    """`segment` once its file is one of schema version 1: fewer columns, no ids, no version."""
+    table = pq.read_table(segment.path(root), partitioning=None).cast(AUDIT_SCHEMA)
+    table = table.select(schema_of(1, "a segment").names)
+    pq.write_table(table, segment.path(root), compression="zstd")
+    size = segment.path(root).stat().st_size
+    return replace(segment, size=size, sha256=sha256_of(segment.path(root)), schema_version=1)
+
+
+def journalled_by_version_1(batch: JournalBatch) -> JournalBatch:
+    """`batch` as schema version 1 had it."""
+    rows = pa.ipc.open_stream(batch.data).read_all().select(schema_of(1, "a batch").names[1:])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return replace(batch, data=bytes(sink.getvalue()))
+
+
 @dataclass
 class SampleLake:
     """An audit folder with one tenant: rows go in sealed or journalled, and are read back."""
@@ -80,18 +111,25 @@ class SampleLake:
     last_seq: int = 0
 
     def add(self, rows: Sequence[AuditRow], *, is_sealed: bool) -> dict[int, AuditRow]:
-        """Accept `rows`; the seq each of them got. Every third file counts from 0."""
+        """Accept `rows`; the seq each of them got.
+
+        Every third file counts from 0, and every fourth file or batch is of schema version 1.
+        """
         accepted: dict[int, AuditRow] = {}
         for day, day_rows in split_by_day(rows).items():
             first = self.last_seq + 1
+            is_old = (len(self.segments) + len(self.batches)) % 4 == 3
             if is_sealed:
                 base = first if len(self.segments) % 3 == 2 else 0
                 table = table_of(day_rows, first - base)
                 segment = write_segment(self.root, TENANT, day, f"seg_{first}", table)
+                segment = sealed_by_version_1(self.root, segment) if is_old else segment
                 self.segments.append(segment.with_seq_base(base))
             else:
-                self.batches.append(batch_of(day_rows, first))
+                batch = batch_of(day_rows, first)
+                self.batches.append(journalled_by_version_1(batch) if is_old else batch)
             self.last_seq += len(day_rows)
+            day_rows = as_of_version_1(day_rows) if is_old else day_rows
             accepted |= dict(enumerate(day_rows, start=first))
         return accepted
 

@@ -48,6 +48,10 @@ def test_a_row_says_who_did_what_when_and_through_which_door():
         "subject": "mem_1",
         "oidc_binding_id": None,
         "payload": '{"member_id":"mem_1","session_id":"ses_1"}',
+        "ecosystem": None,
+        "repository_id": None,
+        "run_id": None,
+        "token_id": None,
     }
 
 

@@ -7,10 +7,14 @@ from hypothesis import strategies as st
 
 from analytics.model.schema import (
     AUDIT_SCHEMA,
+    COLUMNS,
     JOURNAL_SCHEMA,
+    SCHEMA_VERSION,
     WIRE_COLUMNS,
+    NewerSchema,
     audit_id,
     parse_audit_id,
+    schema_of,
 )
 
 SEQS = st.integers(min_value=0, max_value=2**63 - 1)
@@ -67,6 +71,10 @@ def test_the_row_has_these_columns_and_no_tenant_or_day():
         "request_id",
         "source_ip",
         "payload",
+        "ecosystem",
+        "repository_id",
+        "run_id",
+        "token_id",
     ]
     assert AUDIT_SCHEMA.field("seq").type == pa.int64()
     for instant in ("created_at", "received_at"):
@@ -91,6 +99,55 @@ def test_what_every_row_must_say_cannot_be_null():
 def test_a_journal_row_is_an_audit_row_without_its_place():
     """`seq` comes with the commit."""
     assert JOURNAL_SCHEMA.names == AUDIT_SCHEMA.names[1:]
+
+
+def test_a_column_keeps_its_number():
+    """Parquet readers find columns by it: one that is ever given again would mix two columns."""
+    assert {column.name: column.field_id for column in COLUMNS} == {
+        "seq": 1,
+        "created_at": 2,
+        "received_at": 3,
+        "event": 4,
+        "package_name": 5,
+        "version": 6,
+        "decision": 7,
+        "decision_reason": 8,
+        "verdict_source": 9,
+        "actor_tenant_id": 10,
+        "actor": 11,
+        "actor_source": 12,
+        "subject": 13,
+        "oidc_binding_id": 14,
+        "request_id": 15,
+        "source_ip": 16,
+        "payload": 17,
+        "ecosystem": 18,
+        "repository_id": 19,
+        "run_id": 20,
+        "token_id": 21,
+    }
+
+
+def test_a_version_only_appends_columns_that_may_be_null():
+    """Rows of all earlier versions can then be read as rows of this one."""
+    added = [column.since for column in COLUMNS]
+
+    assert added == sorted(added)
+    assert SCHEMA_VERSION == added[-1] == 2
+    assert len(schema_of(1, "a file")) == 17
+    assert schema_of(SCHEMA_VERSION, "a file").equals(AUDIT_SCHEMA)
+    assert all(
+        column.type == pa.string() and not column.is_required
+        for column in COLUMNS
+        if column.since > 1
+    )
+
+
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
+def test_a_version_that_is_not_known_is_refused(version):
+    """Only a later version of Countersign can have written it."""
+    with pytest.raises(NewerSchema, match=r"^a file was written by a newer version"):
+        schema_of(version, "a file")
 
 
 @given(SEQS, SEQS)

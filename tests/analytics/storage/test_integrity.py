@@ -21,7 +21,13 @@ from analytics.storage.integrity import (
     check_segment,
 )
 from analytics.storage.journal_batches import JournalBatch
-from analytics.storage.segment_writer import PARQUET_OPTIONS, newest_first, write_index
+from analytics.storage.segment_metadata import VERSION_KEY
+from analytics.storage.segment_writer import (
+    PARQUET_OPTIONS,
+    PARQUET_SCHEMA,
+    newest_first,
+    write_index,
+)
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, sealed, table_of
 
 ROWS = [sample_row(NOON + timedelta(seconds=second)) for second in range(10)]
@@ -43,6 +49,7 @@ def kinds(root, segment, seen: SeqSet | None = None) -> list[Kind]:
 
 def rewritten(root, segment, table: pa.Table):
     """The segment with the file of `table` in its place, and only size and digest unknown."""
+    table = table.replace_schema_metadata({VERSION_KEY: str(segment.schema_version)})
     pq.write_table(table, segment.path(root), **PARQUET_OPTIONS)
     return replace(segment, size=segment.path(root).stat().st_size, sha256="")
 
@@ -140,7 +147,7 @@ def test_rows_that_are_not_newest_first_are_found(tmp_path, segment):
 def test_row_groups_out_of_order_are_found(tmp_path, segment):
     """Each in order, but not one after the other."""
     rows = newest_first(table_of(ROWS))
-    with pq.ParquetWriter(segment.path(tmp_path), AUDIT_SCHEMA) as writer:
+    with pq.ParquetWriter(segment.path(tmp_path), PARQUET_SCHEMA) as writer:
         writer.write_table(rows.slice(5))
         writer.write_table(rows.slice(0, 5))
     known = replace(segment, size=segment.path(tmp_path).stat().st_size, sha256="")
