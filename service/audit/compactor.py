@@ -98,7 +98,7 @@ class Compactor:
             yield segment
 
     async def _merge_some(self, lease: HeldLease, day: SegmentedDay) -> Segment | None:
-        """One segment instead of the day's smallest, or None if there is but one.
+        """One segment instead of the day's smallest, or None if one merged segment is left.
 
         A crash before the commit leaves an orphan file, and the old segments as they were; after
         it the new one is named and the old ones are hidden. Never both, never neither.
@@ -106,7 +106,8 @@ class Compactor:
         async with self._store.read() as session:
             segments = await list_segments(session, day.tenant_id, day.day)
         smallest = sorted(segments, key=lambda segment: segment.rows)[:MERGED_MAX]
-        if len(smallest) < 2:
+        # A segment with a seq base is rewritten even alone: other engines read files as they are.
+        if len(smallest) < 2 and not any(segment.seq_base for segment in smallest):
             return None
         parts, merged = await self._merge_what_fits(smallest)
         async with lease.write() as work:

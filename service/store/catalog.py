@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.segment_metadata import Segment
@@ -99,7 +99,7 @@ def _line(segment: Segment, sealed_at: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentedDay:
-    """A tenant-day with several segments; `last_sealed_at` is when the newest of them came.
+    """A tenant-day with segments to merge; `last_sealed_at` is when the newest of them came.
 
     It has `rows` in all, `rows_max` of them in its largest segment.
     """
@@ -113,7 +113,10 @@ class SegmentedDay:
 
 
 async def list_segmented_days(session: AsyncSession, before: date) -> list[SegmentedDay]:
-    """The tenant-days before the UTC day `before` that more than one segment holds."""
+    """The tenant-days before the UTC day `before` that several segments hold, or one with a base.
+
+    Merged, the rows of that one no longer count from 0: its file alone then says what they are.
+    """
     days = await session.execute(
         select(
             SegmentEntry.tenant_id,
@@ -125,7 +128,7 @@ async def list_segmented_days(session: AsyncSession, before: date) -> list[Segme
         )
         .where(SegmentEntry.retired_at.is_(None), SegmentEntry.day < before)
         .group_by(SegmentEntry.tenant_id, SegmentEntry.day)
-        .having(func.count() > 1)
+        .having(or_(func.count() > 1, func.max(SegmentEntry.seq_base) > 0))
         .order_by(SegmentEntry.day.desc(), SegmentEntry.tenant_id)
     )
     return [SegmentedDay(*line) for line in days]

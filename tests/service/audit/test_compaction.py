@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import select
 
@@ -17,6 +18,7 @@ from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
 from tests.power import PowerCut, at, power_cut
 from tests.service.audit.meanwhile import TAKE_OVER, at_the_rename, by_another_worker, by_hand
+from tests.service.audit.test_import import take
 
 QUIET_S = 600.0
 GRACE_S = 100.0
@@ -82,6 +84,40 @@ async def test_a_days_segments_become_one_and_every_page_stays_as_it_was(filled)
     assert [line.rows for line in live] == [9]
     assert (await filled.pages(limit=4), await filled.pages(limit=4, order="asc")) == before
     assert await compact(filled) == 0
+
+
+async def test_a_segment_that_counts_from_0_is_rewritten_even_alone(audit):
+    """Other engines read the files without the catalog: `seq` has to be the row's own there."""
+    await audit.accept([sample_row(YESTERDAY, package_name="journalled")])
+    item = {"event": "install_allowed", "packageName": "x", "created_at": str(YESTERDAY)}
+    content = b"\n".join([msgspec.json.encode(item)] * 3)
+    await take(audit, content)
+    before = await audit.pages(limit=2)
+    (imported,) = await lines(audit)
+
+    assert await compact(audit) == 1
+
+    (line,) = [line for line in await lines(audit) if line.retired_at is None]
+    assert (imported.seq_base > 0, line.seq_base) == (True, 0)
+    (path,) = audit.services.settings.audit_dir.rglob(f"{line.id}.parquet")
+    assert set(pq.read_table(path, partitioning=None)["seq"].to_pylist()) == set(
+        range(line.min_seq, line.max_seq + 1)
+    )
+    assert await audit.pages(limit=2) == before
+    assert await compact(audit) == 0
+
+
+async def test_a_lone_segment_waits_until_its_day_is_over_and_quiet(audit):
+    """An import is often followed by the next file of the same days."""
+    item = {"event": "install_allowed", "packageName": "x", "created_at": str(START)}
+    await take(audit, msgspec.json.encode(item))
+    assert await compact(audit) == 0
+
+    audit.clock.advance(seconds=LATE_QUIET.total_seconds(), microseconds=-1)
+    assert await audit.services.compactor.compact_due() == []
+    audit.clock.advance(microseconds=1)
+
+    assert len(await audit.services.compactor.compact_due()) == 1
 
 
 async def test_today_is_left_alone(audit):
