@@ -1,6 +1,6 @@
 """Reading segment files row group by row group, with their rows as the catalog means them."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime

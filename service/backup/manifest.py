@@ -9,14 +9,13 @@ from typing import Final
 import msgspec
 
 from analytics.model.instants import format_us
+from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.fsync import write_synced
 from service.backup.refusals import BackupDamaged, NewerBackup, NotABackup
 from service.store.migrate import check_version
 
-WHOLE: Final = 1
 FORMAT: Final = 2
-"""The newest form that this version reads. It is the first where no segment is missing, so that a
-version which knows only that one puts such a backup back, and refuses one that is not whole."""
+"""The newest form that this version reads and the one that it writes."""
 
 NAME: Final = "manifest.json"
 AUDIT: Final = "audit"
@@ -46,8 +45,9 @@ class MissingSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything in a backup; `rows` are the audit rows in it, sealed or not.
 
-    `schema` is the database's last migration. `digest` is the SHA-256 of the manifest without it.
-    `missing` is only there if a segment is.
+    `schema` is the database's last migration, `audit_schema` the newest version of the audit rows;
+    format 1 does not say it. `digest` is the SHA-256 of the manifest without it. `missing` is only
+    there if a segment is.
     """
 
     format: int
@@ -56,6 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: int
     files: tuple[KeptFile, ...]
     digest: str = ""
+    audit_schema: int | msgspec.UnsetType = msgspec.UNSET
     missing: tuple[MissingSegment, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -89,10 +90,15 @@ def make_manifest(
     missing: Sequence[MissingSegment] = (),
 ) -> Manifest:
     """The manifest of these files, and of those that should have been among them."""
-    manifest = Manifest(WHOLE, schema, format_us(taken_at), rows, tuple(files))
-    if missing:
-        manifest = msgspec.structs.replace(manifest, format=FORMAT, missing=tuple(missing))
-    return manifest.with_digest()
+    return Manifest(
+        format=FORMAT,
+        schema=schema,
+        taken_at=format_us(taken_at),
+        rows=rows,
+        files=tuple(files),
+        audit_schema=SCHEMA_VERSION,
+        missing=tuple(missing) or msgspec.UNSET,
+    ).with_digest()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -121,6 +127,8 @@ def read_manifest(folder: Path) -> Manifest:
     if DATABASE not in {file.path for file in manifest.files}:
         raise BackupDamaged(value=f"{DATABASE} is not in {NAME}")
     check_version(manifest.schema)
+    if (manifest.audit_schema or 1) > SCHEMA_VERSION:
+        raise NewerBackup
     return manifest
 
 

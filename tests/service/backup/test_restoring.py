@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from sqlalchemy import update
 
+from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.integrity import Kind
 from service.app import create_app
 from service.audit.checking import Check
@@ -190,6 +191,16 @@ async def test_a_backup_of_a_newer_schema_is_refused(filled, backup, place):
 
     said = await refused(NewerDatabase, filled, backup, place)
     assert said == "the database was written by a newer version of Countersign: update this one"
+
+
+async def test_a_backup_of_a_newer_audit_schema_is_refused(filled, backup, place):
+    """Its rows may have columns that this version would lose when it merges them."""
+    known = read_manifest(backup)
+    newer = msgspec.structs.replace(known, audit_schema=SCHEMA_VERSION + 1)
+    write_manifest(backup, newer.with_digest())
+
+    said = await refused(NewerBackup, filled, backup, place)
+    assert said == "the backup was taken by a newer version of Countersign: update this one"
 
 
 async def test_a_data_dir_with_something_in_it_is_left_alone(filled, backup, place):

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import pytest
 
+from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.file_copy import FileCopy, SourceFault
 from analytics.storage.segment_metadata import Segment
 from service.backup.manifest import DATABASE, NAME, MissingSegment, read_manifest
@@ -63,6 +64,7 @@ async def test_the_manifest_names_every_file_and_no_other(filled, target):
 
     held = tree(target)
     assert manifest == read_manifest(target)
+    assert manifest.audit_schema == SCHEMA_VERSION
     assert {file.path for file in manifest.files} == held.keys() - {NAME}
     for file in manifest.files:
         assert file.size == len(held[file.path])
