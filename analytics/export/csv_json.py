@@ -17,6 +17,7 @@ _FORMULA_START: Final = f"^[{re.escape(_GUARDED)}]"
 _QUOTED: Final = r'[",\n\r]'
 _ESCAPED: Final = r'["\\\x00-\x1f\x7f]'
 _FIRST, *_, _LAST = WIRE_COLUMNS
+_PAYLOAD: Final = "payload"
 
 
 class Spelling(Protocol):
@@ -68,21 +69,25 @@ class JsonSpelling:
 
     def around(self, name: str) -> tuple[str, str]:
         """See Spelling."""
-        return f'{self._key(name)}"', '"'
+        return f'{self._key(name)}"', f'"{self._end(name)}'
 
     def texts(self, name: str, values: pa.StringArray) -> pa.StringArray:
         """See Spelling."""
-        if name == _LAST:
+        if name == _PAYLOAD:
             spelt = _with_care(values, "[\n\r]", json_payload(pl.col("value")))
-            return around(self._key(name), spelt.fill_null("null"), "}" + self.after)
+            return around(self._key(name), spelt.fill_null("null"), self._end(name))
         encoded = pl.struct("value").struct.json_encode()
         bare = encoded.str.strip_prefix('{"value":"').str.strip_suffix('"}')
         values = _with_care(values, _ESCAPED, bare)
-        quoted = around(f'{self._key(name)}"', values, '"')
-        return quoted.fill_null(self._key(name) + "null") if values.null_count else quoted
+        quoted = around(f'{self._key(name)}"', values, f'"{self._end(name)}')
+        null = f"{self._key(name)}null{self._end(name)}"
+        return quoted.fill_null(null) if values.null_count else quoted
 
     def _key(self, name: str) -> str:
         return (self.before + "{" if name == _FIRST else ",") + f'"{name}":'
+
+    def _end(self, name: str) -> str:
+        return "}" + self.after if name == _LAST else ""
 
 
 def json_payload(payload: pl.Expr) -> pl.Expr:

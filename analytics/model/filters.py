@@ -24,6 +24,10 @@ FILTER_COLUMNS: Final[dict[str, str]] = {
     "verdict_source": "verdict_source",
     "request_id": "request_id",
     "source_ip": "source_ip",
+    "ecosystem": "ecosystem",
+    "repository_id": "repository_id",
+    "run_id": "run_id",
+    "token_id": "token_id",
 }
 """Query parameter to the column it filters."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import pyarrow as pa
@@ -24,8 +24,18 @@ class VerdictSource(StrEnum):
     SYSTEM = "system"
 
 
+class Ecosystem(StrEnum):
+    """Where packages come from, by the types of package URLs: registries share names."""
+
+    PYPI = "pypi"
+    NPM = "npm"
+
+
 ACTOR_SOURCES: Final = ("admin_token", "api_key", "session", "system")
 """How actors prove who they are, besides `oidc_<provider>` of verified CI jobs."""
+
+CLAIM_MAX: Final = 256
+"""Code points that a row keeps of a claim with no limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +97,16 @@ def audit_row(
     subject: str | None = None,
     package_name: str | None = None,
     version: str | None = None,
+    ecosystem: str | None = None,
     received_at: datetime | None = None,
 ) -> AuditRow:
     """The row that says `envelope` happened at `at`, by whom `stamp` names.
 
     `subject` is what the row is about (a binding id, a member id); install rows name their
-    package. `received_at` is `at` unless somebody else tells us late.
+    package and its ecosystem. `received_at` is `at` unless somebody else tells us late.
     """
     keys = compact(envelope)
+    ci = ci_columns(stamp.ci)
     return AuditRow(
         created_at=at,
         received_at=received_at or at,
@@ -112,7 +124,35 @@ def audit_row(
         request_id=stamp.request_id,
         source_ip=stamp.source_ip,
         payload=keys if stamp.ci is None else _with_ci(keys, stamp.ci),
+        ecosystem=ecosystem,
+        repository_id=ci.repository_id,
+        run_id=ci.run_id,
+        token_id=ci.token_id,
     )
+
+
+class CiColumns(NamedTuple):
+    """Columns of a verified CI request; null in all other rows."""
+
+    repository_id: str | None
+    run_id: str | None
+    token_id: str | None
+
+
+NO_CI_COLUMNS: Final = CiColumns(None, None, None)
+
+
+def ci_columns(ci: VerifiedCi | None) -> CiColumns:
+    """What `ci` says, as far as it is printable text of at most CLAIM_MAX characters."""
+    if ci is None:
+        return NO_CI_COLUMNS
+    return CiColumns(_column(ci.repository_id), _column(ci.run_id), _column(ci.jti))
+
+
+def _column(claim: str | msgspec.UnsetType | None) -> str | None:
+    if claim is None or claim is msgspec.UNSET:
+        return None
+    return claim if 0 < len(claim) <= CLAIM_MAX and claim.isprintable() else None
 
 
 def _fit(keys: str) -> str:

@@ -125,6 +125,10 @@ WIRE_COLUMNS: Final[dict[str, str]] = {
     "source_ip": "source_ip",
     "received_at": "received_at",
     "payload": "payload",
+    "ecosystem": "ecosystem",
+    "repository_id": "repository_id",
+    "run_id": "run_id",
+    "token_id": "token_id",
 }
 """Wire name to stored column, in the order of JSON keys and CSV headers.
 

@@ -164,6 +164,50 @@ class RowFilters(Struct, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    ecosystem: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="The package's ecosystem: `npm` or `pypi`.",
+                examples=[["npm"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    repository_id: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="The repository id that a verified CI token named.",
+                examples=[["123456789"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    run_id: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="The CI run that a verified CI token named.",
+                examples=[["9876543210"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    token_id: (
+        Annotated[
+            list[Text],
+            Meta(
+                max_length=VALUES_MAX,
+                description="The `jti` of a verified CI token.",
+                examples=[["6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class AuditFilters(RowFilters, kw_only=True):
@@ -257,6 +301,10 @@ class AuditEntry(Struct, kw_only=True):
     source_ip: str | None
     received_at: Timestamp
     payload: dict[str, Any] | None
+    ecosystem: Literal["pypi", "npm"] | None
+    repository_id: str | None
+    run_id: str | None
+    token_id: str | None
 
 
 class AuditPage(Struct, kw_only=True):

@@ -17,6 +17,9 @@ _ALIKE: Final = {
     "request": ("request_id", "request_id"),
     "binding": ("oidc_binding_id", "oidc_binding_id"),
     "source address": ("source_ip", "source_ip"),
+    "repository": ("repository_id", "repository_id"),
+    "CI run": ("run_id", "run_id"),
+    "CI token": ("token_id", "token_id"),
 }
 """What rows may have in common: its name, the filter's, the entry's."""
 

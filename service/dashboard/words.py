@@ -53,6 +53,10 @@ FILTER_WORDS: Final[dict[str, str]] = {
     "verdict_source": "Surface",
     "request_id": "Request",
     "source_ip": "Source address",
+    "ecosystem": "Ecosystem",
+    "repository_id": "Repository",
+    "run_id": "CI run",
+    "token_id": "CI token",
 }
 """Each filter's name on the page."""
 

@@ -59,13 +59,17 @@ def plain_csv(rows: pa.Table, tenant_id: str, *, is_raw: bool) -> bytes:
 def plain_objects(rows: pa.Table, tenant_id: str) -> list[str]:
     """What polars encodes of each row, its payload put in as it is."""
     frame = plain(rows, tenant_id)
-    encoded = frame.select(pl.struct(pl.exclude("payload")).struct.json_encode()).to_series()
+    place = frame.columns.index("payload")
+    before, behind = (
+        frame.select(pl.struct(columns).struct.json_encode()).to_series()
+        for columns in (frame.columns[:place], frame.columns[place + 1 :])
+    )
     payloads = [
         re.sub("[\r\n]", " ", text) if text is not None else "null" for text in frame["payload"]
     ]
     return [
-        f'{text.removesuffix("}")},"payload":{payload}}}'
-        for text, payload in zip(encoded, payloads, strict=True)
+        f'{first.removesuffix("}")},"payload":{payload},{last.removeprefix("{")}'
+        for first, payload, last in zip(before, payloads, behind, strict=True)
     ]
 
 

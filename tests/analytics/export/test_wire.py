@@ -16,7 +16,10 @@ from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
 from tests.analytics.readers import as_read, read_csv, read_file
 from tests.analytics.samples import NOON, sample_row, table_of
 
-NULLABLE = ("package_name", "version", "decision", "subject", "oidc_binding_id", "source_ip")
+NULLABLE = (
+    *("package_name", "version", "decision", "subject", "oidc_binding_id", "source_ip"),
+    *("ecosystem", "repository_id", "run_id", "token_id"),
+)
 AWKWARD = [
     'a "quoted" value',
     '"',
@@ -48,6 +51,7 @@ ROWS = st.lists(
         subject=st.none() | TEXT,
         decision_reason=TEXT,
         payload=st.none() | st.dictionaries(TEXT, TEXT, max_size=3).map(compact),
+        token_id=st.none() | TEXT | st.sampled_from([*AWKWARD, *FORMULAS]),
     ),
     min_size=1,
     max_size=3,

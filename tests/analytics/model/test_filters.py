@@ -52,6 +52,10 @@ def test_no_parameters_mean_every_row_newest_first():
         ("verdict_source", "verdict_source"),
         ("request_id", "request_id"),
         ("source_ip", "source_ip"),
+        ("ecosystem", "ecosystem"),
+        ("repository_id", "repository_id"),
+        ("run_id", "run_id"),
+        ("token_id", "token_id"),
     ],
 )
 def test_each_parameter_filters_its_column(parameter, column):

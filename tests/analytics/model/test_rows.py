@@ -17,7 +17,7 @@ from analytics.model.events import (
     SignedOut,
     VerifiedCi,
 )
-from analytics.model.rows import Stamp, VerdictSource, audit_row, to_table
+from analytics.model.rows import Stamp, VerdictSource, audit_row, ci_columns, to_table
 from analytics.model.schema import JOURNAL_SCHEMA
 from tests.analytics.samples import NOON, sample_row
 
@@ -64,14 +64,24 @@ def test_a_row_says_who_did_what_when_and_through_which_door():
 )
 def test_a_row_of_a_ci_job_says_what_its_token_said(envelope: Envelope, keys: dict[str, str]):
     """Beside the envelope's own keys, and not in the reason; who acted stays the credential."""
-    stamp = STAMP.of_ci_job("github", "obind_1", VerifiedCi(sub="repo:a/b", jti="j"))
+    stamp = STAMP.of_ci_job("github", "obind_1", VerifiedCi(sub="repo:a/b", run_id="7", jti="j"))
 
     row = audit_row(envelope, stamp, NOON)
 
-    assert json.loads(row.payload) == keys | {"ci": {"sub": "repo:a/b", "jti": "j"}}
+    assert json.loads(row.payload) == keys | {"ci": {"sub": "repo:a/b", "run_id": "7", "jti": "j"}}
+    assert (row.repository_id, row.run_id, row.token_id) == (None, "7", "j")
     assert json.loads(row.decision_reason) == keys
     assert (row.actor, row.actor_source) == (STAMP.actor, "oidc_github")
     assert row.oidc_binding_id == "obind_1"
+
+
+@pytest.mark.parametrize("claim", ["", None, msgspec.UNSET, "a\0b", "\u202e7", "x" * 257])
+def test_a_column_has_no_claim_that_nobody_could_type(claim):
+    """The payload keeps it as it was; a filter needs text that looks like what it is."""
+    columns = ci_columns(VerifiedCi(sub="s", repository_id=claim, run_id=claim, jti=claim))
+
+    assert columns == (None, None, None)
+    assert ci_columns(VerifiedCi(sub="s", jti="x" * 256)).token_id == "x" * 256
 
 
 def test_an_install_carries_the_decision_of_its_event():

@@ -41,6 +41,10 @@ def test_the_wire_has_one_order_and_one_spelling():
         "source_ip",
         "received_at",
         "payload",
+        "ecosystem",
+        "repository_id",
+        "run_id",
+        "token_id",
     ]
 
 

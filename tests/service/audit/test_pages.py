@@ -70,6 +70,10 @@ async def test_an_entry_shows_its_row(audit):
         "source_ip": "192.0.2.7",
         "received_at": "2026-03-04T12:00:00.123456Z",
         "payload": {"rule_id": "r1", "source": "osv"},
+        "ecosystem": "npm",
+        "repository_id": "123456789",
+        "run_id": "9876543210",
+        "token_id": "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",
     }
 
 
