@@ -36,6 +36,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     repository_id_claim: ClaimName
     event_name_claim: ClaimName | None = None
     run_id_claim: ClaimName | None = None
+    token_id_claim: ClaimName = "jti"  # noqa: S105 - a claim's name
     owner_claim: ClaimName | None = None
     jwks_uri: str | None = None
 

@@ -1,15 +1,11 @@
 """What a verified token does for a request: its audit rows say which CI job sent it."""
 
-from typing import Final
-
 from msgspec import UNSET, Struct, UnsetType
 
 from analytics.model.events import VerifiedCi
+from analytics.model.rows import CLAIM_MAX
 from service.issuers.issuers import Issuer
 from service.verifier.claims import Claims
-
-TEXT_MAX: Final = 256
-"""Code points that a row keeps of a claim with no limit of its own."""
 
 
 class Attribution(Struct, frozen=True):
@@ -34,11 +30,11 @@ class Attribution(Struct, frozen=True):
             repository_id=_kept(claims.identifier(issuer.repository_id_claim)),
             event_name=_kept(claims.text(issuer.event_name_claim)),
             run_id=_kept(claims.identifier(issuer.run_id_claim)),
-            jti=_kept(claims.text("jti")),
+            jti=_kept(claims.text(issuer.token_id_claim)),
         )
 
 
 def _kept(text: str | None) -> str | UnsetType:
     if text is None:
         return UNSET
-    return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}…"
+    return text if len(text) <= CLAIM_MAX else f"{text[: CLAIM_MAX - 1]}…"

@@ -16,7 +16,7 @@ from service.verifier.claims import Claims
 KEPT_FOR: Final = timedelta(minutes=10)
 KEPT_BYTES_MAX: Final = 32 * 2**20
 _MEMBER_BYTES: Final = 128
-_REGISTERED: Final = ("iss", "aud", "sub", "exp", "iat", "nbf", "jti")
+_REGISTERED: Final = ("iss", "aud", "sub", "exp", "iat", "nbf")
 
 
 class SeenTokens:
@@ -52,6 +52,7 @@ def _read_of(issuer: Issuer) -> frozenset[str]:
         issuer.repository_id_claim,
         issuer.event_name_claim,
         issuer.run_id_claim,
+        issuer.token_id_claim,
         issuer.owner_claim,
     )
     return frozenset((*_REGISTERED, *(name for name in own if name is not None)))

@@ -77,6 +77,7 @@ def test_as_shipped_github_alone_is_accepted():
     assert issuer.jwks_uri is None
     assert (issuer.repository_id_claim, issuer.event_name_claim) == ("repository_id", "event_name")
     assert (issuer.run_id_claim, issuer.owner_claim) == ("run_id", "repository_owner")
+    assert issuer.token_id_claim == "jti"
 
 
 def test_what_is_shipped_but_not_accepted_can_be_switched_on(tmp_path):
@@ -92,6 +93,7 @@ def test_what_is_shipped_but_not_accepted_can_be_switched_on(tmp_path):
         "pipeline_source",
     )
     assert (gitlab.run_id_claim, gitlab.owner_claim) == ("pipeline_id", "namespace_path")
+    assert gitlab.token_id_claim == "jti"
     assert not circleci.requires_repository_id
     assert circleci.event_name_claim is None
     assert circleci.run_id_claim == "oidc.circleci.com/pipeline-id"
@@ -153,6 +155,7 @@ def test_a_file_that_breaks_off_is_refused_with_its_last_line(tmp_path):
         ),
         (9, 'event_name_claim = ""', "github.event_name_claim: Expected `str` of length >= 1"),
         (9, 'run_id_claim = ""', "github.run_id_claim: Expected `str` of length >= 1"),
+        (9, 'token_id_claim = ""', "github.token_id_claim: Expected `str` of length >= 1"),
         (9, 'owner_claim = ""', "github.owner_claim: Expected `str` of length >= 1"),
         (URL, 'url = "http://token.example"', f"github.url: {HTTPS}"),
         (URL, 'url = "http://127.0.0.1.example"', f"github.url: {HTTPS}"),

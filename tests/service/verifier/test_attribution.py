@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from service.app import create_app
 from service.bindings.changes import add_binding, revoke_binding
 from service.orgs.changes import create_project, create_team, issue_api_key
 from service.services import EXTENSION, Services
+from service.settings import REPOSITORY
 from service.store.store import SyncWork, Work
 from service.store.tables import Binding, Organisation
 from service.verifier.verifier import CI_TOKEN_HEADER
-from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path
+from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, settings_over
 from tests.polling import until
-from tests.service.gates import TRUSTED, Gate
+from tests.service.gates import TRUSTED, Gate, open_gate
 
 INSTALL = {"event": "install_allowed", "packageName": "left-pad", "version": "1.3.0"}
 UNBOUND = ("unbound_oidc_subject", None)
@@ -69,7 +71,13 @@ async def test_an_install_is_attributed_to_its_job(gate: Gate):
             "jti": "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",
         }
     }
+    token_id = row["payload"]["ci"]["jti"]
+    assert (row["repository_id"], row["run_id"]) == ("123456789", "9876543210")
+    assert row["token_id"] == token_id
+    for name in ("repository_id", "run_id", "token_id"):
+        assert await gate.world.audit(**{name: row[name], "event": "install_allowed"}) == [row]
     bare = next(r for r in await gate.world.audit(event="install_allowed") if r["id"] != row["id"])
+    assert bare["repository_id"] is bare["run_id"] is bare["token_id"] is None
     assert (bare["actor_source"], bare["oidc_binding_id"]) == ("api_key", None)
     assert (bare["subject"], bare["payload"]) == (None, {})
 
@@ -404,6 +412,24 @@ async def test_a_member_who_may_not_is_turned_away_on_record(gate: Gate, name: s
     await gate.world.client.get(bindings_path(), headers=headers)
     counted = gate.world.services.metrics.exposition()
     assert b'auth_failures_total{code="bad_audience"} 1.0' in counted
+
+
+async def test_the_token_id_is_the_claim_that_the_issuers_entry_names(tmp_path: Path):
+    """A provider may tell its tokens apart by another claim than `jti`, as it may its runs."""
+    shipped = (REPOSITORY / "data" / "issuers.toml").read_text()
+    file = tmp_path / "issuers.toml"
+    file.write_text(shipped.replace('token_id_claim = "jti"', 'token_id_claim = "token"'))
+    settings = replace(settings_over(tmp_path), issuers_file=file)
+    async with open_gate(settings) as gate:
+        key = await key_of(gate.world)
+        for token in (gate.issuer.sign(), gate.issuer.sign(token="t-1")):
+            for _ in range(2):  # judged anew, then known by its hash
+                assert (await ingest(gate.world, key, token)).status_code == 200
+
+        rows = await gate.world.audit(event="install_allowed")
+        assert [row["token_id"] for row in rows] == ["t-1", "t-1", None, None]
+        assert [row["payload"]["ci"].get("jti") for row in rows] == ["t-1", "t-1", None, None]
+        assert await gate.world.audit(token_id="t-1") == rows[:2]
 
 
 async def test_long_claims_are_cut_in_rows(gate: Gate):
