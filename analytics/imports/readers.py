@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from analytics.export.compression import Compression
 from analytics.export.csv_json import unguarded
+from analytics.imports.items import IGNORED, ITEM_COLUMNS, ImportItem, read_object
 from analytics.imports.lines import LINE_BYTES_MAX, Lines, LineTooLong, Stream
-from analytics.imports.validation import IGNORED, ITEM_COLUMNS, ImportItem, read_object
 from analytics.model.errors import ARROW_FAULTS
 from analytics.model.row_validation import RowRefused
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from analytics.imports.items import NOT_AN_OBJECT, ImportItem
 from analytics.model.decision_reason import compact, decision_reason
 from analytics.model.events import ENVELOPES, Envelope, Event, VerifiedCi
 from analytics.model.row_validation import (
@@ -21,13 +22,22 @@ from analytics.model.row_validation import (
     AcceptedInterval,
     RowRefused,
     check_decision,
+    check_ecosystem,
     check_printable,
     check_subject,
     readable,
 )
-from analytics.model.rows import ACTOR_SOURCES, AuditRow, Stamp, VerdictSource
+from analytics.model.rows import (
+    ACTOR_SOURCES,
+    CLAIM_MAX,
+    NO_CI_COLUMNS,
+    AuditRow,
+    CiColumns,
+    Stamp,
+    VerdictSource,
+    ci_columns,
+)
 
-NOT_AN_OBJECT: Final = "must be a JSON object in UTF-8, without lone surrogates or deep nesting"
 MEMO_MAX: Final = 10_000
 MEMO_BYTES_MAX: Final = 1_024
 """Envelopes that are remembered, and how long one of them may be."""
@@ -42,61 +52,21 @@ _LENGTHS: Final = {
     "oidc_binding_id": 64,
     "request_id": 128,
     "source_ip": 64,
+    "repository_id": CLAIM_MAX,
+    "run_id": CLAIM_MAX,
+    "token_id": CLAIM_MAX,
 }
 """The longest text of each column, in code points."""
 
+_CI_MEMBERS: Final = {"repository_id": "repository_id", "run_id": "run_id", "token_id": "jti"}
+"""The member of `payload.ci` that says the same as a column of CiColumns."""
+
 _OIDC_SOURCE: Final = re.compile(r"oidc_[a-z0-9]+(_[a-z0-9]+)*", re.ASCII)
-_NOTHING: Final = msgspec.Raw()
 _NO_ENVELOPE: Final = frozenset({b"", b"null"})
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-_Who = tuple[str | None, str | None, str | None, str | None, str | None, str | None, bool]
-
-
-class ImportItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One row of a file, by wire names; `RowImporter` checks its values."""
-
-    created_at: str | None = None
-    event: str | None = None
-    package_name: str | None = msgspec.field(name="packageName", default=None)
-    version: str | None = None
-    decision: str | None = None
-    verdict_source: str | None = None
-    actor_tenant_id: str | None = None
-    actor: str | None = None
-    actor_source: str | None = None
-    subject: str | None = None
-    oidc_binding_id: str | None = None
-    request_id: str | None = None
-    source_ip: str | None = None
-    payload: msgspec.Raw = _NOTHING
-    envelope: msgspec.Raw = _NOTHING
-    id: msgspec.Raw = _NOTHING
-    tenant_id: msgspec.Raw = _NOTHING
-    received_at: msgspec.Raw = _NOTHING
-    decision_reason: msgspec.Raw = _NOTHING
-
-
-IGNORED: Final = ("id", "tenant_id", "received_at", "decision_reason")
-ITEM_COLUMNS: Final = tuple(
-    one.encode_name for one in msgspec.structs.fields(ImportItem) if one.encode_name not in IGNORED
-)
-"""The columns a file may say something in, in the order in which an ImportItem takes them."""
-
-_item_decoder: Final = msgspec.json.Decoder(ImportItem)
-
-
-def read_object(line: bytes) -> ImportItem:
-    """The item that a line of NDJSON is. Raises RowRefused."""
-    try:
-        if not line.isascii():
-            line.decode()  # values that are read over, or read later, are not decoded here
-        return _item_decoder.decode(line)
-    except msgspec.ValidationError as error:
-        raise RowRefused(readable(error, within="")) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RowRefused(f"the line {NOT_AN_OBJECT}") from error
+_Who = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +89,7 @@ class _Said:
     envelope: Envelope
     reason: str
     payload: str
-    has_ci: bool
+    ci: VerifiedCi | None
 
 
 @dataclass(slots=True)
@@ -156,11 +126,13 @@ class RowImporter:
             raise RowRefused(f"{'created_at' if item.event else 'event'} is required")
         said = self._envelope(item.event, item)
         check_decision(item.event, item.decision, said.envelope.decision)
-        stamp = self._stamp(item, has_ci=said.has_ci)
+        stamp = self._stamp(item, _ci_field(item, said.ci))
+        ci = _ci_columns(item, said.ci)
         _check_text("packageName", item.package_name)
         _check_text("version", item.version)
         _check_text("subject", item.subject)
         _check_text("request_id", item.request_id)
+        check_ecosystem(item.ecosystem)
         return AuditRow(
             created_at=self.window.instant(item.created_at),
             received_at=self.window.now,
@@ -178,6 +150,10 @@ class RowImporter:
             request_id=item.request_id,
             source_ip=stamp.source_ip,
             payload=said.payload,
+            ecosystem=item.ecosystem,
+            repository_id=ci.repository_id,
+            run_id=ci.run_id,
+            token_id=ci.token_id,
         )
 
     def _envelope(self, event: str, item: ImportItem) -> _Said:
@@ -190,7 +166,7 @@ class RowImporter:
                 _remember(self._said, key, known)
         return known
 
-    def _stamp(self, item: ImportItem, *, has_ci: bool) -> Stamp:
+    def _stamp(self, item: ImportItem, ci_field: str | None) -> Stamp:
         key = (
             item.verdict_source,
             item.actor_tenant_id,
@@ -198,11 +174,11 @@ class RowImporter:
             item.actor_source,
             item.oidc_binding_id,
             item.source_ip,
-            has_ci,
+            ci_field,
         )
         known = self._stamps.get(key)
         if known is None:
-            known = _read_stamp(item, self.stamp, has_ci=has_ci)
+            known = _read_stamp(item, self.stamp, ci_field)
             _remember(self._stamps, key, known)
         return known
 
@@ -250,17 +226,40 @@ def _read_envelope(event: str, name: str, raw: bytes) -> _Said:
         raise RowRefused(readable(error, within=name)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RowRefused(f"{name} {NOT_AN_OBJECT}") from error
-    has_ci = envelope.ci is not msgspec.UNSET
-    bare = msgspec.structs.replace(envelope, ci=msgspec.UNSET) if has_ci else envelope
+    bare = msgspec.structs.replace(envelope, ci=msgspec.UNSET) if envelope.ci else envelope
     return _Said(
         envelope=envelope,
         reason=decision_reason(msgspec.to_builtins(bare)),
         payload=compact(envelope),
-        has_ci=has_ci,
+        ci=envelope.ci or None,
     )
 
 
-def _read_stamp(item: ImportItem, own: Stamp, *, has_ci: bool) -> Stamp:
+def _ci_field(item: ImportItem, ci: VerifiedCi | None) -> str | None:
+    """The first field of `item` that only rows of a verified CI job have, or None."""
+    if ci is not None:
+        return "ci"
+    return next((name for name in CiColumns._fields if getattr(item, name) is not None), None)
+
+
+def _ci_columns(item: ImportItem, ci: VerifiedCi | None) -> CiColumns:
+    """As `item` gives them, or else as `ci` does. Raises RowRefused.
+
+    Where both are given they agree: a filter must find what the payload shows.
+    """
+    given = CiColumns(item.repository_id, item.run_id, item.token_id)
+    derived = ci_columns(ci)
+    if given in {NO_CI_COLUMNS, derived}:
+        return derived
+    for name, text in given._asdict().items():
+        _check_text(name, text)
+        claim = getattr(ci, _CI_MEMBERS[name], None)
+        if text is not None and claim and text != claim:
+            raise RowRefused(f"{name} must be as ci in the payload says, or left out")
+    return CiColumns(*(text or claim for text, claim in zip(given, derived, strict=True)))
+
+
+def _read_stamp(item: ImportItem, own: Stamp, ci_field: str | None) -> Stamp:
     """Who acted, as `item` says, or else `own`. Raises RowRefused.
 
     An actor comes with how they proved who they are, and only a CI job says what a CI token said.
@@ -274,8 +273,8 @@ def _read_stamp(item: ImportItem, own: Stamp, *, has_ci: bool) -> Stamp:
     elif item.actor_source not in ACTOR_SOURCES and not is_ci_job:
         known = ", ".join(ACTOR_SOURCES)
         raise RowRefused(f"actor_source must be one of {known} or oidc_<provider>")
-    if has_ci and not is_ci_job:
-        raise RowRefused("ci is only for rows whose actor_source is oidc_<provider>")
+    if ci_field is not None and not is_ci_job:
+        raise RowRefused(f"{ci_field} is only for rows whose actor_source is oidc_<provider>")
     return Stamp(
         actor=item.actor or own.actor,
         actor_source=item.actor_source or own.actor_source,

@@ -19,6 +19,7 @@ from analytics.model.row_validation import (
     AcceptedInterval,
     RowRefused,
     check_decision,
+    check_ecosystem,
     check_printable,
     readable,
 )
@@ -41,6 +42,7 @@ class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         msgspec.field(name="packageName")
     )
     version: Annotated[str, msgspec.Meta(min_length=1, max_length=VERSION_MAX)] | None = None
+    ecosystem: str | None = None
     created_at: str | None = None
     decision: str | None = None
     envelope: dict[str, Any] = {}
@@ -91,6 +93,7 @@ def _row(item: IngestItem, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
     check_decision(item.event, item.decision, envelope.decision)
     check_printable("packageName", item.package_name)
     check_printable("version", item.version)
+    check_ecosystem(item.ecosystem)
     row = audit_row(
         envelope,
         stamp,
@@ -99,6 +102,7 @@ def _row(item: IngestItem, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
         subject=stamp.ci.sub if stamp.ci else None,
         package_name=item.package_name,
         version=item.version,
+        ecosystem=item.ecosystem,
     )
     _check_size(envelope, row.payload)
     return row

@@ -9,6 +9,7 @@ import msgspec
 
 from analytics.model.events import Decision
 from analytics.model.instants import parse_instant
+from analytics.model.rows import Ecosystem
 
 AHEAD_MAX: Final = timedelta(seconds=60)
 """How far a sender's clock may be ahead of ours."""
@@ -18,6 +19,7 @@ VERSION_MAX: Final = 256
 ERROR_CHARS_MAX: Final = 300
 """Of the text that says why a row was not taken: it may repeat what came, of whatever length."""
 _UNKNOWN: Final = frozenset({"Co", "Cn"})
+_ECOSYSTEMS: Final = frozenset(Ecosystem)
 
 
 class RowRefused(ValueError):
@@ -51,6 +53,12 @@ def check_decision(event: str, decision: str | None, settled: Decision | None) -
     """
     if decision not in {None, settled}:
         raise RowRefused(f"decision of {event} must be {settled or 'null'}")
+
+
+def check_ecosystem(text: str | None) -> None:
+    """Raise RowRefused for an ecosystem that is not known."""
+    if text is not None and text not in _ECOSYSTEMS:
+        raise RowRefused(f"ecosystem must be one of {', '.join(Ecosystem)}")
 
 
 def check_printable(field: str, text: str | None) -> None:

@@ -41,6 +41,7 @@ EXAMPLE: Final = [
         "created_at": "2026-01-31T08:00:00Z",
         "packageName": "left-pad",
         "version": "1.3.0",
+        "ecosystem": "npm",
         "decision": "BLOCKED",
         "envelope": {"rule_id": "GHSA-xxxx-yyyy-zzzz", "source": "osv"},
     }

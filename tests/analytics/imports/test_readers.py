@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from analytics.export.compression import Compression, compressor
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.imports import readers
+from analytics.imports.items import IGNORED, ITEM_COLUMNS, ImportItem
 from analytics.imports.readers import (
     Chunk,
     FileKind,
@@ -27,11 +28,11 @@ from analytics.imports.readers import (
     file_kind,
     read_chunks,
 )
-from analytics.imports.validation import IGNORED, ITEM_COLUMNS, ImportItem, RowImporter
+from analytics.imports.validation import RowImporter
 from analytics.model.decision_reason import compact
 from analytics.model.instants import format_us
 from analytics.model.row_validation import AcceptedInterval, RowRefused
-from analytics.model.rows import AuditRow
+from analytics.model.rows import AuditRow, Ecosystem
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.export.test_wire import AWKWARD, FORMULAS
 from tests.analytics.samples import NOON, TENANT, sample_row, table_of
@@ -59,6 +60,11 @@ ROWS = st.lists(
         request_id=st.none() | WORDS,
         source_ip=st.none() | WORDS,
         payload=ENVELOPES,
+        actor_source=st.just("oidc_github"),
+        ecosystem=st.sampled_from([None, *Ecosystem]),
+        repository_id=st.none() | WORDS,
+        run_id=st.none() | WORDS,
+        token_id=st.none() | WORDS,
     ),
     min_size=1,
     max_size=4,

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analytics.imports.items import ImportItem
 from analytics.imports.readers import Chunk
 from analytics.imports.segment_buffer import SegmentBuffer, import_steps
-from analytics.imports.validation import ImportItem, RowImporter
+from analytics.imports.validation import RowImporter
 from analytics.model.instants import format_us, utc_day
 from analytics.model.row_validation import AcceptedInterval, RowRefused
 from analytics.model.rows import AuditRow
@@ -80,7 +81,7 @@ def test_any_bound_and_any_split_give_the_same_rows(tmp_path_factory, batches, b
 def test_the_largest_days_go_first_and_half_of_the_room_is_made(tmp_path):
     """Small days wait for more, so that files do not become tiny."""
     row = sample_row(NOON)
-    segment_buffer = SegmentBuffer(tmp_path, TENANT, names(), 5_000)
+    segment_buffer = SegmentBuffer(tmp_path, TENANT, names(), 10_000)
     day = timedelta(days=1)
     while not segment_buffer.segments:
         segment_buffer.add([row, row, row, sample_row(NOON - day), sample_row(NOON - 2 * day)])

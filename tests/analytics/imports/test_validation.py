@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from analytics.imports.validation import MEMO_MAX, NOT_AN_OBJECT, RowImporter, read_object
+from analytics.imports.items import NOT_AN_OBJECT, read_object
+from analytics.imports.validation import MEMO_MAX, RowImporter
 from analytics.model.decision_reason import compact, decision_reason
 from analytics.model.events import ENVELOPES, Event, VerifiedCi
 from analytics.model.instants import format_us
@@ -32,6 +33,7 @@ CI = {
     "jti": "a-b-c",
 }
 BY_CI = {"actor": "key_1", "actor_source": "oidc_github"}
+CI_COLUMNS = ("repository_id", "run_id", "token_id")
 WHO = {
     "actor": "github:mem_1",
     "actor_source": "session",
@@ -69,6 +71,11 @@ def fault_of(one: bytes | dict[str, Any]) -> str:
     with pytest.raises(RowRefused) as refused:
         row_of(one)
     return str(refused.value)
+
+
+def columns_of(row: AuditRow) -> tuple[str | None, ...]:
+    """What `row` has of a CI job."""
+    return tuple(getattr(row, column) for column in CI_COLUMNS)
 
 
 def envelope_of(event: Event) -> dict[str, Any]:
@@ -173,6 +180,11 @@ class TestActor:
             "actor_source and actor_tenant_id need an actor"
         )
 
+    @pytest.mark.parametrize("ecosystem", ["pypi", "npm"])
+    def test_the_ecosystem_is_one_of_ours(self, ecosystem):
+        assert row_of(item(ecosystem=ecosystem)).ecosystem == ecosystem
+        assert fault_of(item(ecosystem=f"{ecosystem}x")) == "ecosystem must be one of pypi, npm"
+
     @pytest.mark.parametrize("source", VerdictSource)
     def test_verdict_source_is_one_of_ours(self, source):
         assert row_of(item(verdict_source=source)).verdict_source == source
@@ -216,6 +228,48 @@ class TestCi:
         with pytest.raises(RowRefused, match="ci is only for rows"):
             row_of({**good, **who}, row_importer)
 
+    def test_what_it_says_has_columns(self):
+        """Files of version 1 have no such columns, and their rows are found all the same."""
+        row = row_of(item(payload={**GOOD["payload"], "ci": CI}, **BY_CI))
+
+        assert columns_of(row) == ("123456789", "1", "a-b-c")
+
+    @pytest.mark.parametrize("unsaid", [{}, {"run_id": None}, {"run_id": ""}, {"run_id": "\0"}])
+    def test_what_it_does_not_say_in_print_is_null(self, unsaid):
+        row = row_of(item(payload={**GOOD["payload"], "ci": {"sub": "s", **unsaid}}, **BY_CI))
+
+        assert columns_of(row) == (None, None, None)
+
+    def test_the_columns_may_be_given_as_well(self):
+        """As an export has both; or alone, of a job whose token is not in the payload."""
+        ci = {key: value for key, value in CI.items() if key != "run_id"}
+        given = {"repository_id": "123456789", "run_id": "9", "token_id": "a-b-c"}
+
+        for payload in (..., {**GOOD["payload"], "ci": CI | {"run_id": "9"}}):
+            changes = {} if payload is ... else {"payload": payload}
+            assert columns_of(row_of(item(**changes, **given, **BY_CI))) == tuple(given.values())
+        row = row_of(item(payload={**GOOD["payload"], "ci": ci}, run_id="9", **BY_CI))
+        assert columns_of(row) == tuple(given.values())
+        assert columns_of(row_of(item(token_id="t", **BY_CI))) == (None, None, "t")
+
+    @pytest.mark.parametrize("column", CI_COLUMNS)
+    @pytest.mark.parametrize("claim", ["another", "\0"])
+    def test_the_two_agree(self, column, claim):
+        """Else a filter would find a row that shows something else."""
+        ci = CI | {"jti" if column == "token_id" else column: claim}
+
+        assert fault_of(
+            item(payload={**GOOD["payload"], "ci": ci}, **{column: "1234"}, **BY_CI)
+        ) == (f"{column} must be as ci in the payload says, or left out")
+
+    @pytest.mark.parametrize("column", CI_COLUMNS)
+    @pytest.mark.parametrize("who", [{}, {"actor": "key_1", "actor_source": "api_key"}])
+    def test_only_a_ci_job_has_the_columns(self, column, who):
+        """They say what an issuer signed."""
+        assert fault_of(item(**{column: "7"}, **who)) == (
+            f"{column} is only for rows whose actor_source is oidc_<provider>"
+        )
+
     def test_the_keys_are_those_of_the_documented_payload(self):
         assert list(VerifiedCi.__struct_fields__) == list(CI)
 
@@ -235,7 +289,7 @@ def test_a_decision_that_disagrees_with_its_event_is_refused(event, wrong):
 class TestText:
     """Bounded and visible, whichever column it is in."""
 
-    BASE = item(actor="a", actor_source="session")
+    BASE = item(actor="a", actor_source="oidc_github")
 
     @pytest.mark.parametrize(
         ("column", "longest"),
@@ -248,6 +302,9 @@ class TestText:
             ("oidc_binding_id", 64),
             ("request_id", 128),
             ("source_ip", 64),
+            ("repository_id", 256),
+            ("run_id", 256),
+            ("token_id", 256),
         ],
     )
     def test_both_sides_of_each_length(self, column, longest):
@@ -258,7 +315,9 @@ class TestText:
                     f"{column} must be 1..{longest} characters"
                 )
 
-    @pytest.mark.parametrize("column", ["packageName", "version", "actor", *list(WHO)[4:]])
+    @pytest.mark.parametrize(
+        "column", ["packageName", "version", "actor", *list(WHO)[4:], *CI_COLUMNS]
+    )
     @pytest.mark.parametrize("hidden", ["\0", "\x1b", "\n", "\u200b", "\u202e", "\ufeff"])
     def test_what_cannot_be_seen_is_refused(self, column, hidden):
         assert fault_of({**self.BASE, column: f"a{hidden}b"}) == (

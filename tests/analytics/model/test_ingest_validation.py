@@ -62,6 +62,9 @@ SERVER_KEYS = [
     "decision_reason",
     "payload",
     "package_name",
+    "repository_id",
+    "run_id",
+    "token_id",
     "Event",
 ]
 
@@ -109,6 +112,19 @@ def test_an_install_becomes_a_row(event, says_decision):
     assert (row.event, row.decision) == (event, decision)
     assert json.loads(row.payload) == envelope
     assert json.loads(row.decision_reason) == envelope
+
+
+@pytest.mark.parametrize("ecosystem", ["npm", "pypi"])
+def test_an_install_may_name_its_ecosystem(ecosystem):
+    """Two registries may have a package of one name."""
+    assert row_of(item(ecosystem=ecosystem)).ecosystem == ecosystem
+    assert row_of(item()).ecosystem is row_of(item(ecosystem=None)).ecosystem is None
+
+
+@pytest.mark.parametrize("wrong", ["", "NPM", "npm ", "PyPI", "maven", "n" * 10_000])
+def test_another_ecosystem_is_refused(wrong):
+    """A filter for one spelling would miss the others."""
+    assert fault_of(item(ecosystem=wrong)) == "ecosystem must be one of pypi, npm"
 
 
 @pytest.mark.parametrize("event", INSTALLS)

@@ -352,7 +352,7 @@ class TestRows:
         happened_at = START - timedelta(hours=1)
 
         answer = await Sender(audit.world, headers).send(
-            [install(version="1.3.0", created_at=happened_at.isoformat())],
+            [install(version="1.3.0", ecosystem="npm", created_at=happened_at.isoformat())],
             x_request_id="req_000000000000000000000000",
         )
 
@@ -376,6 +376,10 @@ class TestRows:
             "source_ip": "",
             "received_at": format_us(START),
             "payload": {},
+            "ecosystem": "npm",
+            "repository_id": None,
+            "run_id": None,
+            "token_id": None,
         }
         created = await audit.world.create()
         assert created.status_code == 201

@@ -1,0 +1,59 @@
+"""A row of a file by wire names, its values not yet checked."""
+
+from typing import Final
+
+import msgspec
+
+from analytics.model.row_validation import RowRefused, readable
+
+NOT_AN_OBJECT: Final = "must be a JSON object in UTF-8, without lone surrogates or deep nesting"
+_NOTHING: Final = msgspec.Raw()
+
+
+class ImportItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One row of a file, by wire names; `RowImporter` checks its values."""
+
+    created_at: str | None = None
+    event: str | None = None
+    package_name: str | None = msgspec.field(name="packageName", default=None)
+    version: str | None = None
+    decision: str | None = None
+    verdict_source: str | None = None
+    actor_tenant_id: str | None = None
+    actor: str | None = None
+    actor_source: str | None = None
+    subject: str | None = None
+    oidc_binding_id: str | None = None
+    request_id: str | None = None
+    source_ip: str | None = None
+    ecosystem: str | None = None
+    repository_id: str | None = None
+    run_id: str | None = None
+    token_id: str | None = None
+    payload: msgspec.Raw = _NOTHING
+    envelope: msgspec.Raw = _NOTHING
+    id: msgspec.Raw = _NOTHING
+    tenant_id: msgspec.Raw = _NOTHING
+    received_at: msgspec.Raw = _NOTHING
+    decision_reason: msgspec.Raw = _NOTHING
+
+
+IGNORED: Final = ("id", "tenant_id", "received_at", "decision_reason")
+ITEM_COLUMNS: Final = tuple(
+    one.encode_name for one in msgspec.structs.fields(ImportItem) if one.encode_name not in IGNORED
+)
+"""The columns a file may say something in, in the order in which an ImportItem takes them."""
+
+_item_decoder: Final = msgspec.json.Decoder(ImportItem)
+
+
+def read_object(line: bytes) -> ImportItem:
+    """The item that a line of NDJSON is. Raises RowRefused."""
+    try:
+        if not line.isascii():
+            line.decode()  # values that are read over, or read later, are not decoded here
+        return _item_decoder.decode(line)
+    except msgspec.ValidationError as error:
+        raise RowRefused(readable(error, within="")) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RowRefused(f"the line {NOT_AN_OBJECT}") from error
