@@ -30,7 +30,7 @@ RARE_ACTOR: Final = "key_0000000000000000"
 RARE_ONE_IN: Final = 20_000
 SETS: Final = Path(os.environ.get("BENCHMARKS_DIR") or Path(tempfile.gettempdir()) / "bench")
 """Where generated rows are kept, and what engines made of them."""
-VERSION: Final = 2
+VERSION: Final = 3
 """Of what is generated: a set that an earlier version made is made anew."""
 
 _SHARES: Final = [1 / (rank + 1) ** 1.3 for rank in range(TENANTS)]
@@ -57,9 +57,11 @@ WITH numbered AS (
       WHEN 1 THEN '"rule_id":"MAL-2026-' || (1000 + package % 4000) || '","source":"osv"'
       ELSE '"published_at":"' || strftime(make_timestamp($midnight - (h % 80) * 3600000000),
         '%Y-%m-%dT%H:00:00Z') || '","min_age_days":7' END AS reason,
-    CASE WHEN is_ci THEN '"ci":{{"sub":"' || sub || '","repository_id":"' || (90000000 + binding)
-      || '","event_name":"push","run_id":"' || (7000000000 + job) || '","jti":"'
-      || printf('%016x', hash(job, 5)) || '"}}' END AS ci
+    CASE WHEN is_ci THEN (90000000 + binding)::VARCHAR END AS repository_id,
+    CASE WHEN is_ci THEN (7000000000 + job)::VARCHAR END AS run_id,
+    CASE WHEN is_ci THEN printf('%016x', hash(job, 5)) END AS token_id,
+    '"ci":{{"sub":"' || sub || '","repository_id":"' || repository_id
+      || '","event_name":"push","run_id":"' || run_id || '","jti":"' || token_id || '"}}' AS ci
   FROM picked
 )
 SELECT
@@ -86,7 +88,9 @@ SELECT
     || printf('%012x', ($midnight + (job * {_JOB_ROWS} - $first) * 86400000000 // $rows) // 1000)
     || printf('%012x', j % 281474976710656) AS request_id,
   '198.51.' || (actor % 100) || '.' || (actor % 250) AS source_ip,
-  '{{' || concat_ws(',', reason, ci) || '}}' AS payload
+  '{{' || concat_ws(',', reason, ci) || '}}' AS payload,
+  CASE WHEN package % 4 > 0 AND package % 6 IN (2, 3) THEN 'pypi' ELSE 'npm' END AS ecosystem,
+  repository_id, run_id, token_id
 FROM told
 """
 

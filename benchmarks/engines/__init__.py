@@ -17,6 +17,7 @@ from benchmarks.lake import all_segments, tenant_id
 from benchmarks.workload import Export, Question
 
 COLUMNS: Final = tuple(AUDIT_SCHEMA.names)
+BUT_PAYLOAD: Final = tuple(name for name in COLUMNS if name != "payload")
 Row = tuple[Any, ...]
 Ask = Callable[[], Sequence[Row]]
 """A question that is ready to be asked; its answer are rows in the hands of a Python program."""

@@ -37,6 +37,8 @@ CREATE TABLE rows (
   actor {FEW}, actor_source {FEW}, subject {FEW_OR_NULL},
   oidc_binding_id {FEW_OR_NULL}, request_id Nullable(String) CODEC(ZSTD(1)),
   source_ip {FEW_OR_NULL}, payload Nullable(String) CODEC(ZSTD(1)),
+  ecosystem {FEW_OR_NULL}, repository_id {FEW_OR_NULL}, run_id Nullable(String) CODEC(ZSTD(1)),
+  token_id Nullable(String) CODEC(ZSTD(1)),
   INDEX by_package package_name TYPE bloom_filter(0.01) GRANULARITY 1,
   INDEX by_actor actor TYPE bloom_filter(0.01) GRANULARITY 1,
   INDEX by_decision decision TYPE set(8) GRANULARITY 1,
@@ -76,7 +78,7 @@ class ThisEngine:
     """The engine within this process; answers come as Arrow."""
 
     needs_bytes_a_row = 120
-    loads = 1
+    loads = 2
     setup = (
         "MergeTree ordered by (tenant, created_at, seq), partitions of a month, LowCardinality for"
         " what repeats, Delta and ZSTD codecs; Bloom filters on package and actor, sets on decision"

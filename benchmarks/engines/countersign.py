@@ -178,6 +178,7 @@ def _item(row: tuple[object, ...]) -> dict[str, object]:
         "event": told["event"],
         "packageName": told["package_name"],
         "version": told["version"],
+        "ecosystem": told["ecosystem"],
         "decision": told["decision"],
     }
     if told["decision_reason"] is not None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import duckdb
 
 from analytics.model.cursors import Position
-from benchmarks.engines import COLUMNS, Ask, Source, rows_of
+from benchmarks.engines import BUT_PAYLOAD, Ask, Source, rows_of
 from benchmarks.engines.sql import Dialect, statement
 from benchmarks.workload import Export, Page, Question
 
-MOST = ", ".join(COLUMNS[:-1])
+MOST = ", ".join(BUT_PAYLOAD)
 EXPORTS = {
     "csv": "COPY rows TO '/dev/null' (FORMAT csv, HEADER)",
     "ndjson": f"COPY (SELECT {MOST}, payload::JSON AS payload FROM rows) TO '/dev/null'"

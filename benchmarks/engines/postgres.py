@@ -14,8 +14,9 @@ import pyarrow.csv as pacsv
 from psycopg.types.string import TextBinaryLoader
 
 from analytics.model.cursors import Position
+from analytics.model.rows import Ecosystem
 from analytics.storage.segment_metadata import Segment
-from benchmarks.engines import COLUMNS, Ask, Row, Send, Served, Source
+from benchmarks.engines import BUT_PAYLOAD, COLUMNS, Ask, Row, Send, Served, Source
 from benchmarks.engines.sql import Dialect, statement
 from benchmarks.lake import TENANTS
 from benchmarks.peer_app import serving_peer
@@ -29,7 +30,7 @@ CREATE TABLE rows (
   decision decision, verdict_source verdict_source NOT NULL, actor_source actor_source NOT NULL,
   package_name text, version text, decision_reason text, actor_tenant_id text,
   actor text NOT NULL, subject text, oidc_binding_id text, request_id text, source_ip inet,
-  payload text
+  payload text, ecosystem ecosystem, repository_id text, run_id text, token_id text
 )
 """
 INDEXES = ("", "event, ", "decision, ", "package_name, ", "actor, ")
@@ -53,7 +54,7 @@ class ThisEngine:
     """A server of its own; questions over its socket, prepared, answered in binary."""
 
     needs_bytes_a_row = 650
-    loads = 1
+    loads = 2
     setup = (
         "Debian's 15 with a quarter of the memory as shared buffers, work_mem 256 MB, two parallel"
         " workers; low-cardinality columns as enums, addresses as inet, tenants as smallint;"
@@ -106,6 +107,7 @@ class ThisEngine:
             "decision": {value for one in segments for value in one.decision_counts if value},
             "verdict_source": set(newest["verdict_source"].unique().to_pylist()),
             "actor_source": set(newest["actor_source"].unique().to_pylist()),
+            "ecosystem": set(Ecosystem),
         }
 
     def _copy(self, connection: psycopg.Connection[Any], segment: Segment) -> None:
@@ -137,9 +139,7 @@ class ThisEngine:
         """Nothing."""
 
     def export(self, export: Export) -> int:
-        sql = EXPORTS[export.format].format(
-            columns=", ".join(COLUMNS), most=", ".join(COLUMNS[:-1])
-        )
+        sql = EXPORTS[export.format].format(columns=", ".join(COLUMNS), most=", ".join(BUT_PAYLOAD))
         return self._asking.execute(sql).rowcount
 
     @contextmanager

@@ -10,8 +10,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from analytics.model.decision_reason import compact
+from analytics.model.events import VerifiedCi
 from analytics.model.instants import utc_day
-from analytics.model.rows import AuditRow, VerdictSource, to_table
+from analytics.model.rows import AuditRow, VerdictSource, ci_columns, to_table
 from analytics.model.schema import JOURNAL_SCHEMA
 from service.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
 from service.demo.cast import Cast, Trust, rejection_detail, stamping
@@ -139,14 +140,17 @@ class History:
         columns["received_at"] += [
             at + chance.randrange(1_000, RECEIVED_WITHIN_US) for at in created
         ]
-        for name, value in self._common(run, job, trust, chance).items():
+        common = self._common(run, job, trust, chance)
+        ci = self._ci(run, job.token, chance) if trust and job.token else None
+        common |= ci_columns(ci)._asdict()
+        for name, value in common.items():
             columns[name] += [value] * count
         columns["event"] += [verdict.event for verdict in verdicts]
         columns["package_name"] += [verdict.package for verdict in verdicts]
         columns["version"] += [verdict.version for verdict in verdicts]
         columns["decision"] += [verdict.decision for verdict in verdicts]
         columns["decision_reason"] += [verdict.decision_reason for verdict in verdicts]
-        columns["payload"] += self._payloads(run, job.token if trust else None, verdicts, chance)
+        columns["payload"] += _payloads(verdicts, ci)
 
     def _verdicts(self, run: Run, chance: Random) -> list[Verdict]:
         packages = chance.sample(self._lockfiles[run.job], run.installs)
@@ -169,25 +173,28 @@ class History:
             "oidc_binding_id": None if trust is None else trust.binding_id,
             "request_id": self._request_id(run),
             "source_ip": f"{network}.{chance.randint(*_RUNNERS)}",
+            "ecosystem": job.ecosystem,
         }
 
-    def _payloads(
-        self, run: Run, token: TokenEntry | None, verdicts: list[Verdict], chance: Random
-    ) -> list[str]:
-        """The envelopes; on a verified request each with what the token said."""
-        if token is None:
-            return [verdict.payload for verdict in verdicts]
+    def _ci(self, run: Run, token: TokenEntry, chance: Random) -> VerifiedCi:
+        """What the token of a verified request said."""
         began_us = to_us(self._calendar.opened_at)
-        ci = {
-            "sub": token.sub,
-            "repository_id": self._profile.repositories[token.repository],
-            "event_name": run.event_name,
-            "run_id": str(_RUN_IDS_FROM + (run.at_us - began_us) // 100_000),
-            "jti": _uuid(chance),
-        }
-        envelopes = {verdict.payload: verdict.envelope for verdict in verdicts}
-        stamped = {text: compact({**keys, "ci": ci}) for text, keys in envelopes.items()}
-        return [stamped[verdict.payload] for verdict in verdicts]
+        return VerifiedCi(
+            sub=token.sub,
+            repository_id=self._profile.repositories[token.repository],
+            event_name=run.event_name,
+            run_id=str(_RUN_IDS_FROM + (run.at_us - began_us) // 100_000),
+            jti=_uuid(chance),
+        )
+
+
+def _payloads(verdicts: list[Verdict], ci: VerifiedCi | None) -> list[str]:
+    """The envelopes; on a verified request each with what the token said."""
+    if ci is None:
+        return [verdict.payload for verdict in verdicts]
+    envelopes = {verdict.payload: verdict.envelope for verdict in verdicts}
+    stamped = {text: compact({**keys, "ci": ci}) for text, keys in envelopes.items()}
+    return [stamped[verdict.payload] for verdict in verdicts]
 
 
 def _uuid(chance: Random) -> str:
