@@ -1,0 +1,130 @@
+"""The schema can grow: a version with a column more reads what this one wrote.
+
+The later version is a copy of the code in which each list of columns has one line more.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from analytics.imports.readers import ImportFormat
+from analytics.model.filters import Query
+from analytics.model.schema import NewerSchema
+from service.backup.manifest import read_manifest
+from service.backup.refusals import NewerBackup
+from service.backup.taking import take_backup
+from service.settings import REPOSITORY
+from tests.analytics.samples import sample_row
+from tests.conftest import START
+from tests.stored.stored import faults, imported, opened, unpack
+
+PARTS = ("analytics", "data", "service", "templates", "tests")
+NEWER = "was written by a newer version of Countersign: update this one"
+ADDED = {
+    "analytics/model/schema.py": {
+        '    Column("token_id", 21, since=2),\n': '    Column("test_column", 22, since=3),\n',
+        '    "token_id": "token_id",\n': '    "test_column": "test_column",\n',
+    },
+    "analytics/model/rows.py": {
+        "    token_id: str | None = None\n": "    test_column: str | None = None\n",
+    },
+    "analytics/model/filters.py": {
+        '    "token_id": "token_id",\n': '    "test_column": "test_column",\n',
+    },
+    "analytics/imports/items.py": {
+        "    token_id: str | None = None\n": "    test_column: str | None = None\n",
+    },
+    "analytics/imports/validation.py": {
+        "            token_id=ci.token_id,\n": "            test_column=item.test_column,\n",
+    },
+}
+"""The lines of the later version, each behind the one it follows."""
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code of a later version."""
+    folder = tmp_path_factory.mktemp("later")
+    ignored = shutil.ignore_patterns("__pycache__", "local")
+    for part in PARTS:
+        shutil.copytree(REPOSITORY / part, folder / part, ignore=ignored)
+    shutil.copy(REPOSITORY / "pyproject.toml", folder)
+    for name, lines in ADDED.items():
+        code = (folder / name).read_text()
+        for line, added in lines.items():
+            assert code.count(line) == 1, f"{name} has {line!r} not exactly once"
+            code = code.replace(line, line + added)
+        (folder / name).write_text(code)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What this version makes of a data dir of the first: rows of both in every place."""
+    folder = unpack(tmp_path_factory.mktemp("stored"))
+    shutil.rmtree(folder / "backup")
+    asyncio.run(add_rows(folder))
+    return folder
+
+
+async def add_rows(folder: Path) -> None:
+    """Fill the data dir in `folder`, and keep beside it what the later version compares with."""
+    async with opened(folder / "data") as audit:
+        await audit.accept([sample_row(START, actor_source="oidc_github")] * 3)
+        await audit.seal()
+        line = json.dumps({"event": "install_allowed", "created_at": str(START)}).encode()
+        await imported(audit, audit.world.acme, ImportFormat.NDJSON, line)
+        await audit.accept([sample_row(START, actor_source="oidc_github")] * 2)
+        entries = await audit.pages(limit=100)
+        await take_backup(
+            audit.services, folder / "backup", lambda *_: None, is_linked=False, has_secrets=False
+        )
+        for file_format in ImportFormat:
+            response = await audit.export(format=file_format)
+            (folder / f"entries.{file_format}").write_bytes(await response.get_data())
+            await audit.services.exporter.drain()
+    (folder / "entries.json").write_bytes(msgspec.json.encode(entries))
+
+
+@pytest.fixture(scope="module")
+def ran(later: Path, stored: Path) -> subprocess.CompletedProcess[str]:
+    """The tests of the later version, over what this one stored."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [*command, "tests/stored/next_version.py"],
+        cwd=later,
+        env={**os.environ, "PYTHONPATH": str(later), "STORED": str(stored)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_later_version_reads_what_this_one_wrote(ran):
+    """Journal, segments, merges, exports, imports, backups, pages and filters."""
+    assert ran.returncode == 0, ran.stdout
+    assert " passed" in ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["journalled", "sealed"])
+async def test_what_a_later_version_wrote_is_refused_here(ran, stored, name):
+    """With the cause and the remedy: a page without the rows of that version would be a lie."""
+    assert ran.returncode == 0, ran.stdout
+    async with opened(stored / name) as audit:
+        snapshot = await audit.services.store.snapshot(audit.world.acme.id)
+        with pytest.raises(NewerSchema, match=NEWER):
+            await audit.services.lake.page(snapshot, Query(), 1, None)
+        assert (await audit.get()).status_code == 503
+        (fault,) = await faults(audit)
+        assert NEWER in fault
+    with pytest.raises(NewerBackup, match="newer version"):
+        read_manifest(stored / f"{name}-backup")
