@@ -10,33 +10,23 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.instants import parse_since, parse_until
 
-FILTER_COLUMNS: Final[dict[str, str]] = {
-    "event": "event",
-    "package": "package_name",
-    "version": "version",
-    "decision": "decision",
-    "actor": "actor",
-    "actor_source": "actor_source",
-    "subject": "subject",
-    "oidc_binding_id": "oidc_binding_id",
-    "verdict_source": "verdict_source",
-    "request_id": "request_id",
-    "source_ip": "source_ip",
-    "ecosystem": "ecosystem",
-    "repository_id": "repository_id",
-    "run_id": "run_id",
-    "token_id": "token_id",
-}
+FILTER_COLUMNS: Final = {parameter.name: parameter.column for parameter in FILTER_PARAMETERS}
 """Query parameter to the column it filters."""
 
-PREFIX_PARAMETERS: Final = frozenset({"package", "actor", "subject", "actor_source"})
+PREFIX_PARAMETERS: Final = frozenset(
+    parameter.name for parameter in FILTER_PARAMETERS if parameter.takes_prefix
+)
 """Parameters in which a trailing `*` means "begins with"."""
 
 BOUND_PARAMETERS: Final = ("since", "until")
 VALUES_MAX: Final = 100
 """How many values one query may name in all: each costs a comparison per row."""
+
+_QUOTED_MAX: Final = 100
+"""How many characters of a value that is refused its error repeats."""
 
 _FALSE: Final = pa.scalar(False, pa.bool_())
 
@@ -125,7 +115,8 @@ def parse_query(parameters: Mapping[str, Sequence[str]]) -> Query:
     A repeated parameter means OR, different ones AND. A leading `!` negates; rows in which the
     column is null satisfy a negation. A trailing `*` makes a prefix where PREFIX_PARAMETERS
     allows it. A backslash before `!`, `*` or a backslash takes its meaning away.
-    Raises InvalidQuery, also for a parameter that is no filter.
+    Raises InvalidQuery, also for a parameter that is no filter and for a value that no row can
+    have: a misspelt word must not look like a log in which nothing happened.
     """
     known = {*FILTER_COLUMNS, *BOUND_PARAMETERS, "order"}
     unknown = [name for name in parameters if name not in known]
@@ -144,9 +135,9 @@ def parse_query(parameters: Mapping[str, Sequence[str]]) -> Query:
         since=since,
         until=until,
         conditions=tuple(
-            Condition(column, tuple(parse_term(name, value) for value in parameters[name]))
-            for name, column in FILTER_COLUMNS.items()
-            if parameters.get(name)
+            _parse_condition(parameter, parameters[parameter.name])
+            for parameter in FILTER_PARAMETERS
+            if parameters.get(parameter.name)
         ),
         order=_parse_order(parameters),
         given={name: sorted(values) for name, values in sorted(parameters.items()) if values},
@@ -179,6 +170,21 @@ def _parse_order(parameters: Mapping[str, Sequence[str]]) -> Order:
         return Order(text) if text is not None else Order.NEWEST_FIRST
     except ValueError as error:
         raise InvalidQuery("order must be 'asc' or 'desc'") from error
+
+
+def _parse_condition(parameter: FilterParameter, values: Sequence[str]) -> Condition:
+    terms = tuple(parse_term(parameter.name, value) for value in values)
+    for value, term in zip(values, terms, strict=True):
+        if not parameter.can_match(term.text, is_prefix=term.is_prefix):
+            raise InvalidQuery(_not_known(parameter, value, term))
+    return Condition(parameter.column, terms)
+
+
+def _not_known(parameter: FilterParameter, value: str, term: Term) -> str:
+    shown = value if len(value) <= _QUOTED_MAX else f"{value[:_QUOTED_MAX]}…"
+    mended = parameter.with_case_mended(term.text, is_prefix=term.is_prefix)
+    hint = "" if mended is None else f" (case matters: {mended})"
+    return f"{parameter.name} must be one of {parameter.listed}, not '{shown}'{hint}"
 
 
 def parse_term(name: str, value: str) -> Term:

@@ -1,9 +1,11 @@
 """What audit endpoints take and give, for the OpenAPI document."""
 
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
+from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import VALUES_MAX
 from analytics.query.summaries import BUCKETS_MAX, TOP_MAX
 from service.audit.pages import LIMIT_DEFAULT, LIMIT_MAX
@@ -20,8 +22,8 @@ Timestamp = Annotated[
 Bound = Annotated[str, Meta(pattern=f"^({DATE_PATTERN}|{INSTANT_PATTERN})$")]
 
 
-class RowFilters(Struct, kw_only=True):
-    """Which rows. A repeated parameter means OR, different ones AND."""
+class Window(Struct, kw_only=True):
+    """Which time."""
 
     since: (
         Annotated[
@@ -43,175 +45,40 @@ class RowFilters(Struct, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
-    event: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="Event string; repeat for OR, `!` before it negates.",
-                examples=[["blocklist_hit"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    package: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="Package name; a trailing `*` makes a prefix.",
-                examples=[["left-pad"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    version: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="Package version.",
-                examples=[["1.3.0"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    decision: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="Install decision.",
-                examples=[["BLOCKED"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    actor: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="Actor, such as an API key id; a trailing `*` makes a prefix.",
-                examples=[["key_5d7f9h1k3m5p7r9t"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    actor_source: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="How the actor proved who they are; a trailing `*` makes a prefix.",
-                examples=[["oidc_*"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    subject: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="What the row is about; a trailing `*` makes a prefix.",
-                examples=[["repo:acme/*"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    oidc_binding_id: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="The binding that stamped the row.",
-                examples=[["obind_7f3k9m2p4q8r1s5t"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    verdict_source: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="The surface that produced the row.",
-                examples=[["proxy"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    request_id: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="The request that produced the row.",
-                examples=[["req_019b3c5d7e8f0123456789ab"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    source_ip: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="The address the request came from.",
-                examples=[["192.0.2.7"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    ecosystem: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="The package's ecosystem: `npm` or `pypi`.",
-                examples=[["npm"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    repository_id: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="The repository id that a verified CI token named.",
-                examples=[["123456789"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    run_id: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="The CI run that a verified CI token named.",
-                examples=[["9876543210"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    token_id: (
-        Annotated[
-            list[Text],
-            Meta(
-                max_length=VALUES_MAX,
-                description="The `jti` of a verified CI token.",
-                examples=[["6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11"]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
 
 
-class AuditFilters(RowFilters, kw_only=True):
-    """Which rows, and in which order."""
+def _value_form(parameter: FilterParameter) -> Any:  # noqa: ANN401 - an annotated type
+    if parameter.known is None:
+        return Text
+    ci_sources = [r"oidc_[a-z0-9_]+", r"oidc_[a-z0-9_]*\*"] if parameter.has_ci_sources else []
+    return Annotated[str, Meta(pattern=f"^!?({'|'.join([*parameter.known, *ci_sources])})$")]
+
+
+def _filter_field(parameter: FilterParameter) -> tuple[str, Any, Any]:
+    """The field of a form for one filter. A closed set is spelt out."""
+    parts = [
+        parameter.description,
+        "; a trailing `*` makes a prefix" if parameter.takes_prefix else "",
+        f": {parameter.listed}" if parameter.known else "",
+    ]
+    meta = Meta(
+        max_length=VALUES_MAX,
+        description=f"{''.join(parts)}.",
+        examples=[[parameter.example]],
+    )
+    values = GenericAlias(list, (_value_form(parameter),))
+    return parameter.name, Annotated[values, meta] | UnsetType, UNSET
+
+
+def _with_filters(form: type[Struct]) -> type[Struct]:
+    """`form` with a field for each filter. A repeated one means OR, different ones AND."""
+    fields = [_filter_field(parameter) for parameter in FILTER_PARAMETERS]
+    more = {"__doc__": form.__doc__}
+    return defstruct(form.__name__, fields, bases=(form,), namespace=more, kw_only=True)
+
+
+class OrderedWindow(Window, kw_only=True):
+    """Which time, and in which order."""
 
     order: (
         Annotated[
@@ -221,7 +88,8 @@ class AuditFilters(RowFilters, kw_only=True):
     ) = UNSET
 
 
-class PageQuery(AuditFilters, kw_only=True):
+@_with_filters
+class PageQuery(OrderedWindow, kw_only=True):
     """Which rows, and which page of them."""
 
     limit: (
@@ -246,7 +114,8 @@ class PageQuery(AuditFilters, kw_only=True):
     ) = UNSET
 
 
-class SummaryQuery(RowFilters, kw_only=True):
+@_with_filters
+class SummaryQuery(Window, kw_only=True):
     """Which rows to sum up, and by how much time."""
 
     bucket: (
@@ -258,7 +127,8 @@ class SummaryQuery(RowFilters, kw_only=True):
     ) = UNSET
 
 
-class ExportQuery(AuditFilters, kw_only=True):
+@_with_filters
+class ExportQuery(OrderedWindow, kw_only=True):
     """Which rows, and as what file."""
 
     format: Annotated[

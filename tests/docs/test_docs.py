@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from analytics.model.events import ENVELOPES, Event
+from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import WIRE_COLUMNS
 from analytics.storage.integrity import Kind
@@ -87,6 +88,20 @@ def test_refusals_are_documented_in_the_order_they_are_reported() -> None:
 def test_every_query_parameter_is_documented(name: str) -> None:
     """A filter nobody can find is no filter."""
     assert f"`{name}`" in read("api.md")
+
+
+@pytest.mark.parametrize("parameter", FILTER_PARAMETERS, ids=lambda parameter: parameter.name)
+def test_every_filter_of_a_closed_set_is_documented_with_its_values(
+    parameter: FilterParameter,
+) -> None:
+    """Another value is refused: what there is must be found without trying."""
+    page = re.search(r"### Page: .*?\n### ", (DOCS / "api.md").read_text(), re.DOTALL)
+    line = re.search(rf"^\| `{parameter.name}` \|.*", page[0] if page else "", re.MULTILINE)
+
+    assert (line is not None) == (parameter.known is not None)
+    # Events have a table of their own, which the line names.
+    known = ["events"] if parameter.name == "event" else parameter.known or ()
+    assert all(f"`{value}`" in line[0] or f"#{value}" in line[0] for value in known)
 
 
 @pytest.mark.parametrize("name", [*Role, *Capability])

@@ -144,6 +144,11 @@ def test_rows_of_the_command_line_say_who_acted(home):
         ("bindings list --repository-id 42 --as-of noon", "--as-of must be an RFC 3339 instant"),
         ("audit query --org acme --cursor made-up", "cursor is not valid for this query"),
         ("audit query --org acme --since yesterday", "since must be an RFC 3339 instant"),
+        ("audit query --org acme --event blokclist_hit", "event must be one of oss_first_party, "),
+        (
+            "audit export --org acme --format csv --decision !blocked -",
+            "decision must be one of ALLOWED, BLOCKED, not '!blocked' (case matters: BLOCKED)",
+        ),
     ],
 )
 def test_a_refusal_is_one_line_and_exit_code_1(quiet_home, words, refusal):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytics.model.events import Decision, Event
 from analytics.model.filters import (
     FILTER_COLUMNS,
     PREFIX_PARAMETERS,
@@ -20,15 +21,18 @@ from analytics.model.filters import (
     parse_term,
     where,
 )
+from analytics.model.rows import VerdictSource
 
 EIGHT = datetime(2026, 1, 31, 8, tzinfo=UTC)
 
 
-def term_of(parameter: str, value: str) -> Term:
-    """The one term that one value of `parameter` means."""
-    (condition,) = parse_query({parameter: [value]}).conditions
-    (term,) = condition.terms
-    return term
+CLOSED = {
+    "event": "blocklist_hit",
+    "decision": "BLOCKED",
+    "actor_source": "api_key",
+    "verdict_source": "proxy",
+}
+"""The parameters whose values are all known, each with one of them."""
 
 
 def test_no_parameters_mean_every_row_newest_first():
@@ -61,8 +65,9 @@ def test_no_parameters_mean_every_row_newest_first():
 def test_each_parameter_filters_its_column(parameter, column):
     """The published five and the further ones."""
     assert FILTER_COLUMNS[parameter] == column
-    assert parse_query({parameter: ["x"]}).conditions == (
-        Condition(column, (Term("x", is_prefix=False, is_negated=False),)),
+    value = CLOSED.get(parameter, "x")
+    assert parse_query({parameter: [value]}).conditions == (
+        Condition(column, (Term(value, is_prefix=False, is_negated=False),)),
     )
 
 
@@ -102,15 +107,15 @@ def test_each_parameter_filters_its_column(parameter, column):
 @pytest.mark.parametrize("parameter", sorted(PREFIX_PARAMETERS))
 def test_a_value_means_exactly_this(parameter, value, text, is_prefix, is_negated):
     """`!` in front negates, `*` at the end is a prefix, a backslash takes either meaning away."""
-    assert term_of(parameter, value) == Term(text, is_prefix, is_negated)
+    assert parse_term(parameter, value) == Term(text, is_prefix, is_negated)
 
 
 @pytest.mark.parametrize("parameter", sorted(FILTER_COLUMNS.keys() - PREFIX_PARAMETERS))
 def test_a_star_is_a_star_where_prefixes_make_no_sense(parameter):
     """Prefixes are for package, actor, subject and actor_source alone."""
     assert {"package", "actor", "subject", "actor_source"} == PREFIX_PARAMETERS
-    assert term_of(parameter, "BLOCK*") == Term("BLOCK*", is_prefix=False, is_negated=False)
-    assert term_of(parameter, "!x*") == Term("x*", is_prefix=False, is_negated=True)
+    assert parse_term(parameter, "BLOCK*") == Term("BLOCK*", is_prefix=False, is_negated=False)
+    assert parse_term(parameter, "!x*") == Term("x*", is_prefix=False, is_negated=True)
 
 
 @given(st.text(min_size=1), st.booleans(), st.booleans())
@@ -119,7 +124,7 @@ def test_every_text_can_be_asked_for_by_escaping_it(text, is_prefix, is_negated)
     escaped = text.replace("\\", "\\\\").replace("!", "\\!").replace("*", "\\*")
     value = f"{'!' if is_negated else ''}{escaped}{'*' if is_prefix else ''}"
 
-    assert term_of("package", value) == Term(text, is_prefix, is_negated)
+    assert parse_term("package", value) == Term(text, is_prefix, is_negated)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +148,71 @@ def test_a_negation_of_nothing_is_refused(value):
     """It is an empty value too."""
     with pytest.raises(InvalidQuery, match="package must not be empty"):
         parse_query({"package": [value]})
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "text"),
+    [
+        ("decision", "BLOKED", "one of ALLOWED, BLOCKED, not 'BLOKED'"),
+        ("decision", "!BLOKED", "one of ALLOWED, BLOCKED, not '!BLOKED'"),
+        ("decision", "BLOCK*", "one of ALLOWED, BLOCKED, not 'BLOCK*'"),
+        ("decision", "null", "one of ALLOWED, BLOCKED, not 'null'"),
+        ("decision", "blocked", "not 'blocked' (case matters: BLOCKED)"),
+        ("decision", "!Blocked", "not '!Blocked' (case matters: BLOCKED)"),
+        ("event", "blokclist_hit", "one of oss_first_party, install_allowed, blocklist_hit, "),
+        ("event", "Blocklist_Hit", "not 'Blocklist_Hit' (case matters: blocklist_hit)"),
+        ("verdict_source", "api", "one of proxy, admin_api, dashboard, cli, system, not 'api'"),
+        ("verdict_source", " proxy", "not ' proxy'"),
+        (
+            "actor_source",
+            "apikey",
+            "one of admin_token, api_key, session, system, oidc_<provider>, not 'apikey'",
+        ),
+        ("actor_source", "oidc_", "not 'oidc_'"),
+        ("actor_source", "oidc_git-hub", "not 'oidc_git-hub'"),
+        ("actor_source", "OIDC_github", "not 'OIDC_github' (case matters: oidc_github)"),
+        ("actor_source", "!OIDC_*", "not '!OIDC_*' (case matters: oidc_)"),
+        ("actor_source", "oicd_*", "not 'oicd_*'"),
+        ("actor_source", "api_key_*", "not 'api_key_*'"),
+        ("actor_source", r"oidc_\*", r"not 'oidc_\*'"),
+    ],
+)
+def test_a_value_that_no_row_can_have_is_refused_with_those_that_there_are(parameter, value, text):
+    """Misspelt in an incident, it would be an empty page: as if nothing had happened."""
+    good = [CLOSED[parameter]]
+
+    for values in ([value], [*good, value], [value, *good]):
+        with pytest.raises(InvalidQuery) as refused:
+            parse_query({parameter: values})
+        assert str(refused.value).startswith(f"{parameter} must be one of ")
+        assert text in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["a*", "oidc_*", "o*", "oidc_git*", "oidc_new_one", "system*"])
+@pytest.mark.parametrize("form", ["{}", "!{}"])
+def test_an_actor_source_that_a_row_can_have_is_taken(value, form):
+    """Providers are configured, so any name of one is known; so is what may go on to it."""
+    assert parse_query({"actor_source": [form.format(value)]}).conditions
+    assert parse_query({"actor_source": ["*"]}).conditions
+
+
+@pytest.mark.parametrize(
+    ("parameter", "known"),
+    [("event", Event), ("decision", Decision), ("verdict_source", VerdictSource)],
+)
+def test_every_known_value_can_be_asked_for(parameter, known):
+    """A new event is a new filter value."""
+    assert parse_query({parameter: [*known]}).conditions
+    assert parse_query({parameter: [f"!{value}" for value in known]}).conditions
+
+
+def test_an_error_does_not_repeat_what_is_endless():
+    """An address may be kilobytes long; the error is read in a terminal."""
+    with pytest.raises(InvalidQuery) as refused:
+        parse_query({"decision": ["x" * 5_000]})
+
+    assert str(refused.value).endswith("x…'")
+    assert len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize("name", ["since", "until", "order"])
@@ -203,17 +273,17 @@ def test_a_query_names_a_bounded_number_of_values():
     """Each costs a comparison per row; all parameters count together."""
     packages = [f"p{n}" for n in range(VALUES_MAX - 1)]
 
-    assert parse_query({"package": packages, "event": ["x"]})
+    assert parse_query({"package": packages, "version": ["x"]})
     with pytest.raises(InvalidQuery, match="at most 100 filter values"):
-        parse_query({"package": packages, "event": ["x", "y"]})
+        parse_query({"package": packages, "version": ["x", "y"]})
 
 
 def test_what_was_given_is_remembered_in_one_order():
     """The record of an export and the scope of a cursor, whatever order a client writes in."""
-    one = parse_query({"package": ["b", "a"], "event": ["x"]})
-    other = parse_query({"event": ["x"], "package": ["a", "b"]})
+    one = parse_query({"package": ["b", "a"], "actor": ["x"]})
+    other = parse_query({"actor": ["x"], "package": ["a", "b"]})
 
-    assert one.given == other.given == {"event": ["x"], "package": ["a", "b"]}
+    assert one.given == other.given == {"actor": ["x"], "package": ["a", "b"]}
 
 
 @pytest.mark.parametrize(
@@ -238,7 +308,11 @@ HOSTILE = ["' OR true --", "x'; DROP TABLE journal; --", "$f0", "$watermark", "?
 @pytest.mark.parametrize("parameter", FILTER_COLUMNS)
 @pytest.mark.parametrize("form", ["{}", "!{}", "{}*"])
 def test_no_text_of_the_caller_stands_in_the_sql(parameter, value, form):
-    """Every value is bound."""
+    """Every value is bound, unless it is refused already."""
+    if parameter in CLOSED:
+        with pytest.raises(InvalidQuery, match=f"{parameter} must be one of "):
+            parse_query({parameter: [form.format(value)]})
+        return
     harmless_sql, _ = where(parse_query({parameter: [form.format("harmless")]}))
     sql, bound = where(parse_query({parameter: [form.format(value)]}))
 

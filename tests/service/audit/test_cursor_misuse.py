@@ -32,7 +32,7 @@ async def cursor(audit):
         {"decision": "BLOCKED", "package": "left-pad"},
         {"decision": "BLOCKED", "since": "2026-03-04"},
         {"decision": "BLOCKED", "order": "asc"},
-        {"event": "BLOCKED"},
+        {"event": "blocklist_hit"},
     ],
 )
 async def test_a_cursor_is_refused_with_another_query(audit, cursor, query):

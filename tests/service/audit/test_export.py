@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.export.writers import ExportFormat, FileForm
+from analytics.model.filter_parameters import FILTER_PARAMETERS
 from analytics.model.filters import Query
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.readers import as_read, read_file
@@ -200,11 +201,7 @@ async def test_without_rows_there_is_still_a_file_and_a_record(audit):
 
 async def test_every_filter_at_once_can_be_exported(audit):
     """The record of the filters must fit its column, however many there are."""
-    every = [
-        *("event", "package", "version", "decision", "actor", "actor_source", "subject"),
-        *("oidc_binding_id", "verdict_source", "request_id", "source_ip"),
-    ]
-    query = dict.fromkeys(every, "value") | {
+    query = {parameter.name: parameter.example for parameter in FILTER_PARAMETERS} | {
         "since": "2026-03-01",
         "until": "2026-03-05",
         "order": "asc",
@@ -233,6 +230,10 @@ async def test_every_filter_at_once_can_be_exported(audit):
         ({"format": CSV, "limit": "5"}, "unknown query parameter: limit"),
         ({"format": CSV, "cursor": "x"}, "unknown query parameter: cursor"),
         ({"format": CSV, "package": ""}, "package must not be empty"),
+        (
+            {"format": CSV, "decision": "BLOKED"},
+            "decision must be one of ALLOWED, BLOCKED, not 'BLOKED'",
+        ),
     ],
 )
 async def test_a_faulty_request_is_refused_and_not_recorded(audit, query, text):

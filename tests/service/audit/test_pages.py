@@ -116,6 +116,7 @@ async def test_a_limit_is_given_once(audit):
         ({"since": "2026-03-04", "until": "2026-03-03"}, "since must be before until"),
         ({"since": ["2026-03-04", "2026-03-05"]}, "since may be given only once"),
         ({"order": "up"}, "order must be 'asc' or 'desc'"),
+        ({"decision": "!BLOKED"}, "decision must be one of ALLOWED, BLOCKED, not '!BLOKED'"),
         (
             {"until": "soon"},
             "until must be an RFC 3339 instant (2026-01-31T08:00:00Z) or a date (2026-01-31)",

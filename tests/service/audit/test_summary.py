@@ -124,6 +124,7 @@ async def test_retention_is_applied_to_the_instant(audit, is_sealed):
         ({"limit": "5"}, "unknown query parameter: limit"),
         ({"cursor": "x"}, "unknown query parameter: cursor"),
         ({"pakage": "x"}, "unknown query parameter: pakage"),
+        ({"decision": "BLOKED"}, "decision must be one of ALLOWED, BLOCKED, not 'BLOKED'"),
         ({"since": "2026-03-04", "until": "2026-03-03"}, "since must be before until"),
         (
             {"since": "2026-01-01", "until": "2028-01-01", "bucket": "hour"},

@@ -180,13 +180,17 @@ async def test_a_hostile_payload_is_text(world):
     assert page.scripts == AUDIT_SCRIPTS
 
 
-@pytest.mark.parametrize("name", ["package", "subject", "decision", "version"])
-async def test_a_hostile_query_is_text(world, name):
-    """A link can put anything into the form; it stays a value."""
+@pytest.mark.parametrize(
+    ("name", "expected"), [("package", 200), ("subject", 200), ("version", 200), ("decision", 400)]
+)
+async def test_a_hostile_query_is_text(world, name, expected):
+    """A link can put anything into the form; it stays a value, also where the page refuses it."""
     status, page = await answer(world, **{name: HOSTILE})
 
-    assert status == 200
-    assert page.values(name)[0] == HOSTILE
+    assert status == expected
+    assert HOSTILE in (
+        page.values(name)[0] if status == 200 else page.one("div", role="alert").text
+    )
     assert page.scripts == AUDIT_SCRIPTS
 
 
@@ -344,6 +348,8 @@ async def test_fields_complete_to_what_is_there(world):
         ({"until": "2026-02-30"}, "until"),
         ({"package": "!"}, "package"),
         ({"actor_source": "!"}, "actor_source"),
+        ({"actor_source": "oicd_*"}, "actor_source"),
+        ({"event": "!blokclist_hit"}, "event"),
         ({"since": "2026-03-04", "until": "2026-03-03"}, "since"),
     ],
 )
@@ -370,6 +376,7 @@ async def test_a_fault_is_named_beside_its_field_and_nothing_is_lost(world, quer
         ({"last": "2h"}, "last must be one of 1h, 24h, 7d, 30d, 90d"),
         ({"limit": "0"}, "limit must be an integer from 1 to 1000"),
         ({"cursor": "x"}, "cursor is not valid for this query"),
+        ({"verdict_source": "api"}, "verdict_source must be one of proxy, admin_api, "),
     ],
 )
 async def test_a_fault_without_a_field_is_said_and_a_link_goes_on(world, query, said):
@@ -378,6 +385,19 @@ async def test_a_fault_without_a_field_is_said_and_a_link_goes_on(world, query, 
 
     assert status == 400
     assert said in page.one("div", role="alert").text
+    assert query_of(page.link("show the rows without it")) == {"actor": ["system:*"]}
+
+
+async def test_a_decision_that_there_is_not_is_said_beside_its_choice(world):
+    """A link of a script that spells it small: the choice is there to be made again."""
+    status, page = await answer(world, decision="blocked", actor="system:*")
+    (choice,) = page.all("select", name="decision")
+
+    assert status == 400
+    assert choice.attributes["aria-invalid"] == "true"
+    assert page.one("p", id="hint-filter-decision").text == (
+        "decision must be one of ALLOWED, BLOCKED, not 'blocked' (case matters: BLOCKED)"
+    )
     assert query_of(page.link("show the rows without it")) == {"actor": ["system:*"]}
 
 

@@ -312,6 +312,7 @@ async def test_a_page_on_top_of_which_nothing_belongs_is_not_live(world, query):
         ("pakage=x", "unknown query parameter: pakage"),
         ("last=2h", "last must be one of 1h, 24h, 7d, 30d, 90d"),
         ("package=!", "package must not be empty"),
+        ("decision=BLOKED", "decision must be one of ALLOWED, BLOCKED, not 'BLOKED'"),
     ],
 )
 async def test_a_query_that_means_nothing_is_refused(world, query, said):

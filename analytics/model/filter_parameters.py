@@ -1,0 +1,112 @@
+"""The query parameters that filter rows, one entry for each."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from analytics.model.events import Decision, Event
+from analytics.model.rows import ACTOR_SOURCES, Ecosystem, VerdictSource
+
+_CI_SOURCE: Final = "oidc_"
+_CI_SOURCES: Final = re.compile(rf"{_CI_SOURCE}[a-z0-9_]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterParameter:
+    """One query parameter, and the column whose values it names.
+
+    `known` has every value the column can hold, or is None where any text may occur. With
+    `has_ci_sources` it can also hold `oidc_` and a provider's name: issuers are configured.
+    """
+
+    name: str
+    column: str
+    description: str
+    example: str
+    takes_prefix: bool = False
+    known: tuple[str, ...] | None = None
+    has_ci_sources: bool = False
+
+    @property
+    def listed(self) -> str:
+        """The known values as an error or a help text names them."""
+        return ", ".join([*(self.known or ()), *[f"{_CI_SOURCE}<provider>"] * self.has_ci_sources])
+
+    def can_match(self, text: str, *, is_prefix: bool) -> bool:
+        """Whether a row's value can be `text` or, if `is_prefix`, begin with it."""
+        if self.known is None:
+            return True
+        if text in self.known or (self.has_ci_sources and _CI_SOURCES.fullmatch(text)):
+            return True
+        beginnings = (*self.known, _CI_SOURCE) if self.has_ci_sources else self.known
+        return is_prefix and any(value.startswith(text) for value in beginnings)
+
+    def with_case_mended(self, text: str, *, is_prefix: bool) -> str | None:
+        """`text` in the one case in which it can match, or None when its case is not the fault."""
+        spellings = (text.lower(), text.upper())
+        return next((one for one in spellings if self.can_match(one, is_prefix=is_prefix)), None)
+
+
+FILTER_PARAMETERS: Final = (
+    FilterParameter(
+        "event",
+        "event",
+        "Event string; repeat for OR, `!` before it negates",
+        "blocklist_hit",
+        known=tuple(Event),
+    ),
+    FilterParameter("package", "package_name", "Package name", "left-pad", takes_prefix=True),
+    FilterParameter("version", "version", "Package version", "1.3.0"),
+    FilterParameter("decision", "decision", "Install decision", "BLOCKED", known=tuple(Decision)),
+    FilterParameter(
+        "actor", "actor", "Actor, such as an API key id", "key_5d7f9h1k3m5p7r9t", takes_prefix=True
+    ),
+    FilterParameter(
+        "actor_source",
+        "actor_source",
+        "How the actor proved who they are",
+        "oidc_*",
+        takes_prefix=True,
+        known=ACTOR_SOURCES,
+        has_ci_sources=True,
+    ),
+    FilterParameter(
+        "subject", "subject", "What the row is about", "repo:acme/*", takes_prefix=True
+    ),
+    FilterParameter(
+        "oidc_binding_id",
+        "oidc_binding_id",
+        "The binding that stamped the row",
+        "obind_7f3k9m2p4q8r1s5t",
+    ),
+    FilterParameter(
+        "verdict_source",
+        "verdict_source",
+        "The surface that produced the row",
+        "proxy",
+        known=tuple(VerdictSource),
+    ),
+    FilterParameter(
+        "request_id",
+        "request_id",
+        "The request that produced the row",
+        "req_019b3c5d7e8f0123456789ab",
+    ),
+    FilterParameter("source_ip", "source_ip", "The address the request came from", "192.0.2.7"),
+    FilterParameter(
+        "ecosystem", "ecosystem", "The package's ecosystem", "npm", known=tuple(sorted(Ecosystem))
+    ),
+    FilterParameter(
+        "repository_id",
+        "repository_id",
+        "The repository id that a verified CI token named",
+        "123456789",
+    ),
+    FilterParameter("run_id", "run_id", "The CI run that a verified CI token named", "9876543210"),
+    FilterParameter(
+        "token_id",
+        "token_id",
+        "The id (`jti`) of a verified CI token",
+        "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",
+    ),
+)
