@@ -481,6 +481,21 @@ GUARDS: Final = [
         "::test_what_is_known_of_a_file_counts_only_if_all_of_it_is_asked_for",
     ),
     Guard(
+        "a cursor of another version is refused",
+        "analytics/model/cursors.py",
+        "    if raw[:1] != bytes([VERSION]):\n",
+        "    if not raw:\n",
+        "tests/analytics/model/test_cursors.py::test_a_cursor_of_any_other_version_is_refused",
+    ),
+    Guard(
+        "a filter value that no row can have is refused",
+        "analytics/model/filters.py",
+        "        if not parameter.can_match(term.text, is_prefix=term.is_prefix):\n",
+        "        if False:\n",
+        "tests/analytics/model/test_filters.py"
+        "::test_a_value_that_no_row_can_have_is_refused_with_those_that_there_are",
+    ),
+    Guard(
         "a cursor carries its watermark",
         "analytics/query/sql.py",
         '        bound["watermark"] = min(after.watermark, watermark)\n',

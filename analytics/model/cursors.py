@@ -6,11 +6,14 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from analytics.model.filters import Query
+from analytics.model.filters import Condition, Query
+
+VERSION: Final = 2
+"""Of what a cursor holds and is bound to. Increase it with either: other versions are refused."""
 
 _MAC_BYTES: Final = 16
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,9 +37,9 @@ class Position:
 
 def encode_cursor(position: Position, key: bytes, tenant_id: str, query: Query) -> str:
     """`position` as text that only continues this `query` of this tenant."""
-    micros = (position.created_at - _EPOCH) // timedelta(microseconds=1)
-    body = msgspec.msgpack.encode((position.watermark, micros, position.seq))
-    return base64.urlsafe_b64encode(_mac(body, key, tenant_id, query) + body).rstrip(b"=").decode()
+    place = (position.watermark, _micros(position.created_at), position.seq)
+    body = bytes([VERSION]) + msgspec.msgpack.encode(place)
+    return base64.urlsafe_b64encode(body + _mac(body, key, tenant_id, query)).rstrip(b"=").decode()
 
 
 def decode_cursor(text: str, key: bytes, tenant_id: str, query: Query) -> Position:
@@ -45,17 +48,34 @@ def decode_cursor(text: str, key: bytes, tenant_id: str, query: Query) -> Positi
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidCursor from error
-    mac, body = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
+    if raw[:1] != bytes([VERSION]):
+        raise InvalidCursor
+    body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(body, key, tenant_id, query)):
         raise InvalidCursor
     # Decoding maps many texts to the same bytes; only the one we print is the cursor.
     if base64.urlsafe_b64encode(raw).rstrip(b"=").decode() != text:
         raise InvalidCursor
-    watermark, micros, seq = msgspec.msgpack.decode(body, type=tuple[int, int, int])
+    watermark, micros, seq = msgspec.msgpack.decode(body[1:], type=tuple[int, int, int])
     return Position(watermark, _EPOCH + timedelta(microseconds=micros), seq)
 
 
 def _mac(body: bytes, key: bytes, tenant_id: str, query: Query) -> bytes:
-    scope = msgspec.json.encode([tenant_id, query.order, query.given])
+    scope = msgspec.json.encode([tenant_id, *_meaning(query)])
     message = len(scope).to_bytes(8, "big") + scope + body
     return hmac.digest(key, message, hashlib.sha256)[:_MAC_BYTES]
+
+
+def _meaning(query: Query) -> list[Any]:
+    """What is equal for two queries that ask for the same, however each was written."""
+    bounds = [None if at is None else _micros(at) for at in (query.since, query.until)]
+    return [query.order, *bounds, sorted(map(_condition_meaning, query.conditions))]
+
+
+def _condition_meaning(condition: Condition) -> tuple[str, list[tuple[str, bool, bool]]]:
+    terms = {(term.text, term.is_prefix, term.is_negated) for term in condition.terms}
+    return condition.column, sorted(terms)
+
+
+def _micros(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)

@@ -93,7 +93,7 @@ class Condition:
 class Query:
     """Which rows, in which order. `since` is inclusive, `until` exclusive.
 
-    `given` is what the caller wrote, for cursors and for the record of an export.
+    `given` is what the caller wrote, for the record of an export.
     """
 
     since: datetime | None = None

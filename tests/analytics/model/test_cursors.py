@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytics.model import cursors
 from analytics.model.cursors import InvalidCursor, Position, decode_cursor, encode_cursor
 from analytics.model.filters import parse_query
+from service.secrets import derive_key
 
 KEY = b"k" * 32
 QUERY = parse_query({"package": ["left-pad"], "since": ["2026-01-31"]})
@@ -110,11 +112,97 @@ def test_a_cursor_is_bound_to_the_services_key():
         decode_cursor(CURSOR, b"l" * 32, "org_acme", QUERY)
 
 
-def test_the_order_in_which_filters_are_written_does_not_matter():
-    """The caller repeats the filters, not their spelling in the URL."""
-    again = parse_query({"since": ["2026-01-31"], "package": ["left-pad"]})
+WRITTEN = {
+    "package": ["b", "a*", "!c"],
+    "decision": ["BLOCKED"],
+    "since": ["2026-01-31"],
+    "until": ["2026-02-01T12:00:00Z"],
+}
 
-    assert decode_cursor(CURSOR, KEY, "org_acme", again) == POSITION
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        {"order": ["desc"]},
+        {"since": ["2026-01-31T00:00:00Z"]},
+        {"since": ["2026-01-31T00:00:00.000000"]},
+        {"since": ["2026-01-31T02:00:00+02:00"]},
+        {"since": ["2026-01-31T02:00:00 02:00"]},
+        {"until": ["2026-02-01t13:30:00.0+01:30"]},
+        {"package": ["!c", "a*", "b"]},
+        {"package": ["b", "b", "a*", "!c", "!c"]},
+        {"decision": ["BLOCKED"] * 3},
+        {"package": ["b", "a*", "!c"], "decision": ["BLOCKED"]},
+    ],
+)
+def test_the_same_query_continues_however_it_is_written(spelling):
+    """What is compared is what is asked for: a script may write it another way on page two."""
+    cursor = encode_cursor(POSITION, KEY, "org_acme", parse_query(WRITTEN))
+    again = parse_query(dict(reversed((WRITTEN | spelling).items())))
+
+    assert decode_cursor(cursor, KEY, "org_acme", again) == POSITION
+
+
+@pytest.mark.parametrize(
+    ("written", "again"),
+    [
+        ({"package": ["a!b"]}, {"package": [r"a\!b"]}),
+        ({"package": ["a*b"]}, {"package": [r"a\*b"]}),
+        ({"package": ["\\"]}, {"package": ["\\\\"]}),
+        ({"version": ["1.*"]}, {"version": [r"1.\*"]}),
+        ({"until": ["2026-01-31"]}, {"until": ["2026-02-01T00:00:00Z"]}),
+        ({}, {"order": ["desc"]}),
+    ],
+)
+def test_escapes_and_dates_that_mean_the_same_are_the_same_query(written, again):
+    """Both ways: neither spelling is the right one."""
+    for first, second in ((written, again), (again, written)):
+        cursor = encode_cursor(POSITION, KEY, "org_acme", parse_query(first))
+        assert decode_cursor(cursor, KEY, "org_acme", parse_query(second)) == POSITION
+
+
+@pytest.mark.parametrize(
+    ("written", "other"),
+    [
+        ({"package": ["a*"]}, {"package": [r"a\*"]}),
+        ({"package": ["!a"]}, {"package": [r"\!a"]}),
+        ({"package": ["a"]}, {"package": ["!a"]}),
+        ({"package": ["a"]}, {"package": ["A"]}),
+        ({"package": ["a"]}, {"actor": ["a"]}),
+        ({"package": ["a"], "actor": ["b"]}, {"package": ["b"], "actor": ["a"]}),
+        ({"since": ["2026-01-31"]}, {"until": ["2026-01-30"]}),
+        ({"since": ["2026-01-31"]}, {"since": ["2026-01-31T00:00:00.000001Z"]}),
+        ({"since": ["2026-01-31"]}, {"since": ["2026-01-31T00:00:00+00:01"]}),
+        ({}, {"order": ["asc"]}),
+    ],
+)
+def test_what_looks_alike_and_means_something_else_is_another_query(written, other):
+    """Neither continues the other."""
+    for first, second in ((written, other), (other, written)):
+        cursor = encode_cursor(POSITION, KEY, "org_acme", parse_query(first))
+        with pytest.raises(InvalidCursor):
+            decode_cursor(cursor, KEY, "org_acme", parse_query(second))
+
+
+def test_a_cursor_that_the_version_before_gave_out_is_refused():
+    """As a client still has it after an upgrade: key, organisation and query are the same."""
+    old = "cWs-Io1CFe9la8aNjJeYApPNAczPAAZMMY83EkAL"
+    key = derive_key("test-secret-key-of-at-least-32-characters", "audit cursor")
+
+    with pytest.raises(InvalidCursor):
+        decode_cursor(old, key, "org_0pgf46aw0t7r0n93", parse_query({}))
+
+
+@pytest.mark.parametrize("version", [0, 1, cursors.VERSION + 1, 255])
+def test_a_cursor_of_any_other_version_is_refused(monkeypatch, version):
+    """Whatever a version means by its fields, another does not guess it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(cursors, "VERSION", version)
+        other = encode_cursor(POSITION, KEY, "org_acme", QUERY)
+        assert decode_cursor(other, KEY, "org_acme", QUERY) == POSITION
+
+    with pytest.raises(InvalidCursor):
+        decode_cursor(other, KEY, "org_acme", QUERY)
 
 
 def test_tenant_and_filters_cannot_run_into_each_other():

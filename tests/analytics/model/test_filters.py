@@ -279,7 +279,7 @@ def test_a_query_names_a_bounded_number_of_values():
 
 
 def test_what_was_given_is_remembered_in_one_order():
-    """The record of an export and the scope of a cursor, whatever order a client writes in."""
+    """The record of an export, whatever order a client writes in."""
     one = parse_query({"package": ["b", "a"], "actor": ["x"]})
     other = parse_query({"actor": ["x"], "package": ["a", "b"]})
 

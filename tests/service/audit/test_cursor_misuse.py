@@ -41,6 +41,31 @@ async def test_a_cursor_is_refused_with_another_query(audit, cursor, query):
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        {"decision": "BLOCKED", "order": "desc"},
+        {"decision": ["BLOCKED", "BLOCKED"]},
+        {"decision": "BLOCKED", "limit": "7"},
+    ],
+)
+async def test_a_cursor_continues_its_query_however_that_is_spelt(audit, cursor, query):
+    """Page two is asked for by another line of a script than page one."""
+    plain = await audit.page(decision="BLOCKED", cursor=cursor, limit="7")
+    spelt = await audit.page(**({"limit": "7"} | query), cursor=cursor)
+
+    assert [entry["id"] for entry in spelt["entries"]] == [
+        entry["id"] for entry in plain["entries"]
+    ]
+
+
+async def test_retention_that_moves_on_does_not_break_a_cursor(audit, cursor):
+    """The floor narrows what is shown; it is no part of what was asked for."""
+    audit.clock.now += timedelta(hours=1)
+
+    assert (await audit.get(decision="BLOCKED", cursor=cursor)).status_code == 200
+
+
+@pytest.mark.parametrize(
     "spoil",
     [
         lambda cursor: "",
