@@ -23,6 +23,7 @@ from analytics.model.row_validation import (
     RowRefused,
     check_decision,
     check_ecosystem,
+    check_package_text,
     check_printable,
     check_subject,
     readable,
@@ -61,6 +62,7 @@ _LENGTHS: Final = {
 _CI_MEMBERS: Final = {"repository_id": "repository_id", "run_id": "run_id", "token_id": "jti"}
 """The member of `payload.ci` that says the same as a column of CiColumns."""
 
+_PACKAGE_COLUMNS: Final = frozenset({"packageName", "version"})
 _OIDC_SOURCE: Final = re.compile(r"oidc_[a-z0-9]+(_[a-z0-9]+)*", re.ASCII)
 _NO_ENVELOPE: Final = frozenset({b"", b"null"})
 
@@ -297,5 +299,7 @@ def _check_text(column: str, text: str | None) -> None:
         raise RowRefused(f"{column} must be 1..{_LENGTHS[column]} characters")
     if column == "subject":
         check_subject(text)
+    elif column in _PACKAGE_COLUMNS:
+        check_package_text(column, text)
     else:
         check_printable(column, text)

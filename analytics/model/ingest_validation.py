@@ -20,7 +20,7 @@ from analytics.model.row_validation import (
     RowRefused,
     check_decision,
     check_ecosystem,
-    check_printable,
+    check_package_text,
     readable,
 )
 from analytics.model.rows import AuditRow, Stamp, audit_row
@@ -91,8 +91,8 @@ def _rejected(index: int, error: str) -> Rejection:
 def _row(item: IngestItem, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
     envelope = _envelope(item)
     check_decision(item.event, item.decision, envelope.decision)
-    check_printable("packageName", item.package_name)
-    check_printable("version", item.version)
+    check_package_text("packageName", item.package_name)
+    check_package_text("version", item.version)
     check_ecosystem(item.ecosystem)
     row = audit_row(
         envelope,

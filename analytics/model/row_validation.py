@@ -67,6 +67,16 @@ def check_printable(field: str, text: str | None) -> None:
         raise RowRefused(f"{field} must have printable characters only")
 
 
+def check_package_text(field: str, text: str | None) -> None:
+    """As `check_printable`, and without white space around it.
+
+    To a reader and to a package manager " left-pad" is left-pad; to a filter it is another package.
+    """
+    if text is not None and text != text.strip():
+        raise RowRefused(f"{field} must not begin or end with white space")
+    check_printable(field, text)
+
+
 def check_subject(text: str | None) -> None:
     """As `check_printable`, but with the characters that trust bindings, too, may have.
 

@@ -50,12 +50,13 @@ WORDS = PRINTABLE | st.sampled_from([text for text in FORMULAS + AWKWARD if text
 ENVELOPES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).map(
     lambda rule_id: compact({"rule_id": rule_id, "source": "osv"})
 )
+TRIMMED = WORDS.filter(lambda word: word == word.strip())
 ROWS = st.lists(
     st.builds(
         sample_row,
         created_at=st.timedeltas(timedelta(days=-400), timedelta()).map(NOON.__add__),
-        package_name=st.none() | WORDS,
-        version=st.none() | WORDS,
+        package_name=st.none() | TRIMMED,
+        version=st.none() | TRIMMED,
         subject=st.none() | WORDS,
         request_id=st.none() | WORDS,
         source_ip=st.none() | WORDS,

@@ -324,6 +324,15 @@ class TestText:
             f"{column} must have printable characters only"
         )
 
+    @pytest.mark.parametrize("column", ["packageName", "version"])
+    @pytest.mark.parametrize("text", [" ", " left-pad", "left-pad ", "\tleft-pad", "x\xa0"])
+    def test_white_space_around_a_name_is_refused(self, column, text):
+        """As at ingest: a filter for the package would not find the row."""
+        assert fault_of(item(**{column: text})) == (
+            f"{column} must not begin or end with white space"
+        )
+        assert row_of(item(**{column: "a b"}))
+
     @pytest.mark.parametrize("column", [name for name in GOOD if name != "payload"] + [*WHO])
     @pytest.mark.parametrize("value", [1, 1.5, True, ["x"], {"x": 1}])
     def test_a_value_of_another_type_is_refused_by_name(self, column, value):

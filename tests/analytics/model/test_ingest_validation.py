@@ -223,7 +223,18 @@ class TestText:
             f"{key} must have printable characters only"
         )
 
-    @pytest.mark.parametrize("text", ["@babel/core", "a b", "=cmd()", "日本語", "🦊", "'; --"])
+    @pytest.mark.parametrize("key", ["packageName", "version"])
+    @pytest.mark.parametrize(
+        "text",
+        [" ", "   ", " left-pad", "left-pad ", "\tleft-pad", "left-pad\n", "\u3000x", "x\xa0"],
+    )
+    def test_white_space_around_a_name_is_refused(self, key, text):
+        """It looks like the package it is not, and no filter for that finds it."""
+        assert fault_of(item(**{key: text})) == f"{key} must not begin or end with white space"
+
+    @pytest.mark.parametrize(
+        "text", ["@babel/core", "a b", "a  b", "=cmd()", "日本語", "🦊", "'; --"]
+    )
     def test_what_can_be_seen_is_kept_as_it_is(self, text):
         """No normalisation, no trimming."""
         row = row_of(item(packageName=text, version=text))
