@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from analytics.model.row_validation import RowRefused, readable
+from analytics.model.strict_json import DuplicateKey, check_keys
 
 NOT_AN_OBJECT: Final = "must be a JSON object in UTF-8, without lone surrogates or deep nesting"
 _NOTHING: Final = msgspec.Raw()
@@ -44,7 +45,11 @@ ITEM_COLUMNS: Final = tuple(
 )
 """The columns a file may say something in, in the order in which an ImportItem takes them."""
 
+_TEXTS: Final = len(ITEM_COLUMNS) - len(("payload", "envelope"))
+"""The columns of an item that are text; they come first."""
+
 _item_decoder: Final = msgspec.json.Decoder(ImportItem)
+_members_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_object(line: bytes) -> ImportItem:
@@ -52,8 +57,22 @@ def read_object(line: bytes) -> ImportItem:
     try:
         if not line.isascii():
             line.decode()  # values that are read over, or read later, are not decoded here
-        return _item_decoder.decode(line)
+        item = _item_decoder.decode(line)
+        _check_keys(item, line)
+    except DuplicateKey as error:
+        raise RowRefused(str(error)) from error
     except msgspec.ValidationError as error:
         raise RowRefused(readable(error, within="")) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RowRefused(f"the line {NOT_AN_OBJECT}") from error
+    return item
+
+
+def _check_keys(item: ImportItem, line: bytes) -> None:
+    """Raise DuplicateKey if `line` has a key twice; `item` is what decoding has left of it."""
+    # Around each key and each text stand two quotation marks: a key that was dropped shows there.
+    fields = msgspec.structs.astuple(item)
+    texts, raws = fields[:_TEXTS], fields[_TEXTS:]
+    marked = len(_members_decoder.decode(line)) + _TEXTS - texts.count(None)
+    if line.count(b'"') != 2 * marked + b"".join(raws).count(b'"'):
+        check_keys(line)

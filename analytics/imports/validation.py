@@ -224,6 +224,9 @@ def _read_envelope(event: str, name: str, raw: bytes) -> _Said:
         raise RowRefused(f"event must be one of {', '.join(sorted(Event))}")
     try:
         envelope = decoder.decode(raw)
+        check_keys(raw)
+    except DuplicateKey as error:
+        raise RowRefused(str(error)) from error
     except msgspec.ValidationError as error:
         raise RowRefused(readable(error, within=name)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

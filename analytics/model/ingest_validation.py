@@ -6,7 +6,7 @@ when it arrived, through which request - is the service's to say.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, get_origin
 
 import msgspec
 
@@ -24,6 +24,7 @@ from analytics.model.row_validation import (
     readable,
 )
 from analytics.model.rows import AuditRow, Stamp, audit_row
+from analytics.model.strict_json import DuplicateKey, check_keys
 
 INGESTIBLE: Final = tuple(
     sorted(event for event, envelope in ENVELOPES.items() if envelope.ingestible)
@@ -62,6 +63,16 @@ _EVENTS: Final = {event.value: event for event in INGESTIBLE}
 _decoder: Final = msgspec.json.Decoder(IngestItem)
 
 
+def _envelope_marks(envelope: type[Envelope]) -> int:
+    """The quotation marks of an `envelope` in an item: around its own key, its keys and texts."""
+    types = [field.type for field in msgspec.structs.fields(envelope) if field.required]
+    texts = [kind for kind in types if kind is str or get_origin(kind) is Literal]
+    return 2 + 2 * len(types) + 2 * len(texts)
+
+
+_ENVELOPE_MARKS: Final = {event.value: _envelope_marks(ENVELOPES[event]) for event in INGESTIBLE}
+
+
 def read_items(
     items: Iterable[bytes | msgspec.Raw], stamp: Stamp, window: AcceptedInterval
 ) -> tuple[list[AuditRow], list[Rejection]]:
@@ -74,8 +85,8 @@ def read_items(
     rejected: list[Rejection] = []
     for index, item in enumerate(items):
         try:
-            rows.append(_row(_decoder.decode(item), stamp, window))
-        except RowRefused as error:
+            rows.append(_row(bytes(item), stamp, window))
+        except (RowRefused, DuplicateKey) as error:
             rejected.append(_rejected(index, str(error)))
         except msgspec.ValidationError as error:
             rejected.append(_rejected(index, readable(error, within="")))
@@ -88,7 +99,10 @@ def _rejected(index: int, error: str) -> Rejection:
     return Rejection(index, error[:ERROR_CHARS_MAX])
 
 
-def _row(item: IngestItem, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
+def _row(raw: bytes, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
+    item = _decoder.decode(raw)
+    if raw.count(b'"') != _marks(item):
+        check_keys(raw)
     envelope = _envelope(item)
     check_decision(item.event, item.decision, envelope.decision)
     check_package_text("packageName", item.package_name)
@@ -106,6 +120,16 @@ def _row(item: IngestItem, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
     )
     _check_size(envelope, row.payload)
     return row
+
+
+def _marks(item: IngestItem) -> int:
+    """How many quotation marks spell a good `item`: two around each of its keys and texts.
+
+    A key that decoding dropped, because it came again, leaves more of them in the bytes. So do
+    nulls and escaped marks, which is why more of them are a reason to look, and no fault.
+    """
+    texts = 5 - (item.version is None) - (item.created_at is None) - (item.decision is None)
+    return 4 * texts + (_ENVELOPE_MARKS.get(item.event, 0) if item.envelope else 0)
 
 
 def _check_size(envelope: Envelope, payload: str) -> None:

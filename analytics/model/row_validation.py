@@ -51,7 +51,7 @@ def check_decision(event: str, decision: str | None, settled: Decision | None) -
 
     None says nothing and is fine with every event: the event alone settles it.
     """
-    if decision not in {None, settled}:
+    if decision is not None and decision != settled:
         raise RowRefused(f"decision of {event} must be {settled or 'null'}")
 
 
@@ -72,9 +72,9 @@ def check_package_text(field: str, text: str | None) -> None:
 
     To a reader and to a package manager " left-pad" is left-pad; to a filter it is another package.
     """
-    if text is not None and text != text.strip():
+    if text is not None and (text != text.strip() or not text.isprintable()):
+        check_printable(field, text.strip())
         raise RowRefused(f"{field} must not begin or end with white space")
-    check_printable(field, text)
 
 
 def check_subject(text: str | None) -> None:

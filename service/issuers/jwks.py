@@ -14,7 +14,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.util import base64_to_int
 
-from service.strict_json import NotStrictJson, strict_object
+from analytics.model.strict_json import NotStrictJson, strict_object
 
 PublicKey = RSAKey | ECKey | OKPKey
 

@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 import httpx
 
+from analytics.model.strict_json import NotStrictJson, strict_object
 from service.issuers.jwks import KeyFault, SigningKeys, parse_jwks
 from service.issuers.urls import is_plain_loopback, key_url_fault
-from service.strict_json import NotStrictJson, strict_object
 
 FETCH_S: Final = 5.0
 """How long it may all take, discovery and redirects included."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from service.strict_json import NotStrictJson, strict_object
+from analytics.model.strict_json import NotStrictJson, strict_object
 from service.verifier.claims import UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import FailureCode, TokenRejected
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn, cast
 from quart import Request
 from werkzeug.exceptions import MethodNotAllowed
 
+from analytics.model.strict_json import unique_members
 from service.errors import Invalid, NotAnObject, NotJson, UnknownParameter
 
 _INTEGER_DIGITS_MAX: Final = 64
@@ -38,7 +39,7 @@ async def json_object(request: Request) -> dict[str, Any]:
     try:
         value = json.loads(
             raw.decode(),
-            object_pairs_hook=_members,
+            object_pairs_hook=unique_members,
             parse_int=_integer,
             parse_constant=_refuse_constant,
         )
@@ -69,13 +70,6 @@ def parse_limit(text: str | None, default: int, limit_max: int) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= limit_max:
         raise Invalid(f"limit must be an integer from 1 to {limit_max}")
     return int(text)
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a member is named twice")
-    return members
 
 
 def _integer(digits: str) -> int | HugeInteger:

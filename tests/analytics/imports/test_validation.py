@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from analytics.imports.items import NOT_AN_OBJECT, read_object
+from analytics.imports.items import NOT_AN_OBJECT, ImportItem, read_object
 from analytics.imports.validation import MEMO_MAX, RowImporter
 from analytics.model.decision_reason import compact, decision_reason
 from analytics.model.events import ENVELOPES, Event, VerifiedCi
@@ -155,6 +155,54 @@ def test_what_the_service_alone_says_is_read_over():
     ignored = {"id": "aud_1", "tenant_id": 7, "received_at": [], "decision_reason": {"a": 1}}
 
     assert row_of(item(**ignored)) == row_of(GOOD)
+
+
+class TestKeys:
+    """A key that is there twice leaves open which value was meant."""
+
+    @pytest.mark.parametrize("key", [*GOOD, *WHO, "version", "decision", "id", "received_at"])
+    @pytest.mark.parametrize("again", [None, "the same", 'a"b'])
+    @pytest.mark.parametrize("is_first", [True, False])
+    def test_no_key_of_a_line_is_given_twice(self, key, again, is_first):
+        whole = item(**WHO, version="1", decision="BLOCKED", id="aud_1", received_at="x")
+        texts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in whole.items()]
+        other = f'"{key}" : {json.dumps(whole[key] if again == "the same" else again)}'
+        twice = [other, *texts] if is_first else [*texts, other]
+
+        assert row_of(f"{{{', '.join(texts)}}}".encode())
+        assert fault_of(f"{{{', '.join(twice)}}}".encode()) == f"duplicate key: {key}"
+
+    def test_columns_without_a_value_are_no_second_ones(self):
+        """As an export has them: every column, many of them null, JSON in the reason."""
+        nulls = dict.fromkeys([name for name in WHO if not name.startswith("actor")])
+        reason = compact(GOOD["payload"])
+
+        assert row_of(item(**nulls, id="aud_1", decision_reason=reason)) == row_of(GOOD)
+
+    @pytest.mark.parametrize("name", ["payload", "envelope"])
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            '"rule_id": "r0", "rule_id": "r1", "source": "osv"',
+            '"rule_id": "r1", "source": "osv", "s\\u006furce":"osv"',
+            '"rule_id": "r1", "source": "osv", "ci": {"sub": "a", "sub": "b"}',
+        ],
+    )
+    def test_no_key_of_an_envelope_is_given_twice(self, name, keys):
+        """At any depth, and also when the row is no line of NDJSON."""
+        members = {**item(payload=...), **BY_CI}
+        line = f'{json.dumps(members)[:-1]}, "{name}": {{{keys}}}}}'
+        cell = ImportItem(
+            **{
+                "package_name" if key == "packageName" else key: value
+                for key, value in members.items()
+            }
+        )
+        setattr(cell, name, msgspec.Raw(f"{{{keys}}}"))
+
+        assert fault_of(line.encode()).startswith("duplicate key: ")
+        with pytest.raises(RowRefused, match="duplicate key: "):
+            RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR)).row(cell)
 
 
 class TestActor:

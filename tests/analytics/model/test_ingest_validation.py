@@ -431,6 +431,109 @@ def test_what_is_no_object_is_refused(raw):
     assert fault_of(raw).startswith("Expected `object`")
 
 
+NAMED_TWICE = [
+    '"packageName": "right-pad"',
+    '"packageName" : "right-pad"',
+    '"packageName"\t:"right-pad"',
+    '"packageName": "left-pad"',
+    '"packageN\\u0061me": "right-pad"',
+    '"packageName": "a:b,c"',
+    '"packageName": "\\"packageName\\":"',
+    '"packageName": "\\\\"',
+    '"packageName": "\\u0022"',
+]
+"""A second package name, and ways to spell it that hide it from a search."""
+
+
+@pytest.mark.parametrize("member", NAMED_TWICE)
+@pytest.mark.parametrize("rest", [{}, {"version": None}, {"version": 'a"b', "decision": "BLOCKED"}])
+def test_a_key_that_is_given_twice_is_refused(member, rest):
+    """Another reader of the same line takes the other value, and sees another package."""
+    good = json.dumps(item(**rest))
+    assert row_of(good.encode())
+
+    for raw in (f"{{{member}, {good[1:]}", f"{good[:-1]}, {member}}}"):
+        assert fault_of(raw.encode()) == "duplicate key: packageName"
+
+
+@pytest.mark.parametrize("key", ["event", "packageName", "version", "created_at", "decision"])
+@pytest.mark.parametrize("value", [None, "again"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_no_key_of_an_item_is_given_twice(key, value, is_first):
+    """Not even as null, before or behind the value that counts."""
+    good = item(version="1", created_at=NOW.isoformat(), decision="BLOCKED")
+    if value is None and key in {"event", "packageName"}:
+        value = good[key]
+    twice = [(key, value), *good.items()] if is_first else [*good.items(), (key, value)]
+    members = ", ".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in twice)
+
+    assert row_of(json.dumps(good).encode())
+    assert fault_of(f"{{{members}}}".encode()) == f"duplicate key: {key}"
+
+
+@pytest.mark.parametrize(
+    "member", ['"source": "osv"', '"source": null', '"source":1', '"sourc\\u0065" : {}']
+)
+def test_no_key_of_an_envelope_is_given_twice(member):
+    """The reason why an install was blocked is evidence, too."""
+    envelope = f'{{{member}, "rule_id": "r1", "source": "osv"}}'
+    raw = f'{{"event": "blocklist_hit", "packageName": "x", "envelope": {envelope}}}'
+    twice = '{"event": "install_allowed", "packageName": "x", "envelope": {}, "envelope":{}}'
+
+    assert fault_of(raw.encode()) == "duplicate key: source"
+    assert fault_of(twice.encode()) == "duplicate key: envelope"
+
+
+SPACES = st.sampled_from(["", " ", "\n", "\t \r"])
+
+
+@st.composite
+def spelt_items(draw: st.DrawFn) -> tuple[str, bool]:
+    """A good item as some JSON writer spells it, and whether a key is in it twice."""
+
+    def spelt(value: Any) -> str:
+        if isinstance(value, str):
+            return json.dumps(value, ensure_ascii=draw(st.booleans()))
+        return json.dumps(value) if not isinstance(value, dict) else spelt_object(value)
+
+    def spelt_object(keys: dict[str, Any]) -> str:
+        members = draw(st.permutations([*keys.items(), *extra(keys)]))
+        parts = [
+            f"{draw(SPACES)}{spelt(key)}{draw(SPACES)}:{draw(SPACES)}{spelt(value)}{draw(SPACES)}"
+            for key, value in members
+        ]
+        return f"{{{','.join(parts)}}}"
+
+    def extra(keys: dict[str, Any]) -> list[tuple[str, Any]]:
+        nonlocal is_twice
+        if is_twice or not keys or not draw(st.booleans()):
+            return []
+        is_twice = True
+        return [draw(st.sampled_from([*keys.items()]))]
+
+    is_twice = False
+    event = draw(st.sampled_from([*INSTALLS]))
+    text = st.text(st.sampled_from('a:",\\{}é '), min_size=1).filter(lambda t: t == t.strip())
+    optional = {
+        "version": st.none() | text,
+        "created_at": st.none() | st.just(NOW.isoformat()),
+        "decision": st.none() | st.just(INSTALLS[event][0]),
+    }
+    keys = {"event": event, "packageName": draw(text), "envelope": INSTALLS[event][1]}
+    keys |= draw(st.fixed_dictionaries({}, optional=optional))
+    return spelt_object(keys), is_twice
+
+
+@given(spelt_items())
+def test_an_item_is_refused_exactly_if_a_key_is_in_it_twice(spelt):
+    """However it is written: with spaces, escapes, nulls, quotation marks in its values."""
+    text, is_twice = spelt
+    rows, rejected = read(text.encode())
+
+    assert len(rows) == (not is_twice)
+    assert all(fault.error.startswith("duplicate key: ") for fault in rejected)
+
+
 def test_every_bad_item_is_reported_with_its_own_index():
     """In their order, counted from 0, the good ones included."""
     rows, rejected = read(b"x", GOOD, item(actor="me"), GOOD, item(packageName=""))

@@ -208,6 +208,30 @@ class TestBodies:
         assert all(list(fault) == ["index", "error"] for fault in said["rejected"])
         assert await names(audit) == ["a", "b"]
 
+    @pytest.mark.parametrize("kind", ["application/json", NDJSON])
+    async def test_an_item_with_a_key_twice_is_refused_alone(self, audit, admin, kind):
+        """In lines as in an array, also inside the envelope, whatever white space is around it."""
+        first, *others = [json.dumps(one) for one in installs(2)]
+        lines = [
+            first,
+            f'{first[:-1]}, "packageName" : "p9"}}',
+            ' {"event": "oss_first_party", "packageName": "p8",'
+            ' "envelope": {"registry": "npm", "registry": "npm"}}',
+            *others,
+        ]
+        body = "\n".join(lines) if kind == NDJSON else f"[{', '.join(lines)}]"
+
+        answer = await admin.send(body.encode(), kind)
+
+        assert await answer.get_json() == {
+            "accepted": 2,
+            "rejected": [
+                {"index": 1, "error": "duplicate key: packageName"},
+                {"index": 2, "error": "duplicate key: registry"},
+            ],
+        }
+        assert await names(audit) == ["p0", "p1"]
+
     async def test_items_that_are_all_bad_leave_no_row(self, audit, admin):
         """And the answer is still 200: the request was understood."""
         answer = await admin.send([install(actor="me"), 7, install(event="org_created")])

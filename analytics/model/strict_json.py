@@ -1,7 +1,8 @@
-"""One JSON object, read so that nobody else could read it differently (RFC 8259, RFC 7493).
+"""JSON from outside, read so that no other reader could read it differently (RFC 8259, RFC 7493).
 
-Tokens and key sets both come from outside: no member twice, no number beyond range, no half of a
-surrogate pair, no depth that has to be climbed.
+Tokens and key sets have no key twice, no number beyond range, no half of a surrogate pair and a
+bounded depth. Rows are read by msgspec, which drops all but the last of equal keys: for them there
+is `check_keys`.
 """
 
 import json
@@ -19,6 +20,26 @@ class NotStrictJson(ValueError):
     """Bytes that are no JSON object, or that two readers could understand in two ways."""
 
 
+class DuplicateKey(ValueError):
+    """An object that has a key twice; the text names the key."""
+
+
+def check_keys(raw: bytes) -> None:
+    """Raise DuplicateKey if an object in `raw`, which is JSON, has a key twice, at any depth."""
+    _key_reader.decode(raw.decode())
+
+
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these members, for a JSONDecoder. Raises DuplicateKey."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        for key, _ in pairs:
+            if key not in members:
+                raise DuplicateKey(f"duplicate key: {key}")
+            del members[key]
+    return members
+
+
 def strict_object(raw: bytes) -> dict[str, Any]:
     """The JSON object that `raw` is, in UTF-8. Raises NotStrictJson.
 
@@ -34,13 +55,6 @@ def strict_object(raw: bytes) -> dict[str, Any]:
     if _SURROGATE.search(raw):
         _refuse_lone_surrogates(value)
     return value
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a member is named twice")
-    return members
 
 
 def _integer(digits: str) -> int:
@@ -61,10 +75,14 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _decoder: Final = json.JSONDecoder(
-    object_pairs_hook=_members,
+    object_pairs_hook=unique_members,
     parse_int=_integer,
     parse_float=_number,
     parse_constant=_refuse_constant,
+)
+# Numbers stay as they are spelt: to convert a long one takes time, and only keys are wanted.
+_key_reader: Final = json.JSONDecoder(
+    object_pairs_hook=unique_members, parse_int=str, parse_float=str
 )
 
 
