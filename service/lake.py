@@ -35,18 +35,16 @@ from analytics.query.reader import Reader
 from analytics.query.scans import Resources
 from analytics.query.summaries import Summary, summarise
 from analytics.statistics.value_index import ValueIndex
+from analytics.storage.audit_files import list_files, remove_orphans, renew_segments
 from analytics.storage.compaction import merge_segments
 from analytics.storage.integrity import (
     Finding,
-    FoundFile,
     SeqSet,
-    audit_files,
     check_batches,
     check_files,
     check_segment,
 )
 from analytics.storage.journal_batches import JournalBatch, decode_batches
-from analytics.storage.orphans import remove_orphans, renew_segments, segment_files
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import remove_segments, write_segment
@@ -226,23 +224,19 @@ class Lake:
         while (step := await _to_the_end(next, remaining, None)) is not None:
             yield step
 
-    async def segment_files(self) -> list[Path]:
-        """Every file in the audit folder."""
-        return await _in_thread(segment_files, self._root)
+    async def list_files(self, tenant_id: str | None = None) -> list[Path]:
+        """See `analytics.storage.audit_files.list_files`."""
+        return await _in_thread(list_files, self._root, tenant_id)
 
     async def remove_orphans(self, files: list[Path], known: set[str], before_s: float) -> int:
-        """See `analytics.storage.orphans.remove_orphans`."""
-        return await _in_thread(remove_orphans, files, known, before_s)
-
-    async def audit_files(self, tenant_id: str | None) -> list[FoundFile]:
-        """See `analytics.storage.integrity.audit_files`."""
-        return await _in_thread(audit_files, self._root, tenant_id)
+        """See `analytics.storage.audit_files.remove_orphans`."""
+        return await _in_thread(remove_orphans, self._root, files, known, before_s)
 
     async def check_files(
-        self, files: list[FoundFile], named: Mapping[str, tuple[str, date]], before_s: float
+        self, files: list[Path], places: Mapping[str, tuple[str, date]]
     ) -> tuple[list[Finding], list[Finding]]:
         """See `analytics.storage.integrity.check_files`."""
-        return await _in_thread(check_files, self._root, files, named, before_s)
+        return await _in_thread(check_files, self._root, files, places)
 
     async def check_batches(
         self, tenant_id: str, batches: Sequence[JournalBatch], seen: SeqSet

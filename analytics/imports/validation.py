@@ -38,6 +38,7 @@ from analytics.model.rows import (
     VerdictSource,
     ci_columns,
 )
+from analytics.model.strict_json import DuplicateKey, check_keys
 
 MEMO_MAX: Final = 10_000
 MEMO_BYTES_MAX: Final = 1_024

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from analytics.model.errors import StoreFault
 from analytics.model.schema import NewerSchema
+from analytics.storage.audit_files import SWEPT, Role, role_of
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.journal_batches import JournalBatch, decode_batch
-from analytics.storage.layout import index_path, segment_path
 from analytics.storage.reindex import index_fault, same_bits
 from analytics.storage.segment_metadata import (
     MissingValue,
@@ -57,6 +57,7 @@ class Kind(StrEnum):
     MISPLACED_FILE = "misplaced_file"
     UNFINISHED_FILE = "unfinished_file"
     ORPHAN_FILE = "orphan_file"
+    FOREIGN_FILE = "foreign_file"
 
 
 _KINDS: Final[dict[type[Exception], Kind]] = {
@@ -68,8 +69,12 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     WrongOrder: Kind.WRONG_ORDER,
 }
 
-_PATHS: Final = {".parquet": segment_path, ".index": index_path}
-"""Where the catalog wants each kind of file."""
+_FILE_KINDS: Final = {
+    Role.MISPLACED: Kind.MISPLACED_FILE,
+    Role.UNFINISHED: Kind.UNFINISHED_FILE,
+    Role.ORPHAN: Kind.ORPHAN_FILE,
+    Role.FOREIGN: Kind.FOREIGN_FILE,
+}
 
 _STATISTICS: Final = (
     "rows",
@@ -256,51 +261,23 @@ def _check_batch(batch: JournalBatch, seen: SeqSet) -> Iterator[tuple[Kind, str]
         yield _KINDS.get(type(error), Kind.UNREADABLE), str(error)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A file in the audit folder; `written_s` (seconds since 1970) is when it last changed."""
-
-    path: Path
-    written_s: float
-
-
-def audit_files(root: Path, tenant_id: str | None = None) -> list[FoundFile]:
-    """Every file below `root` (or in the tenant's folder of it), wherever it lies."""
-    files: list[FoundFile] = []
-    for path in (root / f"tenant={tenant_id}" if tenant_id else root).rglob("*"):
-        try:
-            if not path.is_dir():
-                files.append(FoundFile(path, path.lstat().st_mtime))
-        except FileNotFoundError:  # removed since its folder was read
-            continue
-    return files
-
-
 def check_files(
-    root: Path, files: Sequence[FoundFile], named: Mapping[str, tuple[str, date]], before_s: float
+    root: Path, files: Sequence[Path], places: Mapping[str, tuple[str, date]]
 ) -> tuple[list[Finding], list[Finding]]:
-    """Files that lie where no catalog line says: those written before `before_s`, and the others.
+    """Files that are no segment: those that stay where they are, and those that sweeps remove.
 
-    `named` has tenant and day of every segment in the catalog, retired ones too, and was read
-    after `files`. The younger ones are probably somebody's unfinished work.
+    `places` has tenant and day of every segment in the catalog, retired ones too, and was read
+    after `files` were listed.
     """
-    old: list[Finding] = []
-    young: list[Finding] = []
-    for file in files:
-        kind = _stray(root, file.path, named)
+    staying: list[Finding] = []
+    swept: list[Finding] = []
+    for path in files:
+        role = role_of(root, path, places)
         # What was there may have been swept, or given its name, while the catalog was read.
-        if kind is not None and file.path.exists():
-            (old if file.written_s < before_s else young).append(_finding(root, file.path, kind))
-    return old, young
-
-
-def _stray(root: Path, path: Path, named: Mapping[str, tuple[str, date]]) -> Kind | None:
-    if path.suffix == ".pending":
-        return Kind.UNFINISHED_FILE
-    path_of = _PATHS.get(path.suffix)
-    if path_of is None or path.stem not in named:
-        return Kind.ORPHAN_FILE
-    return None if path == path_of(root, *named[path.stem], path.stem) else Kind.MISPLACED_FILE
+        if role is not Role.SEGMENT and path.exists():
+            finding = _finding(root, path, _FILE_KINDS[role])
+            (swept if role in SWEPT else staying).append(finding)
+    return staying, swept
 
 
 def _finding(root: Path, path: Path, kind: Kind) -> Finding:

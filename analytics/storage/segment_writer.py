@@ -87,7 +87,7 @@ def write_sorted(
     AUDIT_SCHEMA throughout, at least one row in all, none outside the UTC `day`.
     When this returns, contents and names have reached the disk. Readers learn of the file from the
     catalog alone, so until a catalog line is committed it may as well not exist; a process that
-    dies on the way leaves files for `analytics.storage.orphans`.
+    dies on the way leaves files for `analytics.storage.audit_files`.
     Raises SchemaMismatch, WrongDay or WrongOrder, leaving no file.
     """
     target = segment_path(root, tenant_id, day, segment_id)

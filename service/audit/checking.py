@@ -6,7 +6,6 @@ row that is being sealed is in one of them; and a file that turns out missing co
 catalog still wants it.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
@@ -15,9 +14,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.storage.integrity import Finding, FoundFile, Kind, SeqSet
+from analytics.storage.integrity import Finding, Kind, SeqSet
 from analytics.storage.segment_metadata import Segment
-from service.audit.lease import is_held
 from service.orgs.repository import list_orgs
 from service.services import Services
 from service.store.catalog import is_live, list_live_segments, list_places
@@ -27,7 +25,10 @@ from service.store.tables import Organisation
 
 @dataclass(slots=True)
 class Report:
-    """What was found, and how much was read. `notes` are no faults: somebody's unfinished work."""
+    """What was found, and how much was read.
+
+    `notes` are no faults: unfinished work, or what is left of it, which sweeps remove.
+    """
 
     slugs: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -59,8 +60,6 @@ class Check:
     ) -> None:
         self._store = here.store
         self._lake = here.lake
-        self._now = here.clock()
-        self._before_s = self._now.timestamp() - here.settings.orphan_grace_s
         self._tenant_id = None if org is None else org.id
         self._on_progress = on_progress
         self._seen = SeqSet()
@@ -70,17 +69,16 @@ class Check:
 
     async def run(self) -> Report:
         """Read everything there is."""
-        files = await self._lake.audit_files(self._tenant_id)
+        files = await self._lake.list_files(self._tenant_id)
         async with self._store.read() as session:
             self._report.slugs = {org.id: org.slug for org in await list_orgs(session)}
             self._last_seq = await last_seq(session)
-            named = await list_places(session)
-            if await is_held(session, self._now):
-                # Its holder may be about to name a file, however long ago it was written.
-                self._before_s = -math.inf
+            places = await list_places(session)
             segments = await list_live_segments(session, self._tenant_id)
             await self._check_journal(session)
-        await self._check_files(files, named)
+        staying, swept = await self._lake.check_files(files, places)
+        self._report.findings += staying
+        self._report.notes += swept
         await self._check_segments(segments)
         return self._report
 
@@ -95,16 +93,6 @@ class Check:
             self._report.findings += self._check_line(tenant_id, day, highest)
             self._report.batches += len(batches)
             self._report.rows += sum(batch.rows for batch in batches)
-
-    async def _check_files(
-        self, files: list[FoundFile], named: dict[str, tuple[str, date]]
-    ) -> None:
-        old, young = await self._lake.check_files(files, named, self._before_s)
-        self._report.findings += old
-        for finding in young:
-            # A file that has its line already is no unfinished work, wherever it lies.
-            is_fault = finding.kind is Kind.MISPLACED_FILE
-            (self._report.findings if is_fault else self._report.notes).append(finding)
 
     async def _check_segments(self, segments: list[Segment]) -> None:
         total = sum(segment.rows for segment in segments)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from sqlalchemy import update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.errors import Refusal
 from service.ids import new_id
@@ -66,12 +65,6 @@ class HeldLease:
         )
         if extended is None:
             raise LeaseLost
-
-
-async def is_held(session: AsyncSession, now: datetime) -> bool:
-    """True while somebody may be writing files that nothing names yet."""
-    lease = await session.get(Lease, _NAME)
-    return lease is not None and lease.expires_at > now
 
 
 async def end_leases(work: Work) -> None:

@@ -30,7 +30,7 @@ class Sweeper:
     async def clear_orphans(self) -> int:
         """Remove files that no catalog line names and that are past the grace; how many."""
         async with self._lease.hold():
-            files = await self._lake.segment_files()
+            files = await self._lake.list_files()
             async with self._store.read() as session:
                 known = await list_segment_ids(session)
             before_s = self._clock().timestamp() - self._settings.orphan_grace_s

@@ -15,7 +15,8 @@ from service.orgs.repository import get_org
 async def audit_check(desk: Desk, slug: str | None) -> Answer:
     """Read everything stored and compare it with the catalog.
 
-    Exit code 1 means that something was found. The service may be running.
+    Exit code 1 means that something was found. A note is no finding: it is about a file that the
+    service removes by itself. The service may be running.
     """
     here = desk.services
     async with here.store.read() as session:
@@ -24,6 +25,7 @@ async def audit_check(desk: Desk, slug: str | None) -> Answer:
         report = await Check(here, org, show).run()
     findings = [report.line(finding) for finding in report.findings]
     notes = [report.line(note) for note in report.notes]
+    noted = f", {len(notes)} notes" if notes else ""
     return Answer(
         {
             "segments": report.segments,
@@ -36,7 +38,7 @@ async def audit_check(desk: Desk, slug: str | None) -> Answer:
             *(_sentence("finding", line) for line in findings),
             *(_sentence("note", line) for line in notes),
             f"Checked {report.rows} rows in {report.segments} segments and {report.batches} journal"
-            f" batches: {len(findings) or 'no'} findings.",
+            f" batches: {len(findings) or 'no'} findings{noted}.",
         ],
         code=EXIT_FOUND if findings else EXIT_DONE,
     )

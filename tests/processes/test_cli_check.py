@@ -90,18 +90,27 @@ def test_a_segment_that_cannot_be_read_is_a_finding_and_no_failure(sealed_home):
     assert [line["kind"] for line in ran.json["findings"]] == ["wrong_sha256", "unreadable"]
 
 
-def test_unfinished_work_is_said_but_is_no_finding(sealed_home):
-    """Until it is too old to be that."""
+def test_what_a_sweep_removes_is_said_but_is_no_finding(sealed_home):
+    """A crash left it, or somebody is still at work on it: there is nothing to do."""
     path = segment_of(sealed_home)
     path.with_name("seg_next.pending").write_bytes(b"PAR1")
 
-    ran = sealed_home.order(*CHECK)
-    assert ran.code == 0
-    assert ran.out.startswith("note: unfinished_file: acme ")
+    for grace_s in ("3600", "0.000001"):
+        ran = sealed_home.order(*CHECK, orphan_grace_s=grace_s)
+        assert ran.code == 0
+        assert ran.out.startswith("note: unfinished_file: acme ")
+        assert ran.out.endswith(": no findings, 1 notes.\n")
 
-    later = sealed_home.order(*CHECK, orphan_grace_s="0.000001")
-    assert later.code == FOUND
-    assert later.out.startswith("finding: unfinished_file: acme ")
+
+def test_what_no_sweep_removes_is_a_finding_at_once(sealed_home):
+    """Somebody put it there, and only somebody can take it away."""
+    path = segment_of(sealed_home)
+    path.with_suffix(".copy").write_bytes(b"PAR1")
+
+    ran = sealed_home.order(*CHECK)
+
+    assert ran.code == FOUND
+    assert ran.out.startswith("finding: foreign_file: acme ")
 
 
 def test_what_keeps_it_from_checking_is_a_failure(quiet_home):

@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import msgspec
 import pyarrow as pa
@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.storage.audit_files import list_files
 from analytics.storage.compaction import merge_segments
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.integrity import (
     Kind,
     SeqSet,
-    audit_files,
     check_batches,
     check_files,
     check_segment,
@@ -277,53 +277,58 @@ def test_what_is_wrong_with_a_journal_batch_is_found(batch, kind):
     assert check_batches(TENANT, [batch_of(ROWS)], SeqSet()) == []
 
 
+FOLDER = f"tenant={TENANT}/day={DAY}"
+
+
 @pytest.mark.parametrize(
-    ("place", "kind"),
+    ("place", "kind", "is_swept"),
     [
-        (f"tenant={TENANT}/day={DAY}/seg_2.parquet", Kind.ORPHAN_FILE),
-        (f"tenant={TENANT}/day={DAY}/seg_2.pending", Kind.UNFINISHED_FILE),
-        (f"tenant={TENANT}/day={DAY}/notes.txt", Kind.ORPHAN_FILE),
-        ("seg_2.parquet", Kind.ORPHAN_FILE),
-        (f"tenant={TENANT}/day={date(2026, 3, 5)}/seg_1.parquet", Kind.MISPLACED_FILE),
-        (f"tenant=org_other/day={DAY}/seg_1.parquet", Kind.MISPLACED_FILE),
+        (f"{FOLDER}/seg_2.parquet", Kind.ORPHAN_FILE, True),
+        (f"{FOLDER}/seg_2.pending", Kind.UNFINISHED_FILE, True),
+        (f"{FOLDER}/seg_2.index", Kind.ORPHAN_FILE, True),
+        (f"{FOLDER}/notes.txt", Kind.ORPHAN_FILE, True),
+        (f"tenant={TENANT}/day={date(2026, 3, 5)}/seg_1.parquet", Kind.MISPLACED_FILE, False),
+        (f"tenant=org_other/day={DAY}/seg_1.parquet", Kind.MISPLACED_FILE, False),
+        ("seg_1.parquet", Kind.MISPLACED_FILE, False),
+        (f"{FOLDER}/seg_1.pending", Kind.FOREIGN_FILE, False),
+        (f"{FOLDER}/seg_1.txt", Kind.FOREIGN_FILE, False),
+        (f"{FOLDER}/below/seg_2.parquet", Kind.FOREIGN_FILE, False),
+        (f"tenant={TENANT}/seg_2.parquet", Kind.FOREIGN_FILE, False),
+        ("seg_2.parquet", Kind.FOREIGN_FILE, False),
+        ("notes.txt", Kind.FOREIGN_FILE, False),
     ],
 )
-@pytest.mark.parametrize("is_old", [True, False])
-def test_a_file_that_lies_where_none_should_is_found(tmp_path, segment, place, kind, is_old):
-    """Those that may be somebody's unfinished work apart from the others."""
+def test_a_file_that_lies_where_none_should_is_found(tmp_path, segment, place, kind, is_swept):
+    """Those that a sweep removes by itself apart from those that only a person can."""
     stray = tmp_path / place
     stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_bytes(b"")
-    files = audit_files(tmp_path)
-    named = {segment.segment_id: (TENANT, DAY)}
-    written_s = stray.stat().st_mtime
+    places = {segment.segment_id: (TENANT, DAY)}
 
-    old, young = check_files(tmp_path, files, named, written_s + (1 if is_old else -60))
+    staying, swept = check_files(tmp_path, list_files(tmp_path), places)
 
-    (finding,) = old if is_old else young
-    assert not (young if is_old else old)
+    (finding,) = swept if is_swept else staying
+    assert not (staying if is_swept else swept)
     assert (finding.kind, finding.detail) == (kind, place)
     assert finding.segment == stray.stem
-    if "/" in place:
-        assert f"tenant={finding.tenant_id}/day={finding.day}" == str(
-            stray.parent.relative_to(tmp_path)
-        )
+    folders = {part.partition("=")[0]: part.partition("=")[2] for part in place.split("/")[:-1]}
+    assert finding.tenant_id == folders.get("tenant")
+    assert str(finding.day or "") == folders.get("day", "")
 
 
 def test_a_file_that_went_while_the_catalog_was_read_is_no_finding(tmp_path, segment):
     """Swept, or given its name."""
-    files = audit_files(tmp_path)
+    files = list_files(tmp_path)
     segment.path(tmp_path).unlink()
     segment.index_path(tmp_path).unlink()
 
-    assert check_files(tmp_path, files, {}, CUTOFF_S * 2) == ([], [])
+    assert check_files(tmp_path, files, {}) == ([], [])
 
 
 def test_files_of_one_tenant_are_those_in_its_folder(tmp_path, segment):
     own = {segment.path(tmp_path), segment.index_path(tmp_path)}
-    assert {file.path for file in audit_files(tmp_path, TENANT)} == own
-    assert audit_files(tmp_path, "org_other") == []
-    assert datetime.fromtimestamp(audit_files(tmp_path)[0].written_s, UTC).year >= 2026
+    assert set(list_files(tmp_path, TENANT)) == set(list_files(tmp_path)) == own
+    assert list_files(tmp_path, "org_other") == []
 
 
 def test_an_index_that_says_something_else_than_the_rows_is_found(tmp_path):

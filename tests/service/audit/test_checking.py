@@ -181,21 +181,38 @@ async def test_a_row_in_the_journal_and_in_a_segment_is_found(filled):
     assert kinds(await check(filled)) == [Kind.DUPLICATE_SEQ] * len(kept)
 
 
-async def test_a_file_that_nothing_names_is_a_note_until_the_grace_is_over(filled):
-    """A sealer that is about to commit looks the same."""
+@pytest.mark.parametrize("age", ["young", "old"])
+async def test_a_file_is_a_note_if_a_sweep_removes_it_and_else_a_finding(filled, age):
+    """Who is woken by a finding has something to do that the service does not do by itself."""
     known = files(filled)[0]
-    orphan = known.with_name("seg_orphan.parquet")
-    orphan.write_bytes(known.read_bytes())
-    now_s = filled.clock().timestamp()
+    strays = [
+        *(known.with_name(name) for name in ("seg_orphan.parquet", "seg_late.pending", "x.txt")),
+        *(known.with_suffix(suffix) for suffix in (".pending", ".txt")),
+        known.parent / "below" / "seg_deep.parquet",
+        known.parent.with_name("day=2026-01-01") / known.name,
+        known.parent.parent / "seg_high.parquet",
+        known.parent.parent.parent / "notes.txt",
+    ]
     grace_s = filled.services.settings.orphan_grace_s
+    at_s = filled.clock().timestamp() - grace_s - (1 if age == "old" else -1)
+    for stray in strays:
+        stray.parent.mkdir(exist_ok=True)
+        stray.write_bytes(known.read_bytes())
+        os.utime(stray, (at_s, at_s))
 
-    os.utime(orphan, (now_s, now_s - grace_s + 1))
-    young = await check(filled)
-    os.utime(orphan, (now_s, now_s - grace_s - 1))
-    old = await check(filled)
+    before = await check(filled)
+    if age == "young":
+        assert await filled.services.sweeper.clear_orphans() == 0
+        filled.clock.advance(seconds=2)
+    await filled.services.sweeper.clear_orphans()
+    after = await check(filled)
 
-    assert (kinds(young), [note.kind for note in young.notes]) == ([], [Kind.ORPHAN_FILE])
-    assert (kinds(old), old.notes) == ([Kind.ORPHAN_FILE], [])
+    root = filled.services.settings.audit_dir
+    swept = {str(stray.relative_to(root)) for stray in strays if not stray.exists()}
+    assert {note.detail for note in before.notes} == swept
+    assert len(swept) == 3
+    assert len(before.findings) == len(strays) - len(swept)
+    assert (after.findings, after.notes) == (before.findings, [])
 
 
 async def test_while_the_lease_is_held_files_without_a_name_are_notes(filled):
@@ -207,10 +224,8 @@ async def test_while_the_lease_is_held_files_without_a_name_are_notes(filled):
 
     async with filled.services.lease.hold():
         during = await check(filled)
-    after = await check(filled)
 
     assert (kinds(during), [note.kind for note in during.notes]) == ([], [Kind.ORPHAN_FILE])
-    assert (kinds(after), after.notes) == ([Kind.ORPHAN_FILE], [])
 
 
 async def test_a_file_in_another_days_folder_is_found_however_young(filled):
@@ -242,23 +257,23 @@ async def test_what_is_merged_and_unlinked_meanwhile_is_no_finding(filled, monke
 
 async def test_a_segment_that_is_committed_meanwhile_is_no_orphan(filled, monkeypatch):
     """Files are listed before the catalog is read."""
-    audit_files = Lake.audit_files
+    list_files = Lake.list_files
 
     async def sealed_after(lake, tenant_id):
-        files = await audit_files(lake, tenant_id)
+        files = await list_files(lake, tenant_id)
         await filled.seal()
         return files
 
     async def sealed_before(lake, tenant_id):
         await filled.seal()
-        return await audit_files(lake, tenant_id)
+        return await list_files(lake, tenant_id)
 
-    monkeypatch.setattr(Lake, "audit_files", sealed_after)
+    monkeypatch.setattr(Lake, "list_files", sealed_after)
     report = await check(filled)
     assert (lines(report), report.notes) == ([], [])
 
     await filled.accept([sample_row(START)])
-    monkeypatch.setattr(Lake, "audit_files", sealed_before)
+    monkeypatch.setattr(Lake, "list_files", sealed_before)
     report = await check(filled)
     assert (lines(report), report.notes) == ([], [])
 

@@ -1,10 +1,10 @@
-"""Orphans: files that no catalog line names, and when they may go."""
+"""The files in the audit folder, and when those that no catalog line names may go."""
 
 import os
 
 import pytest
 
-from analytics.storage.orphans import remove_orphans, segment_files
+from analytics.storage.audit_files import list_files, remove_orphans
 from tests.analytics.samples import sample_row, sealed
 
 CUTOFF = 1_800_000_000.0
@@ -25,13 +25,13 @@ def orphan(tmp_path):
 
 def test_an_old_file_that_nothing_names_is_removed(tmp_path, orphan):
     """What a crash between rename and commit leaves behind."""
-    assert remove_orphans(segment_files(tmp_path), set(), CUTOFF) == 1
+    assert remove_orphans(tmp_path, list_files(tmp_path), set(), CUTOFF) == 1
     assert not orphan.exists()
 
 
 def test_a_file_the_catalog_names_stays_however_old(tmp_path, orphan):
     """It holds rows."""
-    assert remove_orphans(segment_files(tmp_path), {"seg_old"}, CUTOFF) == 0
+    assert remove_orphans(tmp_path, list_files(tmp_path), {"seg_old"}, CUTOFF) == 0
     assert orphan.exists()
 
 
@@ -40,7 +40,7 @@ def test_a_file_within_the_grace_stays_though_nothing_names_it(tmp_path, orphan,
     """Another worker's file may be renamed and not yet committed."""
     _written_at(orphan, CUTOFF + age)
 
-    assert remove_orphans(segment_files(tmp_path), set(), CUTOFF) == 0
+    assert remove_orphans(tmp_path, list_files(tmp_path), set(), CUTOFF) == 0
     assert orphan.exists()
 
 
@@ -48,16 +48,16 @@ def test_an_unfinished_file_is_an_orphan_too(tmp_path, orphan):
     """A crash while writing leaves a .pending file."""
     pending = _written_at(orphan.rename(orphan.with_suffix(".pending")), CUTOFF - 1)
 
-    assert remove_orphans(segment_files(tmp_path), set(), CUTOFF) == 1
+    assert remove_orphans(tmp_path, list_files(tmp_path), set(), CUTOFF) == 1
     assert not pending.exists()
 
 
 def test_only_files_listed_before_the_catalog_was_read_can_go(tmp_path, orphan):
     """A segment committed in between would look like an orphan."""
-    files = segment_files(tmp_path)
+    files = list_files(tmp_path)
     later = _written_at(sealed(tmp_path, "seg_new", [sample_row()]).path(tmp_path), CUTOFF - 1)
 
-    assert remove_orphans(files, {"seg_old"}, CUTOFF) == 0
+    assert remove_orphans(tmp_path, files, {"seg_old"}, CUTOFF) == 0
     assert later.exists()
 
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_gone_already_does_not_stop_the_rest(tmp_path, orphan):
     files = [orphan, other]
     orphan.unlink()
 
-    assert remove_orphans(files, set(), CUTOFF) == 1
+    assert remove_orphans(tmp_path, files, set(), CUTOFF) == 1
     assert not other.exists()
 
 
@@ -77,8 +77,8 @@ def test_an_index_goes_with_its_segment(tmp_path):
     index = _written_at(segment.index_path(tmp_path), CUTOFF - 1)
     _written_at(segment.path(tmp_path), CUTOFF - 1)
 
-    assert remove_orphans(segment_files(tmp_path), {"seg_old"}, CUTOFF) == 0
-    assert remove_orphans(segment_files(tmp_path), set(), CUTOFF) == 2
+    assert remove_orphans(tmp_path, list_files(tmp_path), {"seg_old"}, CUTOFF) == 0
+    assert remove_orphans(tmp_path, list_files(tmp_path), set(), CUTOFF) == 2
     assert not index.exists()
 
 
@@ -88,6 +88,24 @@ def test_an_unfinished_index_of_a_known_segment_is_removed(tmp_path):
     index = segment.index_path(tmp_path)
     pending = _written_at(index.rename(index.with_name(f".{index.name}.pending")), CUTOFF - 1)
 
-    assert remove_orphans(segment_files(tmp_path), {"seg_old"}, CUTOFF) == 1
+    assert remove_orphans(tmp_path, list_files(tmp_path), {"seg_old"}, CUTOFF) == 1
     assert not pending.exists()
     assert segment.path(tmp_path).exists()
+
+
+def test_what_is_no_segment_of_its_place_stays_however_old(tmp_path, orphan):
+    """Nothing is removed that a sweep cannot know to be a crash's."""
+    foreign = [
+        tmp_path / "seg_a.parquet",
+        orphan.parent.parent / "seg_b.parquet",
+        orphan.parent / "below" / "seg_c.parquet",
+        orphan.with_suffix(".txt"),
+        tmp_path / "tenant=org_x" / "days" / "seg_d.parquet",
+    ]
+    for path in foreign:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+        _written_at(path, CUTOFF - 1)
+
+    assert remove_orphans(tmp_path, list_files(tmp_path), {"seg_old"}, CUTOFF) == 0
+    assert all(path.exists() for path in [orphan, *foreign])
