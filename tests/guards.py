@@ -1764,9 +1764,9 @@ GUARDS: Final = [
     ),
     Guard(
         "rows of a request are not taken to be alike",
-        "analytics/export/text_encoder.py",
-        " and determined(by, own)",
-        "",
+        "analytics/export/gather.py",
+        "else pc.or_(held_changes, changes)",
+        "else held_changes",
         f"{_TEXTS}::test_what_the_rows_of_a_request_have_in_common_is_looked_at_not_assumed[True]",
     ),
 ]

@@ -14,7 +14,7 @@ _GUARDED: Final = "=+-@'\t\r\n"
 """What a formula, or a guarded value, begins with."""
 
 _FORMULA_START: Final = f"^[{re.escape(_GUARDED)}]"
-_QUOTED: Final = r'[",\n\r]'
+_QUOTED: Final = '",\n\r'
 _ESCAPED: Final = r'["\\\x00-\x1f\x7f]'
 _FIRST, *_, _LAST = WIRE_COLUMNS
 _PAYLOAD: Final = "payload"
@@ -46,18 +46,20 @@ class CsvSpelling:
 
     def texts(self, name: str, values: pa.StringArray) -> pa.StringArray:
         """See Spelling."""
-        care = _QUOTED if self.is_raw else f"{_FORMULA_START}|{_QUOTED}"
-        spelt = _with_care(values, f"^$|{care}", self._spelt())
-        return around("", spelt.fill_null(""), self.around(name)[1])
+        guard = self._guard(values)
+        _, end = self.around(name)
+        if not _may_hold(values, _QUOTED) and pc.min(pc.binary_length(values)).as_py() != 0:
+            return _joined(guard, values, end)
+        needs_quotes = pc.match_substring_regex(values, f"^$|[{_QUOTED}]")
+        quote = pc.if_else(needs_quotes, '"', "")
+        return _joined(quote, guard, pc.replace_substring(values, '"', '""'), quote, end)
 
-    def _spelt(self) -> pl.Expr:
-        value = pl.col("value")
-        if not self.is_raw:
-            is_formula = value.str.contains(_FORMULA_START)
-            value = pl.when(is_formula).then(pl.lit("'") + value).otherwise(value)
-        quoted = pl.lit('"') + value.str.replace_all('"', '""', literal=True) + pl.lit('"')
-        needs_quotes = value.str.contains(_QUOTED) | (value.str.len_bytes() == 0)
-        return pl.when(needs_quotes).then(quoted).otherwise(value)
+    def _guard(self, values: pa.StringArray) -> pa.StringArray | str:
+        """What stands before each of `values`, within its quotes."""
+        if self.is_raw:
+            return ""
+        is_formula = pc.match_substring_regex(values, _FORMULA_START)
+        return pc.if_else(is_formula, "'", "") if pc.any(is_formula).as_py() else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +76,19 @@ class JsonSpelling:
     def texts(self, name: str, values: pa.StringArray) -> pa.StringArray:
         """See Spelling."""
         if name == _PAYLOAD:
-            spelt = _with_care(values, "[\n\r]", json_payload(pl.col("value")))
-            return around(self._key(name), spelt.fill_null("null"), self._end(name))
-        encoded = pl.struct("value").struct.json_encode()
-        bare = encoded.str.strip_prefix('{"value":"').str.strip_suffix('"}')
-        values = _with_care(values, _ESCAPED, bare)
-        quoted = around(f'{self._key(name)}"', values, f'"{self._end(name)}')
-        null = f"{self._key(name)}null{self._end(name)}"
-        return quoted.fill_null(null) if values.null_count else quoted
+            spelt = around(self._key(name), _on_one_line(values), self._end(name))
+        else:
+            before, after = self.around(name)
+            spelt = around(before, _escaped(values), after)
+        if not spelt.null_count:
+            return spelt
+        return spelt.fill_null(f"{self._key(name)}null{self._end(name)}")
 
     def _key(self, name: str) -> str:
         return (self.before + "{" if name == _FIRST else ",") + f'"{name}":'
 
     def _end(self, name: str) -> str:
         return "}" + self.after if name == _LAST else ""
-
-
-def json_payload(payload: pl.Expr) -> pl.Expr:
-    """`payload` (or null) as a member of a row's object: it is JSON already, and goes in as it is.
-
-    A line break in it can only stand between tokens, where a space means the same.
-    """
-    return payload.str.replace_many(["\n", "\r"], [" ", " "])
 
 
 def unguarded(value: str) -> str:
@@ -109,11 +102,54 @@ def around(before: str, values: pa.StringArray, after: str) -> pa.StringArray:
     return pc.binary_join_element_wise(first, values, last, nothing)
 
 
-def _with_care(values: pa.StringArray, pattern: str, text: pl.Expr) -> pa.StringArray:
-    """`values`, those that match replaced by `text`; they are few."""
-    is_rare = pc.match_substring_regex(values, pattern).fill_null(False)
+def _joined(*texts: pa.StringArray | str) -> pa.StringArray:
+    """The rows of `texts`, each as one text; null is nothing."""
+    columns = (pa.scalar(one, pa.string()) if isinstance(one, str) else one for one in texts)
+    nothing = pa.scalar("", pa.string())
+    return pc.binary_join_element_wise(*columns, nothing, null_handling="replace")
+
+
+def _on_one_line(payloads: pa.StringArray) -> pa.StringArray:
+    """JSON already, which goes into a row's object as it is, nulls among it.
+
+    A line break in it can only stand between tokens, where a space means the same.
+    """
+    for line_break in filter(lambda one: _may_hold(payloads, one), "\n\r"):
+        payloads = pc.replace_substring(payloads, line_break, " ")
+    return payloads
+
+
+def _escaped(values: pa.StringArray) -> pa.StringArray:
+    """`values` as they stand in a JSON string; those with something to escape are few."""
+    if not _may_hold(values, '"\\\x7f') and not _may_hold_controls(values):
+        return values
+    is_rare = pc.match_substring_regex(values, _ESCAPED).fill_null(False)
     if not pc.any(is_rare).as_py():
         return values
     rare = pl.Series("value", values.filter(is_rare)).to_frame()
-    texts = rare.select(text).to_series().to_arrow(compat_level=pl.CompatLevel.oldest())
+    encoded = rare.select(pl.struct("value").struct.json_encode().alias("value"))
+    bare = encoded["value"].str.strip_prefix('{"value":"').str.strip_suffix('"}')
+    texts = bare.to_arrow(compat_level=pl.CompatLevel.oldest())
     return pc.replace_with_mask(values, is_rare, texts.cast(pa.string()))
+
+
+def _may_hold(values: pa.StringArray, characters: str) -> bool:
+    """False if none of `values` has any of these ASCII `characters`.
+
+    All values at once: to look at each takes longer than all else that is done with it.
+    """
+    content = values.buffers()[2]
+    return content is not None and any(
+        character in searched
+        for searched in [content.to_pybytes()]
+        for character in characters.encode()
+    )
+
+
+def _may_hold_controls(values: pa.StringArray) -> bool:
+    """As `_may_hold`, for the characters up to U+001F."""
+    content = values.buffers()[2]
+    if not content:
+        return False
+    least = pc.min(pa.Array.from_buffers(pa.uint8(), len(content), [None, content])).as_py()
+    return least is not None and least < ord(" ")

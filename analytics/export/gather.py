@@ -19,8 +19,14 @@ ones comes fresh from the system each time, which takes longer than to fill it."
 _INDEX: Final = pa.int32()
 _OFFSET_BYTES: Final = 4
 _NOTHING: Final = pa.scalar("", pa.string())
-_WORTH_IT: Final = 16
+_COMBINATION_ROWS: Final = 16
 """How often each combination of two parts must come, on average, for them to become one."""
+_CONSTANT_ROWS: Final = 4
+"""The same where one of them is constant: then every combination is there."""
+_RUN_ROWS: Final = 8
+"""How many rows a run must have, on average, for the parts that are alike in it to become one."""
+_MERGED_BYTES_MAX: Final = 4 * 2**20
+"""What the texts of a merged part may take, as far as the longest tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,12 @@ class Part:
     texts: pa.StringArray
     indices: pa.Int32Array
 
+    @property
+    def bytes_max(self) -> int:
+        """The bytes of its longest text."""
+        longest: int = pc.max(pc.binary_length(self.texts)).as_py()
+        return longest
+
 
 def constant(text: str, rows: int) -> Part:
     """The same fragment in all of `rows` rows."""
@@ -44,51 +56,42 @@ def one_each(texts: pa.StringArray) -> Part:
     return Part(texts, pa.arange(0, len(texts)).cast(_INDEX))
 
 
-def determined(by: Part, others: Sequence[Part]) -> bool:
-    """True if rows alike in `by` are alike in all `others`."""
-    # For each text of `by` some row that has it.
-    rows = pc.inverse_permutation(by.indices, max_index=len(by.texts) - 1)
-    return all(
-        pc.all(pc.equal(part.indices.take(rows).take(by.indices), part.indices)).as_py()
-        for part in others
-    )
-
-
-def as_one(by: Part, parts: Sequence[Part]) -> Part:
-    """`parts`, all `determined` by one of them, as one part."""
-    rows = pc.inverse_permutation(by.indices, max_index=len(by.texts) - 1)
-    texts = [part.texts.take(part.indices.take(rows)) for part in parts]
-    return Part(pc.binary_join_element_wise(*texts, _NOTHING).fill_null(""), by.indices)
-
-
 def joined(parts: Sequence[Part]) -> Iterator[tuple[bytes, int]]:
     """The rows made of `parts`, at least one, as texts of PIECE_BYTES_MAX; how many rows each has.
 
     Rows follow each other without anything between them.
     """
-    few = _merged(parts)
+    few = _by_runs(_combined(parts))
     rows = len(few[0].indices)
     texts = pa.concat_arrays([part.texts for part in few])
-    row_bytes_max = sum(pc.max(pc.binary_length(part.texts)).as_py() for part in few)
-    rows_max = max(1, PIECE_BYTES_MAX // max(1, row_bytes_max))
+    indices = _row_by_row(few)
+    rows_max = max(1, PIECE_BYTES_MAX // max(1, sum(part.bytes_max for part in few)))
     for start in range(0, rows, rows_max):
-        piece = [Part(part.texts, part.indices.slice(start, rows_max)) for part in few]
-        yield _gathered(texts, piece), len(piece[0].indices)
+        count = min(rows_max, rows - start)
+        yield _gathered(texts, indices.slice(start * len(few), count * len(few))), count
 
 
-def _merged(parts: Sequence[Part]) -> list[Part]:
+def _combined(parts: Sequence[Part]) -> list[Part]:
     """Fewer parts that say the same: neighbours of which few combinations exist become one."""
     few = [parts[0]]
-    combinations_max = max(1, len(parts[0].indices) // _WORTH_IT)
     for part in parts[1:]:
-        if len(few[-1].texts) * len(part.texts) <= combinations_max:
-            few[-1] = _product(few[-1], part)
+        if _is_combination_worth_it(few[-1], part):
+            few[-1] = _combination(few[-1], part)
         else:
             few.append(part)
     return few
 
 
-def _product(left: Part, right: Part) -> Part:
+def _is_combination_worth_it(left: Part, right: Part) -> bool:
+    is_constant = 1 in {len(left.texts), len(right.texts)}
+    often = _CONSTANT_ROWS if is_constant else _COMBINATION_ROWS
+    combinations = len(left.texts) * len(right.texts)
+    return combinations <= max(1, len(left.indices) // often) and _is_small(
+        combinations, [left, right]
+    )
+
+
+def _combination(left: Part, right: Part) -> Part:
     """Both as one, with a text for each combination."""
     width = _index(len(right.texts))
     numbers = pa.arange(0, len(left.texts) * len(right.texts)).cast(_INDEX)
@@ -98,20 +101,61 @@ def _product(left: Part, right: Part) -> Part:
     return Part(texts, pc.add(pc.multiply(left.indices, width), right.indices))
 
 
-def _gathered(texts: pa.StringArray, parts: Sequence[Part]) -> bytes:
-    """`texts` are those of all `parts`, one behind the other."""
+def _by_runs(parts: Sequence[Part]) -> list[Part]:
+    """Fewer parts that say the same: neighbours that stay alike for some rows become one.
+
+    As do actor, request and address of the rows that one request left behind it.
+    """
+    few: list[Part] = []
+    held: list[Part] = []
+    held_changes = None
+    runs_max = len(parts[0].indices) // _RUN_ROWS
+    for part in parts:
+        changes = pc.not_equal(part.indices.slice(1), part.indices.slice(0, len(part.indices) - 1))
+        both = changes if held_changes is None else pc.or_(held_changes, changes)
+        if held and both.true_count < runs_max and _is_small(both.true_count + 1, [*held, part]):
+            held.append(part)
+            held_changes = both
+        else:
+            few += _runs(held, held_changes)
+            held, held_changes = [part], changes
+    return few + _runs(held, held_changes)
+
+
+def _runs(parts: list[Part], changes: pa.BooleanArray | None) -> list[Part]:
+    """`parts` as one, with a text for each run of rows between `changes`."""
+    if len(parts) < 2:
+        return parts
+    is_first = pa.concat_arrays([pa.array([True]), changes])
+    starts = pc.indices_nonzero(is_first)
+    texts = [part.texts.take(part.indices.take(starts)) for part in parts]
+    numbers = pc.subtract(pc.cumulative_sum(is_first.cast(_INDEX)), _index(1))
+    return [Part(pc.binary_join_element_wise(*texts, _NOTHING), numbers)]
+
+
+def _is_small(texts: int, parts: Sequence[Part]) -> bool:
+    """True if so many texts joined of those of `parts` take no more than _MERGED_BYTES_MAX."""
+    return texts * sum(part.bytes_max for part in parts) <= _MERGED_BYTES_MAX
+
+
+def _row_by_row(parts: Sequence[Part]) -> pa.Int32Array:
+    """Where among the texts of all `parts`, one behind the other, the fragments of each row are."""
     columns = []
     before = 0
     for part in parts:
         columns.append(pc.add(part.indices, _index(before)))
         before += len(part.texts)
-    # The indices row by row: the order in which the fragments stand in the text.
     table = pa.RecordBatch.from_arrays(columns, names=[str(n) for n in range(len(columns))])
-    count = table.num_rows * len(columns)
     by_row = pa.py_buffer(table.to_tensor(row_major=True))
-    found = texts.take(pa.Array.from_buffers(_INDEX, count, [None, by_row]))
+    return pa.Array.from_buffers(_INDEX, table.num_rows * len(columns), [None, by_row])
+
+
+def _gathered(texts: pa.StringArray, indices: pa.Int32Array) -> bytes:
+    """Those of `texts` at `indices`, one behind the other."""
+    found = texts.take(indices)
     # Arrow keeps the values of an array one behind the other: that is the text.
     _, offsets, content = found.buffers()
+    count = len(indices)
     end = memoryview(offsets)[count * _OFFSET_BYTES : (count + 1) * _OFFSET_BYTES]
     return bytes(memoryview(content)[: int.from_bytes(end, sys.byteorder)])
 

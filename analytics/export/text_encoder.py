@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.export.csv_json import Spelling, around
-from analytics.export.gather import Part, as_one, constant, determined, joined, one_each
+from analytics.export.gather import Part, constant, joined, one_each
 from analytics.model.schema import AUDIT_SCHEMA, ID_DIGITS, ID_PREFIX, WIRE_COLUMNS
 
 _LOW_DIGITS: Final = 4
@@ -19,15 +19,6 @@ _SAMPLE_ROWS: Final = 1_024
 _REPEATED: Final = 4
 """How often a value comes on average where it is worth looking for repetitions."""
 
-_REQUEST: Final = "request_id"
-_OF_REQUEST: Final = (
-    "actor",
-    "actor_source",
-    "subject",
-    "oidc_binding_id",
-    "request_id",
-    "source_ip",
-)
 _INDEX: Final = pa.int32()
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
 
@@ -38,6 +29,9 @@ class TextEncoder:
     def __init__(self, tenant_id: str, spelling: Spelling) -> None:
         self._tenant_id = tenant_id
         self._spelling = spelling
+        self._nulls = {
+            name: spelling.texts(name, pa.nulls(1, pa.string())) for name in WIRE_COLUMNS
+        }
         # Of each column the last dictionary and its texts: tables of one row group share it.
         # That it is kept keeps its place in memory from being another's.
         self._known: dict[str, tuple[pa.Array, pa.StringArray]] = {}
@@ -47,13 +41,7 @@ class TextEncoder:
 
         `rows` are AUDIT_SCHEMA, but that text columns may be dictionary-encoded.
         """
-        parts = {name: self._parts(name, rows) for name in WIRE_COLUMNS}
-        # What the rows of a request have in common is gathered as one, if they have it in common.
-        own = [part for name in _OF_REQUEST for part in parts[name]]
-        (by,) = parts[_REQUEST]
-        if len(by.texts) * _REPEATED <= rows.num_rows and determined(by, own):
-            parts |= {name: [] for name in _OF_REQUEST} | {_REQUEST: [as_one(by, own)]}
-        return joined([part for name in WIRE_COLUMNS for part in parts[name]])
+        return joined([part for name in WIRE_COLUMNS for part in self._parts(name, rows)])
 
     def _parts(self, name: str, rows: pa.Table) -> list[Part]:
         if name == "tenant_id":
@@ -78,10 +66,12 @@ class TextEncoder:
         known, texts = self._known.get(name, (None, None))
         if known is None or _place(known) != _place(dictionary):
             # The last text is that of null.
-            texts = self._spelt(name, pa.concat_arrays([dictionary, pa.nulls(1, pa.string())]))
+            texts = pa.concat_arrays([self._spelt(name, dictionary), self._nulls[name]])
             self._known[name] = dictionary, texts
         indices = values.indices.cast(_INDEX)
-        return Part(texts, indices.fill_null(len(dictionary)) if indices.null_count else indices)
+        if not indices.null_count:
+            return Part(texts.slice(0, len(dictionary)), indices)
+        return Part(texts, indices.fill_null(len(dictionary)))
 
     def _spelt(self, name: str, values: pa.StringArray) -> pa.StringArray:
         return self._spelling.texts(name, values)

@@ -20,10 +20,13 @@ from analytics.export.wire import WIRE_SCHEMA, wire_table
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS
 
 ROW_GROUP_ROWS: Final = 65_536
-"""A row group of a Parquet file ends with the table that reaches these."""
+"""What a row group of a Parquet file has at most, unless a single table has more."""
 
 TEXT_ROWS: Final = 32_768
-"""Rows that at least become text together: values are spelt anew for each table."""
+"""Rows that at most become text together, unless a single table has more.
+
+Values are spelt anew for each table. That of a row group of a segment stays one of its own: joined
+with a part of the next, the dictionaries of both would have to become one."""
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
 """What reaches so many bytes is large enough, however few rows it has."""
@@ -155,19 +158,17 @@ def _parquet(tables: Iterable[pa.Table], tenant_id: str) -> Iterator[_Content]:
     yield made.drain(), 0  # the footer, without which it is no Parquet file
 
 
-def _gathered(tables: Iterable[pa.Table], rows_min: int) -> Iterator[pa.Table]:
-    """`tables`, neighbours joined until they have `rows_min`: days with few rows share one."""
+def _gathered(tables: Iterable[pa.Table], rows_max: int) -> Iterator[pa.Table]:
+    """`tables`, neighbours joined up to `rows_max` rows: days with few rows share one."""
     held: list[pa.Table] = []
     count = size = 0
     for rows in tables:
-        if held and held[0].schema != rows.schema:
+        fits = count + rows.num_rows <= rows_max and size < GATHERED_BYTES
+        if held and not (fits and held[0].schema == rows.schema):
             yield pa.concat_tables(held)
             held, count, size = [], 0, 0
         held.append(rows)
         count += rows.num_rows
         size += rows.nbytes
-        if count >= rows_min or size >= GATHERED_BYTES:
-            yield pa.concat_tables(held)
-            held, count, size = [], 0, 0
     if held:
         yield pa.concat_tables(held)

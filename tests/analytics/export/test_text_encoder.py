@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.export import gather
+from analytics.export import gather, writers
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
 from tests.analytics.export.test_wire import AWKWARD, FORMULAS
@@ -75,7 +75,7 @@ def plain_objects(rows: pa.Table, tenant_id: str) -> list[str]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> pa.Table:
-    """Rows with any values: alike or all different, encoded either way, in chunks and sliced."""
+    """Rows with any values, in runs or all different, encoded either way, in chunks and sliced."""
     words = draw(st.lists(TEXTS, min_size=1, max_size=6))
     instants = draw(st.lists(INSTANTS, min_size=1, max_size=3))
     random = Random(draw(st.integers(0, 2**32)))
@@ -95,9 +95,11 @@ def tables(draw: st.DrawFn) -> pa.Table:
             pool.append(None)
         few = random.choices(pool, k=random.choice([1, 3, 9]))
         is_each_unlike = random.random() < 0.2 and field.name != "payload"
+        run = random.choice([1, 1, 10, 25])
+        chosen = random.choices(few, k=count)
         return [
-            f"{value}{n}" if is_each_unlike and value is not None else value
-            for n, value in enumerate(random.choices(few, k=count))
+            f"{chosen[n]}{n}" if is_each_unlike and chosen[n] is not None else chosen[n // run]
+            for n in range(count)
         ]
 
     def column(field: pa.Field) -> pa.ChunkedArray:
@@ -150,8 +152,8 @@ def test_json_is_what_a_plain_encoder_writes(several, tenant_id):
 
 
 REQUESTS = [
-    sample_row(NOON, request_id=f"req_{n // 8}", actor=f"a{n // 16}", subject=f"s{n // 8}")
-    for n in range(64)
+    sample_row(NOON, request_id=f"req_{n // 32}", actor=f"a{n // 64}", subject=f"s{n // 32}")
+    for n in range(256)
 ]
 
 
@@ -188,8 +190,9 @@ def test_a_piece_holds_whole_rows_and_no_more_bytes_than_it_may(monkeypatch, byt
         assert expected[: piece.size].count(b"\n") == piece.rows + 1
 
 
-def test_a_dictionary_that_another_follows_is_not_taken_for_it():
+def test_a_dictionary_that_another_follows_is_not_taken_for_it(monkeypatch):
     """Tables of one row group share a dictionary, those of the next have one of their own."""
+    monkeypatch.setattr(writers, "TEXT_ROWS", 1)
     tables = []
     for word in ("one", "two", "six"):
         rows = table_of([sample_row(package_name=word)] * 8)
