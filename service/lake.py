@@ -7,6 +7,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
+    Generator,
     Iterable,
     Iterator,
     Mapping,
@@ -158,8 +159,8 @@ class Lake:
     ) -> AsyncGenerator[Piece, None]:
         """The file of all rows of `query`, see `export_pieces`.
 
-        While a piece is being sent the next one is made (read, encoded, hashed, compressed), and
-        no more than that one: a slow reader slows the making. Raises QueryTooSlow when a piece
+        While a piece is being sent the next one is made, and no more than that one and what
+        `export_pieces` is ahead: a slow reader slows the making. Raises QueryTooSlow when a piece
         would be begun after `ends_at`, a reading of the monotonic clock.
         """
         stop = Cancellation()
@@ -171,7 +172,7 @@ class Lake:
                 coming = _begin_piece(pieces, ends_at)
                 yield piece
         finally:
-            self._leave(coming, stop)
+            self._leave(asyncio.create_task(_close(pieces, coming)), stop)
 
     async def seal(
         self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
@@ -304,6 +305,13 @@ def _begin_piece(pieces: Iterator[Piece], ends_at: float) -> asyncio.Task[Piece 
     if time.monotonic() > ends_at:
         raise QueryTooSlow
     return asyncio.create_task(_in_thread(next, pieces, None))
+
+
+async def _close(pieces: Generator[Piece, None, None], coming: asyncio.Task[Piece | None]) -> None:
+    """End the making of `pieces`, of which one is `coming`, and the threads that it takes."""
+    await asyncio.wait([coming])
+    _look_at(coming)
+    await _in_thread(pieces.close)
 
 
 async def _in_thread(

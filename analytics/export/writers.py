@@ -5,7 +5,7 @@ is not closed, the Parquet file has no footer, the compressed stream no end.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from analytics.export.compression import ByteSink, Compression, compressor
 from analytics.export.csv_json import CsvSpelling, JsonSpelling
+from analytics.export.prefetch import prefetch
 from analytics.export.text_encoder import TextEncoder
 from analytics.export.wire import WIRE_SCHEMA, wire_table
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS
@@ -83,15 +84,20 @@ _Content = tuple[bytes, int]
 """Bytes of a file, and how many rows end in them."""
 
 
-def export_pieces(tables: Iterable[pa.Table], tenant_id: str, form: FileForm) -> Iterator[Piece]:
+def export_pieces(
+    tables: Iterable[pa.Table], tenant_id: str, form: FileForm
+) -> Generator[Piece, None, None]:
     """The whole file of `tables`, none of its pieces empty.
 
     `tables` are AUDIT_SCHEMA, but that text columns may be dictionary-encoded.
+    One thread asks for them and one encodes, a step ahead each, while the caller's compresses and
+    hashes. They end with the last piece, or when this is closed: that waits for what they are at.
     """
     digest = hashlib.sha256()
     size = rows = 0
     coder = compressor(form.coding)
-    for content, more in _compressed(_contents(tables, tenant_id, form), form.compression):
+    contents = prefetch(_contents(tables, tenant_id, form))
+    for content, more in _compressed(contents, form.compression):
         digest.update(content)
         size += len(content)
         rows += more
@@ -125,7 +131,7 @@ def _contents(tables: Iterable[pa.Table], tenant_id: str, form: FileForm) -> Ite
 
 def _texts(tables: Iterable[pa.Table], encoder: TextEncoder, form: FileForm) -> Iterator[_Content]:
     """The rows of `tables` as text, in pieces."""
-    for rows in _gathered(tables, TEXT_ROWS):
+    for rows in prefetch(_gathered(tables, TEXT_ROWS)):
         if form.compression or form.coding:
             # Each piece ends a block of the compressed stream: fewer pieces pack better.
             yield b"".join(text for text, _ in encoder.texts(rows)), rows.num_rows
@@ -152,8 +158,9 @@ def _json(objects: Iterator[_Content]) -> Iterator[_Content]:
 def _parquet(tables: Iterable[pa.Table], tenant_id: str) -> Iterator[_Content]:
     made = ByteSink()
     with pq.ParquetWriter(pa.PythonFile(made, mode="w"), WIRE_SCHEMA, **_PARQUET_OPTIONS) as writer:
-        for rows in _gathered((table.cast(AUDIT_SCHEMA) for table in tables), ROW_GROUP_ROWS):
-            writer.write_table(wire_table(rows, tenant_id), row_group_size=rows.num_rows)
+        plain = (wire_table(rows.cast(AUDIT_SCHEMA), tenant_id) for rows in tables)
+        for rows in prefetch(_gathered(plain, ROW_GROUP_ROWS)):
+            writer.write_table(rows, row_group_size=rows.num_rows)
             yield made.drain(), rows.num_rows
     yield made.drain(), 0  # the footer, without which it is no Parquet file
 
@@ -163,12 +170,14 @@ def _gathered(tables: Iterable[pa.Table], rows_max: int) -> Iterator[pa.Table]:
     held: list[pa.Table] = []
     count = size = 0
     for rows in tables:
-        fits = count + rows.num_rows <= rows_max and size < GATHERED_BYTES
-        if held and not (fits and held[0].schema == rows.schema):
+        if held and (count + rows.num_rows > rows_max or held[0].schema != rows.schema):
             yield pa.concat_tables(held)
             held, count, size = [], 0, 0
         held.append(rows)
         count += rows.num_rows
         size += rows.nbytes
+        if count >= rows_max or size >= GATHERED_BYTES:
+            yield pa.concat_tables(held)
+            held, count, size = [], 0, 0
     if held:
         yield pa.concat_tables(held)
