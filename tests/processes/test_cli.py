@@ -48,7 +48,7 @@ STEPS = [
     "bindings revoke --org {slug} {binding} --reason rotated",
     "bindings list --org {slug} --as-of 2026-01-31T08:00:00Z",
     "audit stats",
-    "audit query --org {slug} --event binding* --event oidc_binding_created --limit 1",
+    "audit query --org {slug} --event !org_created --event oidc_binding_created --limit 1",
     "audit seal",
     "audit check",
     "audit check --org {slug}",

@@ -64,14 +64,16 @@ def test_compress_makes_a_compressed_file(home, compression):
 
 def test_it_is_audited_like_any_export(home):
     """The operator took rows away: the organisation sees it."""
-    answer = home.ask(*EXPORT, "--format", "csv", "--event", "org*", str(home.folder / "a.csv"))
+    answer = home.ask(
+        *EXPORT, "--format", "csv", "--event", "org_created", str(home.folder / "a.csv")
+    )
 
     finished, begun = entries(home, "--event", "audit_exported", "--event", "audit_export_finished")
     for row in (begun, finished):
         assert (row["actor"], row["actor_source"]) == ("system:cli", "system")
         assert (row["verdict_source"], row["actor_tenant_id"]) == ("cli", PLATFORM)
         assert row["payload"]["export_id"] == answer["export_id"]
-    assert begun["payload"]["filters"] == {"event": ["org*"]}
+    assert begun["payload"]["filters"] == {"event": ["org_created"]}
     assert finished["payload"]["complete"] is True
     assert finished["payload"]["sha256"] == answer["sha256"]
 

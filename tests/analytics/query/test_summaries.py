@@ -60,7 +60,7 @@ FILTERS = st.sampled_from(
         {"decision": ["!BLOCKED"]},
         {"event": ["blocklist_hit", "org_created"], "decision": ["!ALLOWED"]},
         {"package": ["a", "b"]},
-        {"event": ["never"]},
+        {"event": ["audit_pruned"]},
     ]
 )
 
