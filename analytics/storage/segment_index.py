@@ -28,6 +28,10 @@ INDEXED_COLUMNS: Final = (
     "actor",
     "subject",
     "oidc_binding_id",
+    "ecosystem",
+    "repository_id",
+    "run_id",
+    "token_id",
 )
 """Columns that people search for single values of. The catalog counts those of few values."""
 

@@ -21,6 +21,7 @@ from analytics.query.scans import Resources
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.journal_batches import JournalBatch, decode_batch, encode_batch, split_by_day
+from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
@@ -88,7 +89,8 @@ def sealed_by_version_1(root: Path, segment: Segment) -> Segment:
     table = table.select(schema_of(1, "a segment").names)
     pq.write_table(table, segment.path(root), compression="zstd")
     size = segment.path(root).stat().st_size
-    return replace(segment, size=size, sha256=sha256_of(segment.path(root)), schema_version=1)
+    sha256 = sha256_of(segment.path(root))
+    return reindex(root, replace(segment, size=size, sha256=sha256, schema_version=1))
 
 
 def journalled_by_version_1(batch: JournalBatch) -> JournalBatch:
