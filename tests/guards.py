@@ -20,6 +20,8 @@ _STRAIGHT = "tests/analytics/query/test_ordered_scan.py"
 _TEXTS = "tests/analytics/export/test_text_encoder.py"
 _SEGMENTS = "tests/analytics/storage/test_segment_writer.py"
 _DURABLE = "tests/analytics/storage/test_fsync.py"
+_VERSIONS = "tests/analytics/storage/test_schema_versions.py"
+_IMPORTED = "tests/analytics/imports/test_validation.py"
 _TAKEOVER = "tests/service/audit/test_takeover.py"
 _MERGING = "tests/analytics/storage/test_compaction.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
@@ -81,6 +83,63 @@ GUARDS: Final = [
         "    fsync(target.parent)",
         "    pass",
         f"{_SEGMENTS}::test_the_name_is_synced_after_the_rename",
+    ),
+    Guard(
+        "a file has the columns that the catalog says",
+        "analytics/storage/segment_reader.py",
+        "        _check_version(path, file, segment)\n",
+        "",
+        f"{_VERSIONS}::test_a_file_of_another_version_than_the_catalog_says_is_a_fault",
+    ),
+    Guard(
+        "null is read only where a column came later",
+        "analytics/storage/segment_reader.py",
+        "stored = _part(schema, self.schema.names)",
+        "stored = _part(schema, self.file.schema_arrow.names)",
+        f"{_VERSIONS}::test_an_old_file_that_lacks_a_column_of_its_own_version_is_a_fault",
+    ),
+    Guard(
+        "rows of a later version are refused",
+        "analytics/model/schema.py",
+        "    if version not in _SCHEMAS:\n        raise NewerSchema(what)\n"
+        "    return _SCHEMAS[version]\n",
+        "    return _SCHEMAS.get(version, AUDIT_SCHEMA)\n",
+        f"{_VERSIONS}::test_a_file_of_a_later_version_is_refused_with_a_remedy",
+    ),
+    Guard(
+        "a journal batch of a later version is refused as such",
+        "analytics/storage/journal_batches.py",
+        "    if _is_newer(rows.schema):\n",
+        "    if False:\n",
+        f"{_VERSIONS}::test_a_batch_of_a_later_version_is_refused_with_a_remedy",
+    ),
+    Guard(
+        "a backup with rows of a later version is not put back",
+        "service/backup/manifest.py",
+        "    if (manifest.audit_schema or 1) > SCHEMA_VERSION:\n",
+        "    if False:\n",
+        f"{_RESTORING}::test_a_backup_of_a_newer_audit_schema_is_refused",
+    ),
+    Guard(
+        "a segment that counts from 0 is rewritten even alone",
+        "service/audit/compactor.py",
+        "if len(some) < 2 and not any(segment.seq_base for segment in some):",
+        "if len(some) < 2:",
+        f"{_COMPACTION}::test_a_segment_that_counts_from_0_is_rewritten_even_alone",
+    ),
+    Guard(
+        "an imported row's CI columns agree with its payload",
+        "analytics/imports/validation.py",
+        "if text is not None and claim and text != claim:",
+        "if False:",
+        f"{_IMPORTED}::TestCi::test_the_two_agree[another-run_id]",
+    ),
+    Guard(
+        "only an imported row of a CI job has CI columns",
+        "analytics/imports/validation.py",
+        "    if ci_field is not None and not is_ci_job:\n",
+        '    if ci_field == "ci" and not is_ci_job:\n',
+        f"{_IMPORTED}::TestCi::test_only_a_ci_job_has_the_columns[who0-run_id]",
     ),
     Guard(
         "a folder's name is synced",

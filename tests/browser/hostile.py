@@ -102,6 +102,10 @@ def _rows() -> list[Any]:
         "oidc_binding_id",
         "request_id",
         "source_ip",
+        "ecosystem",
+        "repository_id",
+        "run_id",
+        "token_id",
     )
     payload = {MARKUP: LONG, "ci": {MARKUP: MARKUP}}
     return [

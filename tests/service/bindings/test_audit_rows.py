@@ -80,6 +80,10 @@ async def test_a_create_writes_one_row_that_says_all_of_it(world: World):
         "subject": binding_id,
         "oidc_binding_id": None,
         "request_id": created.headers["x-request-id"],
+        "ecosystem": None,
+        "repository_id": None,
+        "run_id": None,
+        "token_id": None,
     }
 
 

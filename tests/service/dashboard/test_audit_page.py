@@ -154,12 +154,32 @@ async def test_rows_of_the_same_request_are_found_whatever_is_filtered_now(world
     assert "good" in found.log.text
 
 
+@pytest.mark.parametrize(
+    ("link", "column"),
+    [("repository", "repository_id"), ("CI run", "run_id"), ("CI token", "token_id")],
+)
+async def test_rows_of_the_same_ci_job_are_found(world, link, column):
+    """Who looks at a job asks what else came under its token, of its run, from its repository."""
+    await add_install(world, **{column: "7"}, package_name="one")
+    await add_install(world, **{column: "7"}, package_name="two")
+    await add_install(world, package_name="of-another-job")
+    page = await open_page(world, "?package=one")
+    found = await open_page(world, page.link(link))
+
+    assert query_of(page.link(link)) == {column: ["7"]}
+    assert "two" in found.log.text
+    assert "of-another-job" not in found.log.text
+
+
 # Hostile data
 
 
 @pytest.mark.parametrize(
     "column",
-    ["package_name", "version", "actor", "subject", "source_ip", "decision", "decision_reason"],
+    [
+        *("package_name", "version", "actor", "subject", "source_ip", "decision"),
+        *("decision_reason", "ecosystem", "repository_id", "run_id", "token_id"),
+    ],
 )
 async def test_a_hostile_value_is_text(world, column):
     """Package names and subjects come from outside: they are shown, never obeyed."""

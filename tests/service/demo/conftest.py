@@ -38,6 +38,10 @@ class Row(msgspec.Struct, frozen=True, rename={"package_name": "packageName"}):
     request_id: str | None
     source_ip: str | None
     payload: dict[str, Any]
+    ecosystem: str | None
+    repository_id: str | None
+    run_id: str | None
+    token_id: str | None
 
 
 @dataclass

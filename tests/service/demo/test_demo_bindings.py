@@ -94,7 +94,8 @@ async def test_a_binding_stamps_only_what_it_trusts_and_while_it_does(demo: Demo
         assert row.actor_source == "oidc_github"
         assert row.actor.startswith("key_")
         assert row.subject == ci["sub"] == binding["subPattern"]
-        assert ci["repository_id"] == binding["repositoryId"]
+        assert row.repository_id == ci["repository_id"] == binding["repositoryId"]
+        assert (row.run_id, row.token_id) == (ci["run_id"], ci["jti"])
         assert not binding["eventNames"] or ci["event_name"] in binding["eventNames"]
         assert datetime.fromisoformat(binding["addedAt"]) <= row.created_at
     for binding in bindings.values():
@@ -110,6 +111,7 @@ async def test_rows_without_a_binding_carry_no_token(rows: list[Row]):
         if row.verdict_source == "proxy" and not row.oidc_binding_id:
             assert (row.actor_source, row.subject) == ("api_key", None)
             assert "ci" not in row.payload
+            assert row.repository_id is row.run_id is row.token_id is None
 
 
 async def test_use_is_counted_by_request(demo: Demo, rows: list[Row]):

@@ -88,6 +88,7 @@ async def test_decision_and_package_belong_to_installs_alone(rows: list[Row]):
     for row in rows:
         assert row.decision == ENVELOPES[Event(row.event)].decision
         assert (row.package_name is not None) == (row.event in INSTALLS)
+        assert (row.ecosystem in {"npm", "pypi"}) == (row.event in INSTALLS)
         assert (row.verdict_source == "proxy") == (row.event in INSTALLS)
 
 
