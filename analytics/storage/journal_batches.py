@@ -69,7 +69,7 @@ def encode_days(rows: Iterable[AuditRow]) -> list[EncodedBatch]:
 
 def _encode_day(day: date, rows: list[AuditRow]) -> EncodedBatch:
     table = to_table(rows)
-    return EncodedBatch(day, table.num_rows, table.nbytes, _encode(table))
+    return EncodedBatch(day, table.num_rows, table.get_total_buffer_size(), _encode(table))
 
 
 def encode_batch(rows: list[AuditRow]) -> bytes:
