@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -48,6 +49,9 @@ class Metrics:
             buckets=_LATENCY_BUCKETS_S,
             registry=self._registry,
         )
+        # Bounded like the labels; prometheus_client looks them up under a lock each time.
+        self._requests_of = cache(self._requests.labels)
+        self._latency_of = cache(self._latency.labels)
         self._totals = {
             name: self._gauge(f"countersign_{name}", text) for name, text in _STORED.items()
         }
@@ -122,8 +126,8 @@ class Metrics:
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request. `route` is the pattern, not the path."""
         known = method if method in _METHODS else "other"
-        self._requests.labels(known, route, str(status)).inc()
-        self._latency.labels(route).observe(seconds)
+        self._requests_of(known, route, str(status)).inc()
+        self._latency_of(route).observe(seconds)
 
     def stored(self, by_tenant: Mapping[str, Stored]) -> None:
         """Set the gauges of what is stored, for each tenant id and in all."""

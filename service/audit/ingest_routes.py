@@ -3,7 +3,8 @@
 from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-from quart import Blueprint, request
+from quart import Blueprint
+from quart.globals import request_ctx
 from quart.typing import ResponseReturnValue
 
 from service.access.admission import admit_sender
@@ -104,10 +105,10 @@ class Headers(Struct):
 )
 async def events(slug: str) -> ResponseReturnValue:
     """Take install rows in; each one counted as accepted is durable when this answers."""
-    here = services()
+    here, sent = services(), request_ctx.request
     sender, org = await admit_sender(slug)
-    query_parameters(request, ())
-    key = idempotency_key(request)
-    body = await read_body(request, here.settings.ingest_bytes_max)
-    items = split_items(body, request.mimetype, ITEMS_MAX)
+    query_parameters(sent, ())
+    key = idempotency_key(sent)
+    body = await read_body(sent, here.settings.ingest_bytes_max)
+    items = split_items(body, sent.mimetype, ITEMS_MAX)
     return json_answer(Raw(await here.ingest.take(org, sender, items, key, body)))

@@ -1,5 +1,6 @@
 """What is known of a request before anything in it is believed."""
 
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final, cast
 
@@ -36,6 +37,7 @@ def user_agent(request: Request) -> str | None:
     return said.strip() or None
 
 
+@lru_cache(maxsize=1_024)
 def _is_address(text: str | None) -> bool:
     try:
         ip_address(text or "")

@@ -248,7 +248,8 @@ def _refusal_response(status: int, refusals: Sequence[type[Refusal]]) -> dict[st
 
 def add_openapi(app: Quart, version: str) -> QuartSchema:
     """Serve the document at /openapi.json; the page that shows it is the app's own."""
-    return QuartSchema(
+    make_response = app.make_response
+    schema = QuartSchema(
         app,
         info=Info(
             title="Countersign",
@@ -267,6 +268,9 @@ def add_openapi(app: Quart, version: str) -> QuartSchema:
         },
         openapi_provider_class=_Provider,
     )
+    # QuartSchema makes responses of models. Here every answer is one already.
+    app.make_response = make_response  # type: ignore[method-assign]
+    return schema
 
 
 def openapi_document(app: Quart) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def test_what_the_framework_would_trip_over_is_a_400(
 
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"x-request-id: req_" in head
+    assert b"x-content-type-options: nosniff" in head
     assert json.loads(body) == {"error": "bad request"}
     assert "Traceback" not in quiet_server.logged()
     with quiet_server.client() as client:

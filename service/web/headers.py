@@ -1,0 +1,23 @@
+"""Headers that every answer carries."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.web.guard import ASGIApp
+
+
+def with_headers(app: ASGIApp, headers: Mapping[str, str]) -> ASGIApp:
+    """`app`, with those of `headers` that an answer has not set itself."""
+    lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def framed(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI's own types
+        async def send_with_headers(message: Any) -> None:  # noqa: ANN401
+            if message["type"] == "http.response.start":
+                own = {name for name, _ in message["headers"]}
+                added = [line for line in lines if line[0] not in own]
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        await app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+    return framed
