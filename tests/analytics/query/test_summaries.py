@@ -239,3 +239,12 @@ def test_the_snapshot_is_summed_up_and_not_what_came_after(lake):
     earlier = Snapshot("org_acme", 3, tuple(lake.segments), ())
 
     assert summarise(lake.reader, earlier, Query(), None, Bucket.DAY).total == 3
+
+
+def test_the_most_frequent_values_are_those_of_the_window(lake):
+    """What an index says of a segment counts only if all of its rows are asked for."""
+    rows = [sample_row(MIDNIGHT, package_name="old")] * 3
+    lake.add([*rows, sample_row(MIDNIGHT + HOUR, package_name="new")], is_sealed=True)
+
+    top = summary(lake, since="2026-03-04T00:30:00Z").top["package"]
+    assert [(one.value, one.count) for one in top] == [("new", 1)]
