@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.imports.readers import FileKind, ImportFormat
 from analytics.model.filters import Query
-from analytics.query.ordered_scan import straight
+from analytics.query.engine import Engine, EngineLimits
+from analytics.query.ordered_scan import OrderedScan
+from analytics.query.scans import Resources
 from analytics.storage.snapshot import Snapshot
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.results import record
@@ -41,11 +43,13 @@ READERS = {"ndjson": "read_json", "csv": "read_csv", "parquet": "read_parquet"}
 def write_file(path: Path, folder: Path, snapshot: Snapshot, file_format: ExportFormat) -> int:
     """The last DAYS of the tenant as an export has them; how many rows."""
     segments = sorted(snapshot.segments, key=lambda one: one.day)[-DAYS:]
-    tables = (
-        rows
-        for segment in reversed(segments)
-        for rows in straight(folder / "audit", [segment], Query(), snapshot.watermark, None)
+    last_days = snapshot.with_segments(segments)
+    settings = Settings(data_dir=folder)
+    limits = EngineLimits(
+        settings.engine_memory_mb, settings.engine_temp_mb, settings.engine_threads
     )
+    engine = Engine(folder / "audit", settings.temp_dir, limits)  # an ordered scan does not open it
+    tables = OrderedScan(last_days, Query(), None).stream(Resources(engine, folder / "audit"))
     with path.open("wb") as file:
         for piece in export_pieces(tables, snapshot.tenant_id, FileForm(file_format)):
             file.write(piece.content)

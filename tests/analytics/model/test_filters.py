@@ -31,6 +31,7 @@ CLOSED = {
     "decision": "BLOCKED",
     "actor_source": "api_key",
     "verdict_source": "proxy",
+    "ecosystem": "npm",
 }
 """The parameters whose values are all known, each with one of them."""
 
