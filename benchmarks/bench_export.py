@@ -25,7 +25,9 @@ from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query.engine import Engine, EngineLimits
+from analytics.query.planner import Planner
 from analytics.query.reader import Reader
+from analytics.query.scans import Resources
 from analytics.storage.snapshot import Snapshot
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.memory import line_mb
@@ -138,7 +140,7 @@ def compare(snapshot: Snapshot, folder: Path, count: int) -> dict[str, float]:
     figures: dict[str, float] = {}
     root = folder / "audit"
     engine = Engine(root, folder, LIMITS)
-    reader = Reader(engine, root)
+    reader = Reader(Planner(), Resources(engine, root))
     print("million rows/s (core-seconds a million rows)  ours, estimated  DuckDB  encoder alone")
     for one in ExportFormat:
         taken = [

@@ -109,7 +109,8 @@ async def test_what_is_in_the_making_ends_when_the_client_leaves(audit, monkeypa
 
     def stream(self: Reader, *question: object) -> Iterator[object]:
         yield from rows(self, *question)
-        yield from self.engine.stream(ENDLESS, {}, {}, self.stop)
+        resources = self.resources
+        yield from resources.engine.stream(ENDLESS, {}, {}, resources.cancellation)
 
     monkeypatch.setattr(Reader, "stream", stream)
     cursors = audit.services.lake._engine._cursors

@@ -83,7 +83,7 @@ async def count(audit: Any, table: Any) -> int:
 
 
 def files(audit: Any) -> list[Path]:
-    return list(audit.services.settings.audit_dir.glob("tenant=*/day=*/*"))
+    return list(audit.services.settings.audit_dir.glob("tenant=*/day=*/*.parquet"))
 
 
 async def entries(audit: Any, slug: str = "acme", **query: Any) -> list[dict[str, Any]]:

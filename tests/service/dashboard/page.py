@@ -159,7 +159,7 @@ async def send(world: World, action: str, fields: dict[str, Any], who: str = "ow
 def fails(monkeypatch: pytest.MonkeyPatch, question: str, error: Exception) -> None:
     """Every such question to the lake ends with `error`."""
 
-    async def fail(*_: object) -> None:
+    async def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(Lake, question, fail)

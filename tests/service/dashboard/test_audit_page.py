@@ -555,9 +555,9 @@ async def test_the_page_asks_for_its_rows_and_for_its_numbers_once(world, monkey
     for name in ("page", "summary", "count", "row"):
         real = getattr(Lake, name)
 
-        async def noted(self, snapshot, *rest, real=real, name=name):
+        async def noted(self, snapshot, *rest, real=real, name=name, **more):
             asked.append((name, id(snapshot)))
-            return await real(self, snapshot, *rest)
+            return await real(self, snapshot, *rest, **more)
 
         monkeypatch.setattr(Lake, name, noted)
     await open_page(world, "?last=24h")
