@@ -105,7 +105,8 @@ def test_a_segment_that_is_missing_from_the_start_is_a_503(long_home):
         answer = client.get("/api/v1/admin/orgs/acme/audit", params=newest)
         # The catalog knows that the missing file holds no such row, so this can be answered.
         assert (answer.status_code, answer.json()["entries"]) == (200, [])
-        answer = client.get("/api/v1/admin/orgs/acme/audit", params={"package": "no-such-package"})
+        # Of addresses no index tells.
+        answer = client.get("/api/v1/admin/orgs/acme/audit", params={"source_ip": "192.0.2.99"})
         assert answer.status_code == 503, "an empty page would say that nothing happened"
 
 
