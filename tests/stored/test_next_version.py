@@ -35,8 +35,10 @@ ADDED = {
     "analytics/model/rows.py": {
         "    token_id: str | None = None\n": "    test_column: str | None = None\n",
     },
-    "analytics/model/filters.py": {
-        '    "token_id": "token_id",\n': '    "test_column": "test_column",\n',
+    "analytics/model/filter_parameters.py": {
+        '        "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",\n    ),\n': (
+            '    FilterParameter("test_column", "test_column", "What a test adds", "t"),\n'
+        ),
     },
     "analytics/imports/items.py": {
         "    token_id: str | None = None\n": "    test_column: str | None = None\n",
