@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -15,18 +16,38 @@ from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import RowGroup, open_segment
 from analytics.storage.segment_writer import newest_first
 
-RUN_BATCHES_MAX: Final = 256
 RUN_ROWS_MAX: Final = 32_768
-"""How many batches are kept as one table, and with how many rows in all."""
+"""How many rows are kept as one table, unless a single batch has more."""
+
+_RUN_LENGTHS: Final = (256, 64, 16, 4)
+"""How many batches; those that are left stay by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRun:
-    """Batches of one day that were accepted one behind the other: all their rows, newest first."""
+    """Batches of one day that were accepted one behind the other, and are kept as one table.
 
-    rows: pa.Table
+    No row of them is older than `min_created_at` or newer than `max_created_at`.
+    """
+
+    batches: tuple[JournalBatch, ...]
+    rows: int
     min_created_at: datetime
     max_created_at: datetime
+
+    @classmethod
+    def of(cls, batches: Sequence[JournalBatch]) -> "JournalRun":
+        """The run of `batches`, of which there is one."""
+        return cls(
+            tuple(batches),
+            sum(batch.rows for batch in batches),
+            min(batch.min_created_at for batch in batches),
+            max(batch.max_created_at for batch in batches),
+        )
+
+    def apart(self) -> list["JournalRun"]:
+        """Each of its batches as a run of its own."""
+        return [JournalRun.of([batch]) for batch in self.batches]
 
 
 class Decoded:
@@ -38,12 +59,17 @@ class Decoded:
 
     def journal(self, batches: Iterable[JournalBatch]) -> pa.Table:
         """The rows of all `batches`, in no order."""
-        runs = [run.rows for day in _by_day(batches) for run in self.runs(day)]
+        runs = [self.run_rows(run) for run in journal_runs(batches)]
         return pa.concat_tables([AUDIT_SCHEMA.empty_table(), *runs])
 
-    def runs(self, batches: Sequence[JournalBatch]) -> list[JournalRun]:
-        """The rows of `batches`, all of one day, in order of acceptance."""
-        return [self._run(run) for run in in_runs(batches)]
+    def run_rows(self, run: JournalRun) -> pa.Table:
+        """The rows of the run, AUDIT_SCHEMA, newest first."""
+
+        def join() -> tuple[pa.Table, int]:
+            rows = newest_first(pa.concat_tables(map(self._batch, run.batches)))
+            return rows, rows.nbytes + ENTRY_BYTES
+
+        return self.cache.get(("run", *(batch.first_seq for batch in run.batches)), join)
 
     def row_groups(self, segment: Segment) -> tuple[RowGroup, ...]:
         """The segment's row groups, in the file's order: newest first."""
@@ -70,15 +96,6 @@ class Decoded:
         """True if this row group's rows are there without reading the file."""
         return _rows_key(segment, index) in self.cache
 
-    def _run(self, batches: Sequence[JournalBatch]) -> JournalRun:
-        def join() -> tuple[JournalRun, int]:
-            rows = newest_first(pa.concat_tables(map(self._batch, batches)))
-            at = rows["created_at"]
-            return JournalRun(rows, at[-1].as_py(), at[0].as_py()), rows.nbytes + ENTRY_BYTES
-
-        found: JournalRun = self.cache.get(("run", *(batch.first_seq for batch in batches)), join)
-        return found
-
     def _batch(self, batch: JournalBatch) -> pa.Table:
         def decode() -> tuple[pa.Table, int]:
             rows = decode_batch(batch)
@@ -92,27 +109,29 @@ def _rows_key(segment: Segment, index: int) -> Hashable:
     return ("rows", segment.segment_id, index)
 
 
-def in_runs(batches: Sequence[JournalBatch]) -> Iterator[Sequence[JournalBatch]]:
-    """`batches` in runs whose lengths are powers of two: as long as may be, oldest first.
-
-    So there are few of them, and when a batch is added to the journal most stay as they are: a run
-    that is twice as long is made half as often.
-    """
-    start = 0
-    while start < len(batches):
-        length = min(RUN_BATCHES_MAX, 1 << (len(batches) - start).bit_length() - 1)
-        while length > 1 and _rows(batches[start : start + length]) > RUN_ROWS_MAX:
-            length //= 2
-        yield batches[start : start + length]
-        start += length
-
-
-def _rows(batches: Iterable[JournalBatch]) -> int:
-    return sum(batch.rows for batch in batches)
-
-
-def _by_day(batches: Iterable[JournalBatch]) -> Iterable[list[JournalBatch]]:
+def journal_runs(batches: Iterable[JournalBatch]) -> Iterator[JournalRun]:
+    """`batches`, in order of acceptance, as runs of one day each."""
     days: dict[date, list[JournalBatch]] = {}
     for batch in batches:
         days.setdefault(batch.day, []).append(batch)
-    return days.values()
+    for held in days.values():
+        yield from map(JournalRun.of, in_runs(held))
+
+
+def in_runs(batches: Sequence[JournalBatch]) -> Iterator[Sequence[JournalBatch]]:
+    """`batches` in runs of 256, 64, 16, 4 and one: as long as may be, the longest first.
+
+    So there are few of them, and most stay as they are when batches are added to the journal. The
+    newest runs are the shortest, and a page of the newest rows decodes no other.
+    """
+    rows_before = list(accumulate((batch.rows for batch in batches), initial=0))
+
+    def fits(start: int, length: int) -> bool:
+        end = start + length
+        return end <= len(batches) and rows_before[end] - rows_before[start] <= RUN_ROWS_MAX
+
+    start = 0
+    while start < len(batches):
+        length = next((n for n in _RUN_LENGTHS if fits(start, n)), 1)
+        yield batches[start : start + length]
+        start += length

@@ -52,6 +52,11 @@ def midnight(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
+def bounds_of(day: date) -> tuple[datetime, datetime]:
+    """The first and the last instant of the UTC day, to the microsecond."""
+    return midnight(day), datetime.combine(day, time.max, UTC)
+
+
 def utc_day(instant: datetime) -> date:
     """The UTC day an aware instant falls on."""
     return instant.astimezone(UTC).date()

@@ -7,23 +7,21 @@ decoded row group answers that sooner than a query engine can plan it.
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.cache.row_groups import Decoded, JournalRun
+from analytics.cache.row_groups import Decoded, JournalRun, journal_runs
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
-from analytics.model.instants import midnight
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query.row_mask import matches, taken
 from analytics.query.scans import Resources, Work
 from analytics.statistics.cardinality import FEW_ROWS_MAX, CardinalityEstimate
-from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import RowGroup
 from analytics.storage.segment_writer import ROW_GROUP_ROWS, newest_first
@@ -35,12 +33,14 @@ GROUPS_MAX: Final = 8
 READS_MAX: Final = 2
 """How many of them may be read from their file: that costs as much as an answer of DuckDB."""
 
+WHOLE_BATCH_ROWS: Final = 64
+"""Journal batches of so many rows, on average, are read one by one by a page without filter."""
+
 SURPLUS: Final = 4
 """Row groups are added until they are expected to hold so many times the rows of the page."""
 
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TO_LAST_INSTANT: Final = timedelta(days=1) - timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,22 @@ def plan_newest(
     until = queue.newest_left
     if until is not None and is_known and expected < limit:
         return None
-    used = {block.segment.segment_id for block in blocks if isinstance(block, StoredGroup)}
-    own = part.with_segments(s for s in part.segments if s.segment_id in used)
     estimated = round(expected) if is_known else None
+    own = _part_of(part, blocks)
     return RowGroupLookup(own, query, estimated, tuple(blocks), until, after)
+
+
+def _part_of(part: Snapshot, blocks: Sequence[Block]) -> Snapshot:
+    """What `blocks` are of, in the order of `part`."""
+    groups = [block for block in blocks if isinstance(block, StoredGroup)]
+    used = {group.segment.segment_id for group in groups}
+    runs = [block for block in blocks if isinstance(block, JournalRun)]
+    batches = sorted((b for run in runs for b in run.batches), key=lambda batch: batch.first_seq)
+    return replace(
+        part,
+        segments=tuple(s for s in part.segments if s.segment_id in used),
+        batches=tuple(batches),
+    )
 
 
 def _are_rare(segments: Iterable[Segment], limit: int, estimate: CardinalityEstimate) -> bool:
@@ -178,12 +190,12 @@ def _expected_rows(
     if is_cut:
         return 0.0
     if isinstance(block, JournalRun):
-        return float(block.rows.num_rows) if not query.conditions else 0.0
+        return float(block.rows) if not query.conditions else 0.0
     rows = estimate.rows(block.segment)
     return None if rows is None else rows * block.group.rows / block.segment.rows
 
 
-_Item = Segment | list[JournalBatch] | StoredGroup | JournalRun
+_Item = Segment | StoredGroup | JournalRun
 
 
 class _Newest:
@@ -205,9 +217,11 @@ class _Newest:
         self._heap: list[tuple[timedelta, int, _Item]] = []
         for segment in part.segments:
             self._push(segment.max_created_at, segment)
-        for day, batches in _by_day(part.batches).items():
-            # The last instant of the day: no row of these batches is newer.
-            self._push(midnight(day) + _TO_LAST_INSTANT, batches)
+        for run in journal_runs(part.batches):
+            # Where every row counts a few batches do; to join them to others would only take time.
+            is_whole = query.conditions or run.rows < len(run.batches) * WHOLE_BATCH_ROWS
+            for block in [run] if is_whole else run.apart():
+                self._push_if_wanted(block)
 
     @property
     def newest_left(self) -> datetime | None:
@@ -221,13 +235,10 @@ class _Newest:
     def __iter__(self) -> Iterator[Block]:
         while self._heap:
             _, _, item = heapq.heappop(self._heap)
-            if isinstance(item, StoredGroup | JournalRun):
-                yield item
-            elif isinstance(item, Segment):
+            if isinstance(item, Segment):
                 self._open(item)
             else:
-                for run in self._decoded.runs(item):
-                    self._push_if_wanted(run)
+                yield item
 
     def _open(self, segment: Segment) -> None:
         if self._estimate.rows(segment) == 0:
@@ -248,20 +259,13 @@ class _Newest:
         heapq.heappush(self._heap, (_EPOCH - newest, next(self._number), item))
 
 
-def _by_day(batches: Sequence[JournalBatch]) -> dict[date, list[JournalBatch]]:
-    days: dict[date, list[JournalBatch]] = {}
-    for batch in batches:
-        days.setdefault(batch.day, []).append(batch)
-    return days
-
-
 def _rows(block: Block, resources: Resources, work: Work) -> pa.Table:
     """All of the block, newest first."""
-    if isinstance(block, JournalRun):
-        return block.rows
     decoded = resources.row_groups
     if decoded is None:
         raise ValueError("row groups are looked up where they are kept decoded")
+    if isinstance(block, JournalRun):
+        return decoded.run_rows(block)
     work.row_groups += 1
     work.files += not decoded.holds(block.segment, block.group.index)
     return decoded.rows(block.segment, block.group.index)

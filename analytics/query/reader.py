@@ -72,7 +72,7 @@ class Reader:
             snapshot,
             watermark=min(snapshot.watermark, seq),
             segments=tuple(s for s in snapshot.segments if s.min_seq <= seq <= s.max_seq),
-            batches=tuple(b for b in snapshot.batches if b.first_seq <= seq < b.first_seq + b.rows),
+            batches=tuple(b for b in snapshot.batches if b.min_seq <= seq <= b.max_seq),
         )
         return self._by_seq(holders, query, seq, 1)
 
@@ -85,7 +85,7 @@ class Reader:
         newer = replace(
             snapshot,
             segments=tuple(s for s in snapshot.segments if s.max_seq > seq),
-            batches=tuple(b for b in snapshot.batches if b.first_seq + b.rows - 1 > seq),
+            batches=tuple(b for b in snapshot.batches if b.max_seq > seq),
         )
         return self._by_seq(newer, query, seq + 1, limit)
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query
-from analytics.model.instants import midnight, utc_day
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
@@ -32,15 +31,7 @@ def may_match(
     segment: Segment, query: Query, watermark: int, after: Position | None = None
 ) -> bool:
     """False only if no row of `segment` up to `watermark` is in `query` behind `after`."""
-    if segment.min_seq > watermark or (after is not None and segment.min_seq > after.watermark):
-        return False
-    if query.since is not None and segment.max_created_at < query.since:
-        return False
-    if query.until is not None and segment.min_created_at >= query.until:
-        return False
-    if after is not None and not _reaches_behind(segment, query.order, after):
-        return False
-    return all(
+    return _may_be_within(segment, query, watermark, after) and all(
         any(_meanings_met(condition, value) for value in counts)
         for condition in query.conditions
         if (counts := _counts(segment, condition.column)) is not None
@@ -51,16 +42,7 @@ def batch_may_match(
     batch: JournalBatch, query: Query, watermark: int, after: Position | None = None
 ) -> bool:
     """False only if no row of `batch` up to `watermark` is in `query` behind `after`."""
-    if batch.first_seq > (watermark if after is None else min(watermark, after.watermark)):
-        return False
-    if query.since is not None and batch.day < utc_day(query.since):
-        return False
-    if query.until is not None and midnight(batch.day) >= query.until:
-        return False
-    if after is None:
-        return True
-    reached = utc_day(after.created_at)
-    return batch.day <= reached if query.order is Order.NEWEST_FIRST else batch.day >= reached
+    return _may_be_within(batch, query, watermark, after)
 
 
 def is_within(segment: Segment, query: Query, watermark: int) -> bool:
@@ -106,10 +88,21 @@ def _is_met_by_all(condition: Condition, segment: Segment) -> bool:
     return counts is not None and all(_meanings(condition, value) == {True} for value in counts)
 
 
-def _reaches_behind(segment: Segment, order: Order, after: Position) -> bool:
-    if order is Order.NEWEST_FIRST:
-        return (segment.min_created_at, segment.min_seq) < (after.created_at, after.seq)
-    return (segment.max_created_at, segment.max_seq) > (after.created_at, after.seq)
+def _may_be_within(
+    rows: Segment | JournalBatch, query: Query, watermark: int, after: Position | None
+) -> bool:
+    """False only if no row up to `watermark` is within the query's bounds and behind `after`."""
+    if rows.min_seq > (watermark if after is None else min(watermark, after.watermark)):
+        return False
+    if query.since is not None and rows.max_created_at < query.since:
+        return False
+    if query.until is not None and rows.min_created_at >= query.until:
+        return False
+    if after is None:
+        return True
+    if query.order is Order.NEWEST_FIRST:
+        return (rows.min_created_at, rows.min_seq) < (after.created_at, after.seq)
+    return (rows.max_created_at, rows.max_seq) > (after.created_at, after.seq)
 
 
 def _counts(segment: Segment, column: str) -> dict[str, int] | None:

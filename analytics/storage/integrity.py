@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.model.errors import StoreFault
+from analytics.model.instants import format_us
 from analytics.model.schema import NewerSchema
 from analytics.storage.audit_files import SWEPT, Role, role_of
 from analytics.storage.file_copy import sha256_of
@@ -257,6 +258,14 @@ def _check_batch(batch: JournalBatch, seen: SeqSet) -> Iterator[tuple[Kind, str]
         if repeated := seen.add(rows.column("seq")):
             yield Kind.DUPLICATE_SEQ, _duplicates(repeated)
         check_rows(rows, batch.day)
+        held = pc.min_max(rows.column("created_at")).as_py()
+        if held["min"] < batch.min_created_at or held["max"] > batch.max_created_at:
+            yield (
+                Kind.WRONG_STATISTICS,
+                f"created_at from {format_us(held['min'])} to {format_us(held['max'])},"
+                f" stored as from {format_us(batch.min_created_at)}"
+                f" to {format_us(batch.max_created_at)}",
+            )
     except _FAULTS as error:
         yield _KINDS.get(type(error), Kind.UNREADABLE), str(error)
 

@@ -24,7 +24,8 @@ from analytics.model.schema import (
 )
 
 # To hand each buffer to Arrow's threads takes longer than to compress it, in a batch of any size.
-_IPC_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_READ_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 class CorruptBatch(StoreFault):
@@ -32,13 +33,36 @@ class CorruptBatch(StoreFault):
 
 
 @dataclass(frozen=True, slots=True)
-class JournalBatch:
-    """One stored batch: `rows` rows whose seq run from `first_seq` upwards."""
+class EncodedBatch:
+    """Rows of one day, ready for the journal but without their seq.
+
+    `size` is what they take in memory, in bytes (0: stored before that was counted); `data` is
+    their Arrow IPC stream. No row is older than `min_created_at` or newer than `max_created_at`.
+    """
 
     day: date
-    first_seq: int
     rows: int
+    size: int
+    min_created_at: datetime
+    max_created_at: datetime
     data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalBatch(EncodedBatch):
+    """One stored batch: `rows` rows whose seq run from `first_seq` upwards."""
+
+    first_seq: int
+
+    @property
+    def min_seq(self) -> int:
+        """The seq of its first row."""
+        return self.first_seq
+
+    @property
+    def max_seq(self) -> int:
+        """The seq of its last row."""
+        return self.first_seq + self.rows - 1
 
 
 def split_by_day(rows: Iterable[AuditRow]) -> dict[date, list[AuditRow]]:
@@ -49,37 +73,23 @@ def split_by_day(rows: Iterable[AuditRow]) -> dict[date, list[AuditRow]]:
     return days
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedBatch:
-    """Rows of one day, ready for the journal but without their seq.
-
-    `size` is what they take in memory, in bytes; `data` is their Arrow IPC stream.
-    """
-
-    day: date
-    rows: int
-    size: int
-    data: bytes
-
-
 def encode_days(rows: Iterable[AuditRow]) -> list[EncodedBatch]:
     """`rows` as one batch for each UTC day they fall on."""
-    return [_encode_day(day, day_rows) for day, day_rows in split_by_day(rows).items()]
+    return [encode_day(day, day_rows) for day, day_rows in split_by_day(rows).items()]
 
 
-def _encode_day(day: date, rows: list[AuditRow]) -> EncodedBatch:
+def encode_day(day: date, rows: list[AuditRow]) -> EncodedBatch:
+    """`rows`, of which there is one and which are all of UTC `day`, as a batch."""
     table = to_table(rows)
-    return EncodedBatch(day, table.num_rows, table.get_total_buffer_size(), _encode(table))
-
-
-def encode_batch(rows: list[AuditRow]) -> bytes:
-    """`rows` as an Arrow IPC stream of JOURNAL_SCHEMA, lz4-compressed."""
-    return _encode(to_table(rows))
+    bounds = pc.min_max(table.column("created_at")).as_py()
+    size = table.get_total_buffer_size()
+    return EncodedBatch(day, len(rows), size, bounds["min"], bounds["max"], _encode(table))
 
 
 def _encode(rows: pa.Table) -> bytes:
+    """`rows` as an Arrow IPC stream of JOURNAL_SCHEMA, lz4-compressed."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, JOURNAL_SCHEMA, options=_IPC_OPTIONS) as writer:
+    with pa.ipc.new_stream(sink, JOURNAL_SCHEMA, options=_WRITE_OPTIONS) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
 
@@ -87,7 +97,7 @@ def _encode(rows: pa.Table) -> bytes:
 def decode_batch(batch: JournalBatch) -> pa.Table:
     """The rows of `batch` as an AUDIT_SCHEMA table. Raises CorruptBatch, NewerSchema."""
     try:
-        with pa.ipc.open_stream(batch.data) as reader:
+        with pa.ipc.open_stream(batch.data, options=_READ_OPTIONS) as reader:
             rows = reader.read_all()
         stored = JOURNAL_SCHEMAS.get(len(rows.schema), JOURNAL_SCHEMA)
         is_as_stored = rows.num_rows == batch.rows and rows.schema.equals(stored)
@@ -122,13 +132,13 @@ def in_parts(
 ) -> list[list[JournalBatch]]:
     """`batches` in runs of at most `rows_max` rows and, decoded, `bytes_max` bytes (or one batch).
 
-    What a batch takes is known only once it is decoded: repeated text is packed to next to
-    nothing. Raises CorruptBatch.
+    Raises CorruptBatch for a batch that has to be decoded to learn its size.
     """
     parts: list[list[JournalBatch]] = []
     rows = size = 0
     for batch in batches:
-        decoded = decode_batch(batch).nbytes
+        # Its stored bytes do not tell: repeated text is packed to next to nothing.
+        decoded = batch.size or decode_batch(batch).nbytes
         if not parts or rows + batch.rows > rows_max or size + decoded > bytes_max:
             parts.append([])
             rows = size = 0

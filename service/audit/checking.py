@@ -21,6 +21,7 @@ from service.services import Services
 from service.store.catalog import is_live, list_live_segments, list_places
 from service.store.journal import last_seq, list_batches, list_pending_days
 from service.store.tables import Organisation
+from service.store.transaction import within
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ class Check:
         files = await self._lake.list_files(self._tenant_id)
         async with self._store.read() as session:
             self._report.slugs = {org.id: org.slug for org in await list_orgs(session)}
-            self._last_seq = await last_seq(session)
+            self._last_seq = await within(session, last_seq)
             places = await list_places(session)
             segments = await list_live_segments(session, self._tenant_id)
             await self._check_journal(session)

@@ -1,29 +1,56 @@
 """The segment catalog: which files hold rows, and what is known of each without opening it."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.segment_metadata import Segment
 from service.store.chunks import scalars_of
 from service.store.tables import SegmentEntry
+from service.store.transaction import Transaction
 
-LIVE_IDS: Final = select(SegmentEntry.id).where(
+_LIVE_IDS: Final = select(SegmentEntry.id).where(
     SegmentEntry.tenant_id == bindparam("tenant_id"), SegmentEntry.retired_at.is_(None)
 )
+_SEGMENTS: Final = select(
+    SegmentEntry.id,
+    SegmentEntry.tenant_id,
+    SegmentEntry.day,
+    SegmentEntry.rows,
+    SegmentEntry.size,
+    SegmentEntry.min_created_at,
+    SegmentEntry.max_created_at,
+    SegmentEntry.min_seq,
+    SegmentEntry.max_seq,
+    SegmentEntry.event_counts,
+    SegmentEntry.decision_counts,
+    SegmentEntry.seq_base,
+    SegmentEntry.schema_version,
+    func.coalesce(SegmentEntry.sha256, ""),
+    func.coalesce(SegmentEntry.index_size, 0),
+    func.coalesce(SegmentEntry.index_sha256, ""),
+)
+"""What `Segment` is made of, field by field."""
+
+_LIVE_SEGMENTS: Final = _SEGMENTS.where(
+    SegmentEntry.tenant_id == bindparam("tenant_id"), SegmentEntry.retired_at.is_(None)
+)
+_LIVE_SEGMENT: Final = _LIVE_SEGMENTS.where(SegmentEntry.id == bindparam("id"))
+_FEW: Final = 16
+"""Up to so many segments are loaded one by one; of more, all that the tenant has."""
 
 
 async def list_live_segments(session: AsyncSession, tenant_id: str | None = None) -> list[Segment]:
     """Every segment that readers are to read, of all tenants unless one is given."""
-    query = select(SegmentEntry).where(SegmentEntry.retired_at.is_(None))
+    query = _SEGMENTS.where(SegmentEntry.retired_at.is_(None))
     if tenant_id is not None:
         query = query.where(SegmentEntry.tenant_id == tenant_id)
     query = query.order_by(SegmentEntry.tenant_id, SegmentEntry.day, SegmentEntry.id)
-    return [_segment(entry) for entry in await session.scalars(query)]
+    return await _list(session, query)
 
 
 async def list_places(session: AsyncSession) -> dict[str, tuple[str, date]]:
@@ -40,27 +67,32 @@ async def is_live(session: AsyncSession, segment_id: str) -> bool:
     return await session.scalar(query) is not None
 
 
-async def list_live_ids(
-    session: AsyncSession, tenant_id: str, day: date | None = None
-) -> list[str]:
-    """The ids of the tenant's segments (of one day, if given) that readers are to read."""
-    query = LIVE_IDS if day is None else LIVE_IDS.where(SegmentEntry.day == day)
-    return list(await session.scalars(query, {"tenant_id": tenant_id}))
+def list_ids(transaction: Transaction, tenant_id: str) -> list[str]:
+    """The ids of the tenant's segments that readers are to read."""
+    return [segment_id for (segment_id,) in transaction.rows(_LIVE_IDS, {"tenant_id": tenant_id})]
 
 
-async def load_segments(
-    session: AsyncSession, tenant_id: str, ids: Sequence[str]
-) -> AsyncIterator[tuple[str, Segment]]:
-    """Those of `ids` that are the tenant's, each with its segment; in no order."""
-    query = select(SegmentEntry).where(SegmentEntry.tenant_id == tenant_id)
-    async for entry in scalars_of(session, query, SegmentEntry.id, ids):
-        yield entry.id, _segment(entry)
+def load_segments(
+    transaction: Transaction, tenant_id: str, ids: Collection[str]
+) -> dict[str, Segment]:
+    """Those of `ids` that are live segments of the tenant, by id."""
+    if len(ids) > _FEW:
+        lines = transaction.rows(_LIVE_SEGMENTS, {"tenant_id": tenant_id})
+    else:
+        lines = [
+            line
+            for segment_id in ids
+            for line in transaction.rows(_LIVE_SEGMENT, {"tenant_id": tenant_id, "id": segment_id})
+        ]
+    wanted = frozenset(ids)
+    return {line[0]: Segment(*line) for line in lines if line[0] in wanted}
 
 
 async def list_segments(session: AsyncSession, tenant_id: str, day: date) -> list[Segment]:
     """The tenant's segments of one day that readers are to read."""
-    ids = await list_live_ids(session, tenant_id, day)
-    return [segment async for _, segment in load_segments(session, tenant_id, ids)]
+    query = _LIVE_SEGMENTS.where(SegmentEntry.day == day)
+    lines = await session.execute(query, {"tenant_id": tenant_id})
+    return [Segment(*line) for line in lines]
 
 
 async def add_segment(session: AsyncSession, segment: Segment, sealed_at: datetime) -> None:
@@ -154,12 +186,11 @@ async def retire_segments(
 async def list_unindexed(session: AsyncSession, limit: int) -> list[Segment]:
     """Segments that readers are to read and that have no index yet, newest days first."""
     query = (
-        select(SegmentEntry)
-        .where(SegmentEntry.retired_at.is_(None), SegmentEntry.index_sha256.is_(None))
+        _SEGMENTS.where(SegmentEntry.retired_at.is_(None), SegmentEntry.index_sha256.is_(None))
         .order_by(SegmentEntry.day.desc(), SegmentEntry.id)
         .limit(limit)
     )
-    return [_segment(entry) for entry in await session.scalars(query)]
+    return await _list(session, query)
 
 
 async def set_index(session: AsyncSession, segment: Segment) -> None:
@@ -173,8 +204,7 @@ async def set_index(session: AsyncSession, segment: Segment) -> None:
 
 async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]:
     """Segments that were retired before `before`, and whose files nobody reads any more."""
-    entries = await session.scalars(select(SegmentEntry).where(SegmentEntry.retired_at < before))
-    return [_segment(entry) for entry in entries]
+    return await _list(session, _SEGMENTS.where(SegmentEntry.retired_at < before))
 
 
 async def forget_segments(session: AsyncSession, segments: Iterable[Segment]) -> int:
@@ -189,22 +219,5 @@ async def list_segment_ids(session: AsyncSession) -> set[str]:
     return set(await session.scalars(select(SegmentEntry.id)))
 
 
-def _segment(entry: SegmentEntry) -> Segment:
-    return Segment(
-        segment_id=entry.id,
-        tenant_id=entry.tenant_id,
-        day=entry.day,
-        rows=entry.rows,
-        size=entry.size,
-        min_created_at=entry.min_created_at,
-        max_created_at=entry.max_created_at,
-        min_seq=entry.min_seq,
-        max_seq=entry.max_seq,
-        event_counts=entry.event_counts,
-        decision_counts=entry.decision_counts,
-        seq_base=entry.seq_base,
-        schema_version=entry.schema_version,
-        sha256=entry.sha256 or "",
-        index_size=entry.index_size or 0,
-        index_sha256=entry.index_sha256 or "",
-    )
+async def _list(session: AsyncSession, query: Select[*tuple[Any, ...]]) -> list[Segment]:
+    return [Segment(*line) for line in await session.execute(query)]

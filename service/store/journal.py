@@ -1,13 +1,15 @@
 """The journal: where rows are from their commit until they are sealed."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import fields
 from datetime import date, datetime
 from itertools import accumulate
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.instants import bounds_of
 from analytics.model.rows import AuditRow
 from analytics.storage.journal_batches import EncodedBatch, JournalBatch, encode_days
 from service.store.chunks import scalars_of
@@ -17,10 +19,26 @@ from service.store.transaction import Transaction, within
 SEQ = "audit_seq"
 
 # Put together once: that takes SQLAlchemy longer than SQLite takes to answer.
-LAST_SEQ: Final = select(Counter.value).where(Counter.name == SEQ)
-FIRST_SEQS: Final = select(JournalEntry.first_seq).where(
-    JournalEntry.tenant_id == bindparam("tenant_id")
+_LAST_SEQ: Final = select(Counter.value).where(Counter.name == SEQ)
+_FIRST_SEQS: Final = (
+    select(JournalEntry.first_seq)
+    .where(JournalEntry.tenant_id == bindparam("tenant_id"))
+    .order_by(JournalEntry.first_seq)
 )
+_BATCHES: Final = (
+    select(
+        JournalEntry.day,
+        JournalEntry.rows,
+        JournalEntry.size,
+        JournalEntry.min_created_at,
+        JournalEntry.max_created_at,
+        JournalEntry.data,
+        JournalEntry.first_seq,
+    )
+    .where(JournalEntry.tenant_id == bindparam("tenant_id"))
+    .order_by(JournalEntry.first_seq)
+)
+_BATCHES_FROM: Final = _BATCHES.where(JournalEntry.first_seq >= bindparam("first_seq"))
 # Of the tables themselves, because nobody holds these lines as objects: what the ORM does for
 # objects takes as long again.
 _TAKE_SEQ: Final = (
@@ -61,9 +79,9 @@ async def take_seq(session: AsyncSession, count: int) -> int:
     return await within(session, next_seq, count)
 
 
-async def last_seq(session: AsyncSession) -> int:
-    """The last seq that was given out; 0 before the first."""
-    return await session.scalar(LAST_SEQ) or 0
+def last_seq(transaction: Transaction) -> int:
+    """The last seq that was given out to any tenant; 0 before the first."""
+    return next((int(value) for (value,) in transaction.rows(_LAST_SEQ, {})), 0)
 
 
 async def append(
@@ -79,25 +97,25 @@ def append_batches(
     batches: Sequence[tuple[str, EncodedBatch]],
     *,
     received_at: datetime,
-) -> None:
+) -> list[JournalBatch]:
     """Add `batches`, each with its tenant, to the journal; their rows get the next seq."""
     if not batches:
-        return
+        return []
     rows = [batch.rows for _, batch in batches]
     first = next_seq(transaction, sum(rows))
     lines = [
-        {
-            "first_seq": seq,
-            "tenant_id": tenant_id,
-            "day": batch.day,
-            "rows": batch.rows,
-            "size": batch.size,
-            "received_at": received_at,
-            "data": batch.data,
-        }
+        {"first_seq": seq, "tenant_id": tenant_id, "received_at": received_at, **_fields(batch)}
         for seq, (tenant_id, batch) in zip(accumulate(rows, initial=first), batches, strict=False)
     ]
     transaction.run(_APPEND, lines)
+    return [
+        JournalBatch(**_fields(batch), first_seq=line["first_seq"])
+        for line, (_, batch) in zip(lines, batches, strict=True)
+    ]
+
+
+def _fields(batch: EncodedBatch) -> dict[str, Any]:
+    return {field.name: getattr(batch, field.name) for field in fields(EncodedBatch)}
 
 
 def count_journal(transaction: Transaction, tenant_id: str) -> JournalSize:
@@ -106,30 +124,42 @@ def count_journal(transaction: Transaction, tenant_id: str) -> JournalSize:
     return JournalSize(int(rows), int(batches), int(size))
 
 
-async def list_first_seqs(
-    session: AsyncSession, tenant_id: str, day: date | None = None
-) -> list[int]:
-    """What names each of the tenant's batches (of one day, if given), in order of acceptance."""
-    query = FIRST_SEQS if day is None else FIRST_SEQS.where(JournalEntry.day == day)
-    return sorted(await session.scalars(query, {"tenant_id": tenant_id}))
+def list_seqs(transaction: Transaction, tenant_id: str) -> list[int]:
+    """What names each of the tenant's batches, in order of acceptance."""
+    return [seq for (seq,) in transaction.rows(_FIRST_SEQS, {"tenant_id": tenant_id})]
 
 
-async def load_batches(
-    session: AsyncSession, tenant_id: str, first_seqs: Sequence[int]
-) -> AsyncIterator[tuple[int, JournalBatch]]:
-    """Those of `first_seqs` that are the tenant's, each with its batch; in no order."""
-    query = select(JournalEntry).where(JournalEntry.tenant_id == tenant_id)
-    async for entry in scalars_of(session, query, JournalEntry.first_seq, first_seqs):
-        yield entry.first_seq, JournalBatch(entry.day, entry.first_seq, entry.rows, entry.data)
+def load_batches(
+    transaction: Transaction, tenant_id: str, first_seqs: Collection[int]
+) -> dict[int, JournalBatch]:
+    """Those of `first_seqs` that are batches of the tenant, by their first seq."""
+    wanted = frozenset(first_seqs)
+    lines = transaction.rows(
+        _BATCHES_FROM, {"tenant_id": tenant_id, "first_seq": min(wanted, default=0)}
+    )
+    return {line[-1]: _batch(line) for line in lines if line[-1] in wanted}
 
 
 async def list_batches(
     session: AsyncSession, tenant_id: str, day: date | None = None
 ) -> list[JournalBatch]:
     """The tenant's batches (of one day, if given) in the order they were accepted."""
-    seqs = await list_first_seqs(session, tenant_id, day)
-    found = {seq: batch async for seq, batch in load_batches(session, tenant_id, seqs)}
-    return [found[seq] for seq in seqs]
+    query = _BATCHES if day is None else _BATCHES.where(JournalEntry.day == day)
+    return [_batch(line) for line in await session.execute(query, {"tenant_id": tenant_id})]
+
+
+def _batch(line: Sequence[Any]) -> JournalBatch:
+    day, rows, size, min_created_at, max_created_at, data, first_seq = line
+    first, last = bounds_of(day)
+    return JournalBatch(
+        day,
+        rows,
+        size,
+        min_created_at or first,
+        max_created_at or last,
+        data,
+        first_seq=first_seq,
+    )
 
 
 async def list_pending_days(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from analytics.model.rows import AuditRow
-from analytics.storage.journal_batches import EncodedBatch, encode_days
+from analytics.storage.journal_batches import EncodedBatch, JournalBatch, encode_days
 from service.store.journal import JournalSize, append_batches, count_journal
 from service.store.transaction import Transaction
 
@@ -40,16 +40,17 @@ class JournalWriter:
         rows, batches, bytes_ = _with(size, added)
         return JournalSize(rows + len(self._rows.get(tenant_id, ())), batches, bytes_)
 
-    def write(self, transaction: Transaction, received_at: datetime) -> None:
-        """Give all rows their seq and store them."""
+    def write(self, transaction: Transaction, received_at: datetime) -> list[JournalBatch]:
+        """Give all rows their seq and store them; as what batches."""
         for tenant_id, rows in self._rows.items():
             self.add_batches(tenant_id, encode_days(rows))
         self._rows.clear()
-        append_batches(transaction, self._batches, received_at=received_at)
+        stored = append_batches(transaction, self._batches, received_at=received_at)
         for tenant_id, batch in self._batches:
             if (size := transaction.kept.get(_key(tenant_id))) is not None:
                 transaction.kept[_key(tenant_id)] = _with(size, [batch])
         self._batches.clear()
+        return stored
 
 
 def _key(tenant_id: str) -> tuple[str, str]:

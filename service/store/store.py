@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeVar
 
 from sqlalchemy import select
@@ -12,13 +13,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from analytics.cache.lru import ByteCache
 from analytics.model.events import Envelope
 from analytics.model.rows import Stamp, audit_row
+from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.snapshot import Snapshot
 from service.clock import Clock
 from service.store.engine import Engines
 from service.store.faults import store_faults
 from service.store.journal import last_seq
 from service.store.journal_writer import JournalWriter
-from service.store.snapshots import LINE_BYTES, snapshot, snapshot_size
+from service.store.snapshots import LINE_BYTES, keep_batches, snapshot, snapshot_size
 from service.store.standing import Standing
 from service.store.tables import Counter
 from service.store.transaction import Transaction, within
@@ -103,14 +105,14 @@ class Store:
     async def snapshot(self, tenant_id: str) -> Snapshot:
         """All audit rows of the tenant as of now."""
 
-        async def load(session: AsyncSession) -> Snapshot:
-            return await snapshot(session, tenant_id, self._kept)
+        async def load() -> Snapshot:
+            return await self.read_at_once(partial(snapshot, tenant_id=tenant_id, kept=self._kept))
 
-        return await self.known(("snapshot", tenant_id), load, snapshot_size)
+        return await self._standing.get(("snapshot", tenant_id), load, snapshot_size)
 
     async def last_seq(self) -> int:
         """The last seq given out to any tenant: while it stands still there is no new row."""
-        return await self.known("last_seq", last_seq)
+        return await self.known_at_once("last_seq", last_seq)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[Work]:
@@ -127,14 +129,16 @@ class Store:
         It runs in a thread where the database allows that, in one trip for all its statements.
         """
 
-        def run(transaction: Transaction) -> _Found:
+        def run(transaction: Transaction) -> tuple[_Found, list[JournalBatch]]:
             work = SyncWork(transaction, self._clock())
             result = change(work)
-            work.journal.write(transaction, work.now)
-            return result
+            return result, work.journal.write(transaction, work.now)
 
         with store_faults():
-            return await self._engines.write_at_once(run)
+            result, stored = await self._engines.write_at_once(run)
+        # Not before the commit: after one that failed, other rows get the same seq.
+        keep_batches(self._kept, stored)
+        return result
 
     async def read_at_once(self, query: Callable[[Transaction], _Found]) -> _Found:
         """What `query` finds in a read transaction; in one trip, as `write_at_once`."""

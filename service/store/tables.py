@@ -334,7 +334,8 @@ class Fact(Base):
 class JournalEntry(Base):
     """A batch of audit rows of one tenant and day that is not yet in a segment.
 
-    `size` is what its rows take in memory, in bytes.
+    `size` is what its rows take in memory, in bytes. It is 0, and there are no bounds of
+    `created_at`, in batches from before they were stored.
     """
 
     __tablename__ = "journal"
@@ -346,6 +347,8 @@ class JournalEntry(Base):
     day: Mapped[date]
     rows: Mapped[int]
     size: Mapped[int] = mapped_column(default=0)
+    min_created_at: Mapped[datetime | None]
+    max_created_at: Mapped[datetime | None]
     received_at: Mapped[datetime]
     data: Mapped[bytes]
 

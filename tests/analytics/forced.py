@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from analytics.cache.row_groups import journal_runs
 from analytics.model.cursors import Position
 from analytics.model.filters import Order, Query
 from analytics.query.buckets import Bucket
@@ -90,8 +91,7 @@ def lookup(reader: Reader) -> Choose:
             for segment in part.segments
             for group in decoded.row_groups(segment)
         ]
-        for day in part.days(query.order):
-            blocks += decoded.runs([batch for batch in part.batches if batch.day == day])
+        blocks += journal_runs(part.batches)
         blocks.sort(key=lambda block: block.max_created_at, reverse=True)
         return RowGroupLookup(part, query, None, tuple(blocks), None, after)
 

@@ -1,7 +1,7 @@
 """Sample rows, and a small audit folder that seals and journals what it is given."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from analytics.query.reader import Reader
 from analytics.query.scans import Resources
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.file_copy import sha256_of
-from analytics.storage.journal_batches import JournalBatch, decode_batch, encode_batch, split_by_day
+from analytics.storage.journal_batches import JournalBatch, decode_batch, encode_day, split_by_day
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment
@@ -62,8 +62,8 @@ def sample_row(created_at: datetime = NOON, **changes: Any) -> AuditRow:
 
 def batch_of(rows: Sequence[AuditRow], first_seq: int = 1, day: date | None = None) -> JournalBatch:
     """`rows` as the journal holds them."""
-    day = day or rows[0].created_at.date()
-    return JournalBatch(day, first_seq, len(rows), encode_batch(list(rows)))
+    encoded = encode_day(day or rows[0].created_at.date(), list(rows))
+    return JournalBatch(**asdict(encoded), first_seq=first_seq)
 
 
 def table_of(rows: Sequence[AuditRow], first_seq: int = 1) -> pa.Table:

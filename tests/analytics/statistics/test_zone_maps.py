@@ -209,11 +209,12 @@ def test_a_column_nobody_counts_is_not_known():
     assert known_counts(BLOCKED, Query(), ALL, "package_name") is None
 
 
-def test_a_batch_is_skipped_by_its_day_and_its_first_seq():
+def test_a_batch_is_skipped_by_its_bounds_and_its_first_seq():
     """All the journal says of it unopened."""
     batch = replace(batch_of([sample_row(datetime(2026, 3, 4, 8, tzinfo=UTC))]), first_seq=5)
 
-    assert batch_may_match(batch, parse_query({"since": ["2026-03-04T23:00:00Z"]}), 5)
-    assert not batch_may_match(batch, parse_query({"since": ["2026-03-05"]}), 5)
-    assert not batch_may_match(batch, parse_query({"until": ["2026-03-03"]}), 5)
+    assert batch_may_match(batch, parse_query({"since": ["2026-03-04T08:00:00Z"]}), 5)
+    assert not batch_may_match(batch, parse_query({"since": ["2026-03-04T08:00:00.000001Z"]}), 5)
+    assert batch_may_match(batch, parse_query({"until": ["2026-03-04T08:00:00.000001Z"]}), 5)
+    assert not batch_may_match(batch, parse_query({"until": ["2026-03-04T08:00:00Z"]}), 5)
     assert not batch_may_match(batch, Query(), 4)

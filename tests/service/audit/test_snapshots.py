@@ -1,13 +1,17 @@
 """Snapshots remember lines and batches, and never which of them there are."""
 
+import sqlite3
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event
 
 from analytics.cache.lru import ByteCache
+from analytics.storage.journal_batches import decode_batches
+from service.errors import StoreUnavailable
 from service.store.catalog import list_segments, retire_segments
+from service.store.connection import DirectTransaction
 from service.store.snapshots import snapshot
+from service.store.transaction import within
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.store.conftest import add_org
@@ -30,7 +34,7 @@ async def test_what_is_kept_is_what_is_stored(filled, room):
     seen = []
     for _ in range(3):
         async with filled.services.store.read() as session:
-            seen.append(await snapshot(session, filled.world.acme.id, kept))
+            seen.append(await within(session, snapshot, filled.world.acme.id, kept))
 
     assert seen[0] == seen[1] == seen[2]
     assert len(seen[0].segments) == 4
@@ -38,24 +42,81 @@ async def test_what_is_kept_is_what_is_stored(filled, room):
     assert kept.size <= room
 
 
-async def test_a_second_snapshot_reads_no_line_and_no_batch_again(filled):
+@pytest.fixture
+def statements(monkeypatch):
+    """The SQL that transactions execute in one trip."""
+    executed: list[str] = []
+    execute = DirectTransaction.execute
+
+    def recording(transaction, sql, *values):
+        executed.append(sql)
+        return execute(transaction, sql, *values)
+
+    monkeypatch.setattr(DirectTransaction, "execute", recording)
+    return executed
+
+
+async def test_a_second_snapshot_reads_no_line_and_no_batch_again(filled, statements):
     """A year of days is 365 lines; reading them took longer than finding the page.
 
     Which there are is read only after a commit, of whatever.
     """
     store = filled.services.store
     await store.snapshot(filled.world.acme.id)
-    said = []
-    reader = store._engines.reader.sync_engine
-    event.listen(reader, "before_cursor_execute", lambda c, cursor, text, *rest: said.append(text))
+    assert [text for text in statements if "event_counts" in text]
+    statements.clear()
 
     await store.snapshot(filled.world.acme.id)
-    assert not said
+    assert not statements
     await add_org(store, "elsewhere")
     await store.snapshot(filled.world.acme.id)
 
-    assert not [text for text in said if "event_counts" in text or "journal.data" in text]
-    assert len([text for text in said if text.startswith("SELECT")]) == 1
+    assert not [text for text in statements if "event_counts" in text or "journal.data" in text]
+    assert len([text for text in statements if text.startswith("SELECT")]) == 3
+
+
+async def test_what_was_committed_in_one_trip_is_not_read_again(filled, statements):
+    """The process that stored a batch has it; and it is what the database has."""
+    store, acme = filled.services.store, filled.world.acme.id
+    await store.snapshot(acme)
+    statements.clear()
+
+    await store.write_at_once(
+        lambda work: work.journal.add(acme, [sample_row(START, package_name="new")])
+    )
+    seen = await store.snapshot(acme)
+
+    assert not [text for text in statements if "journal.data" in text and "SELECT" in text]
+    async with store.read() as session:
+        assert await within(session, snapshot, acme, ByteCache(0)) == seen
+    assert len(seen.batches) == 2
+
+
+async def test_a_commit_that_fails_leaves_nothing_behind(filled, monkeypatch):
+    """The next rows get the seq that the failed ones had."""
+    store, acme = filled.services.store, filled.world.acme.id
+    execute = DirectTransaction.execute
+
+    def failing(transaction, sql, *values):
+        if sql == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
+        return execute(transaction, sql, *values)
+
+    async def add(package: str) -> None:
+        await store.write_at_once(
+            lambda work: work.journal.add(acme, [sample_row(START, package_name=package)])
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectTransaction, "execute", failing)
+        with pytest.raises(StoreUnavailable):
+            await add("lost")
+    await add("stored")
+    seen = await store.snapshot(acme)
+
+    rows = decode_batches(seen.batches)
+    assert "stored" in rows["package_name"].to_pylist()
+    assert "lost" not in rows["package_name"].to_pylist()
 
 
 async def test_a_retired_segment_is_gone_although_its_line_is_kept(filled):

@@ -5,14 +5,16 @@ import contextlib
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import select
 
 from analytics.cache.lru import ByteCache
 from analytics.model.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.services import Services
+from service.store.connection import DirectTransaction
 from service.store.snapshots import snapshot
 from service.store.tables import JournalEntry, SegmentEntry
+from service.store.transaction import within
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.conftest import start_worker
@@ -100,20 +102,21 @@ async def test_another_worker_that_starts_meanwhile_leaves_the_uncommitted_file_
     assert await filled.pages() == before
 
 
-async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(filled):
+async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(filled, monkeypatch):
     """Without an explicit BEGIN its rows would be missing from both reads, or in both."""
     expected = [int(entry["id"][4:]) for entry in await filled.pages()]
-    reader = filled.services.store._engines.reader.sync_engine
+    execute = DirectTransaction.execute
     pending = [by_another_worker(filled, lambda worker: worker.sealer.seal_due(everything=True))]
 
-    def seal_between(connection, cursor, statement, *rest) -> None:
-        if "FROM journal" in statement and pending:
+    def seal_between(transaction, sql, *values):
+        if "FROM journal" in sql and pending:
             pending.pop()()
+        return execute(transaction, sql, *values)
 
-    event.listen(reader, "before_cursor_execute", seal_between)
     await add_org(filled.services.store, "elsewhere")  # or nothing would be read at all
-    seen = await filled.services.store.snapshot(filled.world.acme.id)
-    event.remove(reader, "before_cursor_execute", seal_between)
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectTransaction, "execute", seal_between)
+        seen = await filled.services.store.snapshot(filled.world.acme.id)
 
     assert not pending
     assert (await stored(filled))[0] == 0
@@ -125,10 +128,10 @@ async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(f
 async def test_a_read_transaction_stays_at_its_instant(filled, worker):
     """Whatever is sealed or accepted while it is open."""
     async with filled.services.store.read() as session:
-        first = await snapshot(session, filled.world.acme.id, ByteCache(0))
+        first = await within(session, snapshot, filled.world.acme.id, ByteCache(0))
         await worker.sealer.seal_due(everything=True)
         await filled.accept([sample_row(START)])
-        again = await snapshot(session, filled.world.acme.id, ByteCache(0))
+        again = await within(session, snapshot, filled.world.acme.id, ByteCache(0))
 
     assert again == first
 

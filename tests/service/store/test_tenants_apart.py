@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 from analytics.model.filters import Query, parse_query
 from service.lake import Lake
 from service.prepare import prepare
-from service.store.catalog import add_segment, list_live_ids, load_segments
+from service.store.catalog import add_segment, list_ids, load_segments
 from service.store.engine import create_engines
 from service.store.journal import (
     append,
     list_batches,
-    list_first_seqs,
+    list_seqs,
     load_batches,
     remove_batches,
 )
 from service.store.store import Store
+from service.store.transaction import within
 from tests.analytics.samples import sample_row
 from tests.conftest import START, SettableClock, settings_over
 from tests.service.store.conftest import add_org
@@ -124,11 +125,11 @@ async def test_what_another_tenant_is_named_is_not_loaded(store, lake):
         await append(work.session, theirs, [sample_row(START)], received_at=work.now)
 
     async with store.read() as session:
-        ids = await list_live_ids(session, theirs)
-        seqs = await list_first_seqs(session, theirs)
+        ids = await within(session, list_ids, theirs)
+        seqs = await within(session, list_seqs, theirs)
         assert ids
         assert seqs
-        assert [one async for one in load_segments(session, mine, ids)] == []
-        assert [one async for one in load_batches(session, mine, seqs)] == []
-        assert not set(await list_live_ids(session, mine)) & set(ids)
-        assert not set(await list_first_seqs(session, mine)) & set(seqs)
+        assert await within(session, load_segments, mine, ids) == {}
+        assert await within(session, load_batches, mine, seqs) == {}
+        assert not set(await within(session, list_ids, mine)) & set(ids)
+        assert not set(await within(session, list_seqs, mine)) & set(seqs)

@@ -1,4 +1,4 @@
-"""The schema version and the index of each segment, and the decoded size of journal batches."""
+"""The schema version and index of each segment; the decoded size and bounds of journal batches."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,8 +16,8 @@ def upgrade() -> None:
     op.add_column("segments", sa.Column("index_size", sa.BigInteger(), nullable=True))
     op.add_column("segments", sa.Column("index_sha256", sa.String(), nullable=True))
     op.add_column("journal", sa.Column("size", sa.BigInteger(), nullable=False, server_default="0"))
-    # What these batches take once decoded is not known; they are sealed within minutes.
-    op.execute("UPDATE journal SET size = length(data)")
+    op.add_column("journal", sa.Column("min_created_at", sa.BigInteger(), nullable=True))
+    op.add_column("journal", sa.Column("max_created_at", sa.BigInteger(), nullable=True))
     op.drop_index("journal_by_day", table_name="journal")
     op.create_index("journal_by_day", "journal", ["tenant_id", "day", "rows", "size"])
 
@@ -25,6 +25,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_index("journal_by_day", table_name="journal")
     op.create_index("journal_by_day", "journal", ["tenant_id", "day", "rows"])
+    op.drop_column("journal", "max_created_at")
+    op.drop_column("journal", "min_created_at")
     op.drop_column("journal", "size")
     op.drop_column("segments", "index_sha256")
     op.drop_column("segments", "index_size")
