@@ -38,6 +38,7 @@ from service.store.store import Store
 from service.verifier.trust import Trust
 from service.verifier.usage import BindingUse
 from service.verifier.verifier import Verifier
+from service.worker_process import WorkerProcess
 
 _log = structlog.get_logger(__name__)
 
@@ -61,6 +62,7 @@ class Services:
     exporter: Exporter
     importer: Importer
     ingest: Ingest
+    worker: WorkerProcess
     group_commit: GroupCommit
     lease: LeaseKeeper
     sealer: Sealer
@@ -117,6 +119,7 @@ class Services:
         await self.sign_in.close()
         await self.http.aclose()
         await self.settle()
+        self.worker.close()
         await self.store.close()
         self.lake.close()
 
@@ -150,6 +153,8 @@ def build_services(
         clock,
     )
     lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
+    sealer = Sealer(settings, store, lake, lease, clock)
+    worker = WorkerProcess(lake, settings.ingest_processes)
     return Services(
         settings=settings,
         clock=clock,
@@ -160,10 +165,11 @@ def build_services(
         audit_log=AuditLog(store, lake, derive_key(settings.secret_key, "audit cursor")),
         exporter=Exporter(store, lake, settings.export_max_s, settings.exports_per_org_max),
         importer=Importer(settings, store, lake, lease, clock),
-        ingest=Ingest(store, group_commit, lake, verifier, clock, settings.ingest_journal_rows_max),
+        ingest=Ingest(store, group_commit, lake, worker, verifier, clock, sealer, settings),
+        worker=worker,
         group_commit=group_commit,
         lease=lease,
-        sealer=Sealer(settings, store, lake, lease, clock),
+        sealer=sealer,
         compactor=Compactor(settings, store, lake, lease, clock),
         indexer=Indexer(store, lake, lease),
         pruner=Pruner(settings, store, lease, clock),

@@ -18,6 +18,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 # Runs further apart than the clock guard's 48 hours would each be refused.
 UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0, le=64)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
@@ -57,6 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes_max: PositiveInt = 64 * 1024
     ingest_bytes_max: PositiveInt = 5 * 1024 * 1024
     ingest_journal_rows_max: PositiveInt = 1_000_000
+    ingest_processes: NotNegative = 1
     database_wait_s: Seconds = 10.0
     session_idle_s: Seconds = 12 * 3600.0
     session_absolute_s: Seconds = 7 * 24 * 3600.0

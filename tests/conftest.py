@@ -145,6 +145,7 @@ def settings_over(folder: Path) -> Settings:
         admin_token=ADMIN_TOKEN,
         secret_key="test-secret-key-of-at-least-32-characters",
         base_url="http://localhost:8080",
+        ingest_processes=0,  # which takes seconds to start; tests/processes have it
     )
 
 

@@ -2,36 +2,40 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
 import msgspec
 
-from analytics.model.ingest_validation import Rejection, read_items
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import AcceptedInterval
-from analytics.model.rows import AuditRow, Stamp
-from analytics.storage.journal_batches import EncodedBatch, encode_days
+from analytics.model.rows import Stamp
 from service.access.callers import Sender
+from service.audit.ingest_items import Body, Prepared, prepare_body
+from service.audit.sealer import Sealer, is_large
 from service.clock import Clock
 from service.errors import Busy, JournalFull
 from service.lake import Lake
 from service.orgs.repository import find_trust_revision, get_org_by_id
+from service.settings import Settings
 from service.store.group_commit import GroupCommit
 from service.store.idempotency import Attempt, check_room, find_answer, keep_answer
+from service.store.journal import JournalSize
 from service.store.store import Store, SyncWork
 from service.store.tables import Organisation
 from service.verifier.verifier import Verifier
+from service.worker_process import WorkerProcess
 
 ATTRIBUTIONS_MAX: Final = 3
 """How often rows are made anew because trust has changed before they were written."""
-FEW_ROWS: Final = 16
-"""Up to so many rows of a request share a batch with those that are committed with them."""
-FEW_BYTES: Final = 16_384
-"""As long as so few items are read right here: to hand them to a thread takes longer."""
+SMALL_BYTES: Final = 8 * 1024
+SMALL_MARKS: Final = 256
+"""Bodies that the event loop prepares, for to hand them to a thread takes longer: their bytes, and
+their commas and line feeds, which bound their items."""
+LARGE_BYTES: Final = 64 * 1024
+"""Bodies from this length on are prepared by the worker process."""
 BATCH_ROWS: Final = 16
 """So many rows a batch has at least, on average, in a journal that is as full as it may be."""
 BATCHES_MIN: Final = 16_384
@@ -46,33 +50,6 @@ WAITING_MAX: Final = 64
 """Requests of one organisation that may wait for their commit at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """The good items of a request, as rows or as batches, and the others."""
-
-    rows: list[AuditRow]
-    batches: list[EncodedBatch]
-    rejected: list[Rejection]
-
-    @property
-    def accepted(self) -> int:
-        return len(self.rows) + sum(batch.rows for batch in self.batches)
-
-    @property
-    def bytes(self) -> int:
-        """What the batches take in memory; the bytes of a few rows count once they are written."""
-        return sum(batch.size for batch in self.batches)
-
-
-def _prepare(
-    items: Sequence[bytes | msgspec.Raw], stamp: Stamp, window: AcceptedInterval
-) -> _Prepared:
-    rows, rejected = read_items(items, stamp, window)
-    if len(rows) <= FEW_ROWS:
-        return _Prepared(rows, [], rejected)
-    return _Prepared([], encode_days(rows), rejected)
-
-
 class Ingest:
     """Takes rows from organisations; no flood of one of them holds up the others."""
 
@@ -81,53 +58,58 @@ class Ingest:
         store: Store,
         group_commit: GroupCommit,
         lake: Lake,
+        worker: WorkerProcess,
         verifier: Verifier,
         clock: Clock,
-        journal_rows_max: int,
+        sealer: Sealer,
+        settings: Settings,
     ) -> None:
         self._store = store
         self._group_commit = group_commit
         self._lake = lake
+        self._worker = worker
         self._verifier = verifier
         self._clock = clock
-        self._journal_rows_max = journal_rows_max
+        self._sealer = sealer
+        self._journal_rows_max = settings.ingest_journal_rows_max
+        self._seal_rows = settings.seal_rows
         self._waiting: Counter[str] = Counter()
 
     async def take(
         self,
         org: Organisation,
         sender: Sender,
-        items: Sequence[bytes | msgspec.Raw],
+        body: Body,
         idempotency_key: str | None,
-        body: bytes,
     ) -> bytes:
-        """The JSON answer to `items`: how many are durable now, and why the others are not.
+        """The JSON answer to the items of `body`: how many are durable, and why the others are not.
 
         With a key, a repeat of `body` is answered as it was the first time and adds nothing. The
         rows are of the CI job of `sender` if it is trusted by the time they are committed.
-        Raises Busy, JournalFull, AnswersFull, KeyReused, StoreUnavailable.
+        Raises NotIngestType, NotItems, TooManyItems, Busy, JournalFull, AnswersFull, KeyReused,
+        StoreUnavailable.
         """
         now = self._clock()
         window = AcceptedInterval(now, retention_floor(Tier(org.tier), now))
         attempt = None
         if idempotency_key is not None:
-            digest = hashlib.sha256(body).hexdigest()
+            digest = hashlib.sha256(body.content).hexdigest()
             attempt = Attempt(org.id, sender.stamp.actor, idempotency_key, digest)
         with self._waits(org.id):
             for _ in range(ATTRIBUTIONS_MAX):
-                answer = await self._try(org.id, sender, items, window, attempt)
+                answer = await self._try(org.id, sender, body, window, attempt)
                 if answer is not None:
                     return answer
                 sender = await self._as_trusted_now(org.id, sender)
             # Trust that changes all the time must not hold up what was installed.
             alone = sender.with_ci(None)
-            return cast("bytes", await self._try(org.id, alone, items, window, attempt))
+            return cast("bytes", await self._try(org.id, alone, body, window, attempt))
 
     async def _try(
         self,
         tenant_id: str,
         sender: Sender,
-        items: Sequence[bytes | msgspec.Raw],
+        body: Body,
         window: AcceptedInterval,
         attempt: Attempt | None,
     ) -> bytes | None:
@@ -135,10 +117,9 @@ class Ingest:
 
         Since the sender was let in, the body had to come and others to be written.
         """
-        prepare = partial(_prepare, items, sender.stamp, window)
-        is_quick = len(items) <= FEW_ROWS and sum(map(len, items)) <= FEW_BYTES
-        prepared = prepare() if is_quick else await self._lake.aside(prepare)
+        prepared = await self._prepare(body, sender.stamp, window)
         ci = sender.door.ci
+        is_seal_due = False
 
         def change(work: SyncWork) -> bytes | None:
             known = find_answer(work.transaction, attempt, work.now) if attempt else None
@@ -146,9 +127,23 @@ class Ingest:
                 return known
             if ci and ci.trust_revision != find_trust_revision(work.transaction, tenant_id):
                 return None
-            return self._commit(work, tenant_id, prepared, attempt)
+            nonlocal is_seal_due
+            waiting = work.journal.count(work.transaction, tenant_id)
+            is_seal_due = is_large(waiting, self._seal_rows)
+            return self._commit(work, tenant_id, prepared, waiting, attempt)
 
-        return await self._group_commit.commit(change)
+        try:
+            return await self._group_commit.commit(change)
+        finally:
+            if is_seal_due:
+                self._sealer.wanted.set()
+
+    async def _prepare(self, body: Body, stamp: Stamp, window: AcceptedInterval) -> Prepared:
+        if _is_small(body.content):
+            return prepare_body(body, stamp, window)
+        if len(body.content) < LARGE_BYTES:
+            return await self._lake.aside(partial(prepare_body, body, stamp, window))
+        return await self._worker.compute(prepare_body, body, stamp, window)
 
     async def _as_trusted_now(self, tenant_id: str, sender: Sender) -> Sender:
         """`sender`, of the CI job they had as far as it is still trusted."""
@@ -160,11 +155,16 @@ class Ingest:
         return sender.with_ci(await self._verifier.attribute_again(ci, org))
 
     def _commit(
-        self, work: SyncWork, tenant_id: str, prepared: _Prepared, attempt: Attempt | None
+        self,
+        work: SyncWork,
+        tenant_id: str,
+        prepared: Prepared,
+        waiting: JournalSize,
+        attempt: Attempt | None,
     ) -> bytes:
         accepted = prepared.accepted
         if accepted:
-            self._check_room(work, tenant_id, prepared)
+            self._check_room(waiting, prepared)
         answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
         # Where nothing was taken a repeat has nothing to add, and may be judged anew.
         if attempt is not None and accepted:
@@ -174,9 +174,8 @@ class Ingest:
         work.journal.add_batches(tenant_id, prepared.batches)
         return answer
 
-    def _check_room(self, work: SyncWork, tenant_id: str, prepared: _Prepared) -> None:
-        """Raise JournalFull if what is prepared has no room in the tenant's journal."""
-        waiting = work.journal.count(work.transaction, tenant_id)
+    def _check_room(self, waiting: JournalSize, prepared: Prepared) -> None:
+        """Raise JournalFull if what is prepared has no room beside what is waiting."""
         rows_max = self._journal_rows_max
         if (
             waiting.rows + prepared.accepted > rows_max
@@ -195,3 +194,7 @@ class Ingest:
             yield
         finally:
             self._waiting[tenant_id] -= 1
+
+
+def _is_small(content: bytes) -> bool:
+    return len(content) <= SMALL_BYTES and content.count(b",") + content.count(b"\n") <= SMALL_MARKS

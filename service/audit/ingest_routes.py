@@ -8,6 +8,7 @@ from quart.globals import request_ctx
 from quart.typing import ResponseReturnValue
 
 from service.access.admission import admit_sender
+from service.audit.ingest_items import Body
 from service.errors import (
     AnswersFull,
     BodyTooLarge,
@@ -27,14 +28,13 @@ from service.errors import (
 )
 from service.services import services
 from service.web.answers import json_answer
-from service.web.bodies import idempotency_key, read_body, split_items
+from service.web.bodies import idempotency_key, read_body
 from service.web.inputs import query_parameters
 from service.web.openapi import documented
 
 blueprint = Blueprint("ingest", __name__)
 
 INGEST_PATH_END: Final = "/audit/events"
-ITEMS_MAX: Final = 10_000
 
 EXAMPLE: Final = [
     {
@@ -110,5 +110,4 @@ async def events(slug: str) -> ResponseReturnValue:
     query_parameters(sent, ())
     key = idempotency_key(sent)
     body = await read_body(sent, here.settings.ingest_bytes_max)
-    items = split_items(body, sent.mimetype, ITEMS_MAX)
-    return json_answer(Raw(await here.ingest.take(org, sender, items, key, body)))
+    return json_answer(Raw(await here.ingest.take(org, sender, Body(body, sent.mimetype), key)))

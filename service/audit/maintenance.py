@@ -1,9 +1,8 @@
-"""What goes on in the background: sealing, compacting, pruning, sweeping, one after the other."""
+"""Background jobs: sealing, compacting, indexing, pruning and sweeping, one after the other."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from service.errors import ClockNotTrusted
 from service.metrics import Metrics
 from service.settings import Settings
 
-MERGES_MAX: Final = 4
+MERGES_MAX: Final = 1
 """Merges in one round: sealing must not wait for a year of days to be compacted."""
 
 _log = structlog.get_logger(__name__)
@@ -30,12 +29,14 @@ _log = structlog.get_logger(__name__)
 class Job:
     """Something to do every `every_s` seconds; `name` is what its failures are logged under.
 
-    `run` answers with something true when it found something to do, and so may find more.
+    `run` answers with something true when it found something to do, and so may find more. Setting
+    `wanted` runs it at once.
     """
 
     name: str
     every_s: float
     run: Callable[[], Awaitable[Any]]
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def maintenance_jobs(
@@ -48,7 +49,7 @@ def maintenance_jobs(
 ) -> list[Job]:
     """The jobs of one process, in the order in which a round does them."""
     return [
-        Job("seal", settings.seal_interval_s, sealer.seal_due),
+        Job("seal", settings.seal_interval_s, sealer.seal_due, sealer.wanted),
         Job(
             "compact",
             settings.sweep_interval_s,
@@ -75,32 +76,51 @@ class Maintenance:
         self._interval_s = interval_s
         self._clock = clock
         self._ran_at: dict[str, datetime] = {}
+        self._failed: set[str] = set()
+        """Jobs whose last run came to nothing: these wait for their time even when wanted."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Every `interval_s`, do what is due.
+        """Do what is due: every `interval_s`, and at once while there is more to do.
 
         A job that found something to do is due again in the next round. One that failed waits for
         its time: a file that cannot be read would be read, for nothing, every few seconds.
         """
         while not stop.is_set():
+            has_more = False
             for job in self._jobs:
                 if not stop.is_set() and self._is_due(job):
-                    await self._try(job)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), self._interval_s)
+                    has_more |= await self._try(job)
+            if not has_more:
+                await self._pause(stop)
+
+    async def _pause(self, stop: asyncio.Event) -> None:
+        """Wait for the next round, for `stop`, or for a job to be wanted."""
+        events = [stop, *(job.wanted for job in self._jobs if job.name not in self._failed)]
+        waiting = [asyncio.create_task(event.wait()) for event in events]
+        await asyncio.wait(waiting, timeout=self._interval_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
 
     def _is_due(self, job: Job) -> bool:
+        if job.wanted.is_set() and job.name not in self._failed:
+            return True
         ran_at = self._ran_at.get(job.name)
         return ran_at is None or abs(self._clock() - ran_at) >= timedelta(seconds=job.every_s)
 
-    async def _try(self, job: Job) -> None:
-        """Nothing is lost by a job that fails: it has left things as they were."""
+    async def _try(self, job: Job) -> bool:
+        """Run `job`; True if it found something to do.
+
+        Nothing is lost by a job that fails: it has left things as they were.
+        """
         found: Any = None
+        job.wanted.clear()
+        self._failed.add(job.name)
         try:
             found = await job.run()
+            self._failed.discard(job.name)
             self._metrics.maintained(job.name, self._clock())
         except LeaseTaken:
-            return  # another process is at it
+            return False  # another process is at it
         except ClockNotTrusted:
             self._metrics.maintenance_failed(job.name)  # the pruner has said more of it
         except Exception:
@@ -108,3 +128,4 @@ class Maintenance:
             _log.exception("maintenance_failed", job=job.name)
         if not found:
             self._ran_at[job.name] = self._clock()
+        return bool(found)

@@ -4,6 +4,7 @@ Nobody waits for it: queries read the journal as well as segments. So it lets a 
 until sealing it is worth a file: it has many rows, or its oldest row has waited long enough.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -51,15 +52,19 @@ class PendingDay:
     def is_due(self, settings: Settings, now: datetime) -> bool:
         """True when the day is large or has waited long enough."""
         has_waited = now - self.since >= timedelta(seconds=settings.seal_age_s)
-        return has_waited or _is_large([self.size], settings)
+        return has_waited or is_large(self.size, settings.seal_rows)
 
 
-def _is_large(sizes: Sequence[JournalSize], settings: Settings) -> bool:
-    """True if they are worth a file, or too much for every query to decode."""
-    return (
-        sum(size.rows for size in sizes) >= settings.seal_rows
-        or sum(size.batches for size in sizes) >= BATCHES_MAX
-        or sum(size.bytes for size in sizes) >= BYTES_MAX
+def is_large(size: JournalSize, seal_rows: int) -> bool:
+    """True for what is worth a file, or too much for every query to decode."""
+    return size.rows >= seal_rows or size.batches >= BATCHES_MAX or size.bytes >= BYTES_MAX
+
+
+def _total(sizes: Sequence[JournalSize]) -> JournalSize:
+    return JournalSize(
+        sum(size.rows for size in sizes),
+        sum(size.batches for size in sizes),
+        sum(size.bytes for size in sizes),
     )
 
 
@@ -74,17 +79,21 @@ def due_days(pending: Iterable[PendingDay], settings: Settings, now: datetime) -
     for day in pending:
         (due if day.is_due(settings, now) else small[day.tenant_id]).append(day)
     for days in small.values():
-        if _is_large([day.size for day in days], settings):
+        if is_large(_total([day.size for day in days]), settings.seal_rows):
             due += days
     return due
 
 
 class Sealer:
-    """Seals under the lease, so that any number of processes may run one."""
+    """Seals under the lease, so that any number of processes may run one.
+
+    `wanted` is set when a journal has become large enough to be sealed.
+    """
 
     def __init__(
         self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
     ) -> None:
+        self.wanted = asyncio.Event()
         self._settings = settings
         self._store = store
         self._lake = lake

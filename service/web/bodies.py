@@ -1,34 +1,22 @@
-"""Bodies of many items: read within a bound, unpacked within a bound, cut into items."""
+"""Large bodies: read within a bound, and unpacked within a bound."""
 
-import re
 import zlib
-from itertools import islice
 from typing import Final, cast
 
-import msgspec
 from quart import Request
 
 from service.errors import (
     BodyTooLarge,
     IdempotencyKeyInvalid,
     NotGzip,
-    NotIngestType,
-    NotItems,
-    TooManyItems,
     UnknownEncoding,
 )
 
-NDJSON_TYPE: Final = "application/x-ndjson"
-_JSON_TYPE: Final = "application/json"
 _KEY_CHARS_MAX: Final = 255
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _PIECE_BYTES: Final = 4096
 _MEMBERS_MAX: Final = 10_000
 """Of a gzip file: one for each line may be, but each costs more than a line."""
-_LINE: Final = re.compile(rb"\S[^\n]*")
-"""From the first that is no white space on."""
-_COMMAS_OF_AN_ITEM: Final = 5
-_items_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
@@ -43,38 +31,6 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
     if len(raw) > bytes_max:
         raise BodyTooLarge
     return _gunzip(raw, bytes_max) if encoding == "gzip" else raw
-
-
-def split_items(body: bytes, mimetype: str, items_max: int) -> list[bytes | msgspec.Raw]:
-    """The items of a JSON array or of newline-delimited JSON, not yet looked into.
-
-    Blank lines are no items. Raises NotIngestType, NotItems, TooManyItems.
-    """
-    if mimetype == NDJSON_TYPE:
-        items = _split_lines(body, items_max)
-    elif mimetype == _JSON_TYPE:
-        items = _split_array(body, items_max)
-    else:
-        raise NotIngestType
-    if len(items) > items_max:
-        raise TooManyItems
-    return items
-
-
-def _split_lines(body: bytes, items_max: int) -> list[bytes | msgspec.Raw]:
-    # One more than may be: a body can be millions of lines, blank or not.
-    return [line[0] for line in islice(_LINE.finditer(body), items_max + 1)]
-
-
-def _split_array(body: bytes, items_max: int) -> list[bytes | msgspec.Raw]:
-    try:
-        # To count millions of tiny items takes a tenth of what it takes to keep them apart.
-        has_many = body.count(b",") > items_max * _COMMAS_OF_AN_ITEM
-        if has_many and len(msgspec.json.decode(body, type=list)) > items_max:
-            raise TooManyItems
-        return list(_items_decoder.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotItems from error
 
 
 def idempotency_key(request: Request) -> str | None:

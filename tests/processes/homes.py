@@ -27,7 +27,7 @@ from tests.interpreters import run_module, start_module
 from tests.processes.command_line import Ran, invoke
 from tests.talking import PLAIN
 
-DEADLINE_S = 90.0
+DEADLINE_S = 30.0
 """How long anything may take that should take a second: this machine may be busy."""
 
 PLATFORM = "org_operator"

@@ -115,4 +115,5 @@ def orphans(home: Home) -> set[str]:
 
     files = [path for path in (home.data_dir / "audit").rglob("*") if path.is_file()]
     named = home.change(known)
-    return {path.name for path in files if path.suffix != ".parquet" or path.stem not in named}
+    kinds = {".parquet", ".index"}
+    return {path.name for path in files if path.suffix not in kinds or path.stem not in named}

@@ -4,8 +4,8 @@ import tracemalloc
 
 import pytest
 
+from service.audit.ingest_items import NDJSON_TYPE, Body, split_items
 from service.errors import TooManyItems
-from service.web.bodies import NDJSON_TYPE, split_items
 
 ITEMS_MAX = 100
 MANY = 500_000
@@ -25,7 +25,7 @@ def test_a_flood_of_tiny_items_is_counted_before_it_is_kept_apart(body, mimetype
     tracemalloc.start()
     try:
         with pytest.raises(TooManyItems):
-            split_items(body, mimetype, ITEMS_MAX)
+            split_items(Body(body, mimetype), ITEMS_MAX)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -39,8 +39,8 @@ def test_blank_lines_are_nothing_however_many():
     around = body + b"{}" + body
     tracemalloc.start()
     try:
-        assert split_items(body, NDJSON_TYPE, ITEMS_MAX) == []
-        assert split_items(around, NDJSON_TYPE, ITEMS_MAX) == [b"{}"]
+        assert split_items(Body(body, NDJSON_TYPE), ITEMS_MAX) == []
+        assert split_items(Body(around, NDJSON_TYPE), ITEMS_MAX) == [b"{}"]
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -57,8 +57,8 @@ def test_as_many_items_as_may_be_are_taken_and_no_more(mimetype, inside):
         body = ends[0] + between.join([inside] * items) + ends[1]
         if items > ITEMS_MAX:
             with pytest.raises(TooManyItems):
-                split_items(body, mimetype, ITEMS_MAX)
+                split_items(Body(body, mimetype), ITEMS_MAX)
         else:
-            assert [bytes(item) for item in split_items(body, mimetype, ITEMS_MAX)] == (
+            assert [bytes(item) for item in split_items(Body(body, mimetype), ITEMS_MAX)] == (
                 [inside] * items
             )

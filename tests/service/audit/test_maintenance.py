@@ -17,7 +17,7 @@ from service.audit.maintenance import Job, Maintenance
 from service.store.journal import list_pending_days
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
-from tests.conftest import START, settings_over
+from tests.conftest import ADMIN_TOKEN, START, settings_over
 
 PATIENCE_S = 30
 
@@ -43,12 +43,15 @@ async def running(audit):
         await asyncio.wait_for(rounds, PATIENCE_S)
 
 
+async def _segment_ids(audit) -> list[str]:
+    async with audit.services.store.read() as session:
+        return list(await session.scalars(select(SegmentEntry.id)))
+
+
 async def a_segment(audit) -> None:
     """Return once the catalog names a segment."""
-    segments: list[str] = []
-    while not segments:
-        async with audit.services.store.read() as session:
-            segments = list(await session.scalars(select(SegmentEntry.id)))
+    while not await _segment_ids(audit):
+        pass
 
 
 async def test_what_is_due_is_sealed_without_being_asked(audit):
@@ -123,3 +126,63 @@ async def test_a_damaged_batch_keeps_no_other_day_from_being_sealed(audit):
         sealed = set(await session.scalars(select(SegmentEntry.day)))
     assert {day for _, day, *_ in left} == {utc_day(START - timedelta(days=1))}
     assert {utc_day(START), utc_day(START - timedelta(days=2))} <= sealed
+
+
+async def test_a_journal_that_grows_large_is_sealed_without_waiting_for_the_next_round(audit):
+    """Rows come in faster than a round comes round: 5 seconds of them are more than enough."""
+    sealer = audit.services.sealer
+    async with _rounds(audit, Job("seal", 3_600.0, sealer.seal_due, sealer.wanted)):
+        while not await _segment_ids(audit):
+            answer = await audit.world.client.post(
+                "/api/v1/admin/orgs/acme/audit/events",
+                data=b'[{"event":"install_allowed","packageName":"a"}]',
+                headers={"x-service-admin-token": ADMIN_TOKEN, "content-type": "application/json"},
+            )
+            assert answer.status_code == 200
+
+
+async def test_a_job_that_fails_waits_for_its_time_even_when_it_is_wanted(audit):
+    """On a full disk each request would start another attempt."""
+    tries = asyncio.Queue()
+
+    async def fail() -> None:
+        tries.put_nowait(audit.clock())
+        raise StoreFault("damaged")
+
+    job = Job("fail", 60.0, fail)
+    async with _rounds(audit, job, interval_s=0.001):
+        await tries.get()
+        for _ in range(20):
+            job.wanted.set()
+            await asyncio.sleep(0.005)
+        assert tries.empty()
+        audit.clock.advance(seconds=61)
+        await tries.get()
+
+
+async def test_rounds_follow_each_other_while_there_is_more_to_do(audit):
+    """A backlog is worked off at once, not one piece every few seconds."""
+    left = [1, 2, 3, 4, 5]
+    done = asyncio.Event()
+
+    async def work() -> bool:
+        left.pop()
+        if not left:
+            done.set()
+        return bool(left)
+
+    async with _rounds(audit, Job("work", 0.0, work)):
+        await done.wait()
+    assert left == []
+
+
+@contextlib.asynccontextmanager
+async def _rounds(audit, job, interval_s=3_600.0):
+    """`job`, running, in rounds that follow each other after `interval_s`."""
+    stop = asyncio.Event()
+    maintenance = Maintenance([job], interval_s, audit.clock, audit.services.metrics)
+    rounds = asyncio.create_task(maintenance.run(stop))
+    async with asyncio.timeout(PATIENCE_S):
+        yield
+    stop.set()
+    await asyncio.wait_for(rounds, PATIENCE_S)

@@ -1,0 +1,98 @@
+"""A process beside the server for long computations.
+
+Python computes in one thread at a time, so a computation in a thread slows every request there is.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context, parent_process
+from threading import Thread
+from typing import Final, TypeVar
+
+import structlog
+
+from service.lake import Lake
+
+RETRY_S: Final = 60.0
+"""How long after a process that did not start the next one is."""
+
+_Result = TypeVar("_Result")
+_log = structlog.get_logger(__name__)
+
+
+class WorkerProcess:
+    """Computes in `processes` processes, which are started when they are first needed.
+
+    Until they run, after one has died, and with none at all, it computes in a thread.
+    """
+
+    def __init__(self, lake: Lake, processes: int) -> None:
+        self._lake = lake
+        self._processes = processes
+        self._pool: ProcessPoolExecutor | None = None
+        self._is_ready = False
+        self._starts_after = 0.0
+        """A reading of the monotonic clock."""
+
+    async def compute(self, function: Callable[..., _Result], *arguments: object) -> _Result:
+        """What `function`, which has no effect and can be pickled, returns or raises."""
+        may_start = self._processes and time.monotonic() >= self._starts_after
+        if self._pool is None and may_start:
+            await self._lake.aside(self._start)
+        if self._pool is not None and self._is_ready:
+            try:
+                return await asyncio.wrap_future(self._pool.submit(function, *arguments))
+            except BrokenProcessPool:
+                _log.error("worker_process_died")
+                self.close()
+        return await self._lake.aside(partial(function, *arguments))
+
+    def close(self) -> None:
+        """End the processes; what they compute is lost."""
+        pool, self._pool, self._is_ready = self._pool, None, False
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self) -> None:
+        # Not forked: the threads of this process hold locks that a copy would never see released.
+        pool = ProcessPoolExecutor(
+            self._processes, mp_context=get_context("spawn"), initializer=_prepare_process
+        )
+        self._pool = pool
+
+        def on_answer(answer: Future[None]) -> None:
+            if answer.cancelled() or self._pool is not pool:
+                return
+            if (error := answer.exception()) is None:
+                self._is_ready = True
+                _log.info("worker_process_ready")
+            else:
+                _log.error("worker_process_not_started", reason=str(error))
+                self._starts_after = time.monotonic() + RETRY_S
+                self.close()
+
+        pool.submit(_answer).add_done_callback(on_answer)
+
+
+def _answer() -> None:
+    """Show that the process runs."""
+
+
+def _prepare_process() -> None:
+    """Leave it to the server to end this process, and end when the server is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    server = parent_process()
+    if server is not None:
+        server.join()
+        os._exit(1)

@@ -1,0 +1,120 @@
+"""The process that prepares large bodies: the rows are the same with it, and without it."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from service.audit.ingest import LARGE_BYTES
+from tests.processes.homes import Home, Server, all_entries, eventually
+
+pytestmark = pytest.mark.slow
+
+PATH = "/api/v1/admin/orgs/acme/audit/events"
+ROWS = 1_500
+
+
+def body(name: str) -> bytes:
+    """ROWS good items whose packages nothing else has, and two that are refused."""
+    good = [
+        {"event": "install_allowed", "packageName": f"{name}/{n}", "version": "1.0.0"}
+        for n in range(ROWS)
+    ]
+    content = json.dumps([{"event": "no_such_event"}, *good, 7]).encode()
+    assert len(content) >= LARGE_BYTES
+    return content
+
+
+def send(server: Server, name: str) -> None:
+    """Send a large body, and see all of it taken."""
+    with server.client() as client:
+        answer = client.post(PATH, content=body(name), headers={"content-type": "application/json"})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["accepted"] == ROWS
+        assert [item["index"] for item in answer.json()["rejected"]] == [0, ROWS + 1]
+
+
+def children(process_id: int) -> list[int]:
+    """The processes that this one has started and that prepare bodies."""
+    threads = Path(f"/proc/{process_id}/task").iterdir()
+    listed = [pid for thread in threads for pid in (thread / "children").read_text().split()]
+    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in listed}
+    return [pid for pid, command in commands.items() if b"spawn_main" in command]
+
+
+def with_worker(server: Server, times: int = 1) -> int:
+    """The server's worker process, once one has become ready for so many times."""
+    eventually(
+        lambda: server.logged().count("worker_process_ready") == times, "a worker that is ready"
+    )
+    (worker,) = children(server.process.pid)
+    return worker
+
+
+def names(server: Server) -> list[str]:
+    """The packages of all rows, sorted."""
+    with server.client() as client:
+        rows = all_entries(client, event="install_allowed", limit=1_000)
+    return sorted(row["packageName"] for row in rows)
+
+
+def test_rows_are_the_same_before_with_and_after_the_worker(home: Home):
+    """It is started by the first large body; one that is killed is replaced, and loses nothing."""
+    server = home.serve()
+    assert children(server.process.pid) == []
+    send(server, "first")
+    worker = with_worker(server)
+    send(server, "second")
+    os.kill(worker, signal.SIGKILL)
+    send(server, "third")
+    send(server, "fourth")
+    assert with_worker(server, times=2) != worker
+    send(server, "fifth")
+
+    bodies = ("first", "second", "third", "fourth", "fifth")
+    assert names(server) == sorted(f"{name}/{row}" for name in bodies for row in range(ROWS))
+    assert server.stop() == 0
+
+
+def test_a_body_that_is_refused_is_refused_by_the_worker_too(home: Home):
+    """With the same status and text."""
+    server = home.serve()
+    send(server, "first")
+    with_worker(server)
+    with server.client() as client:
+        wrong = client.post(
+            PATH, content=b"[" + b" " * LARGE_BYTES, headers={"content-type": "application/json"}
+        )
+        many = client.post(
+            PATH,
+            content=json.dumps([{"event": "install_allowed"}] * 10_001).encode(),
+            headers={"content-type": "application/json"},
+        )
+    assert (wrong.status_code, many.status_code) == (400, 413)
+    assert "JSON array" in wrong.json()["error"]
+    assert many.json()["error"] == "at most 10000 rows in one request"
+    assert len(names(server)) == ROWS
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_the_worker_ends_with_its_server(home: Home, end):
+    """However the server ends: no process stays behind that holds memory for nothing."""
+    server = home.serve()
+    send(server, "first")
+    worker = with_worker(server)
+
+    server.process.send_signal(end)
+    server.wait()
+
+    eventually(lambda: not Path(f"/proc/{worker}").exists(), "the worker's end")
+
+
+def test_without_processes_a_thread_does_it(home: Home):
+    """COUNTERSIGN_INGEST_PROCESSES=0."""
+    server = home.serve(ingest_processes="0")
+    send(server, "first")
+    send(server, "second")
+    assert len(names(server)) == 2 * ROWS
+    assert children(server.process.pid) == []
