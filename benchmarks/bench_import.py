@@ -16,7 +16,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
-from analytics.imports.readers import FileKind, ImportFormat
+from analytics.imports.chunks import FileKind, ImportFormat
 from analytics.model.filters import Query
 from analytics.query.engine import Engine, EngineLimits
 from analytics.query.ordered_scan import OrderedScan

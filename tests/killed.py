@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from analytics.imports.readers import FileKind, ImportFormat
+from analytics.imports.chunks import FileKind, ImportFormat
 from service.access.callers import cli_caller
 from service.audit.importer import Job, Source, Watch
 from service.orgs.repository import get_org

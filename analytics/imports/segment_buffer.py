@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from analytics.imports.readers import Chunk
+from analytics.imports.chunks import Chunk
 from analytics.imports.validation import Refused, RowImporter
 from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, to_table

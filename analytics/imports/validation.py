@@ -8,13 +8,11 @@ are read over: the first three are given anew, the last is made from the envelop
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import msgspec
-
-from analytics.imports.items import NOT_AN_OBJECT, ImportItem
-from analytics.model.decision_reason import compact, decision_reason
-from analytics.model.events import ENVELOPES, Envelope, Event, VerifiedCi
+from analytics.imports.envelopes import ImportedEnvelope, raw_envelope, read_envelope
+from analytics.imports.items import ImportItem
+from analytics.model.envelopes import VerifiedCi
 from analytics.model.row_validation import (
     ERROR_CHARS_MAX,
     PACKAGE_NAME_MAX,
@@ -26,7 +24,6 @@ from analytics.model.row_validation import (
     check_package_text,
     check_printable,
     check_subject,
-    readable,
 )
 from analytics.model.rows import (
     ACTOR_SOURCES,
@@ -38,7 +35,6 @@ from analytics.model.rows import (
     VerdictSource,
     ci_columns,
 )
-from analytics.model.strict_json import DuplicateKey, check_keys
 
 MEMO_MAX: Final = 10_000
 MEMO_BYTES_MAX: Final = 1_024
@@ -65,7 +61,6 @@ _CI_MEMBERS: Final = {"repository_id": "repository_id", "run_id": "run_id", "tok
 
 _PACKAGE_COLUMNS: Final = frozenset({"packageName", "version"})
 _OIDC_SOURCE: Final = re.compile(r"oidc_[a-z0-9]+(_[a-z0-9]+)*", re.ASCII)
-_NO_ENVELOPE: Final = frozenset({b"", b"null"})
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -85,16 +80,6 @@ def refused(line: int, error: RowRefused) -> Refused:
     return Refused(line, str(error)[:ERROR_CHARS_MAX])
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """An envelope that has been checked, as its row spells it."""
-
-    envelope: Envelope
-    reason: str
-    payload: str
-    ci: VerifiedCi | None
-
-
 @dataclass(slots=True)
 class RowImporter:
     """Makes rows of items. `stamp` is who imports; `window.now` is when the rows are received.
@@ -105,7 +90,7 @@ class RowImporter:
 
     stamp: Stamp
     window: AcceptedInterval
-    _said: dict[tuple[str, bytes], _Said] = field(default_factory=dict)
+    _said: dict[tuple[str, bytes], ImportedEnvelope] = field(default_factory=dict)
     _stamps: dict[_Who, Stamp] = field(default_factory=dict)
 
     def rows(
@@ -159,12 +144,12 @@ class RowImporter:
             token_id=ci.token_id,
         )
 
-    def _envelope(self, event: str, item: ImportItem) -> _Said:
-        name, raw = _raw_envelope(item)
+    def _envelope(self, event: str, item: ImportItem) -> ImportedEnvelope:
+        name, raw = raw_envelope(item)
         key = (event, raw)
         known = self._said.get(key)
         if known is None:
-            known = _read_envelope(event, name, raw)
+            known = read_envelope(event, name, raw)
             if len(raw) <= MEMO_BYTES_MAX:
                 _remember(self._said, key, known)
         return known
@@ -190,55 +175,6 @@ def _remember(memo: dict[_Key, _Value], key: _Key, value: _Value) -> None:
     if len(memo) >= MEMO_MAX:
         memo.clear()
     memo[key] = value
-
-
-def _raw_envelope(item: ImportItem) -> tuple[str, bytes]:
-    """The column that holds the envelope, and its JSON; without one the envelope is empty."""
-    payload, envelope = bytes(item.payload), bytes(item.envelope)
-    if payload in _NO_ENVELOPE:
-        return ("payload", b"{}") if envelope in _NO_ENVELOPE else ("envelope", envelope)
-    if envelope not in _NO_ENVELOPE:
-        raise RowRefused("payload and envelope are two names of one thing: give one of them")
-    return "payload", payload
-
-
-def _with_ci(envelope: type[Envelope]) -> type[msgspec.Struct]:
-    """`envelope` as a payload has it: what the CI token said may stand beside its keys."""
-    return msgspec.defstruct(
-        envelope.__name__,
-        [("ci", VerifiedCi | msgspec.UnsetType, msgspec.UNSET)],
-        bases=(envelope,),
-        frozen=True,
-        kw_only=True,
-        forbid_unknown_fields=True,
-    )
-
-
-_envelope_decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
-    event.value: msgspec.json.Decoder(_with_ci(envelope)) for event, envelope in ENVELOPES.items()
-}
-
-
-def _read_envelope(event: str, name: str, raw: bytes) -> _Said:
-    decoder = _envelope_decoders.get(event)
-    if decoder is None:
-        raise RowRefused(f"event must be one of {', '.join(sorted(Event))}")
-    try:
-        envelope = decoder.decode(raw)
-        check_keys(raw)
-    except DuplicateKey as error:
-        raise RowRefused(str(error)) from error
-    except msgspec.ValidationError as error:
-        raise RowRefused(readable(error, within=name)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RowRefused(f"{name} {NOT_AN_OBJECT}") from error
-    bare = msgspec.structs.replace(envelope, ci=msgspec.UNSET) if envelope.ci else envelope
-    return _Said(
-        envelope=envelope,
-        reason=decision_reason(msgspec.to_builtins(bare)),
-        payload=compact(envelope),
-        ci=envelope.ci or None,
-    )
 
 
 def _ci_field(item: ImportItem, ci: VerifiedCi | None) -> str | None:

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final, Literal, get_origin
 import msgspec
 
 from analytics.model.decision_reason import compact
-from analytics.model.events import ENVELOPES, Envelope, parse_envelope
+from analytics.model.envelopes import ENVELOPES, parse_envelope
+from analytics.model.events import Envelope
 from analytics.model.row_validation import (
     ERROR_CHARS_MAX,
     PACKAGE_NAME_MAX,

@@ -10,7 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from analytics.model.decision_reason import DECISION_REASON_MAX, compact, decision_reason
-from analytics.model.events import Envelope, VerifiedCi
+from analytics.model.envelopes import VerifiedCi
+from analytics.model.events import Envelope
 from analytics.model.schema import JOURNAL_SCHEMA
 
 

@@ -96,14 +96,9 @@ def write_sorted(
     statistics = StatisticsBuilder(day)
     index = IndexBuilder(share_bits(-(-rows_expected // ROW_GROUP_ROWS)))
     try:
-        with pq.ParquetWriter(pending, PARQUET_SCHEMA, **PARQUET_OPTIONS) as writer:
-            for rows in in_row_groups(statistics.over(tables)):
-                writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
-                index.add(rows)
-        segment = statistics.segment(segment_id, tenant_id)
-        fsync(pending)
+        _write_rows(pending, statistics.over(tables), index)
         segment = replace(
-            segment,
+            statistics.segment(segment_id, tenant_id),
             size=pending.stat().st_size,
             schema_version=SCHEMA_VERSION,
             sha256=sha256_of(pending),
@@ -117,6 +112,14 @@ def write_sorted(
     pending.rename(target)  # within one folder, so readers meet all of it or none
     fsync(target.parent)  # a synced file under an unsynced name is lost all the same
     return segment
+
+
+def _write_rows(path: Path, tables: Iterable[pa.Table], index: IndexBuilder) -> None:
+    with pq.ParquetWriter(path, PARQUET_SCHEMA, **PARQUET_OPTIONS) as writer:
+        for rows in in_row_groups(tables):
+            writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+            index.add(rows)
+    fsync(path)
 
 
 def write_index(root: Path, segment: Segment, index: IndexBuilder) -> Segment:

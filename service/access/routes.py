@@ -4,7 +4,7 @@ from quart import Blueprint, Response, redirect, render_template, request
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
-from analytics.model.events import LinkSignInSucceeded, SignedOut, SignInFailed
+from analytics.model.org_envelopes import LinkSignInSucceeded, SignedOut, SignInFailed
 from analytics.model.rows import VerdictSource
 from service.access.admission import admit_self
 from service.access.callers import Door, member_actor

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from analytics.export.writers import FileForm, Piece
-from analytics.model.events import AuditExported, AuditExportFinished
+from analytics.model.envelopes import AuditExported, AuditExportFinished
 from analytics.model.filters import Query
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.rows import Stamp

@@ -18,10 +18,11 @@ from typing import BinaryIO, Final
 
 import structlog
 
-from analytics.imports.readers import FileKind, read_chunks
+from analytics.imports.chunks import FileKind
+from analytics.imports.readers import read_chunks
 from analytics.imports.segment_buffer import SegmentBuffer, import_steps
 from analytics.imports.validation import Refused, RowImporter
-from analytics.model.events import AuditImported
+from analytics.model.envelopes import AuditImported
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import Stamp

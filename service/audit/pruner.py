@@ -12,7 +12,7 @@ from datetime import date, datetime
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.events import AuditPruned
+from analytics.model.envelopes import AuditPruned
 from analytics.model.instants import format_ms
 from analytics.model.retention import Tier, prunable_before, tiers_held
 from analytics.model.rows import Stamp

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
-from analytics.model.events import OidcBindingCreated, OidcBindingRevoked
+from analytics.model.envelopes import OidcBindingCreated, OidcBindingRevoked
 from service.access.callers import Caller
 from service.bindings.repository import (
     find_active,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from analytics.model.events import IdentityProviderName
+from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
 from analytics.model.rows import Stamp
 from service.access.capabilities import Role

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from analytics.imports.readers import ImportFormat, UnreadableFile
+from analytics.imports.chunks import ImportFormat, UnreadableFile
 from analytics.imports.validation import Refused
 from analytics.model.errors import StoreFault
 from analytics.model.instants import format_ms

@@ -5,8 +5,8 @@ from typing import get_args
 
 import click
 
-from analytics.model.events import IdentityProviderName
 from analytics.model.instants import format_ms
+from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.capabilities import Capability, Role
 from service.cli.desk import Answer, Desk, command, org_option, table

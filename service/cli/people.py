@@ -4,8 +4,8 @@ from typing import get_args
 
 import click
 
-from analytics.model.events import IdentityProviderName
 from analytics.model.instants import format_ms
+from analytics.model.org_envelopes import IdentityProviderName
 from service.access.capabilities import Role
 from service.access.sessions import LINK_LIFETIME, SESSION_COOKIE
 from service.cli.desk import Answer, Desk, command, org_option, table

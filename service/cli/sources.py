@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from analytics.imports.readers import ImportFormat, file_kind
+from analytics.imports.chunks import ImportFormat, file_kind
 from service.audit.importer import Source
 from service.errors import Invalid
 from service.lake import Lake

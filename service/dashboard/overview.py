@@ -7,7 +7,7 @@ from typing import Final
 from quart import url_for
 
 from analytics.export.wire import json_objects
-from analytics.model.events import ADMIN_EVENTS
+from analytics.model.envelopes import ADMIN_EVENTS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.query.summaries import TOP_MAX, ValueCount
 from analytics.storage.snapshot import Snapshot

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from analytics.model.events import IdentityProviderName
+from analytics.model.org_envelopes import IdentityProviderName
 from service.access.callers import member_actor
 from service.bindings.rules import Origin
 from service.verifier.codes import Detail

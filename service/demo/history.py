@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from analytics.model.decision_reason import compact
-from analytics.model.events import VerifiedCi
+from analytics.model.envelopes import VerifiedCi
 from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, VerdictSource, ci_columns, to_table
 from analytics.model.schema import JOURNAL_SCHEMA

@@ -9,13 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from analytics.model.decision_reason import compact, decision_reason
-from analytics.model.events import (
-    BlocklistHit,
-    CooldownActive,
-    Envelope,
-    InstallAllowed,
-    OssFirstParty,
-)
+from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
+from analytics.model.events import Envelope
 from analytics.model.instants import format_ms
 from service.demo.calendar import HISTORY_DAYS, Calendar, from_us, seeded, to_us
 from service.demo.profile import Ecosystem, EcosystemName, Profile, Rule

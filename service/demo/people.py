@@ -9,10 +9,10 @@ from random import Random
 from typing import Final
 
 from analytics.export.writers import ExportFormat
-from analytics.model.events import (
-    AuditExported,
-    AuditExportFinished,
-    Envelope,
+from analytics.model.envelopes import AuditExported, AuditExportFinished
+from analytics.model.events import Envelope
+from analytics.model.instants import midnight
+from analytics.model.org_envelopes import (
     LinkSignInSucceeded,
     OauthLoginSucceeded,
     PasskeyAuthenticationSucceeded,
@@ -20,7 +20,6 @@ from analytics.model.events import (
     SignedOut,
     SignInFailed,
 )
-from analytics.model.instants import midnight
 from analytics.model.rows import AuditRow, Stamp, VerdictSource, audit_row
 from service.demo.calendar import Calendar, drawn_id, drawn_request_id, is_workday, seeded, to_us
 from service.demo.cast import Cast, Person

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from analytics.model.events import IdentityProviderName
+from analytics.model.org_envelopes import IdentityProviderName
 from service.access.capabilities import Capability, Role
 from service.settings import REPOSITORY
 

@@ -7,7 +7,7 @@ from typing import Final, get_args
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.events import (
+from analytics.model.org_envelopes import (
     ApiKeyCreated,
     ApiKeyRevoked,
     IdentityProviderName,

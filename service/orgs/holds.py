@@ -1,6 +1,6 @@
 """Legal holds: while an organisation is held, no row of it is dropped, however old."""
 
-from analytics.model.events import LegalHoldChanged
+from analytics.model.org_envelopes import LegalHoldChanged
 from analytics.model.rows import Stamp
 from service.bindings.rules import is_plain, parse_reason
 from service.errors import HoldReasonMissing

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from analytics.model.events import PasskeyRegistered, PasskeyRemoved
+from analytics.model.org_envelopes import PasskeyRegistered, PasskeyRemoved
 from analytics.model.rows import Stamp
 from service.errors import PasskeyExists, PasskeyNotUnderWay, TooManyPasskeys
 from service.orgs.changes import check_name

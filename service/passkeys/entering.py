@@ -5,7 +5,7 @@ from typing import Final
 
 import structlog
 
-from analytics.model.events import PasskeyAuthenticationSucceeded, SignInFailed
+from analytics.model.org_envelopes import PasskeyAuthenticationSucceeded, SignInFailed
 from service.access.callers import Door
 from service.access.sessions import issue_session
 from service.errors import PasskeyNotUnderWay

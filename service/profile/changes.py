@@ -1,6 +1,6 @@
 """Ending one's own sessions; what ends any leaves a row."""
 
-from analytics.model.events import SessionRevoked
+from analytics.model.org_envelopes import SessionRevoked
 from analytics.model.rows import Stamp
 from service.access.sessions import revoke_sessions
 from service.store.store import Work

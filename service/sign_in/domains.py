@@ -7,7 +7,7 @@ from typing import Final, get_args
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.events import IdentityProviderName, SignInDomainChanged
+from analytics.model.org_envelopes import IdentityProviderName, SignInDomainChanged
 from analytics.model.rows import Stamp
 from service.errors import Invalid
 from service.store.store import Work

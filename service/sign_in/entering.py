@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 from sqlalchemy import delete, select
 
-from analytics.model.events import OauthLoginSucceeded, SignInFailed
+from analytics.model.org_envelopes import OauthLoginSucceeded, SignInFailed
 from analytics.model.rows import Stamp
 from service.access.callers import Door, member_actor
 from service.access.capabilities import Role

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from analytics.model.events import IdentityProviderName
+from analytics.model.org_envelopes import IdentityProviderName
 from service.sign_in.providers import Provider
 from service.verifier.claims import Claims
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from analytics.model.events import IdentityProviderName
+from analytics.model.org_envelopes import IdentityProviderName
 from service.issuers.urls import key_url_fault
 from service.settings import PREFIX, InvalidSetting, Settings
 

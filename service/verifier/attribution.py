@@ -2,7 +2,7 @@
 
 from msgspec import UNSET, Struct, UnsetType
 
-from analytics.model.events import VerifiedCi
+from analytics.model.envelopes import VerifiedCi
 from analytics.model.rows import CLAIM_MAX
 from service.issuers.issuers import Issuer
 from service.verifier.claims import Claims

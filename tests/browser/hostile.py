@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from analytics.model.events import InstallAllowed
+from analytics.model.envelopes import InstallAllowed
 from analytics.model.rows import Stamp, VerdictSource, audit_row
 from service.access.callers import Door, admin_token_caller
 from service.access.sessions import issue_session

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analytics.model.events import ENVELOPES, Event
+from analytics.model.envelopes import ENVELOPES
+from analytics.model.events import Event
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import WIRE_COLUMNS

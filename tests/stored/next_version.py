@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from analytics.export.writers import ExportFormat
-from analytics.imports.readers import ImportFormat
+from analytics.imports.chunks import ImportFormat
 from analytics.model.schema import SCHEMA_VERSION
 from service.backup.restoring import restore_backup
 from service.backup.taking import take_backup

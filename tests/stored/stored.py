@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import select
 
-from analytics.imports.readers import FileKind, ImportFormat
+from analytics.imports.chunks import FileKind, ImportFormat
 from service.app import create_app
 from service.audit.checking import Check
 from service.audit.importer import Imported, Job, Source, Watch

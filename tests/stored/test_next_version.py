@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analytics.imports.readers import ImportFormat
+from analytics.imports.chunks import ImportFormat
 from analytics.model.filters import Query
 from analytics.model.schema import NewerSchema
 from service.backup.manifest import read_manifest

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analytics.export.writers import ExportFormat
-from analytics.imports.readers import ImportFormat
+from analytics.imports.chunks import ImportFormat
 from analytics.model.schema import COLUMNS, SCHEMA_VERSION
 from service.backup.manifest import read_manifest
 from service.backup.restoring import restore_backup

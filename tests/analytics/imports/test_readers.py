@@ -18,16 +18,10 @@ from hypothesis import strategies as st
 
 from analytics.export.compression import Compression, compressor
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
-from analytics.imports import readers
+from analytics.imports import chunks as chunks_module
+from analytics.imports.chunks import Chunk, FileKind, ImportFormat, UnreadableFile, file_kind
 from analytics.imports.items import IGNORED, ITEM_COLUMNS, ImportItem
-from analytics.imports.readers import (
-    Chunk,
-    FileKind,
-    ImportFormat,
-    UnreadableFile,
-    file_kind,
-    read_chunks,
-)
+from analytics.imports.readers import read_chunks
 from analytics.imports.validation import RowImporter
 from analytics.model.decision_reason import compact
 from analytics.model.instants import format_us
@@ -145,7 +139,7 @@ def test_every_column_of_an_export_can_be_imported():
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_positions_rise_to_the_end_of_the_file(form, monkeypatch):
     """What a progress bar shows; and no chunk is larger than it may be."""
-    monkeypatch.setattr(readers, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(chunks_module, "CHUNK_ROWS", 3)
     content = file_of([sample_row(package_name=f"p{n}") for n in range(8)], form)
 
     chunks = [chunk for chunk in chunks_of(content, kind_of(form)) if chunk.entries]
@@ -164,7 +158,7 @@ def test_long_rows_end_a_chunk_early(monkeypatch):
         (LINE * 5, FileKind(NDJSON), len(LINE)),
         (csv_of(HEADER, *[row] * 5), FileKind(CSV), len(csv_of(row))),
     ]:
-        monkeypatch.setattr(readers, "CHUNK_BYTES", 2 * length - 2)
+        monkeypatch.setattr(chunks_module, "CHUNK_BYTES", 2 * length - 2)
         sizes = [len(chunk.entries) for chunk in chunks_of(content, kind) if chunk.entries]
         assert sizes == [2, 2, 1]
     wide = parquet_of({"created_at": [AT] * 8, "event": [f"{n}" * 300 for n in range(8)]})
@@ -467,7 +461,7 @@ class TestParquet:
         assert faults_of(content, self.KIND) == []
 
     def test_refused_rows_are_told_by_their_number(self, monkeypatch):
-        monkeypatch.setattr(readers, "CHUNK_ROWS", 2)
+        monkeypatch.setattr(chunks_module, "CHUNK_ROWS", 2)
         events = ["install_allowed", "no", "install_allowed", "install_allowed", None]
         content = parquet_of({"created_at": [AT] * 5, "event": events})
 
@@ -519,7 +513,9 @@ def test_a_long_text_that_many_parquet_rows_share_is_spelt_out_for_a_few_at_a_ti
     assert [number for number, _ in entries] == list(range(1, count + 2))
     assert [len(bytes(item.payload)) for _, item in entries] == [len(payload)] * count + [0]
     for chunk in chunks:
-        assert sum(len(bytes(item.payload)) for _, item in chunk.entries) <= readers.CHUNK_BYTES
+        assert (
+            sum(len(bytes(item.payload)) for _, item in chunk.entries) <= chunks_module.CHUNK_BYTES
+        )
     assert chunks[-1].position == len(content)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analytics.imports.chunks import Chunk
 from analytics.imports.items import ImportItem
-from analytics.imports.readers import Chunk
 from analytics.imports.segment_buffer import SegmentBuffer, import_steps
 from analytics.imports.validation import RowImporter
 from analytics.model.instants import format_us, utc_day

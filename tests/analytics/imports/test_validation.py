@@ -10,7 +10,8 @@ import pytest
 from analytics.imports.items import NOT_AN_OBJECT, ImportItem, read_object
 from analytics.imports.validation import MEMO_MAX, RowImporter
 from analytics.model.decision_reason import compact, decision_reason
-from analytics.model.events import ENVELOPES, Event, VerifiedCi
+from analytics.model.envelopes import ENVELOPES, VerifiedCi
+from analytics.model.events import Event
 from analytics.model.instants import format_us
 from analytics.model.row_validation import AcceptedInterval, RowRefused
 from analytics.model.rows import AuditRow, VerdictSource

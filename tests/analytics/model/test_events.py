@@ -3,15 +3,9 @@
 import msgspec
 import pytest
 
-from analytics.model.events import (
-    ENVELOPES,
-    CooldownActive,
-    Decision,
-    Envelope,
-    Event,
-    PasskeyAuthenticationSucceeded,
-    parse_envelope,
-)
+from analytics.model.envelopes import ENVELOPES, CooldownActive, parse_envelope
+from analytics.model.events import Decision, Envelope, Event
+from analytics.model.org_envelopes import PasskeyAuthenticationSucceeded
 
 TEXT = "text"
 WHOLE = 7

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.model.events import ENVELOPES, Event
+from analytics.model.envelopes import ENVELOPES
+from analytics.model.events import Event
 from analytics.model.ingest_validation import (
     ENVELOPE_BYTES_MAX,
     INGESTIBLE,

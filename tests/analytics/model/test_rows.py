@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.model.events import (
-    BlocklistHit,
-    Envelope,
-    InstallAllowed,
-    OidcBindingRevoked,
-    SignedOut,
-    VerifiedCi,
-)
+from analytics.model.envelopes import BlocklistHit, InstallAllowed, OidcBindingRevoked, VerifiedCi
+from analytics.model.events import Envelope
+from analytics.model.org_envelopes import SignedOut
 from analytics.model.rows import Stamp, VerdictSource, audit_row, ci_columns, to_table
 from analytics.model.schema import JOURNAL_SCHEMA
 from tests.analytics.samples import NOON, sample_row

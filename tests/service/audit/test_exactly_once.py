@@ -32,7 +32,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from analytics.imports.readers import FileKind, ImportFormat
+from analytics.imports.chunks import FileKind, ImportFormat
 from analytics.model.filters import Query
 from analytics.model.instants import format_us
 from analytics.model.retention import RETENTION_DAYS, Tier, retention_floor

@@ -19,19 +19,13 @@ from sqlalchemy import event, func, select
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
-from analytics.imports.readers import FileKind, ImportFormat, UnreadableFile
+from analytics.imports.chunks import FileKind, ImportFormat, UnreadableFile
 from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.imports.validation import Refused
-from analytics.model.events import (
-    BlocklistHit,
-    CooldownActive,
-    LinkSignInSucceeded,
-    OidcBindingCreated,
-    RoleOverrideChanged,
-    SignInFailed,
-)
+from analytics.model.envelopes import BlocklistHit, CooldownActive, OidcBindingCreated
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
+from analytics.model.org_envelopes import LinkSignInSucceeded, RoleOverrideChanged, SignInFailed
 from analytics.model.rows import Stamp, VerdictSource, audit_row
 from service.audit.importer import FileChanged, Imported, Job, Source, Watch
 from service.audit.lease import LeaseKeeper, LeaseLost, LeaseTaken
@@ -391,7 +385,7 @@ async def test_who_lost_the_lease_commits_nothing(audit, monkeypatch):
 @pytest.fixture
 def in_pieces(monkeypatch):
     """A file is read row by row, and each row written at once: an import of many steps."""
-    monkeypatch.setattr("analytics.imports.readers.CHUNK_ROWS", 1)
+    monkeypatch.setattr("analytics.imports.chunks.CHUNK_ROWS", 1)
     monkeypatch.setattr("service.lake.SegmentBuffer", partial(SegmentBuffer, bytes_max=0))
 
 

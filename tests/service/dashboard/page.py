@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from analytics.model.events import InstallAllowed
+from analytics.model.envelopes import InstallAllowed
 from analytics.model.rows import Stamp, VerdictSource, audit_row
 from service.lake import Lake
 from service.store.journal import append

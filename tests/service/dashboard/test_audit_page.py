@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from analytics.model.events import BlocklistHit
+from analytics.model.envelopes import BlocklistHit
 from service.lake import Lake
 from service.orgs.changes import set_tier
 from tests.conftest import BY_OPERATOR, binding_body

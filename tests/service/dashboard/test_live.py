@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from analytics.model.envelopes import BlocklistHit
 from analytics.model.errors import StoreFault
-from analytics.model.events import BlocklistHit
 from service.access.sessions import revoke_sessions
 from service.dashboard import live, live_places
 from service.errors import QueryTooSlow, TooManyStreams

@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from analytics.model.envelopes import ADMIN_EVENTS, BlocklistHit
 from analytics.model.errors import StoreFault
-from analytics.model.events import ADMIN_EVENTS, BlocklistHit, Event
+from analytics.model.events import Event
 from service.errors import QueryTooSlow
 from service.lake import Lake
 from service.orgs.changes import set_tier

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from analytics.model.decision_reason import decision_reason
-from analytics.model.events import ENVELOPES, Event, parse_envelope
+from analytics.model.envelopes import ENVELOPES, parse_envelope
+from analytics.model.events import Event
 from analytics.model.instants import format_us
 from service.app import create_app
 from service.demo.seed import DEMO_ORG, seed_demo

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from sqlalchemy import func, select
 
-from analytics.model.events import OrgCreated, SignedOut
+from analytics.model.org_envelopes import OrgCreated, SignedOut
 from analytics.storage.journal_batches import decode_batches, encode_days
 from service.orgs.changes import create_org
 from service.orgs.repository import find_org

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analytics.imports.readers import FileKind, ImportFormat
+from analytics.imports.chunks import FileKind, ImportFormat
 from service.audit.importer import Job, Source, Watch
 from tests.conftest import BY_OPERATOR, World
 from tests.service.gates import Gate

@@ -1,0 +1,107 @@
+"""What a file to import may be, and the pieces in which it is read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Any, Final
+
+import msgspec
+
+from analytics.export.compression import Compression
+from analytics.imports.items import IGNORED, ITEM_COLUMNS, ImportItem
+from analytics.model.row_validation import RowRefused
+
+CHUNK_ROWS: Final = 16_384
+
+
+CHUNK_BYTES: Final = 16 * 1024 * 1024
+"""A chunk ends with the item that reaches one of these; bytes are counted where rows are text."""
+
+
+READ_BYTES: Final = 1024 * 1024
+
+
+_SUFFIXES: Final = {".gz": Compression.GZIP, ".zst": Compression.ZSTD}
+
+
+Entry = tuple[int, ImportItem | RowRefused]
+"""A row of a file by its number, from 1: what it says, or why it says nothing."""
+
+
+class ImportFormat(StrEnum):
+    """What a file to import looks like."""
+
+    CSV = "csv"
+    NDJSON = "ndjson"
+    PARQUET = "parquet"
+
+
+class UnreadableFile(ValueError):
+    """A file that cannot be read to its end; `line`, where known, is where it went wrong."""
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason if line is None else f"line {line}: {reason}")
+        self.line = line
+
+
+_FORMATS: Final = {
+    ".csv": ImportFormat.CSV,
+    ".jsonl": ImportFormat.NDJSON,
+    ".ndjson": ImportFormat.NDJSON,
+    ".parquet": ImportFormat.PARQUET,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """How a file is to be read. `is_raw`: its CSV values have no guard against formulas."""
+
+    format: ImportFormat
+    compression: Compression | None = None
+    is_raw: bool = False
+
+
+def file_kind(name: str, given: ImportFormat | None, *, is_raw: bool) -> FileKind:
+    """The kind that the file's name shows, if it is not `given`. Raises UnreadableFile."""
+    path = PurePath(name.lower())
+    compression = _SUFFIXES.get(path.suffix)
+    if compression is not None:
+        path = path.with_suffix("")
+    found = given or _FORMATS.get(path.suffix)
+    if found is None:
+        raise UnreadableFile(
+            f"the name does not end in {', '.join(_FORMATS)} (or in one of these and .gz or .zst):"
+            " say --format"
+        )
+    return FileKind(found, compression, is_raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some rows of a file, in its order. `position`: how many of its bytes are behind us."""
+
+    entries: list[Entry]
+    position: int
+
+
+def check_columns(names: Sequence[str], line: int | None) -> None:
+    """Raise UnreadableFile unless `names` are columns to make rows of."""
+    unknown = [name for name in names if name not in ITEM_COLUMNS and name not in IGNORED]
+    if unknown:
+        raise UnreadableFile(f"unknown column: {', '.join(unknown)[:300]}", line)
+    if len(set(names)) < len(names):
+        raise UnreadableFile("a column is there twice", line)
+    missing = [name for name in ("created_at", "event") if name not in names]
+    if missing:
+        raise UnreadableFile(f"missing column: {', '.join(missing)}", line)
+
+
+def item_of(values: Sequence[Any]) -> ImportItem:
+    """The item with `values` (text or None), in the order of ITEM_COLUMNS."""
+    *texts, payload, envelope = values
+    return ImportItem(*[*texts, _raw(payload), _raw(envelope)])
+
+
+def _raw(text: str | None) -> msgspec.Raw:
+    return msgspec.Raw() if text is None else msgspec.Raw(text)

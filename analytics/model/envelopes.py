@@ -1,0 +1,165 @@
+"""The envelopes of installs, bindings and the audit log itself, and the way to any envelope."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from analytics.model import org_envelopes  # noqa: F401 - its classes are envelopes, too
+from analytics.model.events import Count, Decision, Envelope, Event
+from analytics.model.instants import parse_instant
+
+
+class OssFirstParty(Envelope, frozen=True, kw_only=True):
+    """An install was allowed because the package comes from a first-party registry."""
+
+    event = Event.OSS_FIRST_PARTY
+    decision = Decision.ALLOWED
+    ingestible = True
+    registry: str
+
+
+class InstallAllowed(Envelope, frozen=True, kw_only=True):
+    """An install was allowed: no rule spoke against it."""
+
+    event = Event.INSTALL_ALLOWED
+    decision = Decision.ALLOWED
+    ingestible = True
+
+
+class BlocklistHit(Envelope, frozen=True, kw_only=True):
+    """An install was blocked by a blocklist rule."""
+
+    event = Event.BLOCKLIST_HIT
+    decision = Decision.BLOCKED
+    ingestible = True
+    rule_id: str
+    source: Literal["osv", "operator"]
+
+
+class CooldownActive(Envelope, frozen=True, kw_only=True):
+    """An install was blocked because the version is too young."""
+
+    event = Event.COOLDOWN_ACTIVE
+    decision = Decision.BLOCKED
+    ingestible = True
+    published_at: str
+    min_age_days: Count
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless `published_at` is an RFC 3339 instant."""
+        try:
+            parse_instant(self.published_at)
+        except ValueError as error:
+            raise ValueError("published_at must be an RFC 3339 instant") from error
+
+
+class OidcBindingCreated(Envelope, frozen=True, kw_only=True):
+    """A trust binding was created."""
+
+    event = Event.OIDC_BINDING_CREATED
+    binding_id: str
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: Literal["org_admin", "team_admin", "platform_admin"]
+    project_id: str | None
+    team_id: str | None
+    by_user_id: str
+
+
+class OidcBindingRevoked(Envelope, frozen=True, kw_only=True):
+    """A trust binding was revoked."""
+
+    event = Event.OIDC_BINDING_REVOKED
+    binding_id: str
+    revoked_reason: str | None
+    by_user_id: str
+
+
+class AuditExported(Envelope, frozen=True, kw_only=True):
+    """Rows were about to be taken away: which ones, in what format, how many."""
+
+    event = Event.AUDIT_EXPORTED
+    export_id: str
+    format: str
+    filters: dict[str, list[str]]
+    rows: Count
+
+
+class AuditExportFinished(Envelope, frozen=True, kw_only=True):
+    """An export ended: whole, with its digest, or broken off."""
+
+    event = Event.AUDIT_EXPORT_FINISHED
+    export_id: str
+    complete: bool
+    rows: Count
+    bytes: Count
+    sha256: str | None
+
+
+class AuditImported(Envelope, frozen=True, kw_only=True):
+    """Rows with a history of their own were loaded from a file."""
+
+    event = Event.AUDIT_IMPORTED
+    source: str
+    rows: Count
+    refused: Count
+    sha256: str
+    first_day: str
+    last_day: str
+
+
+class AuditPruned(Envelope, frozen=True, kw_only=True):
+    """Days past retention were dropped."""
+
+    event = Event.AUDIT_PRUNED
+    first_day: str
+    last_day: str
+    days: list[str]
+    rows: Count
+
+
+ENVELOPES: Final[dict[Event, type[Envelope]]] = {
+    envelope.event: envelope for envelope in Envelope.__subclasses__()
+}
+
+
+_PASSING: Final = frozenset(
+    {
+        Event.OAUTH_LOGIN_SUCCEEDED,
+        Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
+        Event.LINK_SIGN_IN_SUCCEEDED,
+        Event.SIGN_IN_FAILED,
+        Event.SIGNED_OUT,
+        Event.AUDIT_EXPORTED,
+        Event.AUDIT_EXPORT_FINISHED,
+    }
+)
+"""Sign-ins and exports: they leave the organisation as it was."""
+
+
+ADMIN_EVENTS: Final = tuple(
+    event
+    for event, envelope in ENVELOPES.items()
+    if envelope.decision is None and event not in _PASSING
+)
+"""What changes an organisation: who may do what, what is trusted, which rows there are."""
+
+
+class VerifiedCi(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a verified CI token said: `ci`, beside the envelope's own keys in `payload`."""
+
+    sub: str
+    repository_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    event_name: str | msgspec.UnsetType | None = msgspec.UNSET
+    run_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    jti: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+def parse_envelope(event: Event, keys: object) -> Envelope:
+    """The envelope `keys` spell for `event`: every key there, of its type, and no other.
+
+    Raises msgspec.ValidationError, whose text names the key.
+    """
+    return msgspec.convert(keys, ENVELOPES[event], strict=True)
