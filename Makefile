@@ -11,10 +11,10 @@ SIZE ?= 2m
 # cores, because tests of processes wait for them now and then.
 PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo serve test guards check format bench clean help
+.PHONY: demo serve test test-all guards check format bench clean help
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 demo: $(VENV)/.installed ## make the demo organisation (once) and serve it
 	$(BIN)/countersign demo
@@ -22,15 +22,19 @@ demo: $(VENV)/.installed ## make the demo organisation (once) and serve it
 serve: $(VENV)/.installed ## serve the default data dir
 	$(BIN)/countersign serve
 
-test: $(VENV)/.installed-dev ## everything CI runs
+test: $(VENV)/.installed-dev ## what CI runs
 	@sh tests/browser/install-chromium.sh
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest $(PARALLEL)
 
+test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of
+	@sh tests/browser/install-chromium.sh
+	TESTS=all $(BIN)/pytest $(PARALLEL)
+
 guards: $(VENV)/.installed-dev ## take each guard of tests/guards.py out, and want its test to fail
-	GUARDS=all $(BIN)/pytest -q tests/test_guards.py
+	TESTS=all $(BIN)/pytest -q tests/test_guards.py
 
 check: $(VENV)/.installed-dev ## quick enough to run before every commit
 	$(BIN)/ruff format --check .

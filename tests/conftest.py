@@ -35,6 +35,7 @@ from service.settings import Settings
 from service.store.engine import create_engines, file_of, make_private
 from service.store.store import Store
 from service.store.tables import Member, Organisation, Project, Team
+from tests.budgets import IS_FULL
 from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
 
@@ -51,8 +52,12 @@ hypothesis.settings.register_profile("countersign", derandomize=True, deadline=N
 hypothesis.settings.load_profile("countersign")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files first, those with the most such tests before others: they end while others run."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only `make test-all` runs; slow files first: they end while others run."""
+    if not IS_FULL:
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
 

@@ -9,31 +9,19 @@ import os
 import shutil
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.budgets import only_full
 from tests.guards import GUARDS, Guard
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PARTS = ("analytics", "data", "service", "templates", "tests")
 TESTS_FAILED = 1
-EIGHTH = 8
 Runner = Callable[..., tuple[int, str]]
 SECONDS = itertools.count(1_000_000_000)
-
-
-def chosen() -> list[Guard]:
-    """All guards for `make guards`; else an eighth of them, another one with every change of them.
-
-    To take all of them out takes longer than all other tests together may.
-    """
-    if os.environ.get("GUARDS") == "all":
-        return GUARDS
-    start = zlib.crc32("".join(guard.text for guard in GUARDS).encode()) % EIGHTH
-    return GUARDS[start::EIGHTH]
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +81,7 @@ def test_the_guard_is_where_the_list_says(guard: Guard) -> None:
     assert f"def {test.partition('[')[0]}" in tests, f"{file} has no {test}"
 
 
+@only_full
 @pytest.mark.slow
 def test_with_all_guards_in_place_the_tests_pass(runner: Runner) -> None:
     """Else one that always fails would look as if it missed its guard.
@@ -100,14 +89,15 @@ def test_with_all_guards_in_place_the_tests_pass(runner: Runner) -> None:
     That each passes where the code is, the suite itself shows; here, that a copy is as good for
     those that are tried.
     """
-    one_of_each_file = {guard.test.partition("::")[0]: guard.test for guard in chosen()}
+    one_of_each_file = {guard.test.partition("::")[0]: guard.test for guard in GUARDS}
     code, said = runner(*sorted(one_of_each_file.values()))
 
     assert code == 0, said
 
 
+@only_full
 @pytest.mark.slow
-@pytest.mark.parametrize("guard", chosen(), ids=lambda guard: guard.name)
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_without_the_guard_its_test_fails(copy: Path, runner: Runner, guard: Guard) -> None:
     """A guard that no test misses is one that the next change may lose."""
     file = copy / guard.file

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Select, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.segment_metadata import Segment
@@ -13,9 +13,9 @@ from service.store.chunks import scalars_of
 from service.store.tables import SegmentEntry
 from service.store.transaction import Transaction
 
-_LIVE_IDS: Final = select(SegmentEntry.id).where(
-    SegmentEntry.tenant_id == bindparam("tenant_id"), SegmentEntry.retired_at.is_(None)
-)
+_IS_LIVE: Final = SegmentEntry.retired_at.is_(None)
+_IS_LIVE_OF_TENANT: Final = and_(SegmentEntry.tenant_id == bindparam("tenant_id"), _IS_LIVE)
+_LIVE_IDS: Final = select(SegmentEntry.id).where(_IS_LIVE_OF_TENANT)
 _SEGMENTS: Final = select(
     SegmentEntry.id,
     SegmentEntry.tenant_id,
@@ -36,9 +36,7 @@ _SEGMENTS: Final = select(
 )
 """What `Segment` is made of, field by field."""
 
-_LIVE_SEGMENTS: Final = _SEGMENTS.where(
-    SegmentEntry.tenant_id == bindparam("tenant_id"), SegmentEntry.retired_at.is_(None)
-)
+_LIVE_SEGMENTS: Final = _SEGMENTS.where(_IS_LIVE_OF_TENANT)
 _LIVE_SEGMENT: Final = _LIVE_SEGMENTS.where(SegmentEntry.id == bindparam("id"))
 _FEW: Final = 16
 """Up to so many segments are loaded one by one; of more, all that the tenant has."""
@@ -46,7 +44,7 @@ _FEW: Final = 16
 
 async def list_live_segments(session: AsyncSession, tenant_id: str | None = None) -> list[Segment]:
     """Every segment that readers are to read, of all tenants unless one is given."""
-    query = _SEGMENTS.where(SegmentEntry.retired_at.is_(None))
+    query = _SEGMENTS.where(_IS_LIVE)
     if tenant_id is not None:
         query = query.where(SegmentEntry.tenant_id == tenant_id)
     query = query.order_by(SegmentEntry.tenant_id, SegmentEntry.day, SegmentEntry.id)

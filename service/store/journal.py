@@ -20,10 +20,9 @@ SEQ = "audit_seq"
 
 # Put together once: that takes SQLAlchemy longer than SQLite takes to answer.
 _LAST_SEQ: Final = select(Counter.value).where(Counter.name == SEQ)
+_IS_OF_TENANT: Final = JournalEntry.tenant_id == bindparam("tenant_id")
 _FIRST_SEQS: Final = (
-    select(JournalEntry.first_seq)
-    .where(JournalEntry.tenant_id == bindparam("tenant_id"))
-    .order_by(JournalEntry.first_seq)
+    select(JournalEntry.first_seq).where(_IS_OF_TENANT).order_by(JournalEntry.first_seq)
 )
 _BATCHES: Final = (
     select(
@@ -35,7 +34,7 @@ _BATCHES: Final = (
         JournalEntry.data,
         JournalEntry.first_seq,
     )
-    .where(JournalEntry.tenant_id == bindparam("tenant_id"))
+    .where(_IS_OF_TENANT)
     .order_by(JournalEntry.first_seq)
 )
 _BATCHES_FROM: Final = _BATCHES.where(JournalEntry.first_seq >= bindparam("first_seq"))
@@ -52,7 +51,7 @@ _WAITING: Final = select(
     func.coalesce(func.sum(JournalEntry.rows), 0),
     func.count(),
     func.coalesce(func.sum(JournalEntry.size), 0),
-).where(JournalEntry.tenant_id == bindparam("tenant_id"))
+).where(_IS_OF_TENANT)
 
 
 class JournalSize(NamedTuple):

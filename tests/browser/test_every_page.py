@@ -8,9 +8,10 @@ from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
 from tests.browser.chromium import needs_chromium
 from tests.browser.hostile import TEXTS, fill
 from tests.browser.visits import Place, Visits, serve_acme, visit  # noqa: F401 - a fixture
+from tests.budgets import only_full
 from tests.conftest import bindings_path
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, only_full]
 
 ORG = "/admin/ui/orgs/acme"
 NOBODYS = ("/", "/sign-in?token=abc", "/admin/ui/sign-in", "/docs", f"{ORG}/nothing")

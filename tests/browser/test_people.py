@@ -14,6 +14,7 @@ from service.orgs.repository import get_org
 from service.services import Services
 from tests.browser.accessible import expect_nothing_to_mend, in_every_light
 from tests.browser.chromium import needs_chromium
+from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server, add_acme
 
@@ -216,6 +217,7 @@ def test_nobody_else_gets_to_the_pages(place: Place, browser: Browser) -> None:
         context.close()
 
 
+@only_full
 @in_every_light
 def test_the_pages_are_for_everybody(
     place: Place, browser: Browser, scheme: Any, size: Any

@@ -13,12 +13,13 @@ import pytest
 
 from analytics.model.instants import format_us
 from service.clock import utc_now
+from tests.budgets import budget
 from tests.processes.homes import Home, Server, all_entries, eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATH = "/api/v1/admin/orgs/acme/audit/events"
-KILLS = 52
+KILLS = budget(12, 52)
 CLIENTS = 4
 BATCH = 25
 DAYS = 3

@@ -9,12 +9,13 @@ import httpx
 import pytest
 
 from service.store.catalog import list_segment_ids
+from tests.budgets import budget
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
 pytestmark = pytest.mark.slow
 
-KILLS = 11
+KILLS = budget(6, 22)
 CLIENTS = 3
 EAGER = {
     "seal_rows": "1",

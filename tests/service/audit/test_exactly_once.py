@@ -46,6 +46,7 @@ from service.services import EXTENSION, Services
 from service.store.journal import append
 from tests.analytics.forced import KINDS, forced
 from tests.analytics.samples import sample_row
+from tests.budgets import budget
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, SettableClock, settings_over
 from tests.power import PowerCut, power_cut_after
 
@@ -482,4 +483,4 @@ def test_any_short_history_equals_a_list() -> None:
 @pytest.mark.slow
 def test_any_history_equals_a_list() -> None:
     """Longer ones, and more of them."""
-    _check(examples=12, steps=60)
+    _check(examples=budget(5, 24), steps=60)

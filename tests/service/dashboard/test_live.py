@@ -17,7 +17,6 @@ from service.errors import QueryTooSlow, TooManyStreams
 from service.lake import Lake
 from service.orgs.changes import remove_member, set_role, set_tier
 from service.settings import Settings
-from service.store.journal import last_seq
 from service.store.tables import Member, Session
 from tests.conftest import BY_OPERATOR, SettableClock, World, refused, running_world
 from tests.service.dashboard.page import AUDIT, Page, add_install, open_page
@@ -125,8 +124,7 @@ async def turned_away(world: World, query: str = "", **headers: str) -> tuple[in
 
 
 async def seq_now(world: World) -> int:
-    async with world.services.store.read() as session:
-        return await last_seq(session)
+    return await world.services.store.last_seq()
 
 
 # Rows
