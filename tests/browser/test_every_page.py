@@ -11,7 +11,7 @@ from tests.browser.visits import Place, Visits, serve_acme, visit  # noqa: F401 
 from tests.budgets import only_full
 from tests.conftest import bindings_path
 
-pytestmark = [needs_chromium, only_full]
+pytestmark = [*needs_chromium, only_full]
 
 ORG = "/admin/ui/orgs/acme"
 NOBODYS = ("/", "/sign-in?token=abc", "/admin/ui/sign-in", "/docs", f"{ORG}/nothing")
