@@ -76,7 +76,7 @@ class _Zstd:
 
 
 class ByteSink:
-    """A file object to write to, from which what was written is taken away."""
+    """A file object to write to, from which what was written is taken."""
 
     closed = False
 

@@ -52,8 +52,8 @@ class ExportFormat(StrEnum):
 class FileForm:
     """Which file is made, and how it travels.
 
-    `compression` is the file's own: whoever keeps it keeps it compressed. `coding` is the
-    transfer's alone: whoever receives it undoes it. A Parquet file is compressed inside and takes
+    `compression` is the file's own: it is stored compressed. `coding` is the
+    transfer's alone: the client undoes it. A Parquet file is compressed inside and takes
     neither. `is_raw` leaves CSV values unguarded, see `CsvSpelling`.
     """
 

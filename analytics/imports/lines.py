@@ -23,7 +23,7 @@ class Lines:
     """The lines of `stream`, without their line feeds and without a byte order mark.
 
     `number` is that of the line given out last, from 1. `is_torn` says that it is the last one
-    and has no line feed: nobody can tell whether it is whole. Raises LineTooLong.
+    and has no line feed, so that it may be cut off. Raises LineTooLong.
     """
 
     def __init__(self, stream: Stream, bytes_max: int = LINE_BYTES_MAX) -> None:

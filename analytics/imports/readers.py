@@ -123,7 +123,7 @@ class _Record:
 
 def _csv(lines: Lines, kind: FileKind) -> Iterator[tuple[Entry, int]]:
     record = _Record()
-    # One cell may be as long as a record; the limit is the process's, and nobody else reads CSV.
+    # A cell may be as long as a record. The limit is the process's: only this module reads CSV.
     csv.field_size_limit(LINE_BYTES_MAX)
     reader = csv.reader(_csv_lines(lines, record), strict=True)
     item_of: Callable[[list[str]], ImportItem | RowRefused] | None = None

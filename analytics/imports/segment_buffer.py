@@ -30,7 +30,7 @@ class SegmentBuffer:
     """Takes rows in any order and writes them as segments, a few large ones for each day.
 
     Rows count from 0 in the order in which they come: their place among all rows is settled by
-    the commit that names the segments (see `Segment.with_seq_base`). Until then nobody sees them.
+    the commit that names the segments (see `Segment.with_seq_base`). No reader sees them before.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SegmentBuffer:
         self._size = 0
         self.rows = 0
         self.segments: list[Segment] = []
-        """What has been written so far, durable and named by nobody."""
+        """What has been written so far, durable, and not yet named by the catalog."""
 
     def add(self, rows: Sequence[AuditRow]) -> None:
         """Take `rows`; write some days when there are too many to hold."""
@@ -73,7 +73,7 @@ class SegmentBuffer:
         self._write_down_to(0)
 
     def discard(self) -> None:
-        """Let go of every row, and remove what was written: nobody has been told of it."""
+        """Let go of every row, and remove what was written: no catalog names it."""
         self._days.clear()
         self._size = self.rows = 0
         remove_segments(self._root, self.segments)
@@ -116,7 +116,7 @@ def import_steps(
     """Gather the rows of a file, a chunk at a time; at the end all of them are in segments.
 
     Once a row was refused no other is kept, unless `is_partial`; all are checked nevertheless.
-    Raises UnreadableFile midway. Whoever does not commit what came of it discards it.
+    Raises UnreadableFile midway. A caller that does not commit the result discards it.
     """
     is_kept = True
     for chunk in chunks:

@@ -1,6 +1,6 @@
 """What a row with a history of its own must be, before it is stored as if it had been ours.
 
-Whoever imports is trusted with who acted and when; they are not trusted with rows that this
+An importer is trusted with who acted and when, but not with rows that this
 service could not have written. `id`, `tenant_id`, `received_at` and `decision_reason` of a file
 are read over: the first three are given anew, the last is made from the envelope.
 """

@@ -78,7 +78,7 @@ class OidcBindingRevoked(Envelope, frozen=True, kw_only=True):
 
 
 class AuditExported(Envelope, frozen=True, kw_only=True):
-    """Rows were about to be taken away: which ones, in what format, how many."""
+    """An export began: which rows, in what format, how many."""
 
     event = Event.AUDIT_EXPORTED
     export_id: str

@@ -41,7 +41,7 @@ class FilterParameter:
         beginnings = (*self.known, _CI_SOURCE) if self.has_ci_sources else self.known
         return is_prefix and any(value.startswith(text) for value in beginnings)
 
-    def with_case_mended(self, text: str, *, is_prefix: bool) -> str | None:
+    def with_matching_case(self, text: str, *, is_prefix: bool) -> str | None:
         """`text` in the one case in which it can match, or None when its case is not the fault."""
         spellings = (text.lower(), text.upper())
         return next((one for one in spellings if self.can_match(one, is_prefix=is_prefix)), None)

@@ -182,8 +182,8 @@ def _parse_condition(parameter: FilterParameter, values: Sequence[str]) -> Condi
 
 def _not_known(parameter: FilterParameter, value: str, term: Term) -> str:
     shown = value if len(value) <= _QUOTED_MAX else f"{value[:_QUOTED_MAX]}…"
-    mended = parameter.with_case_mended(term.text, is_prefix=term.is_prefix)
-    hint = "" if mended is None else f" (case matters: {mended})"
+    spelling = parameter.with_matching_case(term.text, is_prefix=term.is_prefix)
+    hint = "" if spelling is None else f" (case matters: {spelling})"
     return f"{parameter.name} must be one of {parameter.listed}, not '{shown}'{hint}"
 
 

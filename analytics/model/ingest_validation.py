@@ -33,7 +33,7 @@ INGESTIBLE: Final = tuple(
 
 ENVELOPE_BYTES_MAX: Final = 4_096
 """As compact JSON. The journal is bounded by rows, and every query of its day decodes them: rows as
-long as a request, which pack to next to nothing, would take the memory of everybody else."""
+long as a request, which pack to next to nothing, would use up the memory of all queries."""
 
 
 class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):

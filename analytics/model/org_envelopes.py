@@ -79,7 +79,7 @@ class SessionIssued(Envelope, frozen=True, kw_only=True):
 
 
 class SessionRevoked(Envelope, frozen=True, kw_only=True):
-    """Sessions of a member were ended, by themselves or by somebody who may."""
+    """Sessions of a member were ended, by the member or by an administrator."""
 
     event = Event.SESSION_REVOKED
     member_id: str
@@ -129,7 +129,7 @@ class SignInDomainChanged(Envelope, frozen=True, kw_only=True):
 
 
 class MemberAdded(Envelope, frozen=True, kw_only=True):
-    """Somebody became a member."""
+    """A person became a member."""
 
     event = Event.MEMBER_ADDED
     member_id: str
@@ -148,7 +148,7 @@ class MemberRoleChanged(Envelope, frozen=True, kw_only=True):
 
 
 class MemberRemoved(Envelope, frozen=True, kw_only=True):
-    """Somebody ceased to be a member; their sessions ended with it."""
+    """A member was removed; their sessions ended with it."""
 
     event = Event.MEMBER_REMOVED
     member_id: str

@@ -1,4 +1,4 @@
-"""How far back a tier may look, and which days nobody may look at any more."""
+"""How far back a tier reaches, and which days are past its retention."""
 
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta

@@ -104,7 +104,7 @@ def audit_row(
     """The row that says `envelope` happened at `at`, by whom `stamp` names.
 
     `subject` is what the row is about (a binding id, a member id); install rows name their
-    package and its ecosystem. `received_at` is `at` unless somebody else tells us late.
+    package and its ecosystem. `received_at` is `at` unless the row was reported later.
     """
     keys = compact(envelope)
     ci = ci_columns(stamp.ci)

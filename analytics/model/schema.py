@@ -132,7 +132,7 @@ WIRE_COLUMNS: Final[dict[str, str]] = {
 }
 """Wire name to stored column, in the order of JSON keys and CSV headers.
 
-`tenant_id` is stored nowhere: whoever reads adds the tenant they asked for.
+`tenant_id` is not stored: a reader adds the tenant it asked for.
 """
 
 ID_PREFIX: Final = "aud_"

@@ -74,13 +74,13 @@ class Planner:
                 after = _from(lookup.until, snapshot, after)
                 part = prune(part, query, after)
         for days in _windows(part, query, limit, after, estimate):
-            window = self._promising(part.of_days(days), estimate)
+            window = self._without_misses(part.of_days(days), estimate)
             yield _scan(window, query, estimate, after)
 
     def rows(self, snapshot: Snapshot, query: Query) -> CachedRowsScan | DuckDBScan:
         """The scan of all rows of `query`, in no order."""
         estimate = self._estimate(snapshot, query)
-        part = self._promising(prune(snapshot, query), estimate)
+        part = self._without_misses(prune(snapshot, query), estimate)
         return _scan(part, query, estimate, None)
 
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[OrderedScan | DuckDBScan]:
@@ -88,7 +88,7 @@ class Planner:
         estimate = self._estimate(snapshot, query)
         part = prune(snapshot, query)
         for day in part.days(query.order):
-            own = self._promising(part.of_days([day]), estimate)
+            own = self._without_misses(part.of_days([day]), estimate)
             if own.is_empty:
                 continue
             rows = estimate.total(own.segments)
@@ -180,7 +180,7 @@ class Planner:
 
     def _rest(self, part: Snapshot, query: Query) -> list[CountScan]:
         estimate = self._estimate(part, query)
-        part = self._promising(part, estimate)
+        part = self._without_misses(part, estimate)
         return [] if part.is_empty else [_scan(part, query, estimate, None)]
 
     def _estimate(self, snapshot: Snapshot, query: Query) -> CardinalityEstimate:
@@ -189,8 +189,8 @@ class Planner:
             known = self.results.find(snapshot.tenant_id, query.conditions)
         return CardinalityEstimate(self.index, query, known)
 
-    def _promising(self, part: Snapshot, estimate: CardinalityEstimate) -> Snapshot:
-        return part.with_segments(estimate.promising(part.segments))
+    def _without_misses(self, part: Snapshot, estimate: CardinalityEstimate) -> Snapshot:
+        return part.with_segments(estimate.that_may_match(part.segments))
 
 
 class _Sum:

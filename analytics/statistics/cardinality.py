@@ -57,7 +57,7 @@ class CardinalityEstimate:
         """False only if no row of the query is in this row group of `segment`."""
         return all(counts.may_be_in(group) for counts in self.counts(segment))
 
-    def promising(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    def that_may_match(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
         """Those of `segments` that are not known to hold no row of the query."""
         return tuple(segment for segment in segments if self.rows(segment) != 0)
 

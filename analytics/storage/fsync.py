@@ -16,7 +16,7 @@ def fsync(path: Path) -> None:
 def mkdir_synced(path: Path, *, within: Path) -> None:
     """Create `path` below `within`; every name on the way is durable before this returns.
 
-    A directory that is already there is synced all the same: whoever made it may have died
+    A directory that is already there is synced all the same: the process that made it may have died
     between the making and the sync.
     """
     for name in reversed([path, *path.parents][: len(path.relative_to(within).parts)]):

@@ -226,7 +226,7 @@ def _indexed(tables: Iterable[pa.Table], index: IndexBuilder) -> Iterator[pa.Tab
 
 
 def _is_newest_first(rows: pa.Table) -> bool:
-    """By `created_at`, then `seq`; equal ones are somebody else's matter."""
+    """By `created_at`, then `seq`; `SeqSet` finds equal ones."""
     at, seq = rows.column("created_at"), rows.column("seq")
     count = rows.num_rows - 1
     is_older = pc.greater(at.slice(0, count), at.slice(1))
