@@ -40,6 +40,8 @@ async def found(segments: Sequence[Segment], root: Path, data_dir: Path) -> None
         target = segment.path(settings.audit_dir)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(segment.path(root), target)
+        if segment.index_size:
+            os.link(segment.index_path(root), segment.index_path(settings.audit_dir))
     services = build_services(settings, utc_now)
     first = segments[0].tenant_id
     async with services.store.write() as work:

@@ -42,9 +42,8 @@ class WorkerProcess:
 
     async def compute(self, function: Callable[..., _Result], *arguments: object) -> _Result:
         """What `function`, which has no effect and can be pickled, returns or raises."""
-        may_start = self._processes and time.monotonic() >= self._starts_after
-        if self._pool is None and may_start:
-            await self._lake.aside(self._start)
+        if self._pool is None and self._processes and time.monotonic() >= self._starts_after:
+            self._start()
         if self._pool is not None and self._is_ready:
             try:
                 return await asyncio.wrap_future(self._pool.submit(function, *arguments))
@@ -60,11 +59,11 @@ class WorkerProcess:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _start(self) -> None:
+        """Start the processes; in the event loop, so that two requests cannot both do it."""
         # Not forked: the threads of this process hold locks that a copy would never see released.
-        pool = ProcessPoolExecutor(
+        self._pool = pool = ProcessPoolExecutor(
             self._processes, mp_context=get_context("spawn"), initializer=_prepare_process
         )
-        self._pool = pool
 
         def on_answer(answer: Future[None]) -> None:
             if answer.cancelled() or self._pool is not pool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_origin
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from analytics.model.decision_reason import compact
 from analytics.model.envelopes import ENVELOPES, parse_envelope
@@ -43,11 +44,13 @@ class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     package_name: Annotated[str, msgspec.Meta(min_length=1, max_length=PACKAGE_NAME_MAX)] = (
         msgspec.field(name="packageName")
     )
-    version: Annotated[str, msgspec.Meta(min_length=1, max_length=VERSION_MAX)] | None = None
-    ecosystem: str | None = None
-    created_at: str | None = None
-    decision: str | None = None
-    envelope: dict[str, Any] = {}
+    version: (
+        Annotated[str, msgspec.Meta(min_length=1, max_length=VERSION_MAX)] | UnsetType | None
+    ) = UNSET
+    ecosystem: str | UnsetType | None = UNSET
+    created_at: str | UnsetType | None = UNSET
+    decision: str | UnsetType | None = UNSET
+    envelope: dict[str, Any] | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +108,24 @@ def _row(raw: bytes, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
     if raw.count(b'"') != _marks(item):
         check_keys(raw)
     envelope = _envelope(item)
-    check_decision(item.event, item.decision, envelope.decision)
+    # Null says no more than nothing.
+    version = None if item.version is UNSET else item.version
+    ecosystem = None if item.ecosystem is UNSET else item.ecosystem
+    created_at = None if item.created_at is UNSET else item.created_at
+    decision = None if item.decision is UNSET else item.decision
+    check_decision(item.event, decision, envelope.decision)
     check_package_text("packageName", item.package_name)
-    check_package_text("version", item.version)
-    check_ecosystem(item.ecosystem)
+    check_package_text("version", version)
+    check_ecosystem(ecosystem)
     row = audit_row(
         envelope,
         stamp,
-        window.now if item.created_at is None else window.instant(item.created_at),
+        window.now if created_at is None else window.instant(created_at),
         received_at=window.now,
         subject=stamp.ci.sub if stamp.ci else None,
         package_name=item.package_name,
-        version=item.version,
-        ecosystem=item.ecosystem,
+        version=version,
+        ecosystem=ecosystem,
     )
     _check_size(envelope, row.payload)
     return row
@@ -127,10 +135,15 @@ def _marks(item: IngestItem) -> int:
     """How many quotation marks spell a good `item`: two around each of its keys and texts.
 
     A key that decoding dropped, because it came again, leaves more of them in the bytes. So do
-    nulls and escaped marks, which is why more of them are a reason to look, and no fault.
+    escaped marks, which is why more of them are a reason to look, and no fault.
     """
-    texts = 5 - (item.version is None) - (item.created_at is None) - (item.decision is None)
-    return 4 * texts + (_ENVELOPE_MARKS.get(item.event, 0) if item.envelope else 0)
+    marks = 8
+    for text in (item.version, item.ecosystem, item.created_at, item.decision):
+        if text is not UNSET:
+            marks += 2 if text is None else 4
+    if item.envelope is not UNSET:
+        marks += _ENVELOPE_MARKS.get(item.event, 0) if item.envelope else 2
+    return marks
 
 
 def _check_size(envelope: Envelope, payload: str) -> None:
@@ -146,6 +159,6 @@ def _envelope(item: IngestItem) -> Envelope:
     if event is None:
         raise RowRefused(f"event must be one of {', '.join(INGESTIBLE)}")
     try:
-        return parse_envelope(event, item.envelope)
+        return parse_envelope(event, {} if item.envelope is UNSET else item.envelope)
     except msgspec.ValidationError as error:
         raise RowRefused(readable(error, within="envelope")) from error

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import pyarrow as pa
 
 from analytics.storage.index_blocks import Block, DamagedIndex, Line, RangeCounts
 from analytics.storage.segment_metadata import Segment
@@ -43,8 +44,9 @@ INDEX_VERSION: Final = 1
 GROUP_BITS: Final = 64
 """Row groups are told apart by one bit each; in larger segments several share one."""
 
-_HEADER: Final = struct.Struct("<4sHxxII")
+_HEADER: Final = struct.Struct("<4sHxxIII")
 _MAGIC: Final = b"CSIX"
+_CODEC: Final = pa.Codec("zstd", compression_level=12)
 _FIRST_READ_BYTES: Final = 32 * 1024
 """What is read at once: header and directory of nearly every index."""
 
@@ -127,8 +129,9 @@ def share_bits(groups: int) -> int:
 
 def encode_index(directory: Directory, blocks: Sequence[bytes]) -> bytes:
     """The content of an index file."""
-    packed = _encoder.encode(directory)
-    header = _HEADER.pack(_MAGIC, INDEX_VERSION, len(packed), zlib.crc32(packed))
+    plain = _encoder.encode(directory)
+    packed = bytes(_CODEC.compress(plain))
+    header = _HEADER.pack(_MAGIC, INDEX_VERSION, len(plain), len(packed), zlib.crc32(packed))
     return b"".join([header, packed, *blocks])
 
 
@@ -207,7 +210,7 @@ def _read_contents(read: Callable[[int, int], bytes], segment: Segment) -> Index
     start = read(0, _FIRST_READ_BYTES)
     if len(start) < _HEADER.size:
         raise DamagedIndex("the file is too short")
-    magic, version, length, crc32 = _HEADER.unpack_from(start)
+    magic, version, plain_length, length, crc32 = _HEADER.unpack_from(start)
     if magic != _MAGIC or version != INDEX_VERSION:
         raise DamagedIndex("the file is not an index of this version")
     end = _HEADER.size + length
@@ -217,8 +220,8 @@ def _read_contents(read: Callable[[int, int], bytes], segment: Segment) -> Index
     if zlib.crc32(packed) != crc32:
         raise DamagedIndex("the directory does not match its checksum")
     try:
-        directory = _decoder.decode(packed)
-    except msgspec.MsgspecError as error:
+        directory = _decoder.decode(bytes(_CODEC.decompress(packed, plain_length)))
+    except (msgspec.MsgspecError, pa.ArrowException, OSError) as error:
         raise DamagedIndex("the directory cannot be read") from error
     _check_owner(directory, segment)
     return IndexContents(directory, end)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,18 @@ def test_rows_are_the_same_before_with_and_after_the_worker(home: Home):
     bodies = ("first", "second", "third", "fourth", "fifth")
     assert names(server) == sorted(f"{name}/{row}" for name in bodies for row in range(ROWS))
     assert server.stop() == 0
+
+
+def test_many_first_bodies_at_once_start_one_process(home: Home):
+    """Each process takes seconds and memory; a burst is when there is least of both."""
+    server = home.serve()
+    bodies = [f"body-{number}" for number in range(12)]
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        list(threads.map(lambda name: send(server, name), bodies))
+
+    assert len(children(server.process.pid)) == 1
+    with_worker(server)
+    assert names(server) == sorted(f"{name}/{row}" for name in bodies for row in range(ROWS))
 
 
 def test_a_body_that_is_refused_is_refused_by_the_worker_too(home: Home):
