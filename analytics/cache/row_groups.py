@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
-from analytics.model.schema import AUDIT_SCHEMA
+from analytics.model.schema import NO_ROWS
 from analytics.storage.journal_batches import JournalBatch, decode_batch
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import RowGroup, open_segment
@@ -60,7 +60,7 @@ class Decoded:
     def journal(self, batches: Iterable[JournalBatch]) -> pa.Table:
         """The rows of all `batches`, in no order."""
         runs = [self.run_rows(run) for run in journal_runs(batches)]
-        return pa.concat_tables([AUDIT_SCHEMA.empty_table(), *runs])
+        return pa.concat_tables([NO_ROWS, *runs])
 
     def run_rows(self, run: JournalRun) -> pa.Table:
         """The rows of the run, AUDIT_SCHEMA, newest first."""

@@ -65,6 +65,9 @@ AUDIT_SCHEMA: Final = pa.schema([column.field for column in COLUMNS])
 It has no metadata: what Parquet files have besides is the writer's (`PARQUET_SCHEMA`).
 """
 
+NO_ROWS: Final = AUDIT_SCHEMA.empty_table()
+"""Made once: it takes pyarrow as long as a mask over a row group."""
+
 _SCHEMAS: Final = {
     version: pa.schema([column.field for column in COLUMNS if column.since <= version])
     for version in range(1, SCHEMA_VERSION + 1)

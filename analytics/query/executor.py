@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from analytics.model.schema import AUDIT_SCHEMA
+from analytics.model.schema import NO_ROWS
 from analytics.query.scans import (
     CachedRowsScan,
     CatalogAnswer,
@@ -53,7 +53,7 @@ class Executor:
 
     def page(self, scans: Iterable[RowScan], limit: int) -> pa.Table:
         """The first `limit` rows of `scans`, each of which begins behind the one before."""
-        pieces = [AUDIT_SCHEMA.empty_table()]
+        pieces = [NO_ROWS]
         missing = limit
         for scan in scans:
             with self._reported(scan) as done:

@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 from analytics.cache.row_groups import Decoded, JournalRun, journal_runs
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
-from analytics.model.schema import AUDIT_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA, NO_ROWS
 from analytics.query.row_mask import matches, taken
 from analytics.query.scans import Resources, Work
 from analytics.statistics.cardinality import FEW_ROWS_MAX, CardinalityEstimate
+from analytics.statistics.zone_maps import may_match
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import RowGroup
 from analytics.storage.segment_writer import ROW_GROUP_ROWS, newest_first
@@ -93,7 +94,7 @@ class RowGroupLookup:
             rows = _rows(block, resources, work)
             places = matches(self.query, rows, self.part.watermark, self.after)
             found.append(taken(rows, places.slice(0, limit)))
-        joined = pa.concat_tables([AUDIT_SCHEMA.empty_table(), *found])
+        joined = pa.concat_tables([NO_ROWS, *found])
         # The rows of one block are in order already.
         ordered = joined if len(found) < 2 else newest_first(joined)
         if self.until is not None:
@@ -103,20 +104,20 @@ class RowGroupLookup:
 
 def plan_newest(
     decoded: Decoded,
-    part: Snapshot,
+    snapshot: Snapshot,
     query: Query,
     after: Position | None,
     limit: int,
     estimate: CardinalityEstimate,
 ) -> RowGroupLookup | None:
-    """The lookup that is expected to fill a page of `limit` rows of `part`, newest first.
+    """The lookup that is expected to fill a page of `limit` rows of `snapshot`, newest first.
 
     None if the newest row groups are known to hold too few rows, or if so few rows are wanted of
     so many row groups that their segments are sooner searched.
     """
-    if _are_rare(part.segments, limit, estimate):
+    queue = _Newest(decoded, snapshot, query, after, estimate)
+    if _are_rare(queue.segments(), limit, estimate):
         return None
-    queue = _Newest(decoded, part, query, after, estimate)
     blocks: list[Block] = []
     groups, reads, expected = GROUPS_MAX, READS_MAX, 0.0
     is_known = True
@@ -137,19 +138,19 @@ def plan_newest(
     if until is not None and is_known and expected < limit:
         return None
     estimated = round(expected) if is_known else None
-    own = _part_of(part, blocks)
+    own = _part_of(snapshot, blocks)
     return RowGroupLookup(own, query, estimated, tuple(blocks), until, after)
 
 
-def _part_of(part: Snapshot, blocks: Sequence[Block]) -> Snapshot:
-    """What `blocks` are of, in the order of `part`."""
+def _part_of(snapshot: Snapshot, blocks: Sequence[Block]) -> Snapshot:
+    """What `blocks` are of, in the order of `snapshot`."""
     groups = [block for block in blocks if isinstance(block, StoredGroup)]
     used = {group.segment.segment_id for group in groups}
     runs = [block for block in blocks if isinstance(block, JournalRun)]
     batches = sorted((b for run in runs for b in run.batches), key=lambda batch: batch.first_seq)
     return replace(
-        part,
-        segments=tuple(s for s in part.segments if s.segment_id in used),
+        snapshot,
+        segments=tuple(s for s in snapshot.segments if s.segment_id in used),
         batches=tuple(batches),
     )
 
@@ -158,10 +159,10 @@ def _are_rare(segments: Iterable[Segment], limit: int, estimate: CardinalityEsti
     """True if the newest GROUPS_MAX row groups are not the place to look for `limit` rows.
 
     They hold fewer; or so few that their segments are sooner searched than more than READS_MAX row
-    groups are read. Decided by what is known of whole segments, with none opened.
+    groups are read. Decided by what is known of whole `segments`, newest first, with none opened.
     """
     left, expected, total = GROUPS_MAX, 0.0, 0
-    for segment in sorted(segments, key=lambda held: held.max_created_at, reverse=True):
+    for segment in segments:
         rows = estimate.rows(segment)
         if rows is None:
             return False
@@ -204,29 +205,43 @@ class _Newest:
     def __init__(
         self,
         decoded: Decoded,
-        part: Snapshot,
+        snapshot: Snapshot,
         query: Query,
         after: Position | None,
         estimate: CardinalityEstimate,
     ) -> None:
         self._decoded = decoded
         self._query = query
-        self._reached = None if after is None else after.created_at
+        self._after = after
+        self._watermark = snapshot.watermark
         self._estimate = estimate
         self._number = count()
-        self._heap: list[tuple[timedelta, int, _Item]] = []
-        for segment in part.segments:
-            self._push(segment.max_created_at, segment)
-        for run in journal_runs(part.batches):
+        self._heap: list[tuple[timedelta, int, _Item]] = [
+            (_EPOCH - segment.max_created_at, next(self._number), segment)
+            for segment in snapshot.segments
+        ]
+        heapq.heapify(self._heap)
+        for run in journal_runs(snapshot.batches):
             # Where every row counts a few batches do; to join them to others would only take time.
             is_whole = query.conditions or run.rows < len(run.batches) * WHOLE_BATCH_ROWS
             for block in [run] if is_whole else run.apart():
                 self._push_if_wanted(block)
 
+    def segments(self) -> Iterator[Segment]:
+        """The segments that may hold rows of the query, newest first."""
+        for _, _, item in sorted(self._heap):
+            if isinstance(item, Segment) and self._may_match(item):
+                yield item
+
     @property
     def newest_left(self) -> datetime | None:
         """No row that was not given out is newer; None if there is none."""
-        return _EPOCH - self._heap[0][0] if self._heap else None
+        while self._heap:
+            newest, _, item = self._heap[0]
+            if not isinstance(item, Segment) or self._may_match(item):
+                return _EPOCH - newest
+            heapq.heappop(self._heap)
+        return None
 
     def put_back(self, block: Block) -> None:
         """Leave `block` to be given out again."""
@@ -235,10 +250,13 @@ class _Newest:
     def __iter__(self) -> Iterator[Block]:
         while self._heap:
             _, _, item = heapq.heappop(self._heap)
-            if isinstance(item, Segment):
-                self._open(item)
-            else:
+            if not isinstance(item, Segment):
                 yield item
+            elif self._may_match(item):
+                self._open(item)
+
+    def _may_match(self, segment: Segment) -> bool:
+        return may_match(segment, self._query, self._watermark, self._after)
 
     def _open(self, segment: Segment) -> None:
         if self._estimate.rows(segment) == 0:
@@ -251,7 +269,7 @@ class _Newest:
         if (
             (self._query.since is None or block.max_created_at >= self._query.since)
             and (self._query.until is None or block.min_created_at < self._query.until)
-            and (self._reached is None or block.min_created_at <= self._reached)
+            and (self._after is None or block.min_created_at <= self._after.created_at)
         ):
             self._push(block.max_created_at, block)
 

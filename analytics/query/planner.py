@@ -64,15 +64,14 @@ class Planner:
         not planned either: nothing is looked up for it.
         """
         estimate = self._estimate(snapshot, query)
-        part = prune(snapshot, query, after)
         if self.decoded is not None and query.order is Order.NEWEST_FIRST:
-            lookup = plan_newest(self.decoded, part, query, after, limit, estimate)
+            lookup = plan_newest(self.decoded, snapshot, query, after, limit, estimate)
             if lookup is not None:
                 yield lookup
                 if lookup.until is None:
                     return
                 after = _from(lookup.until, snapshot, after)
-                part = prune(part, query, after)
+        part = prune(snapshot, query, after)
         for days in _windows(part, query, limit, after, estimate):
             window = self._without_misses(part.of_days(days), estimate)
             yield _scan(window, query, estimate, after)

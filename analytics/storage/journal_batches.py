@@ -19,6 +19,7 @@ from analytics.model.schema import (
     AUDIT_SCHEMA,
     JOURNAL_SCHEMA,
     JOURNAL_SCHEMAS,
+    NO_ROWS,
     NewerSchema,
     with_nulls,
 )
@@ -149,4 +150,4 @@ def in_parts(
 
 def decode_batches(batches: Iterable[JournalBatch]) -> pa.Table:
     """The rows of all `batches` as one AUDIT_SCHEMA table, in the order given."""
-    return pa.concat_tables([AUDIT_SCHEMA.empty_table(), *map(decode_batch, batches)])
+    return pa.concat_tables([NO_ROWS, *map(decode_batch, batches)])
