@@ -46,10 +46,10 @@ class ScanReport:
 
 @dataclass(slots=True)
 class Executor:
-    """Runs scans with `resources`; `reports` has what was run so far."""
+    """Runs scans with `resources`, and adds what each has read to `reports`, if there are any."""
 
     resources: Resources
-    reports: list[ScanReport] = field(default_factory=list)
+    reports: list[ScanReport] | None = None
 
     def page(self, scans: Iterable[RowScan], limit: int) -> pa.Table:
         """The first `limit` rows of `scans`, each of which begins behind the one before."""
@@ -96,8 +96,9 @@ class Executor:
     def _reported(self, scan: RowScan | CountScan) -> Iterator["_Done"]:
         done, began_at = _Done(), time.perf_counter()
         yield done
-        ms = (time.perf_counter() - began_at) * 1000
-        self.reports.append(_report(scan, done, ms))
+        if self.reports is not None:
+            ms = (time.perf_counter() - began_at) * 1000
+            self.reports.append(_report(scan, done, ms))
 
 
 @dataclass(slots=True)

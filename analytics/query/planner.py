@@ -137,7 +137,7 @@ class Planner:
         crossing: list[Segment] = []
         for segment in part.segments:
             start = bucket.start(segment.min_created_at)
-            if start == bucket.start(segment.max_created_at):
+            if segment.max_created_at - start < bucket.length:
                 whole.setdefault(start, []).append(segment)
             else:
                 crossing.append(segment)

@@ -43,7 +43,7 @@ class Reader:
 
         What each scan has read is added to `reports`.
         """
-        executor = Executor(self.resources, [] if reports is None else reports)
+        executor = Executor(self.resources, reports)
         return executor.page(self.planner.page(snapshot, query, limit, after), limit)
 
     def count(self, snapshot: Snapshot, query: Query) -> int:
