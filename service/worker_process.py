@@ -4,19 +4,17 @@ Python computes in one thread at a time, so a computation in a thread slows ever
 """
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import get_context, parent_process
-from threading import Thread
+from multiprocessing import get_context
 from typing import Final, TypeVar
 
 import structlog
 
+from service.child_process import answer, prepare_process, without_main
 from service.lake import Lake
 
 RETRY_S: Final = 60.0
@@ -62,13 +60,13 @@ class WorkerProcess:
         """Start the processes; in the event loop, so that two requests cannot both do it."""
         # Not forked: the threads of this process hold locks that a copy would never see released.
         self._pool = pool = ProcessPoolExecutor(
-            self._processes, mp_context=get_context("spawn"), initializer=_prepare_process
+            self._processes, mp_context=get_context("spawn"), initializer=prepare_process
         )
 
-        def on_answer(answer: Future[None]) -> None:
-            if answer.cancelled() or self._pool is not pool:
+        def on_answer(first: Future[None]) -> None:
+            if first.cancelled() or self._pool is not pool:
                 return
-            if (error := answer.exception()) is None:
+            if (error := first.exception()) is None:
                 self._is_ready = True
                 _log.info("worker_process_ready")
             else:
@@ -76,22 +74,5 @@ class WorkerProcess:
                 self._starts_after = time.monotonic() + RETRY_S
                 self.close()
 
-        pool.submit(_answer).add_done_callback(on_answer)
-
-
-def _answer() -> None:
-    """Show that the process runs."""
-
-
-def _prepare_process() -> None:
-    """Leave it to the server to end this process, and end when the server is gone."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    server = parent_process()
-    if server is not None:
-        server.join()
-        os._exit(1)
+        with without_main():
+            pool.submit(answer).add_done_callback(on_answer)
