@@ -148,3 +148,35 @@ def test_rows_that_do_not_fit_are_read_each_time(lake):
 
     assert seqs(lake, Query(), 10) == list(range(10, 0, -1))
     assert lake.reader.resources.row_groups.cache.size == 0
+
+
+@pytest.mark.parametrize("per_batch", [1, 100])
+def test_a_newest_page_decodes_only_the_batches_that_can_hold_its_rows(lake, per_batch):
+    """A journal under ingest is long, and the last commit is what is asked for."""
+    for number in range(40):
+        at = MIDNIGHT + timedelta(minutes=number)
+        lake.add([sample_row(at)] * per_batch, is_sealed=False)
+    decoded = lake.reader.resources.row_groups
+
+    rows = lake.reader.page(lake.snapshot(), Query(), 5, None)
+
+    assert rows["seq"].to_pylist() == list(range(40 * per_batch, 40 * per_batch - 5, -1))
+    seen = [batch for batch in lake.batches if ("batch", batch.first_seq) in decoded.cache]
+    assert seen == lake.batches[-len(seen) :]
+    assert 0 < len(seen) <= 24
+    if per_batch > 1:
+        assert len(seen) == 1
+
+
+def test_the_journals_runs_do_not_depend_on_the_query(lake):
+    """What one query has decoded and joined serves the next one."""
+    for number in range(40):
+        lake.add([sample_row(MIDNIGHT + timedelta(minutes=number))], is_sealed=False)
+    lake.reader.page(lake.snapshot(), Query(), 1_000, None)
+    size = lake.reader.resources.row_groups.cache.size
+    since = parse_query({"since": [(MIDNIGHT + timedelta(minutes=20)).isoformat()]})
+
+    rows = lake.reader.page(lake.snapshot(), since, 1_000, None)
+
+    assert rows.num_rows == 20
+    assert lake.reader.resources.row_groups.cache.size == size

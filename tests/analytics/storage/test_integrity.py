@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analytics.model.instants import format_us
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.storage.audit_files import list_files
 from analytics.storage.compaction import merge_segments
@@ -222,6 +223,18 @@ def test_one_seq_in_two_places_is_found(tmp_path, segment):
     assert "from seq 1: seq 1 is in another" in finding.detail
     (finding,) = check_batches(TENANT, [batch_of(ROWS, 100), batch_of(ROWS, 105)], seen)
     assert "from seq 105: seq 105 is in another" in finding.detail
+
+
+@pytest.mark.parametrize("bound", ["min_created_at", "max_created_at"])
+def test_a_batch_whose_rows_are_outside_its_bounds_is_found(bound):
+    """Queries skip it by them."""
+    whole = batch_of(ROWS)
+    further = whole.max_created_at if bound == "min_created_at" else whole.min_created_at
+
+    (finding,) = check_batches(TENANT, [replace(whole, **{bound: further})], SeqSet())
+
+    assert finding.kind is Kind.WRONG_STATISTICS
+    assert format_us(further) in finding.detail
 
 
 def test_a_set_of_seq_knows_exactly_which_it_has_seen():
