@@ -25,8 +25,8 @@ pytestmark = [
 ]
 
 EVENTS = "/api/v1/admin/orgs/acme/audit/events"
-DISK_MB = 8
-BALLAST_MB = 3
+DISK_MB = 12
+BALLAST_MB = 7
 BATCH = 200
 FULL = (507, {"error": StorageFull.text})
 
