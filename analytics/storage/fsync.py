@@ -36,9 +36,14 @@ def write_synced(path: Path, content: bytes, mode: int) -> None:
     """Store `content` as `path`, whole or not at all, with permission bits `mode`."""
     pending = path.with_name(f".{path.name}.pending")
     descriptor = os.open(pending, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        # Left on a full disk, it would keep the room that other writers need.
+        pending.unlink(missing_ok=True)
+        raise
     pending.replace(path)
     fsync(path.parent)

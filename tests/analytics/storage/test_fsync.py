@@ -4,6 +4,8 @@ What counts is the order of the calls, recorded here: a test that kills the proc
 nothing about them, because the kernel keeps what the process wrote.
 """
 
+import errno
+import os
 import stat
 
 import pytest
@@ -78,3 +80,18 @@ def test_a_secret_is_readable_by_its_owner_alone_and_replaces_what_was_there(tmp
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["secret"]
+
+
+def test_a_file_that_could_not_be_written_whole_is_not_left_behind(tmp_path, monkeypatch):
+    """On a full disk it would keep the room that others need; what was there stays."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_synced(path, b"new", 0o600)
+
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"old")]
