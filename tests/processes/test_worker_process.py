@@ -122,6 +122,7 @@ def test_the_worker_ends_with_its_server(home: Home, end):
     server.wait()
 
     eventually(lambda: not Path(f"/proc/{worker}").exists(), "the worker's end")
+    assert server.process.returncode == (-end if end is signal.SIGKILL else 0)
 
 
 def test_without_processes_a_thread_does_it(home: Home):

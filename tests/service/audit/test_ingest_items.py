@@ -1,11 +1,19 @@
 """Bodies are cut into items in a memory that their bytes bound, whatever they hold."""
 
+import pickle
 import tracemalloc
+from functools import partial
+from typing import Any
 
 import pytest
+from msgspec import UNSET
 
-from service.audit.ingest_items import NDJSON_TYPE, Body, split_items
-from service.errors import TooManyItems
+from analytics.model.envelopes import VerifiedCi
+from analytics.model.row_validation import AcceptedInterval
+from analytics.model.rows import Stamp, VerdictSource
+from service.audit.ingest_items import NDJSON_TYPE, Body, prepare_body, split_items
+from service.errors import NotItems, TooManyItems
+from tests.conftest import START
 
 ITEMS_MAX = 100
 MANY = 500_000
@@ -62,3 +70,25 @@ def test_as_many_items_as_may_be_are_taken_and_no_more(mimetype, inside):
             assert [bytes(item) for item in split_items(Body(body, mimetype), ITEMS_MAX)] == (
                 [inside] * items
             )
+
+
+def carried(value: Any) -> Any:
+    """As it arrives in another process."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize("run_id", [UNSET, None, "9876543210"])
+def test_what_goes_to_the_worker_process_and_back_stays_as_it_is(run_id):
+    """A claim that the token lacks is none, and not null; and a refusal keeps its class."""
+    ci = VerifiedCi(sub="repo:acme/web", run_id=run_id)
+    stamp = Stamp("key_1", "api_key", VerdictSource.PROXY, ci=ci)
+    interval = AcceptedInterval(START, None)
+    body = Body(b'[{"event":"install_allowed","packageName":"left-pad"},7]', "application/json")
+
+    work = carried(partial(prepare_body, body, stamp, interval))
+    prepared = carried(work())
+
+    assert prepared == prepare_body(body, stamp, interval)
+    assert prepared.accepted == len(prepared.rejected) == 1
+    with pytest.raises(NotItems):
+        raise carried(NotItems())
