@@ -30,8 +30,8 @@ def settings(tmp_path):
     return msgspec.structs.replace(
         settings_over(tmp_path),
         compact_quiet_s=QUIET_S,
-        export_max_s=GRACE_S - 1,
-        query_max_s=1.0,
+        export_max_s=GRACE_S - 30,
+        query_max_s=30.0,
     )
 
 

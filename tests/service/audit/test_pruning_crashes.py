@@ -19,7 +19,7 @@ GRACE_S = 100.0
 @pytest.fixture
 def settings(tmp_path):
     return msgspec.structs.replace(
-        settings_over(tmp_path), export_max_s=GRACE_S - 1, query_max_s=1.0
+        settings_over(tmp_path), export_max_s=GRACE_S - 30, query_max_s=30.0
     )
 
 

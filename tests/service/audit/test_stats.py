@@ -33,7 +33,7 @@ NOTHING = {
 
 @pytest.fixture
 def settings(tmp_path):
-    return msgspec.structs.replace(settings_over(tmp_path), export_max_s=99.0, query_max_s=1.0)
+    return msgspec.structs.replace(settings_over(tmp_path), export_max_s=70.0, query_max_s=30.0)
 
 
 @pytest.fixture

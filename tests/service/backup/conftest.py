@@ -29,7 +29,7 @@ NO_ROOM = SimpleNamespace(total=10**9, used=10**9, free=0)
 @pytest.fixture
 def settings(tmp_path):
     return msgspec.structs.replace(
-        settings_over(tmp_path), export_max_s=GRACE_S - 1, query_max_s=1.0, compact_quiet_s=1e6
+        settings_over(tmp_path), export_max_s=GRACE_S - 30, query_max_s=30.0, compact_quiet_s=1e6
     )
 
 
