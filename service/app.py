@@ -191,7 +191,8 @@ def _run_maintenance(app: Quart) -> None:
     async def start() -> None:
         loops = (here.maintenance(), here.bookkeeping(), here.key_renewal())
         running = [loop.run(stop) for loop in loops]
-        app.extensions["background"] = asyncio.gather(here.keys.warm_up(), *running)
+        warming = (here.keys.warm_up(), here.lake.warm_up())
+        app.extensions["background"] = asyncio.gather(*warming, *running)
 
     @app.after_serving
     async def finish() -> None:

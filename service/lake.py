@@ -14,6 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from datetime import date, datetime
 from pathlib import Path
@@ -105,6 +106,11 @@ class Lake:
             Planner(self._index, decoded, results),
             Resources(self._engine, settings.audit_dir, decoded, results),
         )
+
+    async def warm_up(self) -> None:
+        """Open the engine before the first query needs it."""
+        with suppress(StoreFault):  # the first query tries again, and reports it
+            await _in_thread(self._engine.open, pool=self._question_threads)
 
     async def page(
         self,

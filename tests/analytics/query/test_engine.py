@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,6 +35,15 @@ def engine(data_dir: Path) -> Iterator[Engine]:
     opened = Engine(data_dir / "audit", data_dir / "tmp", LIMITS)
     yield opened
     opened.close()
+
+
+def test_an_engine_that_cannot_be_opened_is_a_storage_fault(data_dir):
+    """Both ahead of the first query and by it: a page then says that storage is at fault."""
+    engine = Engine(data_dir / "audit", data_dir / "tmp", replace(LIMITS, threads=0))
+    with pytest.raises(StoreFault, match="at least 1 thread"):
+        engine.open()
+    with pytest.raises(StoreFault, match="at least 1 thread"):
+        engine.select("SELECT 1 AS n", {}, {})
 
 
 def test_the_audit_folder_can_be_read(engine, data_dir):
