@@ -20,7 +20,7 @@ from benchmarks.machine import machine
 from benchmarks.measure import OURS
 from benchmarks.results import RESULTS, write
 from benchmarks.tables import text_tables
-from benchmarks.workload import SIZES
+from benchmarks.workload import AFTER_RESTART, SIZES
 
 KEPT_ROWS_MAX: Final = 2_000_000
 """Of sets up to this size what the engines made of them is kept: a second run is quicker."""
@@ -42,13 +42,20 @@ def not_here(name: str, source: Source) -> str | None:
 
 
 def measured(name: str, source: Source, rows: int, ingest_s: float) -> dict[str, Any]:
-    """The figures of one engine, by a process of its own. Raises CalledProcessError."""
+    """The figures of one engine. Raises CalledProcessError.
+
+    By a process of its own, and by another one for each first query after a restart.
+    """
     (source.folder / "engines").mkdir(exist_ok=True)
     out, answers = (source.folder / "engines" / end for end in (f"{name}.json", "answers"))
     command = [sys.executable, "-m", "benchmarks.measure", "--engine", name, "--rows", str(rows)]
     command += ["--folder", str(source.folder), "--answers", str(answers), "--out", str(out)]
     subprocess.run([*command, "--ingest-s", str(ingest_s)], check=True)
     figures: dict[str, Any] = json.loads(out.read_text())
+    figures["after_restart"] = {}
+    for question in AFTER_RESTART:
+        subprocess.run([*command, "--first", question], check=True)
+        figures["after_restart"][question] = json.loads(out.read_text())
     return figures
 
 

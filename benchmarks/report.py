@@ -11,7 +11,7 @@ from typing import Any, Final
 from benchmarks.engines import ENGINES
 from benchmarks.plots import Bars, Panel, bars_svg, lines_svg, over_time_svg
 from benchmarks.results import CLAIMS, LOAD, RESULTS
-from benchmarks.tables import BLOCKS, markdown, spelt
+from benchmarks.tables import BLOCKS, cells, markdown, spelt
 from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, RARE_AT_FIRST, SIZES
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -147,7 +147,7 @@ def _figures(figures: dict[str, Any]) -> str:
         f"### {spelt(figures['rows'] / 1e6)} million rows, {spelt(figures['tenant_rows'] / 1e6)}"
         " million of the tenant"
     )
-    tables = [markdown(figures, block) for block in BLOCKS]
+    tables = [markdown(figures, block) for block in BLOCKS if any(cells(figures, block))]
     return "\n\n".join([head, _wrapped(" ".join([said, *missing])), *tables])
 
 

@@ -6,7 +6,14 @@ from typing import Any, Final
 
 from benchmarks.engines import ENGINES
 from benchmarks.measure import OURS
-from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, RARE_AT_FIRST, WEB_QUESTIONS
+from benchmarks.workload import (
+    AFTER_RESTART,
+    EXPORTS,
+    INGESTS,
+    QUESTIONS,
+    RARE_AT_FIRST,
+    WEB_QUESTIONS,
+)
 
 NONE: Final = "–"
 
@@ -49,6 +56,10 @@ BLOCKS: Final = (
             Line(one.name, _at("questions", one.name, "median"))
             for one in (*QUESTIONS, RARE_AT_FIRST)
         ],
+    ),
+    Block(
+        "first query after a restart, milliseconds",
+        [Line(name, _at("after_restart", name)) for name in AFTER_RESTART],
     ),
     Block(
         "page over HTTP, milliseconds",

@@ -75,6 +75,16 @@ QUESTIONS: Final[tuple[Question, ...]] = (
     Top("top actors", "the ten most frequent actors", "actor"),
 )
 
+AFTER_RESTART: Final = (
+    "newest",
+    "two filters",
+    "rare package",
+    "absent",
+    "histogram",
+    "top packages",
+)
+"""Questions that are also asked first in a process that has just begun to serve."""
+
 RARE_AT_FIRST: Final = Page(
     "rare package, at first",
     "the first page of a package that one row in 300,000 has: another package each time",

@@ -76,6 +76,7 @@ class ThisEngine:
         self._data_dir = Path(self._scratch.name)
         asyncio.run(found(self._segments, self._folder / "audit", self._data_dir))
         self._lake = Lake(Settings(data_dir=self._data_dir))
+        asyncio.run(self._lake.warm_up())  # as its server does
         own = tuple(s for s in self._segments if s.tenant_id == tenant_id(0))
         self._snapshot = Snapshot(tenant_id(0), self._source.last_seq, own, ())
 
