@@ -29,11 +29,10 @@ from analytics.query.scans import (
     RowScan,
 )
 from analytics.statistics.cardinality import FEW_ROWS_MAX, CardinalityEstimate
-from analytics.statistics.top_values import has_heads, heads_of
+from analytics.statistics.top_values import SegmentHead, has_heads, heads_of
 from analytics.statistics.value_counts import count_by_value
 from analytics.statistics.value_index import ValueIndex
 from analytics.statistics.zone_maps import is_within, known_counts, prune
-from analytics.storage.segment_index import Head
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
 
@@ -107,7 +106,9 @@ class Planner:
         """The scans whose counts by value of `column` add up."""
         return self._counted(snapshot, query, column)
 
-    def heads(self, snapshot: Snapshot, query: Query, column: str) -> tuple[list[Head], Snapshot]:
+    def heads(
+        self, snapshot: Snapshot, query: Query, column: str
+    ) -> tuple[list[SegmentHead], Snapshot]:
         """The most frequent values of `column` in segments all of which belong to the query.
 
         And the other part of `snapshot`, whose rows have to be counted.
@@ -115,7 +116,7 @@ class Planner:
         part = prune(snapshot, query)
         if self.index is None or not has_heads(query, column):
             return [], part
-        heads: list[Head] = []
+        heads: list[SegmentHead] = []
         rest: list[Segment] = []
         for segment in part.segments:
             own = None
