@@ -67,7 +67,8 @@ def bucket_of(query: Query, now: datetime) -> Bucket:
     """The buckets to ask for: the shortest that make about as many as there may be bars."""
     if query.since is None:
         return Bucket.DAY
-    length = (query.until or max(now, query.since + _INSTANT)) - query.since
+    # Not `query.since + _INSTANT`: the last instant there is has none after it.
+    length = max((query.until or now) - query.since, _INSTANT)
     step = _step(length)
     return max((one for one in Bucket if one.length <= step), key=lambda one: one.length)
 

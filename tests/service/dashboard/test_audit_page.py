@@ -566,7 +566,15 @@ async def test_the_page_asks_for_its_rows_and_for_its_numbers_once(world, monkey
     assert len({snapshot for _, snapshot in asked}) == 1
 
 
-@pytest.mark.parametrize("since", ["0001-01-01", "9999-12-30", "2026-03-04T12:00:00.123455Z"])
+@pytest.mark.parametrize(
+    "since",
+    [
+        "0001-01-01",
+        "9999-12-30",
+        "9999-12-31T23:59:59.999999Z",
+        "2026-03-04T12:00:00.123455Z",
+    ],
+)
 @pytest.mark.parametrize("tier", ["enterprise", "free"])
 async def test_any_window_has_a_page(world, since, tier):
     """The ends of the calendar, too, and a window shorter than a minute."""
