@@ -10,12 +10,11 @@ from typing import Final
 
 import structlog
 import uvloop
-from hypercorn.asyncio import serve as hypercorn_serve
-from hypercorn.config import Config
 from quart import Quart
 
+from service import hypercorn_server
 from service.app import create_app
-from service.http2 import use_patient_http2
+from service.hypercorn_server import ServerConfig
 from service.logs import configure_logs
 from service.prepare import prepare
 from service.services import EXTENSION, Services
@@ -53,7 +52,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     gc.collect()
     gc.freeze()
     _log.info("serving", host=ready.host, port=ready.port, data_dir=str(ready.data_dir))
-    await _answer(app, listener, ready.shutdown_grace_s, stop)
+    await _answer(app, listener, ready, stop)
     gc.unfreeze()  # or libraries complain at the very end about what nobody took away
     _log.info("stopped")
 
@@ -77,14 +76,16 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _answer(app: Quart, listener: socket.socket, grace_s: float, stop: asyncio.Event) -> None:
-    use_patient_http2()
-    config = Config()
+async def _answer(
+    app: Quart, listener: socket.socket, settings: Settings, stop: asyncio.Event
+) -> None:
+    config = ServerConfig()
     config.bind = [f"fd://{listener.detach()}"]
-    config.graceful_timeout = grace_s
     config.include_server_header = False
     config.errorlog = logging.getLogger("hypercorn.error")
     config.accesslog = None
+    config.keep_alive_timeout = settings.keep_alive_s
+    config.send_timeout_s = settings.send_timeout_s
     # Room for a CI token of the greatest length, and for the other headers beside it.
     config.h11_max_incomplete_size = HEADER_BYTES_MAX
 
@@ -93,4 +94,4 @@ async def _answer(app: Quart, listener: socket.socket, grace_s: float, stop: asy
         here: Services = app.extensions[EXTENSION]
         here.live.end()  # nobody else ends these streams, and they would use up the grace
 
-    await hypercorn_serve(app, config, shutdown_trigger=stopped)
+    await hypercorn_server.serve(app, config, stopped, settings.shutdown_grace_s)

@@ -78,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     decoded_memory_mb: PositiveInt = 256
     query_max_s: Seconds = 30.0
     shutdown_grace_s: Seconds = 20.0
+    keep_alive_s: Seconds = 75.0
+    send_timeout_s: Seconds = 60.0
 
     @property
     def audit_dir(self) -> Path:

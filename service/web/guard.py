@@ -1,7 +1,8 @@
-"""Turning away what is no proper request before the framework trips over it.
+"""Reject malformed requests before Quart sees them.
 
-Quart and werkzeug assume that a target is a path, that a query is ASCII and that a host can be a
-host name. The server passes on what a client sent, whatever it was.
+Quart and werkzeug assume that a target is a path, that a query is ASCII, that a host can be a host
+name, and that only endpoints made for WebSockets are asked for one. The server passes on what a
+client sent, whatever it was.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,37 +23,43 @@ def guarded(app: ASGIApp) -> ASGIApp:
     """`app`, behind a check that answers 400 in its place."""
 
     async def guard(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI's own types
-        if scope["type"] != "http" or is_proper(scope):
+        if scope["type"] == "websocket":  # there is no endpoint for them
+            await _reject(send, "websocket.http.response")
+        elif scope["type"] == "http" and not is_proper(scope):
+            await _reject(send, "http.response")
+        else:
             await app(scope, receive, send)
-            return
-        request_id = new_request_id()
-        _log.info("request_turned_away", request_id=request_id, status=400)
-        headers = {
-            "content-type": JSON_TYPE,
-            "content-length": str(len(_BODY)),
-            "x-request-id": request_id,
-            "connection": "close",
-        }
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 400,
-                "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-            }
-        )
-        await send({"type": "http.response.body", "body": _BODY})
 
     return guard
 
 
+async def _reject(send: Any, kind: str) -> None:  # noqa: ANN401 - ASGI's own types
+    """Answer 400. `kind` is what ASGI calls this sort of answer."""
+    request_id = new_request_id()
+    _log.info("request_rejected", request_id=request_id, status=400)
+    headers = {
+        "content-type": JSON_TYPE,
+        "content-length": str(len(_BODY)),
+        "x-request-id": request_id,
+        "connection": "close",
+    }
+    lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": f"{kind}.start", "status": 400, "headers": lines})
+    await send({"type": f"{kind}.body", "body": _BODY})
+
+
 def is_proper(scope: Any) -> bool:  # noqa: ANN401 - an ASGI scope
-    """True if target, query, method and host of an ASGI scope are what RFC 9110 lets them be."""
+    """True if target, query, method, host and framing of an ASGI scope are as RFC 9110 has them."""
+    names = {name for name, _ in scope["headers"]}
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     return (
         scope["method"].isascii()
         and scope["path"].startswith("/")
         and scope["query_string"].isascii()
         and all(map(_is_host, hosts))
+        # Two lengths are an attempt to have a proxy and this server disagree where a request ends
+        # (RFC 9112, 6.1).
+        and not {b"content-length", b"transfer-encoding"} <= names
     )
 
 

@@ -12,12 +12,12 @@ def with_headers(app: ASGIApp, headers: Mapping[str, str]) -> ASGIApp:
 
     async def framed(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI's own types
         async def send_with_headers(message: Any) -> None:  # noqa: ANN401
-            if message["type"] == "http.response.start":
+            if message["type"].endswith("http.response.start"):  # of a WebSocket, too
                 own = {name for name, _ in message["headers"]}
                 added = [line for line in lines if line[0] not in own]
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 
-        await app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+        await app(scope, receive, send if scope["type"] == "lifespan" else send_with_headers)
 
     return framed

@@ -1,12 +1,13 @@
 """Connections: what a client is told about the one it holds."""
 
 import socket
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 
-from tests.conftest import binding_body, bindings_path
-from tests.processes.homes import DEADLINE_S
+from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
+from tests.processes.homes import DEADLINE_S, Home, Server, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -35,3 +36,115 @@ def test_refused_and_accepted_requests_share_a_client_without_a_broken_connectio
         }
     assert codes == [401] * 20
     assert len(connections) == 1, "an answer to a request without a body keeps its connection"
+
+
+WEBSOCKET = (
+    "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
+    "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@contextmanager
+def connection_to(server: Server) -> Iterator[socket.socket]:
+    with closing(socket.create_connection(("127.0.0.1", server.port), DEADLINE_S)) as connection:
+        yield connection
+
+
+def answered(server: Server, request: str) -> bytes:
+    """The answer to `request`, in small letters, up to the end of the connection."""
+    with connection_to(server) as connection:
+        connection.sendall(request.encode())
+        answer = b""
+        while piece := connection.recv(65_536):
+            answer += piece
+    return answer.lower()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/nowhere", bindings_path()])
+def test_a_websocket_is_refused_in_one_line(home: Home, path: str):
+    """With the headers of any answer, and no traceback in the log."""
+    server = home.serve()
+
+    answer = answered(server, f"GET {path} HTTP/1.1\r\nhost: a\r\n{WEBSOCKET}\r\n")
+
+    assert answer.startswith(b"http/1.1 400 ")
+    assert b"\r\ncontent-security-policy: " in answer
+    assert b"\r\nx-request-id: req_" in answer
+    assert answer.endswith(b'\r\n\r\n{"error": "bad request"}')
+    assert server.stop() == 0
+    assert "Traceback" not in server.logged()
+    assert [line["event"] for line in server.log_lines()].count("request_rejected") == 1
+
+
+def test_two_lengths_of_one_body_are_refused(quiet_server: Server):
+    """A proxy may believe the one and this server the other (RFC 9112, 6.1)."""
+    answer = answered(
+        quiet_server,
+        f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}\r\n"
+        "content-type: application/json\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n"
+        "2\r\n{}\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nhost: a\r\n\r\n",
+    )
+
+    assert answer.startswith(b"http/1.1 400 ")
+    assert b"\r\nconnection: close\r\n" in answer
+    assert answer.count(b"http/1.1 ") == 1
+
+
+def test_http_2_is_not_upgraded_to(quiet_server: Server):
+    """RFC 9113 has dropped it; a server may ignore what a client offers (RFC 9110, 7.8)."""
+    answer = answered(
+        quiet_server,
+        "GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings, close\r\n"
+        "upgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n",
+    )
+
+    assert answer.startswith(b"http/1.1 200 ")
+
+
+def test_an_idle_connection_is_closed_after_its_time(home: Home):
+    """Longer than a load balancer keeps its own, which would else meet a closed one."""
+    server = home.serve(keep_alive_s="0.2")
+    with connection_to(server) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        while connection.recv(65_536):
+            pass
+    assert server.stop() == 0
+
+
+def begin_not_reading(connection: socket.socket) -> None:
+    """Ask for far more than the sockets' buffers hold."""
+    connection.sendall(b"GET /docs HTTP/1.1\r\nhost: a\r\n\r\n" * 80)
+
+
+@contextmanager
+def narrow_connection(server: Server) -> Iterator[socket.socket]:
+    """A client with the least room for what it does not read."""
+    with closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        yield connection
+
+
+def is_reset(connection: socket.socket) -> bool:
+    return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+
+def test_a_client_that_does_not_read_is_disconnected(home: Home):
+    """What waits for it takes memory, and a stalled export one of few places."""
+    server = home.serve(send_timeout_s="0.3")
+    with narrow_connection(server) as connection:
+        begin_not_reading(connection)
+        eventually(lambda: is_reset(connection), "the connection is aborted")
+    with server.client() as client:
+        assert client.get("/healthz").status_code == 200
+
+
+def test_a_client_that_does_not_read_does_not_hold_up_the_end(home: Home):
+    """The grace is for those that do."""
+    server = home.serve(shutdown_grace_s="0.5")
+    with narrow_connection(server) as connection, narrow_connection(server) as other:
+        begin_not_reading(connection)
+        begin_not_reading(other)
+        server.terminate()
+        assert server.wait(within_s=10) == 0

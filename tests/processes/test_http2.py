@@ -2,15 +2,16 @@
 
 import socket
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded
+from h2.errors import ErrorCodes
+from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
+from h2.settings import SettingCodes
 
 from tests.conftest import bindings_path
-from tests.processes.homes import Home
+from tests.processes.homes import Home, Server
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,14 @@ class Connected:
     """One connection of a client that says piece by piece what it has to say."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.h2 = H2Connection(H2Configuration(client_side=True))
+        # A client whose mistakes nothing holds back.
+        self.h2 = H2Connection(
+            H2Configuration(
+                client_side=True,
+                validate_outbound_headers=False,
+                normalize_outbound_headers=False,
+            )
+        )
         self._socket = socket.create_connection(address, timeout=10)
         self.h2.initiate_connection()
         self.send()
@@ -34,7 +42,9 @@ class Connected:
     def begin(self, method: str, path: str, *more: tuple[str, str], ends: bool) -> int:
         """Begin a request; its stream."""
         stream = self.h2.get_next_available_stream_id()
-        fixed = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "here")]
+        fixed = [(":method", method), (":authority", "here")]
+        if path:  # a CONNECT has none, and then no scheme either
+            fixed += [(":path", path), (":scheme", "http")]
         self.h2.send_headers(stream, [*fixed, *more], end_stream=ends)
         self.send()
         return stream
@@ -52,6 +62,16 @@ class Connected:
                 if isinstance(event, StreamEnded) and event.stream_id == stream:
                     return said
 
+    def reset(self, stream: int) -> ErrorCodes:
+        """The code with which the server ends `stream` alone."""
+        while True:
+            received = self._socket.recv(65536)
+            assert received, "the server has closed the connection"
+            for event in self.h2.receive_data(received):
+                assert not isinstance(event, ConnectionTerminated)
+                if isinstance(event, StreamReset) and event.stream_id == stream:
+                    return ErrorCodes(event.error_code)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -59,13 +79,13 @@ class Connected:
 @pytest.fixture
 def connected(home: Home) -> Iterator[Connected]:
     """A connection to a server."""
-    with home.serve().client() as client:
-        url = urlsplit(str(client.base_url))
-    assert url.hostname is not None
-    assert url.port is not None
-    connection = Connected((url.hostname, url.port))
+    connection = connection_to(home.serve())
     yield connection
     connection.close()
+
+
+def connection_to(server: Server) -> Connected:
+    return Connected(("127.0.0.1", server.port))
 
 
 def test_a_body_that_comes_after_its_refusal_ends_no_other_request(connected: Connected) -> None:
@@ -80,3 +100,39 @@ def test_a_body_that_comes_after_its_refusal_ends_no_other_request(connected: Co
             connected.send()
 
         assert connected.status(connected.begin("GET", "/healthz", ends=True)) == "200"
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/caf\u00e9"), ("CONNECT", "")])
+def test_a_request_that_cannot_be_read_ends_itself_alone(
+    connected: Connected, method: str, path: str
+) -> None:
+    """A path beyond ASCII, and a CONNECT without one: the next request is answered."""
+    stream = connected.begin(method, path, ends=True)
+
+    assert connected.reset(stream) is ErrorCodes.PROTOCOL_ERROR
+    assert connected.status(connected.begin("GET", "/healthz", ends=True)) == "200"
+
+
+def test_a_websocket_over_http_2_is_refused(connected: Connected) -> None:
+    """RFC 8441; there is no endpoint for it."""
+    asked = [(":protocol", "websocket"), ("sec-websocket-version", "13")]
+    stream = connected.h2.get_next_available_stream_id()
+    fixed = [(":method", "CONNECT"), (":path", "/healthz"), (":scheme", "http")]
+    connected.h2.send_headers(stream, [*fixed, (":authority", "a"), *asked], end_stream=False)
+    connected.send()
+
+    assert connected.status(stream) == "400"
+
+
+def test_a_stream_whose_client_gives_no_room_is_ended(home: Home) -> None:
+    """The other requests on its connection go on."""
+    connected = connection_to(home.serve(send_timeout_s="0.3"))
+    connected.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 10})
+    connected.send()
+    stream = connected.begin("GET", "/docs", ends=True)
+
+    assert connected.reset(stream) is ErrorCodes.CANCEL
+    connected.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 65_535})
+    connected.send()
+    assert connected.status(connected.begin("GET", "/healthz", ends=True)) == "200"
+    connected.close()

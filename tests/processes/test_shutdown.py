@@ -3,7 +3,7 @@
 import json
 import socket
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ class Create:
     def answer(self) -> bytes:
         """Everything up to the end of the connection."""
         answer = b""
-        with closing(self.connection):
+        with closing(self.connection), suppress(ConnectionResetError):
             while piece := self.connection.recv(65_536):
                 answer += piece
         return answer

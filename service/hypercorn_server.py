@@ -1,0 +1,168 @@
+"""hypercorn as this service needs it: bounded writes, a bounded end, and stricter protocols.
+
+hypercorn 0.18 has no setting for any of this, so its classes are extended here, and nowhere else.
+"""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from socket import SO_LINGER, SOL_SOCKET
+from typing import Any, Final
+
+import hypercorn.asyncio.run
+import hypercorn.protocol
+import structlog
+from h2.errors import ErrorCodes
+from h2.events import DataReceived, Event, RequestReceived
+from h2.exceptions import ProtocolError
+from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.config import Config
+from hypercorn.events import Closed
+from hypercorn.events import Event as ConnectionEvent
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.protocol.h11 import H11Protocol
+from quart import Quart
+
+LAST_S: Final = 1.0
+"""What requests have to end once their connections were aborted."""
+
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER on, for no time."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ServerConfig(Config):
+    """hypercorn's settings, with ours, and the connections that are open."""
+
+    send_timeout_s: float
+    """How long a write may wait for its client to read, as nginx's `send_timeout`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections: set[Connection] = set()
+
+
+class Connection(TCPServer):
+    """A connection that is aborted when its client stops reading.
+
+    hypercorn waits for such a client without end, also while it shuts down.
+    """
+
+    config: ServerConfig
+
+    async def run(self) -> None:
+        """Serve the connection until it is closed."""
+        self.config.connections.add(self)
+        try:
+            await super().run()
+        finally:
+            self.config.connections.discard(self)
+
+    async def protocol_send(self, event: ConnectionEvent) -> None:
+        """Write or close, within the time that a write may take."""
+        try:
+            async with asyncio.timeout(self.config.send_timeout_s):
+                await super().protocol_send(event)
+        except TimeoutError:
+            self.abort()
+            await self.protocol.handle(Closed())
+
+    def abort(self) -> None:
+        """Reset the connection; what was not sent is dropped."""
+        # Without this the kernel keeps what it holds, and offers it to the client for minutes.
+        with suppress(OSError):  # the client is gone
+            self.writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, _RESET)
+        self.writer.transport.abort()
+
+    async def _close(self) -> None:
+        # Closing waits until what was written is sent.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.config.send_timeout_s) as limit:
+                await super()._close()
+        if limit.expired():
+            self.abort()
+
+
+class Http1(H11Protocol):
+    """HTTP/1.1 that never becomes HTTP/2: RFC 9113 has dropped `Upgrade: h2c`."""
+
+    async def _check_protocol(self, event: Any) -> None:  # noqa: ANN401 - an h11 Request
+        if event.method == b"PRI":
+            await super()._check_protocol(event)
+
+
+class Http2(H2Protocol):
+    """HTTP/2 in which one request's fault ends that request alone.
+
+    Behind a proxy the other requests on the connection are those of other clients.
+    """
+
+    config: ServerConfig
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Send a part of an answer, unless the client's flow control holds it up for too long."""
+        try:
+            async with asyncio.timeout(self.config.send_timeout_s):
+                await super().stream_send(event)
+        except TimeoutError:
+            await self._reset(event.stream_id, ErrorCodes.CANCEL)
+
+    async def _handle_events(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, DataReceived) and event.stream_id not in self.streams:
+                # A refusal does not wait for the body. The body is dropped, but its room in the
+                # connection's window is given back (https://github.com/pgjones/hypercorn/pull/334).
+                self.connection.acknowledge_received_data(
+                    event.flow_controlled_length, event.stream_id
+                )
+                await self._flush()
+            elif isinstance(event, RequestReceived) and not _is_readable(event):
+                _log.info("request_rejected", reason="malformed HTTP/2 pseudo-header")
+                await self._reset(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
+            else:
+                await super()._handle_events([event])
+
+    async def _reset(self, stream_id: int, code: ErrorCodes) -> None:
+        with suppress(ProtocolError):  # the client has ended the stream, or the connection
+            self.connection.reset_stream(stream_id, code)
+        await self._flush()
+        await self._close_stream(stream_id)
+
+
+def _is_readable(request: RequestReceived) -> bool:
+    """True if hypercorn can read method and path (RFC 9113, 8.3.1); it fails on others."""
+    fields = dict(request.headers)
+    path = fields.get(b":path")
+    return path is not None and path.isascii() and fields[b":method"].isascii()
+
+
+async def serve(
+    app: Quart, config: ServerConfig, stop: Callable[[], Awaitable[None]], grace_s: float
+) -> None:
+    """Serve `app` until `stop()` returns, and then for `grace_s` what has begun.
+
+    No new connection is taken meanwhile. When the grace ends, connections are aborted.
+    """
+    hypercorn.asyncio.run.TCPServer = Connection  # type: ignore[attr-defined]
+    hypercorn.protocol.H11Protocol = Http1  # type: ignore[attr-defined]
+    hypercorn.protocol.H2Protocol = Http2  # type: ignore[attr-defined]
+    config.graceful_timeout = grace_s
+    ending: set[asyncio.Task[None]] = set()
+
+    async def abort_after_grace() -> None:
+        await asyncio.sleep(grace_s)
+        # uvloop waits for open connections before hypercorn's own wait begins.
+        config.graceful_timeout = LAST_S
+        for connection in list(config.connections):
+            connection.abort()
+
+    async def stopped() -> None:
+        await stop()
+        ending.add(asyncio.create_task(abort_after_grace()))
+
+    await hypercorn.asyncio.serve(app, config, shutdown_trigger=stopped)
+    for task in ending:
+        task.cancel()
