@@ -1,13 +1,15 @@
 """Endpoints about the service itself: is it there, is it well, what does it offer."""
 
+import msgspec
 from msgspec import Struct
-from quart import Blueprint, Response, current_app, render_template
+from quart import Blueprint, Response, current_app, render_template, request
 from quart.typing import ResponseReturnValue
 
 from service.lake import file_fault
 from service.services import services
 from service.store.stored import stored_by_tenant
-from service.web.answers import json_answer
+from service.web.answers import JSON_TYPE, json_answer
+from service.web.fixed_answers import FixedAnswer, fixed_answer
 from service.web.openapi import documented, openapi_document
 
 blueprint = Blueprint("system", __name__)
@@ -53,10 +55,19 @@ async def metrics() -> ResponseReturnValue:
 @blueprint.get("/openapi.json")
 async def openapi() -> ResponseReturnValue:
     """Every endpoint, parameter, body, answer and error of this API."""
-    return json_answer(openapi_document(current_app))
+    return await (await fixed_answer("openapi", _openapi)).to(request)
 
 
 @blueprint.get("/docs")
 async def docs() -> ResponseReturnValue:
     """Show the API to a person."""
-    return await render_template("docs.html", document=openapi_document(current_app))
+    return await (await fixed_answer("docs", _docs)).to(request)
+
+
+async def _openapi() -> FixedAnswer:
+    return FixedAnswer(msgspec.json.encode(openapi_document(current_app)), JSON_TYPE)
+
+
+async def _docs() -> FixedAnswer:
+    page = await render_template("docs.html", document=openapi_document(current_app))
+    return FixedAnswer(page.encode(), "text/html; charset=utf-8")
