@@ -1,5 +1,7 @@
 """What tests share: a real service over a data dir of its own, with a clock they can set."""
 
+import atexit
+import os
 import pickle
 import re
 import tempfile
@@ -50,6 +52,18 @@ _foundation: list[tuple[bytes, bytes]] = []
 # The same examples on every run: a failure is never the machine's load or the day's luck.
 hypothesis.settings.register_profile("countersign", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("countersign")
+
+
+@atexit.register
+def _close_standard_error() -> None:
+    """Let pytest's summary be the last that is printed.
+
+    DuckDB's bindings count what is still alive once the interpreter has ended, and print a hundred
+    lines about the functions that pytest's own references kept so long.
+    """
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.close(null)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
