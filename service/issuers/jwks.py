@@ -7,6 +7,8 @@ never takes the good ones with it, and only its public members are read.
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from math import isqrt
 from typing import Any, Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -24,6 +26,9 @@ KEYS_MAX: Final = 100
 RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 8192
 RSA_EXPONENT_BITS_MAX: Final = 64
+ROCA_GENERATOR: Final = 65_537
+ROCA_PRIME_MAX: Final = 701
+"""The 126th prime: faulty moduli of 2,048 bits are told by so many, longer ones by more."""
 
 _RSA_ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVE_ALGORITHMS: Final = {
@@ -167,3 +172,34 @@ def _check_rsa(modulus: int, exponent: int) -> None:
         raise _Refused(f"its modulus of {bits} bits is too weak, too slow or even")
     if exponent < 3 or exponent % 2 == 0 or exponent.bit_length() > RSA_EXPONENT_BITS_MAX:
         raise _Refused("its exponent is not odd, at least 3 and small")
+    if _is_roca(modulus):
+        raise _Refused("its modulus was made with a faulty generator (ROCA, CVE-2017-15361)")
+
+
+def _is_roca(modulus: int) -> bool:
+    """True for moduli of Infineon's library, which can be factored (CVE-2017-15361).
+
+    Nemec et al., "The Return of Coppersmith's Attack", CCS 2017, section 3.3: both primes, and so
+    the modulus, are powers of 65537 to each of the 126 smallest primes at least, as is a random
+    modulus once in 2^154.
+    """
+    return all(
+        modulus % prime and pow(modulus, order, prime) == 1 for prime, order in _subgroup_orders()
+    )
+
+
+@cache
+def _subgroup_orders() -> list[tuple[int, int]]:
+    """The odd primes among the 126 smallest, and how many powers of 65537 there are to each.
+
+    Residues to a prime are a cyclic group, so these powers are the numbers of such an order.
+    """
+    primes = [n for n in range(3, ROCA_PRIME_MAX + 1) if all(n % d for d in range(2, isqrt(n) + 1))]
+    return [(prime, _order(ROCA_GENERATOR % prime, prime)) for prime in primes]
+
+
+def _order(number: int, prime: int) -> int:
+    power, order = number, 1
+    while power != 1:
+        power, order = power * number % prime, order + 1
+    return order

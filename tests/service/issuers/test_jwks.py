@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from typing import Any
 
 import pytest
@@ -98,6 +99,27 @@ def test_an_rsa_modulus_within_bounds_is_taken(bits):
     keys = parse_jwks(as_json({"keys": [tried(n=number(2 ** (bits - 1) + 1))]}), PINNED)
 
     assert keys.by_kid["tried"].algorithms == {"RS256"}
+
+
+def of_faulty_generator(bits: int) -> int:
+    """A number as Infineon's library made its primes: k * M + 65537 ** a, of so many bits."""
+    primorial = math.prod(n for n in range(2, 702) if all(n % d for d in range(2, n)))
+    least = 2 ** (bits - 1)
+    return (least // primorial + 1) * primorial + pow(65537, 4_711 * bits, primorial)
+
+
+@pytest.mark.parametrize("bits", [1024, 2048])
+def test_a_modulus_of_the_faulty_generator_is_refused(bits):
+    """ROCA (CVE-2017-15361): who knows the public key can work out the private one."""
+    modulus = of_faulty_generator(bits) * of_faulty_generator(bits + 1)
+
+    assert why_refused(tried(n=number(modulus))).endswith("(ROCA, CVE-2017-15361)")
+    assert (
+        "kept"
+        in parse_jwks(
+            as_json({"keys": [tried(kid="kept", n=number(modulus + 2)), GOOD]}), PINNED
+        ).by_kid
+    )
 
 
 @pytest.mark.parametrize(
