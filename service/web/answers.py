@@ -15,8 +15,7 @@ def json_answer(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - an
 
 
 def error_answer(text: str, status: int) -> Response:
-    """The one shape every error has.
-
-    Escaped to ASCII, because `text` may repeat what a client sent, lone surrogates included.
-    """
-    return Response(json.dumps({"error": text}), status=status, content_type=JSON_TYPE)
+    """The one shape every error has."""
+    body = json.dumps({"error": text}, ensure_ascii=False, separators=(",", ":"))
+    # `text` may repeat a lone surrogate of a client: UTF-8 has none, and JSON's escape is the same.
+    return Response(body.encode(errors="backslashreplace"), status=status, content_type=JSON_TYPE)

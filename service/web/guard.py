@@ -15,7 +15,7 @@ from service.web.answers import JSON_TYPE
 
 ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 
-_BODY: Final = b'{"error": "bad request"}'
+_BODY: Final = b'{"error":"bad request"}'
 _log = structlog.get_logger(__name__)
 
 

@@ -70,7 +70,7 @@ def test_a_websocket_is_refused_in_one_line(home: Home, path: str):
     assert answer.startswith(b"http/1.1 400 ")
     assert b"\r\ncontent-security-policy: " in answer
     assert b"\r\nx-request-id: req_" in answer
-    assert answer.endswith(b'\r\n\r\n{"error": "bad request"}')
+    assert answer.endswith(b'\r\n\r\n{"error":"bad request"}')
     assert server.stop() == 0
     assert "Traceback" not in server.logged()
     assert [line["event"] for line in server.log_lines()].count("request_rejected") == 1

@@ -61,7 +61,7 @@ def test_of_fifty_racing_creates_one_wins(empty_home):
 
         assert Counter(answer.status_code for answer in answers) == {201: 1, 409: REQUESTS - 1}
         refusals = {answer.text for answer in answers if answer.status_code == 409}
-        assert refusals == {f'{{"error": "{BindingExists.text}"}}'}
+        assert refusals == {f'{{"error":"{BindingExists.text}"}}'}
         winner = next(answer.json() for answer in answers if answer.status_code == 201)
         for server in servers:
             with server.client() as client:
