@@ -1,5 +1,7 @@
 """Every error as an answer: `{"error": text}` for scripts, a page for people."""
 
+from typing import Final
+
 import structlog
 from quart import Quart, Response, request
 from werkzeug.exceptions import HTTPException
@@ -18,10 +20,15 @@ from service.errors import (
     Refusal,
     StorageDamaged,
     StoreUnavailable,
+    Unauthenticated,
 )
 from service.web.answers import error_answer
 
 Answer = BaseResponse | Response
+
+_CHALLENGE: Final = 'ApiKey realm="countersign"'
+"""A 401 has to name a scheme (RFC 9110, 11.6.1). None that is registered has our header fields, and
+browsers would ask for a password if it said Basic."""
 
 _log = structlog.get_logger(__name__)
 _OF_HTTP: dict[int, type[Refusal]] = {
@@ -51,6 +58,8 @@ async def _refused(refusal: Refusal) -> Answer:
     answer = await _answer(refusal.text, refusal.status)
     if refusal.retry_after_s is not None:
         answer.headers["retry-after"] = str(refusal.retry_after_s)
+    if refusal.status == Unauthenticated.status:
+        answer.headers["www-authenticate"] = _CHALLENGE
     return answer
 
 

@@ -303,6 +303,12 @@ class BindingNotFound(NotFound):
     text = "Binding not found for this org (or already revoked)"
 
 
+class NoSuchBinding(NotFound):
+    """The id is unknown, or another organisation's."""
+
+    text = "Binding not found for this org"
+
+
 class RejectedNotFound(NotFound):
     """No such rejected subject: another organisation's, or forgotten by now."""
 

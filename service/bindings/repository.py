@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.rules import BindingSlot, Draft, Origin, Places, slot_key
+from service.errors import NoSuchBinding
 from service.store.chunks import scalars_of
 from service.store.tables import Binding, Organisation, Project, Team
 
@@ -104,6 +105,14 @@ async def find_binding(session: AsyncSession, tenant_id: str, binding_id: str) -
     return await session.scalar(
         select(Binding).where(Binding.id == binding_id, Binding.tenant_id == tenant_id)
     )
+
+
+async def get_binding(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
+    """The organisation's binding with this id, active or revoked. Raises NoSuchBinding."""
+    binding = await find_binding(session, tenant_id, binding_id)
+    if binding is None:
+        raise NoSuchBinding
+    return binding
 
 
 async def find_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding | None:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from quart import Blueprint, request
+from quart import Blueprint, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
@@ -15,14 +15,16 @@ from service.bindings.forms import (
     BindingList,
     BindingRequest,
     CreatedBinding,
+    ListedBinding,
     ListQuery,
     Revoked,
     RevokeQuery,
     created_form,
     list_form,
+    listed_form,
 )
 from service.bindings.listing import parse_state
-from service.bindings.repository import list_bindings
+from service.bindings.repository import get_binding, list_bindings
 from service.bindings.rules import parse_reason
 from service.errors import (
     CREATE_REFUSALS,
@@ -31,6 +33,7 @@ from service.errors import (
     BodyTooLarge,
     Forbidden,
     Invalid,
+    NoSuchBinding,
     NotJson,
     OrgNotFound,
     ReasonInvalid,
@@ -76,6 +79,7 @@ async def list_(slug: str) -> ResponseReturnValue:
         BodyTooLarge,
         NotJson,
     ],
+    headers={"location": "Where the binding is, see `GET`."},
 )
 async def create(slug: str) -> ResponseReturnValue:
     """Trust one CI identity; after a 201 neither the binding nor its audit row can be lost."""
@@ -86,7 +90,23 @@ async def create(slug: str) -> ResponseReturnValue:
     async with here.store.write() as work:
         caller, org = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
         binding = await add_binding(work, org, body, caller, here.issuers)
-    return json_answer(created_form(binding), 201)
+    answer = json_answer(created_form(binding), 201)
+    answer.headers["location"] = url_for("bindings.show", slug=slug, binding_id=binding.id)
+    return answer
+
+
+@blueprint.get("/oidc-bindings/<binding:binding_id>")
+@documented(
+    answers={200: ListedBinding},
+    refusals=[UnknownParameter, Forbidden, OrgNotFound, NoSuchBinding],
+)
+async def show(slug: str, binding_id: str) -> ResponseReturnValue:
+    """Show one binding of the organisation, active or revoked."""
+    _, org = await admit(slug, Capability.OIDC_READ)
+    query_parameters(request, ())
+    async with services().store.read() as session:
+        binding = await get_binding(session, org.id, binding_id)
+    return json_answer(listed_form(binding))
 
 
 @blueprint.delete("/oidc-bindings/<binding:binding_id>")

@@ -87,7 +87,8 @@ def documented(
     """Describe an endpoint for the OpenAPI document.
 
     `answers` are JSON models by status; `media` the models by content type of a 200 with several;
-    `headers` what a 200 carries besides the request id; `credentials` are the ways in, if any.
+    `headers` what the good answer carries besides the request id; `credentials` are the ways in,
+    if any.
     """
 
     def decorate(endpoint: _Endpoint) -> _Endpoint:
@@ -198,7 +199,7 @@ def _complete(operation: dict[str, Any], said: _Documentation) -> None:
                 media: {"schema": _by_reference(model)[0]} for media, model in said.media.items()
             },
         }
-    headers = {200: dict(said.headers)}
+    headers = {min(responses): dict(said.headers)}
     for status, texts in _by_status(said.refusals).items():
         responses[status] = _refusal_response(status, texts)
         if all(refusal.retry_after_s is not None for refusal in texts):

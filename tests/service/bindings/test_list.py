@@ -234,3 +234,49 @@ async def test_a_parameter_given_twice_is_refused(shared_world: World, name: str
     )
 
     assert await refused(answer) == (400, f"{name} may be given only once")
+
+
+# One binding
+
+
+async def test_a_create_says_where_its_binding_is(world: World):
+    """RFC 9110, 10.2.2: and what is there is what the list has."""
+    created = await world.create()
+    location = created.headers["location"]
+    shown = await world.client.get(location, headers=world.admin)
+
+    assert location == bindings_path("acme", (await created.get_json())["id"])
+    assert shown.status_code == 200
+    assert [await shown.get_json()] == await world.bindings()
+
+
+async def test_a_revoked_binding_is_shown_with_its_end(world: World):
+    """A row of the log may name it years later."""
+    binding_id = await create(world, "1")
+    await revoke(world, binding_id)
+
+    shown = await world.client.get(bindings_path("acme", binding_id), headers=world.admin)
+
+    assert (await shown.get_json())["revokedAt"] == ADDED
+
+
+async def test_a_binding_of_another_organisation_is_not_there(world: World):
+    """As one that never was; nor can every member read it."""
+    binding_id = await create(world, "1")
+    for slug, name in (("other", binding_id), ("acme", "obind_0000000000000000")):
+        answer = await world.client.get(bindings_path(slug, name), headers=world.admin)
+        assert await refused(answer) == (404, "Binding not found for this org")
+    stranger = world.session("stranger")
+    answer = await world.client.get(bindings_path("acme", binding_id), headers=stranger)
+    assert answer.status_code == 403
+    answer = await world.client.get(bindings_path("acme", binding_id))
+    assert answer.status_code == 401
+
+
+async def test_one_binding_takes_no_parameters(world: World):
+    """One that is not heeded would answer another question."""
+    path = bindings_path("acme", await create(world, "1"))
+
+    answer = await world.client.get(f"{path}?asOf=2026-01-01T00:00:00Z", headers=world.admin)
+
+    assert answer.status_code == 400

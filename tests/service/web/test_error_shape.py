@@ -127,3 +127,13 @@ async def test_errors_are_not_cached_and_not_sniffed(shared_world: World):
         headers = (await shared_world.client.get(path)).headers
         assert headers["cache-control"] == "no-store"
         assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_401_names_a_scheme(shared_world: World):
+    """RFC 9110, 11.6.1; and one for which no browser asks for a password."""
+    answer = await shared_world.client.get(LIST)
+
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == 'ApiKey realm="countersign"'
+    refused_row = await shared_world.client.get(LIST, headers=shared_world.session("stranger"))
+    assert "www-authenticate" not in refused_row.headers
