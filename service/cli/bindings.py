@@ -1,6 +1,7 @@
 """`countersign bindings`: the platform's own hand on trust, in any organisation."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -104,42 +105,91 @@ async def bindings_list(
 
 
 @command(bindings, "revoke")
-@click.option("--org", "slug", metavar="SLUG", help="The organisation of BINDING_ID.")
 @click.argument("binding_id", required=False)
-@click.option("--repository-id", metavar="ID", help="All of a repository's, in every organisation.")
-@click.option("--reason", help="Why; stored with the binding.")
+@click.option("--org", "slug", metavar="SLUG", help="The organisation.")
+@click.option("--repository-id", metavar="ID", help="All bindings of this repository.")
+@click.option("--issuer", metavar="URL", help="The repository's issuer; ids differ by issuer.")
+@click.option("--all-orgs", is_flag=True, help="The repository's bindings in every organisation.")
+@click.option("--reason", help="Why; stored with each binding.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask before revoking.")
 async def bindings_revoke(
     desk: Desk,
-    slug: str | None,
     binding_id: str | None,
+    slug: str | None,
     repository_id: str | None,
+    issuer: str | None,
     reason: str | None,
+    *,
+    all_orgs: bool,
+    is_sure: bool,
 ) -> Answer:
-    """Revoke one binding, or all of a repository's at once.
+    """Revoke one binding, or all of a repository.
 
-    The latter is for a repository that is compromised.
+    The latter is for a repository that is compromised. It lists the bindings and asks first.
     """
     why = parse_reason(reason)
+    if binding_id is not None and repository_id is None and slug is not None:
+        async with desk.change(slug) as (work, org):
+            await revoke_binding(work, org, binding_id, why, desk.operator)
+        return _revoked([(slug, binding_id)])
+    if repository_id is None or binding_id is not None:
+        raise Invalid("give --org and BINDING_ID, or --repository-id with --issuer")
+    if issuer is None:
+        raise Invalid("--repository-id needs --issuer: two issuers may give out the same id")
+    if all_orgs == (slug is not None):
+        raise Invalid("--repository-id needs either --org or --all-orgs")
+    wanted = _Repository(parse_repository_id(repository_id), issuer, slug)
+    async with desk.services.store.read() as session:
+        seen = await wanted.active(session)
+    if not is_sure:
+        _confirm(seen)
     async with desk.services.store.write() as work:
-        if repository_id is not None and slug is None and binding_id is None:
-            doomed = await _active_of(work.session, parse_repository_id(repository_id))
-        elif slug is not None and binding_id is not None and repository_id is None:
-            doomed = [(await get_org(work.session, slug), binding_id)]
-        else:
-            raise Invalid("give either --org and BINDING_ID, or --repository-id")
-        for org, doomed_id in doomed:
-            await revoke_binding(work, org, doomed_id, why, desk.operator)
-    revoked = [doomed_id for _, doomed_id in doomed]
-    return Answer({"revoked": revoked}, [f"Revoked {', '.join(revoked)}."])
+        # Those that were shown, all of them, and no others.
+        if [form["id"] for _, form in await wanted.active(work.session)] != [
+            form["id"] for _, form in seen
+        ]:
+            raise Invalid("the bindings of the repository were changed meanwhile: try again")
+        for org, form in seen:
+            await revoke_binding(work, org, form["id"], why, desk.operator)
+    return _revoked([(org.slug, form["id"]) for org, form in seen])
 
 
-async def _active_of(session: AsyncSession, repository_id: str) -> list[tuple[Organisation, str]]:
-    """Each active binding's organisation and id. Raises NotFound when there is none."""
-    found = await list_by_repository(session, repository_id)
-    if not found:
-        # Most likely a typing error, and whoever contains a breach must not take it for success.
-        raise NotFound(f"no active binding of repository {repository_id}")
-    return [(await get_org_by_id(session, binding.tenant_id), binding.id) for binding in found]
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """A repository of an issuer, in the organisation `slug` or in all."""
+
+    repository_id: str
+    issuer: str
+    slug: str | None
+
+    async def active(self, session: AsyncSession) -> list[tuple[Organisation, dict[str, Any]]]:
+        """Its active bindings, each with its organisation. Raises NotFound if there are none."""
+        only = None if self.slug is None else await get_org(session, self.slug)
+        found = []
+        for binding in await list_by_repository(session, self.repository_id):
+            if binding.issuer == self.issuer and (only is None or binding.tenant_id == only.id):
+                org = await get_org_by_id(session, binding.tenant_id)
+                found.append((org, _form(org.slug, binding)))
+        if not found:
+            # Most likely a typing error, which must not be taken for success in an incident.
+            where = "any organisation" if self.slug is None else self.slug
+            raise NotFound(
+                f"no active binding of repository {self.repository_id} of {self.issuer} in {where}"
+            )
+        return found
+
+
+def _confirm(seen: Sequence[tuple[Organisation, dict[str, Any]]]) -> None:
+    """Show on standard error what is to be revoked, and end the command unless that is wanted."""
+    for org, form in seen:
+        click.echo(f"{form['id']} of {org.slug}: {form['subPattern']}", err=True)
+    noun = "binding" if len(seen) == 1 else "bindings"
+    click.confirm(f"Revoke {len(seen)} {noun}?", abort=True, err=True)
+
+
+def _revoked(bindings: Sequence[tuple[str, str]]) -> Answer:
+    lines = [f"Revoked {binding_id} of {slug}." for slug, binding_id in bindings]
+    return Answer({"revoked": [binding_id for _, binding_id in bindings]}, lines)
 
 
 def _form(slug: str, binding: Binding) -> dict[str, Any]:

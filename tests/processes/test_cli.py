@@ -137,10 +137,13 @@ def test_rows_of_the_command_line_say_who_acted(home):
         ("bindings add --org acme --issuer x --sub a --project nil", "no project nil in acme"),
         ("bindings list --repository-id banana", "repository_id must be a positive integer string"),
         (
-            "bindings revoke --repository-id banana",
+            "bindings revoke --repository-id banana --issuer x --all-orgs",
             "repository_id must be a positive integer string",
         ),
-        ("bindings revoke --repository-id 0042", "no active binding of repository 42"),
+        (
+            "bindings revoke --repository-id 0042 --issuer x --org acme",
+            "no active binding of repository 42 of x in acme",
+        ),
         ("bindings list --repository-id 42 --as-of noon", "--as-of must be an RFC 3339 instant"),
         ("audit query --org acme --cursor made-up", "cursor is not valid for this query"),
         ("audit query --org acme --since yesterday", "since must be an RFC 3339 instant"),
@@ -257,10 +260,12 @@ def test_a_compromised_repository_is_revoked_everywhere_by_one_command(home):
         ]
         spared = home.ask(*add, "67", "--org", "other", "--sub", "repo:a", **tenant)["id"]
 
-        revoke = ("bindings", "revoke", "--repository-id", "66", "--reason", "leaked")
+        revoke = ("bindings", "revoke", "--repository-id", "66", "--reason", "leaked", "--yes")
+        revoke = (*revoke, "--issuer", ISSUER, "--all-orgs")
         assert sorted(home.ask(*revoke, **tenant)["revoked"]) == sorted(doomed)
         again = home.order(*revoke, **tenant)
-        assert (again.code, again.refusal) == (REFUSED, "no active binding of repository 66")
+        assert again.code == REFUSED
+        assert again.refusal.startswith("no active binding of repository 66 of ")
 
         for slug, ids in [("acme", doomed[:2]), ("other", doomed[2:])]:
             rows = all_entries(client, slug, event="oidc_binding_revoked")
