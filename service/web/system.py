@@ -1,10 +1,14 @@
 """Endpoints about the service itself: is it there, is it well, what does it offer."""
 
+import asyncio
+from typing import Final
+
 import msgspec
 from msgspec import Struct
 from quart import Blueprint, Response, current_app, render_template, request
 from quart.typing import ResponseReturnValue
 
+from service.errors import StoreUnavailable
 from service.lake import file_fault
 from service.services import services
 from service.store.stored import stored_by_tenant
@@ -13,6 +17,9 @@ from service.web.fixed_answers import FixedAnswer, fixed_answer
 from service.web.openapi import documented, openapi_document
 
 blueprint = Blueprint("system", __name__)
+
+READY_WITHIN_S: Final = 2.0
+"""An orchestrator's probe waits a second or a few; a locked database is waited for longer."""
 
 
 class Health(Struct):
@@ -33,9 +40,12 @@ async def healthz() -> ResponseReturnValue:
 async def readyz() -> ResponseReturnValue:
     """Say whether requests can be served: the database and the data dir answer."""
     here = services()
-    await here.store.ping()
     try:
-        await here.lake.ping()
+        async with asyncio.timeout(READY_WITHIN_S):
+            await here.store.ping()
+            await here.lake.ping()
+    except TimeoutError:
+        raise StoreUnavailable from TimeoutError(f"no answer within {READY_WITHIN_S:g} s")
     except OSError as error:
         raise file_fault(error) from error
     return json_answer(Health(status="ready"))
