@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from operator import attrgetter
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -216,11 +217,11 @@ class _Newest:
         self._watermark = snapshot.watermark
         self._estimate = estimate
         self._number = count()
-        self._heap: list[tuple[timedelta, int, _Item]] = [
-            (_EPOCH - segment.max_created_at, next(self._number), segment)
-            for segment in snapshot.segments
-        ]
-        heapq.heapify(self._heap)
+        # Quick for what is in order already, as the store has it.
+        self._segments = sorted(snapshot.segments, key=attrgetter("max_created_at"), reverse=True)
+        self._heap: list[tuple[timedelta, int, _Item]] = []
+        self._reached = 0
+        self._push_next_segment()
         for run in journal_runs(snapshot.batches):
             # Where every row counts a few batches do; to join them to others would only take time.
             is_whole = query.conditions or run.rows < len(run.batches) * WHOLE_BATCH_ROWS
@@ -229,9 +230,7 @@ class _Newest:
 
     def segments(self) -> Iterator[Segment]:
         """The segments that may hold rows of the query, newest first."""
-        for _, _, item in sorted(self._heap):
-            if isinstance(item, Segment) and self._may_match(item):
-                yield item
+        return filter(self._may_match, self._segments)
 
     @property
     def newest_left(self) -> datetime | None:
@@ -240,7 +239,7 @@ class _Newest:
             newest, _, item = self._heap[0]
             if not isinstance(item, Segment) or self._may_match(item):
                 return _EPOCH - newest
-            heapq.heappop(self._heap)
+            self._pop()
         return None
 
     def put_back(self, block: Block) -> None:
@@ -249,11 +248,24 @@ class _Newest:
 
     def __iter__(self) -> Iterator[Block]:
         while self._heap:
-            _, _, item = heapq.heappop(self._heap)
+            item = self._pop()
             if not isinstance(item, Segment):
                 yield item
             elif self._may_match(item):
                 self._open(item)
+
+    def _pop(self) -> _Item:
+        _, _, item = heapq.heappop(self._heap)
+        if isinstance(item, Segment):
+            self._push_next_segment()
+        return item
+
+    def _push_next_segment(self) -> None:
+        """Let the heap hold one segment, the newest not yet reached: no other is newer."""
+        if self._reached < len(self._segments):
+            segment = self._segments[self._reached]
+            self._reached += 1
+            self._push(segment.max_created_at, segment)
 
     def _may_match(self, segment: Segment) -> bool:
         return may_match(segment, self._query, self._watermark, self._after)

@@ -1,8 +1,10 @@
 """Snapshots: all audit rows of one tenant at one instant."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from operator import attrgetter
+from typing import Final
 
 from analytics.cache.lru import ByteCache
 from analytics.storage.journal_batches import JournalBatch
@@ -15,31 +17,49 @@ from service.store.transaction import Transaction
 LINE_BYTES: Final = 2_048
 """What a line takes in memory besides a batch's bytes, roughly."""
 
-_Key = TypeVar("_Key", str, int)
-_Line = TypeVar("_Line", Segment, JournalBatch)
-
 
 def snapshot(transaction: Transaction, tenant_id: str, kept: ByteCache) -> Snapshot:
     """All audit rows of the tenant as of this read transaction.
 
     The one place where reading is limited to a tenant: whatever is queried, summed or exported
     starts from here. All reads must share one transaction, or a seal that commits between them
-    would show its rows twice or not at all. Lines and batches never change, so which of them
+    would show its rows twice or not at all. Segments and batches never change, so which of them
     there are is read each time, and what they are only once, as far as `kept` has room.
     """
-    ids = list_ids(transaction, tenant_id)
     seqs = list_seqs(transaction, tenant_id)
-    segments = _known(kept, ids, partial(load_segments, transaction, tenant_id))
     batches = _known(kept, seqs, partial(load_batches, transaction, tenant_id))
     keep_batches(kept, batches.values())
-    for segment_id, segment in segments.items():
-        kept.keep(segment_id, segment, LINE_BYTES)
     return Snapshot(
         tenant_id=tenant_id,
         watermark=last_seq(transaction),
-        segments=tuple(segments.values()),
+        segments=_segments(transaction, tenant_id, kept),
         batches=tuple(batches.values()),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _LiveSegments:
+    """The tenant's segments, newest first, and their ids in the order of the database."""
+
+    ids: list[str]
+    segments: tuple[Segment, ...]
+
+
+def _segments(transaction: Transaction, tenant_id: str, kept: ByteCache) -> tuple[Segment, ...]:
+    """The tenant's segments, newest first; as long as none comes or goes, the same tuple."""
+    ids = list_ids(transaction, tenant_id)
+    known: _LiveSegments | None = kept.find(("segments", tenant_id))[1]
+    if known is not None and known.ids == ids:
+        return known.segments
+    by_id = {segment.segment_id: segment for segment in known.segments} if known else {}
+    missing = [segment_id for segment_id in ids if segment_id not in by_id]
+    if missing:
+        by_id |= load_segments(transaction, tenant_id, missing)
+    segments = [by_id[segment_id] for segment_id in ids]
+    segments.sort(key=attrgetter("max_created_at"), reverse=True)
+    live = _LiveSegments(ids, tuple(segments))
+    kept.keep(("segments", tenant_id), live, len(ids) * LINE_BYTES)
+    return live.segments
 
 
 def keep_batches(kept: ByteCache, batches: Iterable[JournalBatch]) -> None:
@@ -49,13 +69,11 @@ def keep_batches(kept: ByteCache, batches: Iterable[JournalBatch]) -> None:
 
 
 def _known(
-    kept: ByteCache,
-    keys: Sequence[_Key],
-    load: Callable[[Sequence[_Key]], dict[_Key, _Line]],
-) -> dict[_Key, _Line]:
-    """What `keys` name, in their order. Ids are text and seqs are numbers, so none is mistaken."""
-    known = {key: kept.find(key)[1] for key in keys}
-    missing = [key for key, line in known.items() if line is None]
+    kept: ByteCache, seqs: Sequence[int], load: Callable[[Sequence[int]], dict[int, JournalBatch]]
+) -> dict[int, JournalBatch]:
+    """The batches that `seqs` name, in their order."""
+    known = {seq: kept.find(seq)[1] for seq in seqs}
+    missing = [seq for seq, batch in known.items() if batch is None]
     if missing:
         known.update(load(missing))
     return known

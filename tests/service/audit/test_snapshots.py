@@ -42,6 +42,23 @@ async def test_what_is_kept_is_what_is_stored(filled, room):
     assert kept.size <= room
 
 
+async def test_segments_come_newest_first_and_as_the_same_tuple_while_they_last(filled):
+    """A busy day has thousands; to look at each of them again for each page takes milliseconds."""
+    store, acme = filled.services.store, filled.world.acme.id
+    before = await store.snapshot(acme)
+    await filled.accept([sample_row(START)])
+    same = await store.snapshot(acme)
+    await filled.seal()
+    after = await store.snapshot(acme)
+
+    ends = [segment.max_created_at for segment in after.segments]
+    assert ends == sorted(ends, reverse=True)
+    assert len(same.batches) == len(before.batches) + 1
+    assert same.segments is before.segments
+    assert len(after.segments) == len(before.segments) + 1
+    assert all(segment in after.segments for segment in before.segments)
+
+
 @pytest.fixture
 def statements(monkeypatch):
     """The SQL that transactions execute in one trip."""
