@@ -55,6 +55,9 @@ REFUSED_CHARACTERS: Final = (
     "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
 )
 
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode's categories of what is not seen, or changes how what is seen is read."""
+
 BindingSlot = Literal["global", "tenant"]
 
 
@@ -144,7 +147,7 @@ def parse_reason(text: str | None) -> str | None:
     """Why a binding is revoked; empty is the same as none. Raises Invalid."""
     if text is None or text == "":
         return None
-    if len(text) > REASON_MAX or any(unicodedata.category(c) in {"Cc", "Cs"} for c in text):
+    if len(text) > REASON_MAX or any(unicodedata.category(c) in _UNSEEN for c in text):
         raise ReasonInvalid
     return text
 

@@ -1,5 +1,7 @@
 """Why a binding was revoked: the `reason` parameter."""
 
+from urllib.parse import quote
+
 import pytest
 
 from tests.conftest import World, bindings_path, refused
@@ -25,7 +27,7 @@ async def revoke(world: World, query: str):
         ("?reason=%20", " "),
         ("?reason=a%26b%3Dc", "a&b=c"),
         ("?reason=%F0%9F%A6%8A", "🦊"),
-        ("?reason=a%E2%80%8Bb", "a\u200bb"),
+        ("?reason=caf%C3%A9%C2%A0%E2%80%94%20%D7%A9", "café\u00a0— ש"),
     ],
 )
 async def test_a_reason_is_stored_as_it_was_sent(world: World, query: str, stored: str | None):
@@ -41,6 +43,16 @@ async def test_a_reason_is_stored_as_it_was_sent(world: World, query: str, store
 async def test_a_reason_with_a_control_character_is_refused(world: World, character: str):
     """It would be shown in terminals and tables by people who did not write it."""
     assert await refused(await revoke(world, f"?reason=key{character}leaked")) == INVALID
+    assert [binding["revokedAt"] for binding in await world.bindings()] == [None]
+
+
+@pytest.mark.parametrize(
+    "character",
+    ["\u00ad", "\u061c", "\u200b", "\u200d", "\u200e", "\u2028", "\u202e", "\u2066", "\ufeff"],
+)
+async def test_a_reason_that_reads_otherwise_than_it_is_is_refused(world: World, character: str):
+    """Bidirectional controls and characters without a width, as in a sub_pattern."""
+    assert await refused(await revoke(world, f"?reason=key{quote(character)}leaked")) == INVALID
     assert [binding["revokedAt"] for binding in await world.bindings()] == [None]
 
 
