@@ -95,6 +95,11 @@ class Services:
             Job("count_uses", 0, self.binding_use.flush),
             Job("note_rejections", 0, self.rejected.flush),
             Job("forget_rejections", self.settings.sweep_interval_s, self.rejected.forget_old),
+            Job(
+                "forget_sessions",
+                self.settings.sweep_interval_s,
+                self.authenticator.forget_ended_sessions,
+            ),
         ]
         return Maintenance(jobs, BOOKKEEPING_INTERVAL_S, self.clock, self.metrics)
 

@@ -24,6 +24,7 @@ from service.access.sessions import (
     SESSION_COOKIE,
     SessionLifetimes,
     find_session,
+    forget_ended,
     list_teams_of,
     touch_session,
 )
@@ -85,6 +86,11 @@ class Authenticator:
             raise Unauthenticated
         key = await self._live_key(token_hash(values[0]))
         return KeyHolder(*key, door=self.door(request, VerdictSource.PROXY))
+
+    async def forget_ended_sessions(self) -> None:
+        """Delete the sessions and sign-in links that ended long ago."""
+        async with self._store.write() as work:
+            await forget_ended(work.session, self.lifetimes, work.now)
 
     async def member(
         self, request: Request, entrance: Door, *, keeps_alive: bool = True

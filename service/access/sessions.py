@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Door
@@ -18,6 +18,10 @@ SESSION_COOKIE: Final = "admin_session"
 LINK_LIFETIME: Final = timedelta(minutes=10)
 SEEN_STEP: Final = timedelta(minutes=1)
 """How stale `last_seen_at` may grow before a request writes it again."""
+
+ENDED_KEPT: Final = timedelta(days=30)
+"""How long ended sessions and links stay: an old link that is tried is told apart from a made-up
+one, and recorded for the organisation it was issued in."""
 
 LISTED_MAX: Final = 100
 """How many sessions of one member are listed."""
@@ -128,6 +132,18 @@ def _is_live(lifetimes: SessionLifetimes, now: datetime) -> ColumnElement[bool]:
         Session.last_seen_at > now - lifetimes.idle,
         Session.created_at > now - lifetimes.absolute,
     )
+
+
+async def forget_ended(session: AsyncSession, lifetimes: SessionLifetimes, now: datetime) -> None:
+    """Delete sessions and sign-in links that ended ENDED_KEPT ago; audit rows of them stay."""
+    before = now - ENDED_KEPT
+    had_ended = or_(
+        Session.revoked_at <= before,
+        Session.last_seen_at <= before - lifetimes.idle,
+        Session.created_at <= before - lifetimes.absolute,
+    )
+    await session.execute(delete(Session).where(had_ended))
+    await session.execute(delete(SignInLink).where(SignInLink.expires_at <= before))
 
 
 async def touch_session(store: Store, entry: Session, now: datetime) -> None:

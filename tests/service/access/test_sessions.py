@@ -4,12 +4,13 @@ import re
 
 import msgspec
 import pytest
+from sqlalchemy import func, select
 
 from service.access.sessions import revoke_sessions
 from service.app import create_app
 from service.orgs.changes import issue_sign_in, remove_member
 from service.settings import Settings
-from service.store.tables import Member
+from service.store.tables import Member, Session, SignInLink
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused
 
 OWN = {"origin": "http://localhost:8080"}
@@ -229,3 +230,44 @@ async def test_ending_all_sessions_ends_unused_links_too(world: World):
         await revoke_sessions(work.session, world.members["owner"].id, work.now)
 
     assert await refused(await sign_in(world, token)) == USED_UP
+
+
+# What is left of those that ended
+
+
+async def stored(world: World) -> tuple[int, int]:
+    """How many sessions and sign-in links are in the database."""
+    async with world.services.store.read() as session:
+        sessions = await session.scalar(select(func.count()).select_from(Session))
+        links = await session.scalar(select(func.count()).select_from(SignInLink))
+    return sessions or 0, links or 0
+
+
+async def test_ended_sessions_and_links_are_deleted_after_a_month(world: World):
+    """They idle out after 12 hours; a database that is never cleared grows for ever."""
+    await fresh_link(world)
+    before = await stored(world)
+    for advance, left in (
+        ({"days": 30}, before),
+        ({"minutes": 10}, (before[0], 0)),
+        ({"hours": 12}, (0, 0)),
+    ):
+        world.clock.advance(**advance)
+        await world.services.authenticator.forget_ended_sessions()
+        assert await stored(world) == left
+
+
+async def test_a_live_session_and_one_that_was_revoked_lately_stay(world: World):
+    """The first is in use; the owner of the second may ask what it was."""
+    world.clock.advance(days=31)
+    assert (await sign_in(world, await fresh_link(world))).status_code == 303
+    assert (await sign_in(world, await fresh_link(world))).status_code == 303
+    async with world.services.store.write() as work:
+        newest = await work.session.scalar(select(Session).order_by(Session.created_at.desc()))
+        newest.revoked_at = work.now
+    await world.services.authenticator.forget_ended_sessions()
+
+    assert (await stored(world))[0] == 2
+    world.clock.advance(days=30)
+    await world.services.authenticator.forget_ended_sessions()
+    assert (await stored(world))[0] == 1
