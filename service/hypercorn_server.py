@@ -5,9 +5,9 @@ hypercorn 0.18 has no setting for any of this, so its classes are extended here,
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from socket import SO_LINGER, SOL_SOCKET
+from socket import IPPROTO_TCP, SO_LINGER, SOL_SOCKET, TCP_NOTSENT_LOWAT
 from typing import Any, Final
 
 import hypercorn.asyncio.run
@@ -18,8 +18,9 @@ from h2.events import DataReceived, Event, RequestReceived
 from h2.exceptions import ProtocolError
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
-from hypercorn.events import Closed
+from hypercorn.events import Closed, RawData
 from hypercorn.events import Event as ConnectionEvent
+from hypercorn.protocol.events import Body
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.protocol.h11 import H11Protocol
@@ -27,6 +28,9 @@ from quart import Quart
 
 LAST_S: Final = 1.0
 """What requests have to end once their connections were aborted."""
+
+PART_BYTES: Final = 64 * 1024
+"""What a client has to read within `send_timeout_s` to be one that reads."""
 
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, for no time."""
@@ -55,6 +59,9 @@ class Connection(TCPServer):
 
     async def run(self) -> None:
         """Serve the connection until it is closed."""
+        # The kernel then asks for more while it has this much left to send, instead of a third of a
+        # buffer of megabytes: so that a slow client is seen to read.
+        self.writer.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NOTSENT_LOWAT, PART_BYTES)
         self.config.connections.add(self)
         try:
             await super().run()
@@ -62,12 +69,24 @@ class Connection(TCPServer):
             self.config.connections.discard(self)
 
     async def protocol_send(self, event: ConnectionEvent) -> None:
-        """Write or close, within the time that a write may take."""
+        """Write, or close."""
+        if isinstance(event, RawData):
+            await self._write(event.data)
+        else:
+            await super().protocol_send(event)
+
+    async def _write(self, data: bytes) -> None:
+        """Write in parts: the time is that without progress, however long the whole takes."""
         try:
-            async with asyncio.timeout(self.config.send_timeout_s):
-                await super().protocol_send(event)
+            async with self.send_lock:
+                for part in _parts(data):
+                    self.writer.write(part)
+                    async with asyncio.timeout(self.config.send_timeout_s):
+                        await self.writer.drain()
         except TimeoutError:
             self.abort()
+            await self.protocol.handle(Closed())
+        except (ConnectionError, RuntimeError):  # the client is gone
             await self.protocol.handle(Closed())
 
     def abort(self) -> None:
@@ -104,9 +123,13 @@ class Http2(H2Protocol):
 
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of an answer, unless the client's flow control holds it up for too long."""
+        events: Iterable[StreamEvent] = [event]
+        if isinstance(event, Body):
+            events = (Body(event.stream_id, data=part) for part in _parts(event.data))
         try:
-            async with asyncio.timeout(self.config.send_timeout_s):
-                await super().stream_send(event)
+            for each in events:
+                async with asyncio.timeout(self.config.send_timeout_s):
+                    await super().stream_send(each)
         except TimeoutError:
             await self._reset(event.stream_id, ErrorCodes.CANCEL)
 
@@ -130,6 +153,10 @@ class Http2(H2Protocol):
             self.connection.reset_stream(stream_id, code)
         await self._flush()
         await self._close_stream(stream_id)
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    return (data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES))
 
 
 def _is_readable(request: RequestReceived) -> bool:

@@ -1,12 +1,14 @@
 """Connections: what a client is told about the one it holds."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
 
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
+from tests.processes.exports import EXPORT_PATH
 from tests.processes.homes import DEADLINE_S, Home, Server, eventually
 
 pytestmark = pytest.mark.slow
@@ -118,10 +120,10 @@ def begin_not_reading(connection: socket.socket) -> None:
 
 
 @contextmanager
-def narrow_connection(server: Server) -> Iterator[socket.socket]:
-    """A client with the least room for what it does not read."""
+def narrow_connection(server: Server, room: int = 4096) -> Iterator[socket.socket]:
+    """A client with `room` bytes for what it does not read, by default the least there is."""
     with closing(socket.socket()) as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         connection.connect(("127.0.0.1", server.port))
         yield connection
 
@@ -148,3 +150,19 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_end(home: Home):
         begin_not_reading(other)
         server.terminate()
         assert server.wait(within_s=10) == 0
+
+
+def test_a_client_that_reads_slowly_is_served(long_home: Home):
+    """Each part has its time, not a piece of megabytes: an export may take hours on a slow line."""
+    server = long_home.serve(send_timeout_s="0.7")
+    with narrow_connection(server, 65_536) as connection:
+        connection.sendall(
+            f"GET {EXPORT_PATH} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}\r\n"
+            "accept-encoding: identity\r\n\r\n".encode()
+        )
+        received = 0
+        while received < 7 * 2**20:
+            piece = connection.recv(65_536)
+            assert piece, f"the connection was closed after {received} bytes"
+            received += len(piece)
+            time.sleep(len(piece) / 1_000_000)  # a line of 1 MB/s
