@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from service.access.callers import Door
 from service.ids import new_id
@@ -135,14 +136,21 @@ def _is_live(lifetimes: SessionLifetimes, now: datetime) -> ColumnElement[bool]:
 
 
 async def forget_ended(session: AsyncSession, lifetimes: SessionLifetimes, now: datetime) -> None:
-    """Delete sessions and sign-in links that ended ENDED_KEPT ago; audit rows of them stay."""
+    """Delete sessions and sign-in links that ended ENDED_KEPT ago; audit rows of them stay.
+
+    Each member's last session stays, too: it says when they were last here.
+    """
     before = now - ENDED_KEPT
     had_ended = or_(
         Session.revoked_at <= before,
         Session.last_seen_at <= before - lifetimes.idle,
         Session.created_at <= before - lifetimes.absolute,
     )
-    await session.execute(delete(Session).where(had_ended))
+    newer = aliased(Session)
+    has_newer = exists().where(
+        newer.member_id == Session.member_id, newer.last_seen_at > Session.last_seen_at
+    )
+    await session.execute(delete(Session).where(had_ended, has_newer))
     await session.execute(delete(SignInLink).where(SignInLink.expires_at <= before))
 
 
