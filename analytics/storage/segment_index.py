@@ -40,7 +40,7 @@ HEAD_COLUMNS: Final = ("package_name", "actor")
 """Columns whose most frequent values summaries name."""
 
 HEAD_VALUES: Final = 32
-INDEX_VERSION: Final = 1
+INDEX_VERSION: Final = 2
 GROUP_BITS: Final = 64
 """Row groups are told apart by one bit each; in larger segments several share one."""
 
