@@ -51,6 +51,7 @@ class Request:
 REQUESTS: Final = {
     "bindings.list_": Request("oidc:r"),
     "bindings.create": Request("oidc:w", good=201, has_body=True),
+    "bindings.show": Request("oidc:r"),
     "bindings.revoke": Request("oidc:w"),
     "explain.explain": Request("oidc:r", body={"claims": {}}),
     "rejected.rejected": Request("oidc:r"),

@@ -76,7 +76,7 @@ async def test_a_hold_after_a_release_begins_anew(world):
     assert await held(world) == (START + timedelta(days=1), "case 4711")
 
 
-@pytest.mark.parametrize("reason", ["", " ", "\u00a0\u2003", "\u200b\u200d\ufeff"])
+@pytest.mark.parametrize("reason", ["", " ", "\u00a0\u2003"])
 async def test_a_hold_needs_a_reason_that_can_be_read(world, reason):
     """An auditor asks for it years later."""
     with pytest.raises(HoldReasonMissing):
@@ -85,7 +85,9 @@ async def test_a_hold_needs_a_reason_that_can_be_read(world, reason):
     assert await held(world) == (None, None)
 
 
-@pytest.mark.parametrize("reason", ["x" * 1025, "a\x00b", "a\nb", "\x1b[31m", "\udc80"])
+@pytest.mark.parametrize(
+    "reason", ["x" * 1025, "a\x00b", "a\nb", "\x1b[31m", "\udc80", "\u200b\u200d\ufeff"]
+)
 async def test_a_reason_is_text_of_bounded_length(world, reason):
     """As with every reason."""
     with pytest.raises(ReasonInvalid):
