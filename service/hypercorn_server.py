@@ -5,7 +5,8 @@ hypercorn 0.18 has no setting for any of this, so its classes are extended here,
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from socket import IPPROTO_TCP, SO_LINGER, SOL_SOCKET, TCP_NOTSENT_LOWAT
 from typing import Any, Final
@@ -18,12 +19,13 @@ from h2.events import DataReceived, Event, RequestReceived
 from h2.exceptions import ProtocolError
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
-from hypercorn.events import Closed, RawData
+from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
-from hypercorn.protocol.events import Body
+from hypercorn.protocol.events import Body, EndBody
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h2 import H2Protocol
-from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
+from priority.priority import PriorityError
 from quart import Quart
 
 LAST_S: Final = 1.0
@@ -35,6 +37,8 @@ PART_BYTES: Final = 64 * 1024
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, for no time."""
 
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\n"
+
 _log = structlog.get_logger(__name__)
 
 
@@ -44,9 +48,17 @@ class ServerConfig(Config):
     send_timeout_s: float
     """How long a write may wait for its client to read, as nginx's `send_timeout`."""
 
+    ends_at: float = 0.0
+    """When the grace ends, by the monotonic clock."""
+
     def __init__(self) -> None:
         super().__init__()
         self.connections: set[Connection] = set()
+
+    @property
+    def graceful_timeout(self) -> float:  # type: ignore[override]
+        """What is left of the grace: hypercorn waits for requests once connections are closed."""
+        return max(LAST_S, self.ends_at - time.monotonic())
 
 
 class Connection(TCPServer):
@@ -61,7 +73,7 @@ class Connection(TCPServer):
         """Serve the connection until it is closed."""
         # The kernel then asks for more while it has this much left to send, instead of a third of a
         # buffer of megabytes: so that a slow client is seen to read.
-        self.writer.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NOTSENT_LOWAT, PART_BYTES)
+        self._set_option(IPPROTO_TCP, TCP_NOTSENT_LOWAT, PART_BYTES)
         self.config.connections.add(self)
         try:
             await super().run()
@@ -86,15 +98,23 @@ class Connection(TCPServer):
         except TimeoutError:
             self.abort()
             await self.protocol.handle(Closed())
-        except (ConnectionError, RuntimeError):  # the client is gone
+        except (OSError, RuntimeError):  # the client is gone
             await self.protocol.handle(Closed())
 
     def abort(self) -> None:
         """Reset the connection; what was not sent is dropped."""
         # Without this the kernel keeps what it holds, and offers it to the client for minutes.
-        with suppress(OSError):  # the client is gone
-            self.writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, _RESET)
+        self._set_option(SOL_SOCKET, SO_LINGER, _RESET)
         self.writer.transport.abort()
+
+    def _set_option(self, level: int, option: int, value: int | bytes) -> None:
+        with suppress(OSError, AttributeError):  # the client is gone, and maybe the socket
+            self.writer.get_extra_info("socket").setsockopt(level, option, value)
+
+    async def _initiate_server_close(self) -> None:
+        await super()._initiate_server_close()
+        # What is left in the buffer has to be read before the connection is closed.
+        self.loop.call_later(self.config.send_timeout_s, self.abort)
 
     async def _close(self) -> None:
         # Closing waits until what was written is sent.
@@ -109,8 +129,8 @@ class Http1(H11Protocol):
     """HTTP/1.1 that never becomes HTTP/2: RFC 9113 has dropped `Upgrade: h2c`."""
 
     async def _check_protocol(self, event: Any) -> None:  # noqa: ANN401 - an h11 Request
-        if event.method == b"PRI":
-            await super()._check_protocol(event)
+        if (event.method, event.target, event.http_version) == (b"PRI", b"*", b"2.0"):
+            raise H2ProtocolAssumedError(_PREFACE + self.connection.trailing_data[0])
 
 
 class Http2(H2Protocol):
@@ -121,17 +141,37 @@ class Http2(H2Protocol):
 
     config: ServerConfig
 
+    async def initiate(self, *rest: Any) -> None:  # noqa: ANN401 - as hypercorn has it
+        """Begin the connection, which is idle until its first request."""
+        await super().initiate(*rest)
+        await self.send(Updated(idle=self.idle))
+
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of an answer, unless the client's flow control holds it up for too long."""
-        events: Iterable[StreamEvent] = [event]
-        if isinstance(event, Body):
-            events = (Body(event.stream_id, data=part) for part in _parts(event.data))
         try:
-            for each in events:
-                async with asyncio.timeout(self.config.send_timeout_s):
-                    await super().stream_send(each)
+            if isinstance(event, Body):
+                for part in _parts(event.data):
+                    await self._send_part(Body(event.stream_id, data=part))
+            elif isinstance(event, EndBody):
+                await self._send_part(event)
+            else:
+                await super().stream_send(event)
         except TimeoutError:
             await self._reset(event.stream_id, ErrorCodes.CANCEL)
+
+    async def _send_part(self, event: StreamEvent) -> None:
+        async with asyncio.timeout(self.config.send_timeout_s):
+            await super().stream_send(event)
+            # Without room in the client's window hypercorn keeps what it is given, without bound.
+            if (buffer := self.stream_buffers.get(event.stream_id)) is not None:
+                await buffer.drain()
+
+    async def _flush(self) -> None:
+        data = self.connection.data_to_send()
+        if data:
+            # Frames that are lost with a cancelled request would end the whole connection: header
+            # compression is common to all of its requests.
+            await asyncio.shield(self.send(RawData(data)))
 
     async def _handle_events(self, events: list[Event]) -> None:
         for event in events:
@@ -146,13 +186,21 @@ class Http2(H2Protocol):
                 _log.info("request_rejected", reason="malformed HTTP/2 pseudo-header")
                 await self._reset(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
             else:
-                await super()._handle_events([event])
+                await self._handle_event(event)
+
+    async def _handle_event(self, event: Event) -> None:
+        try:
+            await super()._handle_events([event])
+        except (PriorityError, ProtocolError):  # a client that does not keep to the protocol
+            await self.send(Closed())
 
     async def _reset(self, stream_id: int, code: ErrorCodes) -> None:
         with suppress(ProtocolError):  # the client has ended the stream, or the connection
             self.connection.reset_stream(stream_id, code)
         await self._flush()
         await self._close_stream(stream_id)
+        await self._window_updated(stream_id)  # the sending task then drops what was to be sent
+        await self.send(Updated(idle=self.idle))
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
@@ -176,18 +224,17 @@ async def serve(
     hypercorn.asyncio.run.TCPServer = Connection  # type: ignore[attr-defined]
     hypercorn.protocol.H11Protocol = Http1  # type: ignore[attr-defined]
     hypercorn.protocol.H2Protocol = Http2  # type: ignore[attr-defined]
-    config.graceful_timeout = grace_s
     ending: set[asyncio.Task[None]] = set()
 
     async def abort_after_grace() -> None:
         await asyncio.sleep(grace_s)
         # uvloop waits for open connections before hypercorn's own wait begins.
-        config.graceful_timeout = LAST_S
         for connection in list(config.connections):
             connection.abort()
 
     async def stopped() -> None:
         await stop()
+        config.ends_at = time.monotonic() + grace_s
         ending.add(asyncio.create_task(abort_after_grace()))
 
     await hypercorn.asyncio.serve(app, config, shutdown_trigger=stopped)

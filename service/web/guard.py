@@ -5,7 +5,9 @@ name, and that only endpoints made for WebSockets are asked for one. The server 
 client sent, whatever it was.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
@@ -16,6 +18,10 @@ from service.web.answers import JSON_TYPE
 ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 _BODY: Final = b'{"error":"bad request"}'
+_DRAIN_S: Final = 60.0
+_draining: Final[set[asyncio.Task[None]]] = set()
+"""Tasks that nothing else refers to; without a reference they could vanish."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -24,17 +30,22 @@ def guarded(app: ASGIApp) -> ASGIApp:
 
     async def guard(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI's own types
         if scope["type"] == "websocket":  # there is no endpoint for them
-            await _reject(send, "websocket.http.response")
+            await _reject(receive, send, "websocket.http.response")
         elif scope["type"] == "http" and not is_proper(scope):
-            await _reject(send, "http.response")
+            await _reject(receive, send, "http.response")
         else:
             await app(scope, receive, send)
 
     return guard
 
 
-async def _reject(send: Any, kind: str) -> None:  # noqa: ANN401 - ASGI's own types
+async def _reject(receive: Any, send: Any, kind: str) -> None:  # noqa: ANN401 - ASGI's own types
     """Answer 400. `kind` is what ASGI calls this sort of answer."""
+    # Not only until the answer is sent: hypercorn puts the request's end into the same short queue
+    # as its body, and would wait for room there without end.
+    draining = asyncio.create_task(_drain(receive))
+    _draining.add(draining)
+    draining.add_done_callback(_draining.discard)
     request_id = new_request_id()
     _log.info("request_rejected", request_id=request_id, status=400)
     headers = {
@@ -46,6 +57,14 @@ async def _reject(send: Any, kind: str) -> None:  # noqa: ANN401 - ASGI's own ty
     lines = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": f"{kind}.start", "status": 400, "headers": lines})
     await send({"type": f"{kind}.body", "body": _BODY})
+
+
+async def _drain(receive: Any) -> None:  # noqa: ANN401 - ASGI's own type
+    """Drop what still comes of a request, until its end."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_S):
+            while not (await receive())["type"].endswith(".disconnect"):
+                pass
 
 
 def is_proper(scope: Any) -> bool:  # noqa: ANN401 - an ASGI scope

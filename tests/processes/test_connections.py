@@ -92,6 +92,28 @@ def test_two_lengths_of_one_body_are_refused(quiet_server: Server):
     assert answer.count(b"http/1.1 ") == 1
 
 
+def test_a_refused_request_with_a_long_body_ends(quiet_server: Server):
+    """What still comes of it has to be taken, or the server waits for itself."""
+    answer = answered(
+        quiet_server,
+        f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n"
+        "transfer-encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 60 + "0\r\n\r\n",
+    )
+
+    assert answer.startswith(b"http/1.1 400 ")
+
+
+def test_a_request_that_only_looks_like_http_2_is_none(quiet_server: Server):
+    """The preface of HTTP/2 is more than its method."""
+    answer = answered(
+        quiet_server,
+        "PRI /healthz HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings, close\r\n"
+        "upgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n",
+    )
+
+    assert answer.startswith(b"http/1.1 405 ")
+
+
 def test_http_2_is_not_upgraded_to(quiet_server: Server):
     """RFC 9113 has dropped it; a server may ignore what a client offers (RFC 9110, 7.8)."""
     answer = answered(

@@ -2,7 +2,9 @@
 
 import socket
 from collections.abc import Iterator
+from typing import Any
 
+import httpx
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -10,8 +12,9 @@ from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
 from h2.settings import SettingCodes
 
-from tests.conftest import bindings_path
-from tests.processes.homes import Home, Server
+from tests.conftest import ADMIN_TOKEN, bindings_path
+from tests.processes.exports import EXPORT_PATH
+from tests.processes.homes import Home, Server, all_entries, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +74,11 @@ class Connected:
                 assert not isinstance(event, ConnectionTerminated)
                 if isinstance(event, StreamReset) and event.stream_id == stream:
                     return ErrorCodes(event.error_code)
+
+    def wait_closed(self) -> None:
+        """Return once the server has closed the connection."""
+        while self._socket.recv(65536):
+            pass
 
     def close(self) -> None:
         self._socket.close()
@@ -136,3 +144,46 @@ def test_a_stream_whose_client_gives_no_room_is_ended(home: Home) -> None:
     connected.send()
     assert connected.status(connected.begin("GET", "/healthz", ends=True)) == "200"
     connected.close()
+
+
+def test_a_body_that_nobody_makes_room_for_is_not_made(long_home: Home) -> None:
+    """An export whose client opens no window would else be held in memory whole."""
+    server = long_home.serve(send_timeout_s="0.5")
+    connected = connection_to(server)
+    connected.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    connected.send()
+    stream = connected.begin("GET", EXPORT_PATH, ("x-service-admin-token", ADMIN_TOKEN), ends=True)
+
+    assert connected.reset(stream) is ErrorCodes.CANCEL
+    with server.client() as client:
+        eventually(lambda: finished(client), "the end of the export is recorded")
+        (row,) = finished(client)
+    assert row["payload"]["complete"] is False
+    assert row["payload"]["bytes"] < 4 * 2**20
+    connected.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 65_535})
+    connected.send()
+    assert connected.status(connected.begin("GET", "/healthz", ends=True)) == "200"
+    connected.close()
+
+
+def finished(client: httpx.Client) -> list[dict[str, Any]]:
+    return all_entries(client, event="audit_export_finished")
+
+
+def test_a_connection_without_a_request_is_closed(home: Home) -> None:
+    """As every idle one."""
+    connected = connection_to(home.serve(keep_alive_s="0.2"))
+    connected.wait_closed()
+    connected.close()
+
+
+def test_a_refused_request_with_a_long_body_holds_up_no_other(connected: Connected) -> None:
+    """What still comes of it is dropped; the next stream is answered."""
+    length = ("content-length", "60")
+    refused = connected.begin("POST", "*", length, ends=False)
+    for number in range(60):
+        connected.h2.send_data(refused, b"x", end_stream=number == 59)
+    connected.send()
+
+    assert connected.status(refused) == "400"
+    assert connected.status(connected.begin("GET", "/healthz", ends=True)) == "200"
