@@ -108,13 +108,18 @@ class Connection(TCPServer):
         self.writer.transport.abort()
 
     def _set_option(self, level: int, option: int, value: int | bytes) -> None:
-        with suppress(OSError, AttributeError):  # the client is gone, and maybe the socket
+        # Once the client is gone uvloop has no socket, or one without a descriptor.
+        with suppress(OSError, AttributeError, ValueError):
             self.writer.get_extra_info("socket").setsockopt(level, option, value)
 
     async def _initiate_server_close(self) -> None:
         await super()._initiate_server_close()
         # What is left in the buffer has to be read before the connection is closed.
-        self.loop.call_later(self.config.send_timeout_s, self.abort)
+        self.loop.call_later(self.config.send_timeout_s, self._abort_if_open)
+
+    def _abort_if_open(self) -> None:
+        if self in self.config.connections:
+            self.abort()
 
     async def _close(self) -> None:
         # Closing waits until what was written is sent.
