@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
-from operator import attrgetter
+from itertools import count, islice
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -139,14 +138,12 @@ def plan_newest(
     if until is not None and is_known and expected < limit:
         return None
     estimated = round(expected) if is_known else None
-    own = _part_of(snapshot, blocks)
-    return RowGroupLookup(own, query, estimated, tuple(blocks), until, after)
+    return RowGroupLookup(_part_of(snapshot, blocks), query, estimated, tuple(blocks), until, after)
 
 
 def _part_of(snapshot: Snapshot, blocks: Sequence[Block]) -> Snapshot:
     """What `blocks` are of, in the order of `snapshot`."""
-    groups = [block for block in blocks if isinstance(block, StoredGroup)]
-    used = {group.segment.segment_id for group in groups}
+    used = {block.segment.segment_id for block in blocks if isinstance(block, StoredGroup)}
     runs = [block for block in blocks if isinstance(block, JournalRun)]
     batches = sorted((b for run in runs for b in run.batches), key=lambda batch: batch.first_seq)
     return replace(
@@ -218,9 +215,9 @@ class _Newest:
         self._estimate = estimate
         self._number = count()
         # Quick for what is in order already, as the store has it.
-        self._segments = sorted(snapshot.segments, key=attrgetter("max_created_at"), reverse=True)
+        self._segments = sorted(snapshot.segments, key=lambda s: s.max_created_at, reverse=True)
         self._heap: list[tuple[timedelta, int, _Item]] = []
-        self._reached = 0
+        self._coming = iter(self._segments)
         self._push_next_segment()
         for run in journal_runs(snapshot.batches):
             # Where every row counts a few batches do; to join them to others would only take time.
@@ -262,9 +259,7 @@ class _Newest:
 
     def _push_next_segment(self) -> None:
         """Let the heap hold one segment, the newest not yet reached: no other is newer."""
-        if self._reached < len(self._segments):
-            segment = self._segments[self._reached]
-            self._reached += 1
+        for segment in islice(self._coming, 1):
             self._push(segment.max_created_at, segment)
 
     def _may_match(self, segment: Segment) -> bool:
