@@ -1,4 +1,4 @@
-"""Answers that are the same for everybody while the process runs: made once, never again."""
+"""Cached responses that do not depend on the request or on data: rendered once per process."""
 
 import hashlib
 from collections.abc import Awaitable, Callable

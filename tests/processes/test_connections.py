@@ -103,26 +103,19 @@ def test_a_refused_request_with_a_long_body_ends(quiet_server: Server):
     assert answer.startswith(b"http/1.1 400 ")
 
 
-def test_a_request_that_only_looks_like_http_2_is_none(quiet_server: Server):
-    """The preface of HTTP/2 is more than its method."""
+@pytest.mark.parametrize(("request_line", "status"), [("GET /healthz", 200), ("PRI /healthz", 405)])
+def test_http_2_is_not_upgraded_to(quiet_server: Server, request_line: str, status: int):
+    """RFC 9113 has dropped it, and a server may ignore what a client offers (RFC 9110, 7.8).
+
+    Nor is PRI alone the preface of HTTP/2.
+    """
     answer = answered(
         quiet_server,
-        "PRI /healthz HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings, close\r\n"
+        f"{request_line} HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings, close\r\n"
         "upgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n",
     )
 
-    assert answer.startswith(b"http/1.1 405 ")
-
-
-def test_http_2_is_not_upgraded_to(quiet_server: Server):
-    """RFC 9113 has dropped it; a server may ignore what a client offers (RFC 9110, 7.8)."""
-    answer = answered(
-        quiet_server,
-        "GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings, close\r\n"
-        "upgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n",
-    )
-
-    assert answer.startswith(b"http/1.1 200 ")
+    assert answer.startswith(f"http/1.1 {status} ".encode())
 
 
 def test_an_idle_connection_is_closed_after_its_time(home: Home):

@@ -9,7 +9,7 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
+from h2.events import ConnectionTerminated, Event, ResponseReceived, StreamEnded, StreamReset
 from h2.settings import SettingCodes
 
 from tests.conftest import ADMIN_TOKEN, bindings_path
@@ -55,30 +55,33 @@ class Connected:
     def status(self, stream: int) -> str:
         """The status of the answer to `stream`, once all of it has come."""
         said = ""
-        while True:
-            received = self._socket.recv(65536)
-            assert received, "the server has closed the connection"
-            for event in self.h2.receive_data(received):
-                assert not isinstance(event, ConnectionTerminated)
-                if isinstance(event, ResponseReceived) and event.stream_id == stream:
-                    said = dict(event.headers)[b":status"].decode()
-                if isinstance(event, StreamEnded) and event.stream_id == stream:
-                    return said
+        for event in self._events():
+            if isinstance(event, ResponseReceived) and event.stream_id == stream:
+                said = dict(event.headers)[b":status"].decode()
+            if isinstance(event, StreamEnded) and event.stream_id == stream:
+                break
+        return said
 
     def reset(self, stream: int) -> ErrorCodes:
         """The code with which the server ends `stream` alone."""
+        resets = (event for event in self._events() if isinstance(event, StreamReset))
+        codes = (event.error_code for event in resets if event.stream_id == stream)
+        return ErrorCodes(next(codes))
+
+    def is_closed(self) -> bool:
+        """True once the server has closed the connection, having said nothing but HTTP/2."""
+        while received := self._socket.recv(65536):
+            self.h2.receive_data(received)
+        return True
+
+    def _events(self) -> Iterator[Event]:
+        """What comes on the connection, which the server must not end."""
         while True:
             received = self._socket.recv(65536)
             assert received, "the server has closed the connection"
             for event in self.h2.receive_data(received):
                 assert not isinstance(event, ConnectionTerminated)
-                if isinstance(event, StreamReset) and event.stream_id == stream:
-                    return ErrorCodes(event.error_code)
-
-    def wait_closed(self) -> None:
-        """Return once the server has closed the connection."""
-        while self._socket.recv(65536):
-            pass
+                yield event
 
     def close(self) -> None:
         self._socket.close()
@@ -172,9 +175,12 @@ def finished(client: httpx.Client) -> list[dict[str, Any]]:
 
 def test_a_connection_without_a_request_is_closed(home: Home) -> None:
     """As every idle one."""
-    connected = connection_to(home.serve(keep_alive_s="0.2"))
-    connected.wait_closed()
+    server = home.serve(keep_alive_s="0.2")
+    connected = connection_to(server)
+    assert connected.is_closed()
     connected.close()
+    assert server.stop() == 0
+    assert "Traceback" not in server.logged()
 
 
 def test_a_refused_request_with_a_long_body_holds_up_no_other(connected: Connected) -> None:
