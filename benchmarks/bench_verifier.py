@@ -33,8 +33,8 @@ from service.prepare import prepare
 from service.services import Services, build_services
 from service.settings import Settings
 from service.verifier.claims import Claims
-from service.verifier.seen import SeenTokens
-from service.verifier.verifier import Bearing
+from service.verifier.token_cache import VerifiedTokenCache
+from service.verifier.verifier import TokenRequest
 from tests.issuers.issuer import Issuer, signature_of
 
 BINDINGS = 10_000
@@ -82,7 +82,7 @@ async def _measure(data_dir: Path) -> None:
     us: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(ROUNDS):
         for name, (work, tokens) in runs.items():
-            services.verifier._seen = SeenTokens()
+            services.verifier._tokens = VerifiedTokenCache()
             await verify(good[:1])
             us[name].append(await _time_us(work, tokens))
     bare = statistics.median(us["joserfc's decode alone"])
@@ -104,13 +104,13 @@ async def _measure(data_dir: Path) -> None:
 async def _verifying(services: Services, warm_up: str) -> Work:
     """What each request with a token does, once keys and bindings are in memory."""
     async with services.store.read() as session:
-        bearing = Bearing(await get_org(session, "acme"), None, "req_0")
+        request = TokenRequest(await get_org(session, "acme"), None, "req_0")
     attribute = services.verifier.attribute
-    assert await attribute([warm_up], bearing) is not None
+    assert await attribute([warm_up], request) is not None
 
     async def verify(tokens: Sequence[str]) -> None:
         for token in tokens:
-            await attribute([token], bearing)
+            await attribute([token], request)
 
     return verify
 
@@ -175,7 +175,7 @@ def _bad(issuer: Issuer, good: Sequence[str]) -> dict[str, list[str]]:
 
 def _kept_mb(token: str) -> float:
     """What is kept when MANY different tokens have passed through the cache."""
-    seen, now = SeenTokens(), utc_now()
+    seen, now = VerifiedTokenCache(), utc_now()
     (issuer,) = load_issuers(Settings().issuers_file).values()
     gc.collect()
     before = _resident_mb()

@@ -35,7 +35,7 @@ from service.sign_in.desk import SignInDesk
 from service.store.engine import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
-from service.verifier.trust import Trust
+from service.verifier.binding_cache import BindingCache
 from service.verifier.usage import BindingUse
 from service.verifier.verifier import Verifier
 from service.worker_process import WorkerProcess
@@ -150,7 +150,7 @@ def build_services(
     verifier = Verifier(
         issuers,
         settings.audience,
-        Trust(store),
+        BindingCache(store),
         keys,
         binding_use,
         rejected.note,

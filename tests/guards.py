@@ -645,7 +645,7 @@ GUARDS: Final = [
     Guard(
         "nothing is proposed that would not help",
         "service/explain/drafts.py",
-        "proposal is None or not _would_match(proposal, unverified_claims, grounds, active)",
+        "proposal is None or not _would_match(proposal, unverified_claims, context, active)",
         "proposal is None",
         "tests/service/explain/test_nearest.py::test_ambiguous_bindings_are_all_listed",
     ),
@@ -1030,7 +1030,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a revoke is seen in every process",
-        "service/verifier/trust.py",
+        "service/verifier/binding_cache.py",
         "        key = (org.id, org.trust_revision)\n",
         "        key = (org.id, 1)\n",
         f"{_ATTRIBUTION}::test_a_revoke_is_seen_in_every_process",
@@ -1123,10 +1123,10 @@ GUARDS: Final = [
     ),
     Guard(
         "what bindings take in memory is counted",
-        "service/verifier/trust.py",
+        "service/verifier/binding_cache.py",
         " + sum(map(_bytes_of_set, candidate.event_sets))",
         "",
-        "tests/service/verifier/test_trust.py",
+        "tests/service/verifier/test_binding_cache.py",
     ),
     Guard(
         "a token is sent once",
@@ -1188,10 +1188,10 @@ GUARDS: Final = [
     Guard(
         "the rules are asked in their order",
         "service/verifier/rules.py",
-        "    rule_2_audience(unverified_claims, grounds.audience)\n"
-        "    same_sub = rule_3_subject(unverified_claims, issuer, grounds)\n",
-        "    same_sub = rule_3_subject(unverified_claims, issuer, grounds)\n"
-        "    rule_2_audience(unverified_claims, grounds.audience)\n",
+        "    rule_2_audience(unverified_claims, context.audience)\n"
+        "    same_sub = rule_3_subject(unverified_claims, issuer, context)\n",
+        "    same_sub = rule_3_subject(unverified_claims, issuer, context)\n"
+        "    rule_2_audience(unverified_claims, context.audience)\n",
         f"{_ATTACKS}::test_the_first_rule_broken_names_the_failure",
     ),
     Guard(
@@ -1266,7 +1266,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a signature that held is checked again after a while",
-        "service/verifier/seen.py",
+        "service/verifier/token_cache.py",
         "not timedelta(0) <= now - found[1] < KEPT_FOR",
         "now < found[1]",
         f"{_ATTACKS_ON_KEYS}::test_a_signature_that_held_is_checked_again_after_a_while",
@@ -1281,8 +1281,8 @@ GUARDS: Final = [
     Guard(
         "who says what is turned away is asked of its signature",
         "service/verifier/verifier.py",
-        "                claims = self._sign(reading, claims, issuer, self._keys.cached(issuer))\n",
-        "                claims = reading.unverified_claims\n",
+        "                claims = self._sign(parsed, claims, issuer, self._keys.cached(issuer))\n",
+        "                claims = parsed.unverified_claims\n",
         f"{_HOLDING}::test_what_anybody_could_have_written_is_not",
     ),
     Guard(

@@ -14,7 +14,7 @@ from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id, read_org
 from service.services import services
 from service.store.tables import Member, Organisation
-from service.verifier.verifier import CI_TOKEN_HEADER, Bearing
+from service.verifier.verifier import CI_TOKEN_HEADER, TokenRequest
 from service.web.context import request_id
 
 _Principal = TypeVar("_Principal", bound=Principal)
@@ -121,7 +121,7 @@ async def _from_ci(principal: _Principal, org: Organisation) -> _Principal:
     values = request.headers.getlist(CI_TOKEN_HEADER)
     if not values or not principal.belongs_to(org):
         return principal
-    found = await services().verifier.attribute(values, _bearing(principal, org))
+    found = await services().verifier.attribute(values, _token_request(principal, org))
     return principal.with_ci(found)
 
 
@@ -130,9 +130,9 @@ async def _from_ci_still(principal: _Principal, org: Organisation) -> _Principal
     ci = principal.door.ci
     if ci is None:
         return principal
-    return principal.with_ci(await services().verifier.attribute_again(ci, org))
+    return principal.with_ci(await services().verifier.revalidate(ci, org))
 
 
-def _bearing(principal: Principal, org: Organisation) -> Bearing:
+def _token_request(principal: Principal, org: Organisation) -> TokenRequest:
     project_id = principal.project_id if isinstance(principal, KeyHolder) else None
-    return Bearing(org, project_id, request_id())
+    return TokenRequest(org, project_id, request_id())

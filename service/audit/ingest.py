@@ -152,7 +152,7 @@ class Ingest:
             return sender
         async with self._store.read() as session:
             org = await get_org_by_id(session, tenant_id)
-        return sender.with_ci(await self._verifier.attribute_again(ci, org))
+        return sender.with_ci(await self._verifier.revalidate(ci, org))
 
     def _commit(
         self,

@@ -29,7 +29,7 @@ from service.verifier.candidates import candidates_of
 from service.verifier.claims import UnverifiedToken
 from service.verifier.codes import TokenRejected
 from service.verifier.parsing import parse_token, read_header
-from service.verifier.rules import Grounds, match_binding
+from service.verifier.rules import VerificationContext, match_binding
 from service.verifier.signatures import unverified_kid
 
 KeysFor = Callable[[Issuer, str | None], Awaitable[SigningKeys]]
@@ -101,14 +101,14 @@ async def explain_asked(
     except TokenRejected as rejection:
         return explain_no_token(rejection, now)
     active = active_terms(bindings, token.unverified_claims.text("sub"))
-    grounds = Grounds(
+    context = VerificationContext(
         issuers=here.issuers,
         audience=here.settings.audience,
         candidates=candidates_of(active),
         project_id=asked.project_id,
     )
-    keys = await _keys(token, grounds, keys_for) if asked.has_signature else None
-    return explain_token(token, grounds, bindings, keys, now)
+    keys = await _keys(token, context, keys_for) if asked.has_signature else None
+    return explain_token(token, context, bindings, keys, now)
 
 
 def _require_project(project_id: str | None, places: Places) -> None:
@@ -116,10 +116,12 @@ def _require_project(project_id: str | None, places: Places) -> None:
         raise ProjectNotFound
 
 
-async def _keys(token: UnverifiedToken, grounds: Grounds, keys_for: KeysFor) -> SigningKeys:
+async def _keys(
+    token: UnverifiedToken, context: VerificationContext, keys_for: KeysFor
+) -> SigningKeys:
     """The keys rule 6 needs; none, and nobody is asked, if the token does not get that far."""
     try:
-        issuer, _ = match_binding(token.unverified_claims, grounds)
+        issuer, _ = match_binding(token.unverified_claims, context)
     except TokenRejected:
         return SigningKeys()
     kid = unverified_kid(token, issuer.algorithms)

@@ -14,8 +14,8 @@ from service.verifier.candidates import Candidate
 from service.verifier.claims import UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import TokenRejected
 from service.verifier.rules import (
-    Grounds,
-    foremost,
+    VerificationContext,
+    most_specific,
     rule_1_issuer,
     rule_2_audience,
     rule_3_subject,
@@ -74,7 +74,7 @@ class Case:
     """A token and everything it is judged on. Without `keys` it is claims that nobody signed."""
 
     token: UnverifiedToken
-    grounds: Grounds
+    context: VerificationContext
     bindings: Collection[KnownBinding]
     keys: SigningKeys | None
     now: datetime
@@ -93,11 +93,11 @@ class Case:
 
 def run_rules(case: Case) -> None:
     """The verifier's rules in the verifier's order. Raises TokenRejected."""
-    claims, grounds, trail = case.unverified_claims, case.grounds, case.trail
-    issuer = rule_1_issuer(claims, grounds.issuers)
+    claims, context, trail = case.unverified_claims, case.context, case.trail
+    issuer = rule_1_issuer(claims, context.issuers)
     trail.issuer = issuer
-    rule_2_audience(claims, grounds.audience)
-    trail.same_sub = rule_3_subject(claims, issuer, grounds)
+    rule_2_audience(claims, context.audience)
+    trail.same_sub = rule_3_subject(claims, issuer, context)
     trail.same_repository = rule_4_repository(claims, issuer, trail.same_sub)
     trail.binding = rule_5_event(claims, issuer, trail.same_repository)
     if case.keys is not None:
@@ -117,4 +117,4 @@ def ambiguous(case: Case) -> set[str]:
     issuer = case.trail.issuer
     event_name = case.unverified_claims.text(issuer.event_name_claim if issuer else None)
     allowing = [one for one in case.trail.same_repository if one.allows(event_name)]
-    return {one.id for one in foremost(allowing)}
+    return {one.id for one in most_specific(allowing)}

@@ -15,7 +15,7 @@ from service.issuers.issuers import Issuer
 from service.verifier.candidates import ActiveBinding, candidates_of
 from service.verifier.claims import UnverifiedClaims
 from service.verifier.codes import TokenRejected
-from service.verifier.rules import Grounds, match_binding
+from service.verifier.rules import VerificationContext, match_binding
 
 _NOWHERE: Final = Places(projects=frozenset(), teams=frozenset())
 _OWNER_CHARS_MAX: Final = 128
@@ -31,14 +31,16 @@ class Proposal:
 
 
 def proposal_for(
-    unverified_claims: UnverifiedClaims, grounds: Grounds, active: Collection[ActiveBinding]
+    unverified_claims: UnverifiedClaims,
+    context: VerificationContext,
+    active: Collection[ActiveBinding],
 ) -> Proposal | None:
     """The binding that would make the rules about bindings hold, or None if none would.
 
     `active` are the organisation's with the token's subject, at least. What is proposed has been
     tried out: with it in place these rules do hold.
     """
-    issuer = grounds.issuers.get(unverified_claims.text("iss") or "")
+    issuer = context.issuers.get(unverified_claims.text("iss") or "")
     if issuer is None:
         return None
     proposal = draft_of(
@@ -49,7 +51,7 @@ def proposal_for(
         unverified_claims.text(issuer.owner_claim),
         active,
     )
-    if proposal is None or not _would_match(proposal, unverified_claims, grounds, active):
+    if proposal is None or not _would_match(proposal, unverified_claims, context, active):
         return None
     return proposal
 
@@ -119,7 +121,7 @@ def _union(holders: Sequence[ActiveBinding], event_names: Sequence[str]) -> list
 def _would_match(
     proposal: Proposal,
     unverified_claims: UnverifiedClaims,
-    grounds: Grounds,
+    context: VerificationContext,
     active: Collection[ActiveBinding],
 ) -> bool:
     """True if rules 1 to 5 hold once the proposal has been followed."""
@@ -137,7 +139,7 @@ def _would_match(
     left = [binding for binding in active if binding.id not in proposal.revoke_first]
     candidates = candidates_of([*left, supposed])
     try:
-        match_binding(unverified_claims, structs.replace(grounds, candidates=candidates))
+        match_binding(unverified_claims, structs.replace(context, candidates=candidates))
     except TokenRejected:
         return False
     return True

@@ -36,7 +36,7 @@ from service.explain.times import TimeClaim, times
 from service.issuers.jwks import SigningKeys
 from service.verifier.claims import UnverifiedToken
 from service.verifier.codes import Detail, FailureCode, TokenRejected
-from service.verifier.rules import Grounds
+from service.verifier.rules import VerificationContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Explanation:
 
 def explain_token(
     token: UnverifiedToken,
-    grounds: Grounds,
+    context: VerificationContext,
     bindings: Collection[KnownBinding],
     keys: SigningKeys | None,
     now: datetime,
@@ -81,7 +81,7 @@ def explain_token(
     `bindings` are all of them, revoked ones too. Without `keys` the signature is left out, as for
     claims that nobody has signed.
     """
-    case = Case(token, grounds, bindings, keys, now)
+    case = Case(token, context, bindings, keys, now)
     trail = case.trail
     try:
         run_rules(case)
@@ -101,7 +101,7 @@ def explain_token(
         times=times(case) if is_reached(case, TIME_RULE) else (),
         nearest=nearest,
         proposal=(
-            proposal_for(case.unverified_claims, grounds, case.active)
+            proposal_for(case.unverified_claims, context, case.active)
             if rejection is not None and trail.binding is None
             else None
         ),
@@ -156,7 +156,7 @@ def _nearest(case: Case) -> Sequence[NearBinding]:
         sub=sub,
         repository_id=claims.identifier(issuer.repository_id_claim),
         event_name=claims.text(issuer.event_name_claim),
-        project_id=case.grounds.project_id,
+        project_id=case.context.project_id,
     )
     is_ambiguous = rejection.detail is Detail.BINDING_AMBIGUOUS
     return nearest_bindings(sought, case.bindings, ambiguous(case) if is_ambiguous else ())

@@ -32,7 +32,7 @@ class Seen:
 
 def see_issuer(case: Case) -> Seen:
     """Rule 1: which issuers are accepted, and which one it is."""
-    accepted = sorted(case.grounds.issuers)
+    accepted = sorted(case.context.issuers)
     found = case.unverified_claims.members.get("iss")
     if case.trail.issuer is not None:
         return Seen(shown(case.trail.issuer.url), shown_value(found))
@@ -46,7 +46,7 @@ def see_issuer(case: Case) -> Seen:
 
 def see_audience(case: Case) -> Seen:
     """Rule 2: whom the token was made for."""
-    wanted, found = case.grounds.audience, case.unverified_claims.members.get("aud")
+    wanted, found = case.context.audience, case.unverified_claims.members.get("aud")
     alone = found[0] if isinstance(found, list) and len(found) == 1 else found
     difference = _nearest_difference([wanted], alone)
     note = None

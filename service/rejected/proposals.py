@@ -21,7 +21,7 @@ from service.store.tables import RejectedSubject
 from service.verifier.candidates import ActiveBinding, candidates_of
 from service.verifier.claims import UnverifiedClaims
 from service.verifier.codes import Detail, FailureCode, TokenRejected
-from service.verifier.rules import Grounds, match_binding
+from service.verifier.rules import VerificationContext, match_binding
 
 _MENDED_BY_A_BINDING: Final = frozenset({None, Detail.EVENT_NAME_NOT_ALLOWED})
 _AUDIENCE: Final = "this service"
@@ -82,13 +82,13 @@ def _is_askable(row: RejectedSubject, issuers: Issuers) -> bool:
 def _outlook(row: RejectedSubject, issuers: Issuers, active: Collection[ActiveBinding]) -> Outlook:
     """What a job like that one would meet today, and what would help if that is no binding."""
     claims = _claims(row, issuers)
-    grounds = Grounds(issuers, _AUDIENCE, candidates_of(active), row.project_id)
+    context = VerificationContext(issuers, _AUDIENCE, candidates_of(active), row.project_id)
     try:
-        _, binding = match_binding(claims, grounds)
+        _, binding = match_binding(claims, context)
     except TokenRejected as rejected:
         is_unbound = rejected.code is FailureCode.UNBOUND_OIDC_SUBJECT
         if is_unbound and rejected.detail in _MENDED_BY_A_BINDING:
-            return Outlook(proposal=proposal_for(claims, grounds, active))
+            return Outlook(proposal=proposal_for(claims, context, active))
         return Outlook()
     return Outlook(trusted_by=binding.id)
 

@@ -22,7 +22,7 @@ LEEWAY_S: Final = 60
 """How far an issuer's clock may be ahead of ours. An expiry has no leeway."""
 
 
-class Grounds(Struct, frozen=True):
+class VerificationContext(Struct, frozen=True):
     """What a token is judged on, besides keys and time.
 
     `candidates` are the bindings of the organisation the request is for, `project_id` the project
@@ -36,17 +36,19 @@ class Grounds(Struct, frozen=True):
 
 
 def match_binding(
-    unverified_claims: UnverifiedClaims, grounds: Grounds
+    unverified_claims: UnverifiedClaims, context: VerificationContext
 ) -> tuple[Issuer, Candidate]:
     """Rules 1 to 5: the issuer and the binding the claims point to. Raises TokenRejected."""
-    issuer = rule_1_issuer(unverified_claims, grounds.issuers)
-    rule_2_audience(unverified_claims, grounds.audience)
-    same_sub = rule_3_subject(unverified_claims, issuer, grounds)
+    issuer = rule_1_issuer(unverified_claims, context.issuers)
+    rule_2_audience(unverified_claims, context.audience)
+    same_sub = rule_3_subject(unverified_claims, issuer, context)
     same_repository = rule_4_repository(unverified_claims, issuer, same_sub)
     return issuer, rule_5_event(unverified_claims, issuer, same_repository)
 
 
-def hold(token: UnverifiedToken, issuer: Issuer, keys: SigningKeys, now: datetime) -> Claims:
+def verify_signature_and_time(
+    token: UnverifiedToken, issuer: Issuer, keys: SigningKeys, now: datetime
+) -> Claims:
     """Rules 6 and 7: what `issuer` says, and says of now. Raises TokenRejected."""
     claims = rule_6_signature(token, issuer, keys)
     rule_7_time(claims, now)
@@ -68,13 +70,13 @@ def rule_2_audience(unverified_claims: UnverifiedClaims, audience: str) -> None:
 
 
 def rule_3_subject(
-    unverified_claims: UnverifiedClaims, issuer: Issuer, grounds: Grounds
+    unverified_claims: UnverifiedClaims, issuer: Issuer, context: VerificationContext
 ) -> Sequence[Candidate]:
     """An active binding has exactly this subject: the candidates."""
     sub = unverified_claims.text("sub")
     if sub is None:
         raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 3, detail=Detail.MISSING_SUB)
-    candidates = grounds.candidates.of(issuer.url, sub, grounds.project_id)
+    candidates = context.candidates.of(issuer.url, sub, context.project_id)
     if not candidates:
         raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 3)
     return candidates
@@ -114,13 +116,13 @@ def rule_5_event(
         raise TokenRejected(
             FailureCode.UNBOUND_OIDC_SUBJECT, 5, detail=Detail.EVENT_NAME_NOT_ALLOWED
         )
-    first = foremost(allowing)
+    first = most_specific(allowing)
     if len(first) > 1:
         raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 5, detail=Detail.BINDING_AMBIGUOUS)
     return first[0]
 
 
-def foremost(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def most_specific(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Those of `candidates` that go before the others: one, or rule 5 cannot tell which."""
     stood_for = {candidate.stands_for for candidate in candidates}
     left = [candidate for candidate in candidates if candidate.id not in stood_for]

@@ -12,21 +12,21 @@ from service.issuers.key_source import KeySource
 from service.metrics import Metrics
 from service.store.tables import Organisation
 from service.verifier.attribution import Attribution
+from service.verifier.binding_cache import BindingCache
 from service.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import FailureCode, TokenRejected
 from service.verifier.parsing import parse_token, read_header
 from service.verifier.rejections import Rejection, log_rejection
 from service.verifier.rules import (
-    Grounds,
+    VerificationContext,
     match_binding,
     rule_1_issuer,
     rule_2_audience,
     rule_6_signature,
     rule_7_time,
 )
-from service.verifier.seen import SeenTokens
 from service.verifier.signatures import unverified_kid
-from service.verifier.trust import Trust
+from service.verifier.token_cache import VerifiedTokenCache
 from service.verifier.usage import BindingUse
 
 CI_TOKEN_HEADER: Final = "x-service-ci-oidc"  # noqa: S105 - a header's name
@@ -37,7 +37,7 @@ _ABOUT_BINDINGS: Final = frozenset(
 )
 
 
-class Bearing(Struct, frozen=True):
+class TokenRequest(Struct, frozen=True):
     """The request that bears a token: for which organisation, and by whose leave.
 
     `project_id` is the project of its API key, None for every other credential.
@@ -48,7 +48,7 @@ class Bearing(Struct, frozen=True):
     request_id: str
 
 
-class _Reading(Struct, frozen=True):
+class _ParsedToken(Struct, frozen=True):
     """A token as far as it is known: as claims, if its signature has held before."""
 
     compact: str
@@ -67,7 +67,7 @@ class Verifier:
         self,
         issuers: Issuers,
         audience: str,
-        trust: Trust,
+        bindings: BindingCache,
         keys: KeySource,
         use: BindingUse,
         note_rejection: Callable[[Rejection], None],
@@ -76,107 +76,107 @@ class Verifier:
     ) -> None:
         self._issuers = issuers
         self._audience = audience
-        self._trust = trust
+        self._bindings = bindings
         self._keys = keys
         self._use = use
         self._note_rejection = note_rejection
         self._metrics = metrics
         self._clock = clock
-        self._seen = SeenTokens()
+        self._tokens = VerifiedTokenCache()
 
-    async def attribute(self, values: Sequence[str], bearing: Bearing) -> Attribution | None:
+    async def attribute(self, values: Sequence[str], request: TokenRequest) -> Attribution | None:
         """What the token in the header `values` proves, or None, and then why is on record."""
-        reading: _Reading | None = None
+        parsed: _ParsedToken | None = None
         try:
-            reading = self._read(read_header(values))
-            found = await self._verify(reading, bearing)
+            parsed = self._read(read_header(values))
+            found = await self._verify(parsed, request)
         except TokenRejected as rejection:
-            self._turn_away(rejection, values, reading, bearing)
+            self._reject(rejection, values, parsed, request)
             return None
         self._use.note(found.binding_id, self._clock())
         self._metrics.attributed(found.issuer.provider)
         return found
 
-    async def attribute_again(self, before: Attribution, org: Organisation) -> Attribution | None:
+    async def revalidate(self, before: Attribution, org: Organisation) -> Attribution | None:
         """`before` as it is now that `org` has been read again, or None.
 
         Between the two a client may have taken its time over the body of its request.
         """
         if org.trust_revision == before.trust_revision:
             return before
-        grounds = await self.grounds(org, before.project_id)
+        context = await self.context(org, before.project_id)
         try:
-            issuer, binding = match_binding(before.claims, grounds)
+            issuer, binding = match_binding(before.claims, context)
         except TokenRejected:
             return None
         return Attribution(issuer, binding.id, before.claims, before.project_id, org.trust_revision)
 
-    async def grounds(self, org: Organisation, project_id: str | None) -> Grounds:
+    async def context(self, org: Organisation, project_id: str | None) -> VerificationContext:
         """What tokens for `org` are judged on now."""
-        candidates = await self._trust.candidates(org)
-        return Grounds(self._issuers, self._audience, candidates, project_id)
+        candidates = await self._bindings.candidates(org)
+        return VerificationContext(self._issuers, self._audience, candidates, project_id)
 
-    def _read(self, compact: str) -> _Reading:
-        seen = self._seen.find(compact, self._clock())
-        return _Reading(compact, seen or parse_token(compact))
+    def _read(self, compact: str) -> _ParsedToken:
+        seen = self._tokens.find(compact, self._clock())
+        return _ParsedToken(compact, seen or parse_token(compact))
 
-    async def _verify(self, reading: _Reading, bearing: Bearing) -> Attribution:
+    async def _verify(self, parsed: _ParsedToken, request: TokenRequest) -> Attribution:
         """The seven rules; between the fifth and the sixth, keys may have to be fetched."""
-        grounds = await self.grounds(bearing.org, bearing.project_id)
-        issuer, binding = match_binding(reading.unverified_claims, grounds)
-        claims = reading.said
+        context = await self.context(request.org, request.project_id)
+        issuer, binding = match_binding(parsed.unverified_claims, context)
+        claims = parsed.said
         if isinstance(claims, UnverifiedToken):
             kid = unverified_kid(claims, issuer.algorithms)
-            claims = self._sign(reading, claims, issuer, await self._keys.keys_for(issuer, kid))
+            claims = self._sign(parsed, claims, issuer, await self._keys.keys_for(issuer, kid))
         rule_7_time(claims, self._clock())
         return Attribution(
-            issuer, binding.id, claims, bearing.project_id, bearing.org.trust_revision
+            issuer, binding.id, claims, request.project_id, request.org.trust_revision
         )
 
     def _sign(
-        self, reading: _Reading, token: UnverifiedToken, issuer: Issuer, keys: SigningKeys
+        self, parsed: _ParsedToken, token: UnverifiedToken, issuer: Issuer, keys: SigningKeys
     ) -> Claims:
         claims = rule_6_signature(token, issuer, keys)
-        self._seen.keep(reading.compact, claims, issuer, self._clock())
+        self._tokens.keep(parsed.compact, claims, issuer, self._clock())
         return claims
 
-    def _turn_away(
+    def _reject(
         self,
         rejection: TokenRejected,
         values: Sequence[str],
-        reading: _Reading | None,
-        bearing: Bearing,
+        parsed: _ParsedToken | None,
+        request: TokenRequest,
     ) -> None:
         """Put on record that the token was rejected, and why; never the token."""
-        said = reading.unverified_claims if reading else UnverifiedClaims({})
+        said = parsed.unverified_claims if parsed else UnverifiedClaims({})
         self._metrics.auth_failed(rejection.code)
-        log_rejection(rejection, values, said, bearing.org.id)
+        log_rejection(rejection, values, said, request.org.id)
         self._note_rejection(
             Rejection.of(
                 said,
                 self._issuers.get(said.text("iss") or ""),
                 rejection,
-                tenant_id=bearing.org.id,
-                is_verified=self._holds(rejection, reading),
-                project_id=bearing.project_id,
-                request_id=bearing.request_id,
+                tenant_id=request.org.id,
+                is_verified=self._holds(rejection, parsed),
+                project_id=request.project_id,
+                request_id=request.request_id,
                 at=self._clock(),
             )
         )
 
-    def _holds(self, rejection: TokenRejected, reading: _Reading | None) -> bool:
+    def _holds(self, rejection: TokenRejected, parsed: _ParsedToken | None) -> bool:
         """True if an accepted issuer says all this to this service now, though it is not bound.
 
         Asked with the keys at hand: a token that nobody trusts sends no request to its issuer.
         """
-        if reading is None or rejection.code not in _ABOUT_BINDINGS:
+        if parsed is None or rejection.code not in _ABOUT_BINDINGS:
             return False
-        claims = reading.said
+        claims = parsed.said
         try:
-            issuer = rule_1_issuer(reading.unverified_claims, self._issuers)
-            rule_2_audience(reading.unverified_claims, self._audience)
+            issuer = rule_1_issuer(parsed.unverified_claims, self._issuers)
+            rule_2_audience(parsed.unverified_claims, self._audience)
             if isinstance(claims, UnverifiedToken):
-                claims = self._sign(reading, claims, issuer, self._keys.cached(issuer))
+                claims = self._sign(parsed, claims, issuer, self._keys.cached(issuer))
             rule_7_time(claims, self._clock())
         except TokenRejected:
             return False

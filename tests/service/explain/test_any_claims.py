@@ -13,14 +13,14 @@ from service.explain.known import KnownBinding
 from service.verifier.candidates import candidates_of
 from service.verifier.codes import Detail, FailureCode, TokenRejected
 from service.verifier.parsing import parse_token
-from service.verifier.rules import Grounds, match_binding, rule_7_time
+from service.verifier.rules import VerificationContext, match_binding, rule_7_time
 from tests.conftest import ISSUER, START
 from tests.issuers.issuer import AUDIENCE, Issuer
 from tests.issuers.known import GITHUB
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
 BOUND = KnownBinding("obind_1", None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", START)
-GROUNDS = Grounds({ISSUER: GITHUB}, AUDIENCE, candidates_of([BOUND.terms]))
+CONTEXT = VerificationContext({ISSUER: GITHUB}, AUDIENCE, candidates_of([BOUND.terms]))
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -40,11 +40,11 @@ def test_any_claims_are_explained_as_the_verifier_judges_them(changes):
     except TokenRejected as rejection:
         said = explain_no_token(rejection, START)
     else:
-        said = explain_token(token, GROUNDS, [BOUND], None, START)
+        said = explain_token(token, CONTEXT, [BOUND], None, START)
     expected: tuple[FailureCode | None, Detail | None] = (None, None)
     try:
         token = parse_token(asked.unverified_compact)
-        match_binding(token.unverified_claims, GROUNDS)
+        match_binding(token.unverified_claims, CONTEXT)
         rule_7_time(token.unverified_claims, START)
     except TokenRejected as rejection:
         expected = (rejection.code, rejection.detail)

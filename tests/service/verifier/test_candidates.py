@@ -3,7 +3,7 @@
 import pytest
 
 from service.verifier.candidates import Candidate
-from service.verifier.rules import foremost
+from service.verifier.rules import most_specific
 
 
 def candidate(name: str, **of: object) -> Candidate:
@@ -31,4 +31,4 @@ WITHIN_PROJECT = candidate("within", is_team=True, project_id="prj_1", stands_fo
 )
 def test_what_is_more_specific_goes_first(matching: list[Candidate], first: list[str]):
     """A team's or a project's before the organisation's; equals are left for nobody to guess."""
-    assert [one.id for one in foremost(matching)] == first
+    assert [one.id for one in most_specific(matching)] == first

@@ -16,7 +16,7 @@ from service.settings import Settings
 from service.verifier.candidates import candidates_of
 from service.verifier.codes import Detail, FailureCode, TokenRejected
 from service.verifier.parsing import parse_token, read_header
-from service.verifier.rules import Grounds, hold, match_binding
+from service.verifier.rules import VerificationContext, match_binding, verify_signature_and_time
 from tests.conftest import START
 from tests.issuers.issuer import AUDIENCE, Issuer, as_json, rsa_key, segment
 
@@ -36,7 +36,9 @@ BOUND = BindingTerms(
     event_names=["push"],
     origin="org_admin",
 )
-GROUNDS = Grounds(load_issuers(Settings().issuers_file), AUDIENCE, candidates_of([BOUND]))
+CONTEXT = VerificationContext(
+    load_issuers(Settings().issuers_file), AUDIENCE, candidates_of([BOUND])
+)
 
 scalars = (
     st.none()
@@ -64,8 +66,8 @@ def judge(token: str) -> TokenRejected | None:
     """Why the token is rejected, or None."""
     try:
         unverified = parse_token(read_header([token]))
-        issuer, _ = match_binding(unverified.unverified_claims, GROUNDS)
-        hold(unverified, issuer, KEYS, START)
+        issuer, _ = match_binding(unverified.unverified_claims, CONTEXT)
+        verify_signature_and_time(unverified, issuer, KEYS, START)
     except TokenRejected as rejection:
         return rejection
     return None

@@ -16,7 +16,7 @@ _CANDIDATE_BYTES: Final = 768
 """What a candidate takes in memory besides its subject and events, roughly."""
 
 
-class Trust:
+class BindingCache:
     """The candidates of organisations, as of the revision that a request has just read.
 
     The request reads its organisation anyway, and the revision with it: so a binding that any

@@ -19,7 +19,7 @@ _MEMBER_BYTES: Final = 128
 _REGISTERED: Final = ("iss", "aud", "sub", "exp", "iat", "nbf")
 
 
-class SeenTokens:
+class VerifiedTokenCache:
     """Claims of verified tokens. Neither tokens nor claims that nobody reads are kept."""
 
     def __init__(self) -> None:
