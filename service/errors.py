@@ -570,7 +570,7 @@ class StorageBusy(StoreUnavailable):
 
 
 class StorageDamaged(StoreUnavailable):
-    """Stored rows are missing or not what was stored; the log says which."""
+    """StorageStats rows are missing or not what was stored; the log says which."""
 
     text = "stored data is missing or damaged: the log says where"
 

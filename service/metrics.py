@@ -8,7 +8,7 @@ from typing import Final, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from service.issuers.issuers import Provider
-from service.store.stored import Stored, total_of
+from service.store.storage_stats import StorageStats, total_of
 from service.verifier.codes import FailureCode
 
 _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -24,7 +24,7 @@ _STORED: Final = {
     "retired_segments": "Merged or pruned segments whose files wait to be unlinked.",
     "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
 }
-"""Fields of Stored, each a gauge of all organisations together and one of each."""
+"""Fields of StorageStats, each a gauge of all organisations together and one of each."""
 
 _VERIFIED: Final = {True: "true", False: "false"}
 
@@ -129,7 +129,7 @@ class Metrics:
         self._requests_of(known, route, str(status)).inc()
         self._latency_of(route).observe(seconds)
 
-    def stored(self, by_tenant: Mapping[str, Stored]) -> None:
+    def stored(self, by_tenant: Mapping[str, StorageStats]) -> None:
         """Set the gauges of what is stored, for each tenant id and in all."""
         total = total_of(by_tenant.values())
         for name, gauge in self._totals.items():

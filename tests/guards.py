@@ -56,7 +56,7 @@ _PROFILE = "tests/service/profile/test_profile.py"
 _PEOPLE = "tests/service/dashboard/people"
 _ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
-_STANDING = "tests/service/store/test_standing.py"
+_COMMIT_CACHE = "tests/service/store/test_commit_cache.py"
 _TRANSACTION = "tests/service/store/test_transaction.py"
 _WORK = "tests/service/store/test_work.py"
 _KNOWN_CALLERS = "tests/service/access/test_known_callers.py"
@@ -244,21 +244,21 @@ GUARDS: Final = [
     ),
     Guard(
         "what was read of the database is forgotten with the next commit",
-        "service/store/standing.py",
+        "service/store/commit_cache.py",
         "if version != self._as_of:",
         "if self._as_of is None:",
-        f"{_STANDING}::test_a_commit_of_another_program_is_met_at_once",
+        f"{_COMMIT_CACHE}::test_a_commit_of_another_program_is_met_at_once",
     ),
     Guard(
         "and so is who may do what",
-        "service/store/standing.py",
+        "service/store/commit_cache.py",
         "if version != self._as_of:",
         "if self._as_of is None:",
         f"{_KNOWN_CALLERS}::test_what_another_worker_changes_the_next_request_meets",
     ),
     Guard(
         "and so is which rows there are",
-        "service/store/standing.py",
+        "service/store/commit_cache.py",
         "if version != self._as_of:",
         "if self._as_of is None:",
         "tests/service/audit/test_snapshots.py::"
@@ -266,31 +266,31 @@ GUARDS: Final = [
     ),
     Guard(
         "what was begun before a commit is not kept for those after it",
-        "service/store/standing.py",
+        "service/store/commit_cache.py",
         "            kept.keep(key",
         "            self._kept.keep(key",
-        f"{_STANDING}::test_what_began_before_a_commit_is_not_kept_for_those_after_it",
+        f"{_COMMIT_CACHE}::test_what_began_before_a_commit_is_not_kept_for_those_after_it",
     ),
     Guard(
         "what is being read since before a commit is not for those after it",
-        "service/store/standing.py",
+        "service/store/commit_cache.py",
         "self._as_of, self._kept, self._coming = version, ByteCache(KEPT_BYTES_MAX), {}",
         "self._as_of, self._kept = version, ByteCache(KEPT_BYTES_MAX)",
-        f"{_STANDING}::test_who_asks_after_a_commit_does_not_join_who_asked_before_it",
+        f"{_COMMIT_CACHE}::test_who_asks_after_a_commit_does_not_join_who_asked_before_it",
     ),
     Guard(
         "who leaves does not end what others wait for",
-        "service/store/standing.py",
+        "service/store/commit_cache.py",
         "await asyncio.shield(coming[key])",
         "await coming[key]",
-        f"{_STANDING}::test_a_client_that_leaves_takes_nobody_along",
+        f"{_COMMIT_CACHE}::test_a_client_that_leaves_takes_nobody_along",
     ),
     Guard(
         "the version of one connection is none of another's",
         "service/store/connection.py",
         "return self._opened, count",
         "return 0, count",
-        f"{_STANDING}::test_a_watch_that_looks_anew_repeats_no_version",
+        f"{_COMMIT_CACHE}::test_a_watch_that_looks_anew_repeats_no_version",
     ),
     Guard(
         "a session that is known ends by the clock",
@@ -478,14 +478,14 @@ GUARDS: Final = [
     ),
     Guard(
         "pruning drops the tenant's segments only",
-        "service/store/days.py",
+        "service/store/day_deletion.py",
         "SegmentEntry.tenant_id == tenant_id,\n            SegmentEntry.day <= through,",
         "SegmentEntry.day <= through,",
         f"{_PRUNING}::test_other_organisations_keep_theirs",
     ),
     Guard(
         "pruning drops the tenant's journal only",
-        "service/store/days.py",
+        "service/store/day_deletion.py",
         ".where(JournalEntry.tenant_id == tenant_id, JournalEntry.day <= through)",
         ".where(JournalEntry.day <= through)",
         f"{_PRUNING}::test_other_organisations_keep_theirs",

@@ -30,7 +30,7 @@ from service.lake import Lake
 from service.prepare import prepare
 from service.services import build_services
 from service.settings import Settings
-from service.store.days import drop_days
+from service.store.day_deletion import drop_days
 
 HEADERS = {"x-service-admin-token": ADMIN_TOKEN}
 QUIET = {"COUNTERSIGN_LOG_LEVEL": "error"}  # that no issuer is reachable matters to nobody here

@@ -110,7 +110,7 @@ async def _arrived(
 
 
 async def _org(slug: str) -> Organisation:
-    return await services().store.known_at_once(("org", slug), partial(read_org, slug=slug))
+    return await services().store.cached_at_once(("org", slug), partial(read_org, slug=slug))
 
 
 async def _from_ci(principal: _Principal, org: Organisation) -> _Principal:

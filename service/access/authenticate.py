@@ -127,7 +127,7 @@ class Authenticator:
                 raise Unauthenticated
             return found
 
-        return await self._store.known_at_once(("key", hashed), load)
+        return await self._store.cached_at_once(("key", hashed), load)
 
     async def _session_of(self, cookie: str, now: datetime) -> "_Session":
         """The live session of this cookie. Raises Unauthenticated."""
@@ -139,7 +139,7 @@ class Authenticator:
                 raise Unauthenticated
             return _Session(*found, await list_teams_of(session, found[1].id))
 
-        known = await self._store.known(("session", hashed), load)
+        known = await self._store.cached(("session", hashed), load)
         # A session also ends by the clock alone, while nobody commits anything.
         if now >= self.lifetimes.end_of(known.entry):
             raise Unauthenticated

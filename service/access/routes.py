@@ -20,7 +20,7 @@ from service.access.sessions import (
 from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.services import services
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.web.paths import overview_path
 
 blueprint = Blueprint("access", __name__)
@@ -73,7 +73,7 @@ async def sign_out() -> ResponseReturnValue:
     return response
 
 
-async def _use_link(work: Work, token: str, door: Door) -> tuple[str, str] | None:
+async def _use_link(work: UnitOfWork, token: str, door: Door) -> tuple[str, str] | None:
     """The slug of the member's organisation and the cookie of their new session, or None.
 
     Both outcomes are recorded, except for a token that never was anybody's: no organisation

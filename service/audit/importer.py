@@ -36,7 +36,7 @@ from service.settings import Settings
 from service.store.catalog import add_segments
 from service.store.imports import add_import, find_import
 from service.store.journal import take_seq
-from service.store.store import Store, Work
+from service.store.store import Store, UnitOfWork
 from service.store.tables import ImportedFile, Organisation
 
 _DIGEST_BYTES: Final = 8 * 1024 * 1024
@@ -199,7 +199,7 @@ class Importer:
         return result
 
 
-async def _name(work: Work, job: Job, segments: Sequence[Segment], result: Imported) -> None:
+async def _name(work: UnitOfWork, job: Job, segments: Sequence[Segment], result: Imported) -> None:
     """Put the segments into the catalog, and record the import."""
     seq_base = await take_seq(work.session, result.rows)
     placed = [segment.with_seq_base(seq_base) for segment in segments]

@@ -23,7 +23,7 @@ from service.settings import Settings
 from service.store.group_commit import GroupCommit
 from service.store.idempotency import Attempt, check_room, find_answer, keep_answer
 from service.store.journal import JournalSize
-from service.store.store import Store, SyncWork
+from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import Organisation
 from service.verifier.verifier import Verifier
 from service.worker_process import WorkerProcess
@@ -121,7 +121,7 @@ class Ingest:
         ci = sender.door.ci
         is_seal_due = False
 
-        def change(work: SyncWork) -> bytes | None:
+        def change(work: SyncUnitOfWork) -> bytes | None:
             known = find_answer(work.transaction, attempt, work.now) if attempt else None
             if known is not None:
                 return known
@@ -156,7 +156,7 @@ class Ingest:
 
     def _commit(
         self,
-        work: SyncWork,
+        work: SyncUnitOfWork,
         tenant_id: str,
         prepared: Prepared,
         waiting: JournalSize,

@@ -19,7 +19,7 @@ from sqlalchemy import update
 
 from service.errors import Refusal
 from service.ids import new_id
-from service.store.store import Store, Work
+from service.store.store import Store, UnitOfWork
 from service.store.tables import Lease
 
 _NAME: Final = "segments"
@@ -47,7 +47,7 @@ class HeldLease:
     store: Store
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[Work]:
+    async def write(self) -> AsyncIterator[UnitOfWork]:
         """As `Store.write`, and how every change of segments commits: under this lease.
 
         Raises LeaseLost, before the block, if it no longer holds; a commit extends it.
@@ -56,7 +56,7 @@ class HeldLease:
             await self._confirm(work)
             yield work
 
-    async def _confirm(self, work: Work) -> None:
+    async def _confirm(self, work: UnitOfWork) -> None:
         extended = await work.session.scalar(
             update(Lease)
             .where(Lease.name == _NAME, Lease.holder == self.holder, Lease.epoch == self.epoch)
@@ -67,7 +67,7 @@ class HeldLease:
             raise LeaseLost
 
 
-async def end_leases(work: Work) -> None:
+async def end_leases(work: UnitOfWork) -> None:
     """Let whoever asks next have the lease, whatever their clock: its holder is not here."""
     await work.session.execute(update(Lease).values(holder="", expires_at=_LONG_AGO))
 

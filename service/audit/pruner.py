@@ -23,8 +23,8 @@ from service.clock import Clock
 from service.errors import ClockNotTrusted
 from service.orgs.repository import get_org, get_org_by_id, list_former_tiers, list_orgs
 from service.settings import Settings
-from service.store.days import count_days, drop_days
-from service.store.store import Store, Work
+from service.store.day_deletion import count_days, drop_days
+from service.store.store import Store, UnitOfWork
 from service.store.tables import Organisation
 
 _log = structlog.get_logger(__name__)
@@ -134,7 +134,7 @@ def _pruned(org: Organisation, rows: Counter[date]) -> Pruned:
     )
 
 
-def _record(work: Work, dropped: Pruned, by: Stamp) -> None:
+def _record(work: UnitOfWork, dropped: Pruned, by: Stamp) -> None:
     days = [str(day) for day in dropped.days]
     work.record(
         dropped.tenant_id,

@@ -11,7 +11,7 @@ from analytics.storage.journal_batches import oldest_row
 from service.lake import Lake
 from service.orgs.repository import list_orgs
 from service.store.journal import list_batches
-from service.store.stored import Stored, stored_by_tenant, total_of
+from service.store.storage_stats import StorageStats, storage_stats_by_tenant, total_of
 
 
 async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
@@ -21,7 +21,7 @@ async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
     oldest row, sealed or not; both are None where there is none. Raises StoreFault.
     """
     orgs = await list_orgs(session)
-    stored = await stored_by_tenant(session)
+    stored = await storage_stats_by_tenant(session)
     oldest = await _oldest(session, lake, stored)
     total = total_of(stored.values())
     return {
@@ -32,7 +32,7 @@ async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
     }
 
 
-def _line(stored: Stored, oldest_at: datetime | None) -> dict[str, Any]:
+def _line(stored: StorageStats, oldest_at: datetime | None) -> dict[str, Any]:
     per_row = stored.bytes_per_row
     return {
         "rows": stored.rows,
@@ -49,7 +49,7 @@ def _line(stored: Stored, oldest_at: datetime | None) -> dict[str, Any]:
 
 
 async def _oldest(
-    session: AsyncSession, lake: Lake, stored: dict[str, Stored]
+    session: AsyncSession, lake: Lake, stored: dict[str, StorageStats]
 ) -> dict[str, datetime]:
     """The instant of each tenant's oldest row.
 

@@ -34,8 +34,8 @@ from service.services import Services
 from service.store.catalog import is_live, list_live_segments
 from service.store.engine import copy_database, create_engines, file_of, url_of
 from service.store.migrate import schema_version
+from service.store.storage_stats import storage_stats_by_tenant, total_of
 from service.store.store import Store
-from service.store.stored import stored_by_tenant, total_of
 
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 """What file systems say that cannot link these two places."""
@@ -93,7 +93,7 @@ async def _contents(here: Services, database: Path) -> tuple[str, int, list[Segm
     try:
         schema = await schema_version(copy)
         async with copy.read() as session:
-            rows = total_of((await stored_by_tenant(session)).values()).rows
+            rows = total_of((await storage_stats_by_tenant(session)).values()).rows
             return schema, rows, await list_live_segments(session)
     finally:
         await copy.close()  # which also leaves one file again, without SQLite's two beside it

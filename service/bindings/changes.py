@@ -28,12 +28,12 @@ from service.bindings.slots import stored_slot_rule
 from service.errors import BindingExists, BindingNotFound, OutsideEnvelope
 from service.ids import new_id
 from service.issuers.issuers import Issuers
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation
 
 
 async def add_binding(
-    work: Work,
+    work: UnitOfWork,
     org: Organisation,
     body: Mapping[str, Any],
     by: Caller,
@@ -74,7 +74,7 @@ async def add_binding(
 
 
 async def revoke_binding(
-    work: Work, org: Organisation, binding_id: str, reason: str | None, by: Caller
+    work: UnitOfWork, org: Organisation, binding_id: str, reason: str | None, by: Caller
 ) -> None:
     """End the trust, for ever. Raises BindingNotFound, Forbidden."""
     binding = await find_revocable(work.session, org.id, binding_id)
@@ -99,7 +99,7 @@ def _to_ms(instant: datetime) -> datetime:
 
 
 async def _project_limit(
-    work: Work, org: Organisation, draft: Draft, slot_rule: BindingSlot
+    work: UnitOfWork, org: Organisation, draft: Draft, slot_rule: BindingSlot
 ) -> str | None:
     """The project the binding is limited to; a team's binding never reaches past its envelope.
 
@@ -117,7 +117,7 @@ async def _project_limit(
     return envelope.project_id
 
 
-def _record_created(work: Work, binding: Binding, by: Caller) -> None:
+def _record_created(work: UnitOfWork, binding: Binding, by: Caller) -> None:
     work.record(
         binding.tenant_id,
         OidcBindingCreated(

@@ -129,7 +129,7 @@ class RevokeQuery(Struct, kw_only=True):
                 max_length=REASON_MAX,
                 # A little narrower than what is accepted: of white space it has the plain one.
                 pattern=f"^([^{REFUSED_CHARACTERS}]| )*$",
-                description="Stored with the binding.",
+                description="StorageStats with the binding.",
             ),
         ]
         | UnsetType

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.rules import BindingSlot, Draft, Origin, Places, slot_key
 from service.errors import NoSuchBinding
-from service.store.chunks import scalars_of
+from service.store.batching import scalars_of
 from service.store.tables import Binding, Organisation, Project, Team
 
 

@@ -35,7 +35,7 @@ from service.orgs.repository import (
     list_team_admins,
 )
 from service.sign_in.domains import list_domains, set_domain
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Organisation
 
 
@@ -144,7 +144,7 @@ def _named(place: str) -> Iterator[None]:
         raise Invalid(f"{place}: {error}") from error
 
 
-async def apply_org(work: Work, slug: str, declared: DeclaredOrg, by: Stamp) -> Organisation:
+async def apply_org(work: UnitOfWork, slug: str, declared: DeclaredOrg, by: Stamp) -> Organisation:
     """Make the organisation what `declared` says. Raises Invalid, NotFound."""
     org = await find_org(work.session, slug)
     if org is None:
@@ -165,7 +165,7 @@ async def apply_org(work: Work, slug: str, declared: DeclaredOrg, by: Stamp) -> 
 
 
 async def _apply_members(
-    work: Work, org: Organisation, declared: dict[str, DeclaredMember], by: Stamp
+    work: UnitOfWork, org: Organisation, declared: dict[str, DeclaredMember], by: Stamp
 ) -> None:
     # Owners first, so that an organisation that changes hands is never without one.
     for email, wanted in sorted(declared.items(), key=lambda item: item[1].role != Role.OWNER):
@@ -180,7 +180,7 @@ async def _apply_members(
 
 
 async def _apply_teams(
-    work: Work, org: Organisation, declared: dict[str, DeclaredTeam], by: Stamp
+    work: UnitOfWork, org: Organisation, declared: dict[str, DeclaredTeam], by: Stamp
 ) -> None:
     for name, wanted in declared.items():
         team = await find_team(work.session, org, name)
@@ -196,7 +196,7 @@ async def _apply_teams(
 
 
 async def _apply_domains(
-    work: Work, org: Organisation, declared: dict[IdentityProviderName, list[str]], by: Stamp
+    work: UnitOfWork, org: Organisation, declared: dict[IdentityProviderName, list[str]], by: Stamp
 ) -> None:
     present = await list_domains(work.session, org)
     for idp, wanted in declared.items():

@@ -31,7 +31,7 @@ from service.secrets import with_secrets
 from service.services import Services, build_services
 from service.settings import InvalidSetting, Settings, load_settings
 from service.store.migrate import check_schema
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Organisation
 
 EXIT_DONE: Final = 0
@@ -98,7 +98,7 @@ class Desk:
         return self.operator.stamp
 
     @asynccontextmanager
-    async def change(self, slug: str) -> AsyncIterator[tuple[Work, Organisation]]:
+    async def change(self, slug: str) -> AsyncIterator[tuple[UnitOfWork, Organisation]]:
         """One transaction on one organisation. Raises OrgNotFound."""
         async with self.services.store.write() as work:
             yield work, await get_org(work.session, slug)

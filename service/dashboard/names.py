@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import member_actor
-from service.store.chunks import scalars_of
+from service.store.batching import scalars_of
 from service.store.tables import Member, Project, Team
 
 

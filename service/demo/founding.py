@@ -27,7 +27,7 @@ from service.orgs.changes import (
     set_team_admin,
 )
 from service.services import Services
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Binding, Member, Organisation, Project, Team
 
 ADMIN_TOKEN: Final = "admin-token"  # noqa: S105 - how the profile names it, not its value
@@ -44,7 +44,7 @@ class Founder:
     """
 
     def __init__(
-        self, work: Work, services: Services, profile: Profile, calendar: Calendar
+        self, work: UnitOfWork, services: Services, profile: Profile, calendar: Calendar
     ) -> None:
         self._work = work
         self._services = services

@@ -20,7 +20,7 @@ from service.rejected.subjects import KEPT_FOR, noted_of
 from service.services import Services
 from service.store.catalog import add_segment
 from service.store.journal import list_batches, remove_batches, take_seq
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Binding
 
 DEMO_ORG: Final = "acme"
@@ -57,7 +57,7 @@ def _mark_used(binding: Binding, usage: Mapping[str, tuple[int, int]]) -> None:
     binding.last_used_at = None if last_us is None else from_us(last_us)
 
 
-async def _remember_rejections(work: Work, tenant_id: str, history: History) -> None:
+async def _remember_rejections(work: UnitOfWork, tenant_id: str, history: History) -> None:
     """What the verifier would still know of those it turned away."""
     noted: dict[str, Noted] = {}
     for rejection in history.rejections(tenant_id):
@@ -69,7 +69,7 @@ async def _remember_rejections(work: Work, tenant_id: str, history: History) -> 
 
 
 async def _store(
-    work: Work, services: Services, tenant_id: str, history: History, on_progress: Progress
+    work: UnitOfWork, services: Services, tenant_id: str, history: History, on_progress: Progress
 ) -> None:
     """Each day's rows as one segment, together with what the changes of that day recorded.
 

@@ -10,14 +10,14 @@ from service.passkeys.ceremonies import NewCredential
 from service.passkeys.challenges import RegistrationChallenge
 from service.passkeys.repository import find_passkey, get_own_passkey, list_passkeys
 from service.sign_in.entering import spend
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey
 
 PER_MEMBER_MAX: Final = 20
 
 
 async def add_passkey(
-    work: Work,
+    work: UnitOfWork,
     member: Member,
     challenge: RegistrationChallenge,
     made: NewCredential,
@@ -54,12 +54,12 @@ async def add_passkey(
     return passkey
 
 
-async def remove_passkey(work: Work, member: Member, passkey_id: str, by: Stamp) -> None:
+async def remove_passkey(work: UnitOfWork, member: Member, passkey_id: str, by: Stamp) -> None:
     """Let nobody in by this passkey any more. Raises NotFound if `member` has none such."""
     _remove(work, member, await get_own_passkey(work.session, member.id, passkey_id), by)
 
 
-async def remove_all_passkeys(work: Work, member: Member, by: Stamp) -> int:
+async def remove_all_passkeys(work: UnitOfWork, member: Member, by: Stamp) -> int:
     """Let nobody in by any passkey of `member` any more; how many they had, each with its row."""
     passkeys = await list_passkeys(work.session, member.id)
     for passkey in passkeys:
@@ -67,7 +67,7 @@ async def remove_all_passkeys(work: Work, member: Member, by: Stamp) -> int:
     return len(passkeys)
 
 
-def _remove(work: Work, member: Member, passkey: Passkey, by: Stamp) -> None:
+def _remove(work: UnitOfWork, member: Member, passkey: Passkey, by: Stamp) -> None:
     passkey.removed_at = work.now
     removed = PasskeyRemoved(member_id=member.id, credential_id=passkey.id)
     work.record(member.tenant_id, removed, by, subject=member.id)

@@ -15,7 +15,7 @@ from service.passkeys.challenges import SignInChallenge
 from service.passkeys.repository import find_passkey
 from service.sign_in.entering import MEMBER_REMOVED, SIGN_IN_ACTOR, spend, stamp_of
 from service.sign_in.relying_party import RelyingParty
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey
 
 NOT_PROVED: Final = "the answer does not prove that the passkey's owner gave it"
@@ -35,7 +35,11 @@ class Entered:
 
 
 async def enter_with_passkey(
-    work: Work, party: RelyingParty, challenge: SignInChallenge, assertion: Assertion, door: Door
+    work: UnitOfWork,
+    party: RelyingParty,
+    challenge: SignInChallenge,
+    assertion: Assertion,
+    door: Door,
 ) -> Entered | None:
     """Let the member in whose passkey answered `challenge`, or None if it is none.
 
@@ -77,7 +81,7 @@ def _reason_against(
 
 
 async def _let_in(
-    work: Work, passkey: Passkey, member: Member, sign_count: int, door: Door
+    work: UnitOfWork, passkey: Passkey, member: Member, sign_count: int, door: Door
 ) -> Entered:
     org = await get_org_by_id(work.session, member.tenant_id)
     _, cookie = await issue_session(work.session, member, work.now, door)
@@ -95,7 +99,9 @@ async def _let_in(
     return Entered(org.slug, cookie)
 
 
-def _refuse(work: Work, member: Member, reason: str, door: Door, fault: str | None = None) -> None:
+def _refuse(
+    work: UnitOfWork, member: Member, reason: str, door: Door, fault: str | None = None
+) -> None:
     """Tell the member's organisation, and the log. `fault` may repeat what was sent."""
     is_proved = fault is None
     stamp = stamp_of(member, door) if is_proved else door.stamp(SIGN_IN_ACTOR, "system")

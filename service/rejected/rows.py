@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.store.chunks import scalars_of
+from service.store.batching import scalars_of
 from service.store.tables import Instant, RejectedSubject
 
 

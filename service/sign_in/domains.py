@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.org_envelopes import IdentityProviderName, SignInDomainChanged
 from analytics.model.rows import Stamp
 from service.errors import Invalid
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import AllowedDomain, Organisation
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -22,7 +22,7 @@ _PROVIDERS: Final[dict[str, IdentityProviderName]] = {
 
 
 async def set_domain(
-    work: Work, org: Organisation, domain: str, idp: str, by: Stamp, *, is_allowed: bool
+    work: UnitOfWork, org: Organisation, domain: str, idp: str, by: Stamp, *, is_allowed: bool
 ) -> None:
     """Let the people of `domain` in by the provider `idp`, or end it; no change leaves no row.
 

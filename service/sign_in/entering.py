@@ -16,7 +16,7 @@ from service.secrets import token_hash
 from service.sign_in.identity import Identity
 from service.sign_in.signed import Kept
 from service.sign_in.ways_in import WayIn, has_address, has_identity
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Member, SpentSignIn
 
 SIGN_IN_ACTOR: Final = "system:sign-in"
@@ -31,7 +31,7 @@ TOLD_MAX: Final = 20
 _log = structlog.get_logger(__name__)
 
 
-async def spend(work: Work, kept: Kept) -> bool:
+async def spend(work: UnitOfWork, kept: Kept) -> bool:
     """Take the one step that `kept` is good for; False if it has been taken before."""
     await work.session.execute(delete(SpentSignIn).where(SpentSignIn.expires_at < work.now))
     id_hash = token_hash(kept.id)
@@ -44,7 +44,7 @@ async def spend(work: Work, kept: Kept) -> bool:
     return True
 
 
-async def enter(work: Work, way: WayIn, identity: Identity, door: Door) -> str:
+async def enter(work: UnitOfWork, way: WayIn, identity: Identity, door: Door) -> str:
     """The cookie of a new session of whoever `way` leads in.
 
     The first time the account is linked: from then on it, and no address, is the member.
@@ -66,7 +66,7 @@ async def enter(work: Work, way: WayIn, identity: Identity, door: Door) -> str:
     return cookie
 
 
-async def record_failure(work: Work, identity: Identity, door: Door) -> None:
+async def record_failure(work: UnitOfWork, identity: Identity, door: Door) -> None:
     """Tell the organisations that `identity` seems to belong to why it does not come in.
 
     What touches no organisation is in the log alone.
@@ -94,7 +94,7 @@ async def record_failure(work: Work, identity: Identity, door: Door) -> None:
     _log.warning("sign_in_not_let_in", provider=identity.provider, told=len(about))
 
 
-async def _join(work: Work, way: WayIn, identity: Identity, door: Door) -> Member:
+async def _join(work: UnitOfWork, way: WayIn, identity: Identity, door: Door) -> Member:
     by = door.stamp(SIGN_IN_ACTOR, "system")
     email = identity.email or ""
     return await add_member(work, way.org, email, Role.MEMBER, identity.provider, by)

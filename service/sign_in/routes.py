@@ -27,7 +27,7 @@ from service.sign_in.identity import Identity
 from service.sign_in.providers import Provider
 from service.sign_in.signed import Kept, expiry
 from service.sign_in.ways_in import WayIn, list_ways_in
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.web.context import source_ip
 
 CODE_CHARS_MAX: Final = 4096
@@ -186,7 +186,7 @@ def _only(name: str) -> str | None:
     return values[0] if len(values) == 1 else None
 
 
-async def _settle(work: Work, found: list[WayIn], identity: Identity) -> str | None:
+async def _settle(work: UnitOfWork, found: list[WayIn], identity: Identity) -> str | None:
     """The cookie of a new session if there is one way in; else None, of none with a record."""
     door = services().authenticator.door(request, VerdictSource.DASHBOARD)
     if not found:

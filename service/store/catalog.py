@@ -9,7 +9,7 @@ from sqlalchemy import Select, and_, bindparam, delete, func, insert, or_, selec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.segment_metadata import Segment
-from service.store.chunks import scalars_of
+from service.store.batching import scalars_of
 from service.store.tables import SegmentEntry
 from service.store.transaction import Transaction
 

@@ -269,7 +269,7 @@ _prepared: Final = cache(_Prepared)
 """Statements are constants, so there are no more of them than in the source."""
 
 
-class Watch:
+class CommitWatcher:
     """Tells whether anything was committed to the database in `path`, without reading any of it.
 
     SQLite counts, for each connection, the commits of all others that it has met, of this process

@@ -28,7 +28,7 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.settings import PREFIX, InvalidSetting
-from service.store.connection import Connection, Watch, opened
+from service.store.connection import CommitWatcher, Connection, opened
 from service.store.transaction import Transaction, within
 
 DRIVER_FAULTS: Final = (sqlite3.OperationalError, sqlite3.InterfaceError)
@@ -61,7 +61,7 @@ class Engines:
 
     writer: AsyncEngine
     reader: AsyncEngine
-    watch: Watch | None
+    watch: CommitWatcher | None
     are_direct: bool = False
     """Each connection runs a whole transaction in one trip to its thread."""
 
@@ -212,7 +212,7 @@ def _sqlite_engines(url: str | URL, wait_s: float) -> Engines:
         _open_durably(engine, wait_s)
     _begin_writing(writer)
     _begin_reading(reader)
-    return Engines(writer, reader, Watch(path), are_direct=True)
+    return Engines(writer, reader, CommitWatcher(path), are_direct=True)
 
 
 def _open_durably(engine: AsyncEngine, wait_s: float) -> None:

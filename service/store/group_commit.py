@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from service.errors import Refusal
-from service.store.store import Store, SyncWork
+from service.store.store import Store, SyncUnitOfWork
 
 GROUP_MAX: Final = 64
 """Changes in one transaction: what is already under way is what a newcomer waits for."""
@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    change: Callable[[SyncWork], Any]
+    change: Callable[[SyncUnitOfWork], Any]
     answer: asyncio.Future[Any]
 
 
@@ -29,7 +29,7 @@ class GroupCommit:
         self._queue: deque[_Pending] = deque()
         self._worker: asyncio.Task[None] | None = None
 
-    async def commit(self, change: Callable[[SyncWork], _Result]) -> _Result:
+    async def commit(self, change: Callable[[SyncUnitOfWork], _Result]) -> _Result:
         """What `change` comes to, once its transaction is durable; it may run in a thread.
 
         A change may refuse (raise Refusal) only before its first write: the others of its group
@@ -73,7 +73,9 @@ class GroupCommit:
                 pending.answer.set_exception(refusal)
 
 
-def _attempt(change: Callable[[SyncWork], Any], work: SyncWork) -> tuple[Any, Refusal | None]:
+def _attempt(
+    change: Callable[[SyncUnitOfWork], Any], work: SyncUnitOfWork
+) -> tuple[Any, Refusal | None]:
     try:
         return change(work), None
     except Refusal as refusal:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.instants import bounds_of
 from analytics.model.rows import AuditRow
 from analytics.storage.journal_batches import EncodedBatch, JournalBatch, encode_days
-from service.store.chunks import scalars_of
+from service.store.batching import scalars_of
 from service.store.tables import Counter, JournalEntry
 from service.store.transaction import Transaction, within
 

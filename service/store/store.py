@@ -16,12 +16,12 @@ from analytics.model.rows import Stamp, audit_row
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.snapshot import Snapshot
 from service.clock import Clock
+from service.store.commit_cache import CommitCache
 from service.store.engine import Engines
 from service.store.faults import store_faults
 from service.store.journal import last_seq
 from service.store.journal_writer import JournalWriter
 from service.store.snapshots import LINE_BYTES, keep_batches, snapshot, snapshot_size
-from service.store.standing import Standing
 from service.store.tables import Counter
 from service.store.transaction import Transaction, within
 
@@ -32,7 +32,7 @@ _Found = TypeVar("_Found")
 
 
 @dataclass(slots=True)
-class Work:
+class UnitOfWork:
     """One open write transaction: its session, its instant, and the rows it will journal."""
 
     session: AsyncSession
@@ -55,7 +55,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncWork:
+class SyncUnitOfWork:
     """The same for synchronous code, which runs to its end before anything else is done."""
 
     transaction: Transaction
@@ -70,7 +70,7 @@ class Store:
         self._engines = engines
         self._clock = clock
         self._kept = ByteCache(KEPT_BYTES_MAX)
-        self._standing = Standing(engines.watch)
+        self._cache = CommitCache(engines.watch)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
@@ -78,7 +78,7 @@ class Store:
         async with _session(self._engines.reader) as session, session.begin():
             yield session
 
-    async def known(
+    async def cached(
         self,
         key: Hashable,
         load: Callable[[AsyncSession], Awaitable[_Found]],
@@ -86,7 +86,7 @@ class Store:
     ) -> _Found:
         """What `load` finds in a read transaction of now, or in one since which nothing changed.
 
-        For what every request asks, see `Standing.get`: `key` and the database alone decide what
+        For what every request asks, see `CommitCache.get`: `key` and the database alone decide what
         it is, and whoever gets it shares it with others, and must not change it.
         """
 
@@ -94,11 +94,11 @@ class Store:
             async with self.read() as session:
                 return await load(session)
 
-        return await self._standing.get(key, read, size_of)
+        return await self._cache.get(key, read, size_of)
 
-    async def known_at_once(self, key: Hashable, query: Callable[[Transaction], _Found]) -> _Found:
-        """`known` of what one short query finds."""
-        return await self._standing.get(
+    async def cached_at_once(self, key: Hashable, query: Callable[[Transaction], _Found]) -> _Found:
+        """`cached` of what one short query finds."""
+        return await self._cache.get(
             key, lambda: self.read_at_once(query), lambda found: LINE_BYTES
         )
 
@@ -108,29 +108,29 @@ class Store:
         async def load() -> Snapshot:
             return await self.read_at_once(partial(snapshot, tenant_id=tenant_id, kept=self._kept))
 
-        return await self._standing.get(("snapshot", tenant_id), load, snapshot_size)
+        return await self._cache.get(("snapshot", tenant_id), load, snapshot_size)
 
     async def last_seq(self) -> int:
         """The last seq given out to any tenant: while it stands still there is no new row."""
-        return await self.known_at_once("last_seq", last_seq)
+        return await self.cached_at_once("last_seq", last_seq)
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[Work]:
+    async def write(self) -> AsyncIterator[UnitOfWork]:
         """One write transaction; leaving the block commits it, durably, or rolls it back."""
         async with _session(self._engines.writer) as session, session.begin():
             await session.connection()  # waits for the write lock, so that now follows commit order
-            work = Work(session, self._clock())
+            work = UnitOfWork(session, self._clock())
             yield work
             await work.journal_rows()
 
-    async def write_at_once(self, change: Callable[[SyncWork], _Found]) -> _Found:
+    async def write_at_once(self, change: Callable[[SyncUnitOfWork], _Found]) -> _Found:
         """What `change` comes to in a write transaction, once that is durable.
 
         It runs in a thread where the database allows that, in one trip for all its statements.
         """
 
         def run(transaction: Transaction) -> tuple[_Found, list[JournalBatch]]:
-            work = SyncWork(transaction, self._clock())
+            work = SyncUnitOfWork(transaction, self._clock())
             result = change(work)
             return result, work.journal.write(transaction, work.now)
 

@@ -11,7 +11,7 @@ from quart.typing import ResponseReturnValue
 from service.errors import StoreUnavailable
 from service.lake import file_fault
 from service.services import services
-from service.store.stored import stored_by_tenant
+from service.store.storage_stats import storage_stats_by_tenant
 from service.web.answers import JSON_TYPE, json_answer
 from service.web.fixed_answers import FixedAnswer, fixed_answer
 from service.web.openapi import documented, openapi_document
@@ -57,7 +57,7 @@ async def metrics() -> ResponseReturnValue:
     """Counters and gauges in Prometheus' text format."""
     here = services()
     async with here.store.read() as session:
-        stored = await stored_by_tenant(session)
+        stored = await storage_stats_by_tenant(session)
     here.metrics.stored(stored)
     return Response(here.metrics.exposition(), content_type="text/plain; version=0.0.4")
 

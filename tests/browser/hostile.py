@@ -22,7 +22,7 @@ from service.orgs.repository import get_member, get_org
 from service.rejected.subjects import RejectedSubjects
 from service.services import Services
 from service.store.journal import append
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, Passkey
 from tests.conftest import BY_OPERATOR, binding_body
 from tests.service.rejected.notes import rejection
@@ -54,7 +54,7 @@ async def fill(services: Services) -> None:
     await notes.flush()
 
 
-async def _add_people(work: Work, acme: Organisation, owner: Member) -> None:
+async def _add_people(work: UnitOfWork, acme: Organisation, owner: Member) -> None:
     agent = Door(VerdictSource.DASHBOARD, user_agent=MARKUP, source_ip="203.0.113.9")
     await issue_session(work.session, owner, work.now, agent)
     for number, text in enumerate(TEXTS):
@@ -77,7 +77,7 @@ async def _add_people(work: Work, acme: Organisation, owner: Member) -> None:
         work.session.add(passkey)
 
 
-async def _add_trust(work: Work, acme: Organisation, services: Services) -> None:
+async def _add_trust(work: UnitOfWork, acme: Organisation, services: Services) -> None:
     by = admin_token_caller(Door(VerdictSource.ADMIN_API))
     for text in (*TEXTS, LONG):
         events = [MARKUP[:64]]

@@ -21,7 +21,7 @@ from service.dashboard.posting import Form, admit_form
 from service.errors import Conflict, Invalid, NotFound
 from service.orgs.repository import get_member
 from service.services import services
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation
 
 _Done = TypeVar("_Done")
@@ -31,7 +31,7 @@ _Done = TypeVar("_Done")
 class Change:
     """One open transaction on `org`, by `caller` as they are inside it, and the form they sent."""
 
-    work: Work
+    work: UnitOfWork
     org: Organisation
     caller: Caller
     form: Form

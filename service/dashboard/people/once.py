@@ -11,7 +11,7 @@ from service.services import services
 from service.settings import Settings
 from service.sign_in.entering import spend
 from service.sign_in.signed import Kept, Signer, expiry
-from service.store.store import Work
+from service.store.store import UnitOfWork
 
 ONCE_FIELD: Final = "once"
 
@@ -33,7 +33,7 @@ def one_time_form(caller: Caller, now: datetime) -> str:
     )
 
 
-async def spend_form(work: Work, caller: Caller, form: Form) -> None:
+async def spend_form(work: UnitOfWork, caller: Caller, form: Form) -> None:
     """Use `form` up, unless what follows in this transaction fails. Raises FormSpent."""
     signer = _signer(services().settings)
     kept = signer.read(form.get(ONCE_FIELD), OneTimeForm, work.now)

@@ -8,24 +8,24 @@ import pytest
 
 from service.access.sessions import revoke_sessions
 from service.orgs.changes import remove_member, set_role, set_role_override, set_team_admin
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, Team
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, grant, refused
 
 
-async def removed(work: Work, org: Organisation, member: Member) -> None:
+async def removed(work: UnitOfWork, org: Organisation, member: Member) -> None:
     await remove_member(work, org, member, BY_OPERATOR)
 
 
-async def demoted(work: Work, org: Organisation, member: Member) -> None:
+async def demoted(work: UnitOfWork, org: Organisation, member: Member) -> None:
     await set_role(work, org, member, "auditor", BY_OPERATOR)
 
 
-async def signed_out(work: Work, org: Organisation, member: Member) -> None:
+async def signed_out(work: UnitOfWork, org: Organisation, member: Member) -> None:
     await revoke_sessions(work.session, member.id, work.now)
 
 
-async def without_override(work: Work, org: Organisation, member: Member) -> None:
+async def without_override(work: UnitOfWork, org: Organisation, member: Member) -> None:
     await set_role_override(work, org, "admin", [], BY_OPERATOR)
 
 
@@ -34,7 +34,7 @@ LOSSES = [(removed, 401), (signed_out, 401), (demoted, 403), (without_override, 
 
 @pytest.mark.parametrize(("loss", "status"), LOSSES)
 async def test_rights_lost_before_the_body_ended_are_lost(
-    world: World, loss: Callable[[Work, Organisation, Member], Awaitable[None]], status: int
+    world: World, loss: Callable[[UnitOfWork, Organisation, Member], Awaitable[None]], status: int
 ):
     """The body can come last, and long after the head that was let in."""
     await grant(world, "admin", "oidc:r", "oidc:w")

@@ -15,7 +15,7 @@ from service.orgs.changes import (
     set_tier,
 )
 from service.orgs.repository import get_member, get_org
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation
 from tests.conftest import BY_OPERATOR, World, running_world
 from tests.service.audit.conftest import start_worker
@@ -23,23 +23,23 @@ from tests.service.audit.conftest import start_worker
 AUDIT = "/api/v1/admin/orgs/acme/audit"
 
 
-async def ended(work: Work, world: World) -> None:
+async def ended(work: UnitOfWork, world: World) -> None:
     await revoke_sessions(work.session, world.members["auditor"].id, work.now)
 
 
-async def demoted(work: Work, world: World) -> None:
+async def demoted(work: UnitOfWork, world: World) -> None:
     acme = await get_org(work.session, "acme")
     auditor = await get_member(work.session, acme, world.members["auditor"].id)
     await set_role(work, acme, auditor, "member", BY_OPERATOR)
 
 
-async def removed(work: Work, world: World) -> None:
+async def removed(work: UnitOfWork, world: World) -> None:
     acme = await get_org(work.session, "acme")
     auditor = await get_member(work.session, acme, world.members["auditor"].id)
     await remove_member(work, acme, auditor, BY_OPERATOR)
 
 
-async def renamed(work: Work, world: World) -> None:
+async def renamed(work: UnitOfWork, world: World) -> None:
     await work.session.execute(
         update(Organisation).where(Organisation.slug == "acme").values(slug="acme-2")
     )
@@ -49,7 +49,7 @@ async def renamed(work: Work, world: World) -> None:
     ("change", "status"), [(ended, 401), (demoted, 403), (removed, 401), (renamed, 404)]
 )
 async def test_what_another_worker_changes_the_next_request_meets(
-    world: World, change: Callable[[Work, World], Awaitable[None]], status: int
+    world: World, change: Callable[[UnitOfWork, World], Awaitable[None]], status: int
 ) -> None:
     """In every process, however often the caller was let in before."""
     auditor = world.session("auditor")

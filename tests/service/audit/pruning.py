@@ -8,7 +8,7 @@ from analytics.model.instants import midnight, utc_day
 from service.audit.pruner import Pruned
 from service.orgs.repository import get_org
 from service.services import Services
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
 from tests.service.audit.conftest import AuditWorld
@@ -21,7 +21,7 @@ LONG_AGO = START - 20 * DAY
 """Past the retention of tier free, within that of every other."""
 
 
-async def change(services: Services, what: Callable[[Work, Any], Awaitable[None]]) -> None:
+async def change(services: Services, what: Callable[[UnitOfWork, Any], Awaitable[None]]) -> None:
     """`what` with acme, in one transaction."""
     async with services.store.write() as work:
         await what(work, await get_org(work.session, "acme"))
@@ -30,7 +30,7 @@ async def change(services: Services, what: Callable[[Work, Any], Awaitable[None]
 async def always_on(audit: AuditWorld, tier: str) -> None:
     """Put acme on `tier` as if it had never been on another."""
 
-    async def set_it(_: Work, acme: Any) -> None:
+    async def set_it(_: UnitOfWork, acme: Any) -> None:
         acme.tier = tier
 
     await change(audit.services, set_it)
@@ -71,7 +71,7 @@ def last_instant(at: datetime) -> datetime:
 
 
 def elsewhere(
-    audit: AuditWorld, what: Callable[[Work, Any], Awaitable[None]]
+    audit: AuditWorld, what: Callable[[UnitOfWork, Any], Awaitable[None]]
 ) -> Callable[[], None]:
     """`change`, by another worker and to its end."""
     return by_another_worker(audit, lambda worker: change(worker, what))

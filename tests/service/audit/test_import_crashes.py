@@ -12,7 +12,7 @@ import pytest
 
 from service.audit.lease import HeldLease
 from service.store.catalog import list_segment_ids
-from service.store.store import Work
+from service.store.store import UnitOfWork
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
 from tests.power import Last, PowerCut, at, kill_process, power_cut
@@ -167,7 +167,7 @@ async def test_every_file_is_durable_before_the_commit_begins(filled, monkeypatc
         fsync(descriptor)
         steps.append("fsync")
 
-    def written(self: HeldLease) -> AbstractAsyncContextManager[Work]:
+    def written(self: HeldLease) -> AbstractAsyncContextManager[UnitOfWork]:
         steps.append("commit")
         return write(self)
 

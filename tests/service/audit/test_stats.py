@@ -10,7 +10,7 @@ from analytics.model.errors import StoreFault
 from analytics.model.instants import format_us
 from service.audit.stats import list_stats
 from service.orgs.changes import create_org
-from service.store.stored import stored_by_tenant
+from service.store.storage_stats import storage_stats_by_tenant
 from service.store.tables import JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, settings_over
@@ -158,7 +158,7 @@ async def test_more_organisations_cost_no_more_statements(audit):
     async def statements() -> int:
         said.clear()
         async with audit.services.store.read() as session:
-            await stored_by_tenant(session)
+            await storage_stats_by_tenant(session)
         return sum(statement.lstrip().startswith("SELECT") for statement in said)
 
     few = await statements()

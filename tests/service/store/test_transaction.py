@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, insert, select, update
 from service.orgs.repository import get_org, read_org
 from service.store.connection import Connection
 from service.store.journal import list_batches
-from service.store.store import Store, SyncWork
+from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import ImportedFile, JournalEntry, Organisation
 from service.store.transaction import Transaction
 from tests.analytics.samples import sample_row
@@ -40,7 +40,7 @@ async def test_values_come_back_as_they_were(store):
     acme = await add_org(store, "acme")
     overrides, since = {"auditor": ["oidc:r"]}, datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 
-    def change(work: SyncWork) -> list[tuple[object, ...]]:
+    def change(work: SyncUnitOfWork) -> list[tuple[object, ...]]:
         values = {"overrides": overrides, "since": since}
         return [tuple(row) for row in work.transaction.rows(CHANGE, values)]
 
@@ -106,7 +106,7 @@ async def test_nothing_is_there_when_the_power_goes_at_any_statement(store, stat
     """Before the change, between change and row, before the commit; then it can be done again."""
     acme = await add_org(store, "acme")
 
-    def change(work: SyncWork) -> None:
+    def change(work: SyncUnitOfWork) -> None:
         work.transaction.rows(CHANGE, {"overrides": {"a": []}, "since": None})
         work.journal.add(acme.id, [sample_row()])
 
@@ -123,7 +123,7 @@ async def test_nothing_is_there_when_the_power_goes_at_any_statement(store, stat
 async def test_a_write_begins_with_the_write_lock(store, settings):
     """Its instant then follows commit order, and no upgrade can fail midway."""
 
-    def change(work: SyncWork) -> None:
+    def change(work: SyncUnitOfWork) -> None:
         with database(settings) as other, pytest.raises(sqlite3.OperationalError, match="locked"):
             other.execute("PRAGMA busy_timeout = 0").execute("BEGIN IMMEDIATE")
 
@@ -168,10 +168,10 @@ async def test_a_transaction_goes_on_when_its_client_leaves(engines, clock):
     acme = await add_org(store, "acme")
     loop, begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
-    def add(work: SyncWork) -> None:
+    def add(work: SyncUnitOfWork) -> None:
         work.journal.add(acme.id, [sample_row()])
 
-    def slow(work: SyncWork) -> None:
+    def slow(work: SyncUnitOfWork) -> None:
         loop.call_soon_threadsafe(begun.set)
         assert may_end.wait(timeout=10)
         add(work)

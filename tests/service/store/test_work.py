@@ -18,7 +18,7 @@ from service.store.journal import (
     remove_batches,
     take_seq,
 )
-from service.store.store import SyncWork
+from service.store.store import SyncUnitOfWork
 from service.store.tables import Counter, JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
@@ -186,7 +186,7 @@ async def test_what_waits_counts_what_this_transaction_adds(store):
 
     batches = encode_days(many)
 
-    def added(work: SyncWork) -> None:
+    def added(work: SyncUnitOfWork) -> None:
         before = work.journal.count(work.transaction, acme.id)
         work.journal.add(acme.id, few)
         work.journal.add_batches(acme.id, batches)
@@ -212,7 +212,7 @@ async def size_of_journal(store, tenant_id: str) -> JournalSize:
 def count_and_add(tenant_id: str, count: int):
     """A change that comes to the journal's size before its own `count` rows."""
 
-    def change(work: SyncWork) -> JournalSize:
+    def change(work: SyncUnitOfWork) -> JournalSize:
         size = work.journal.count(work.transaction, tenant_id)
         work.journal.add_batches(tenant_id, encode_days([sample_row()] * count))
         work.journal.add(tenant_id, [sample_row()])
@@ -248,7 +248,7 @@ async def sealed_by_another_program(store, settings, tenant_id: str) -> None:
 
 
 async def nothing_for_a_client_that_failed(store, settings, tenant_id: str) -> None:
-    def fail(work: SyncWork) -> None:
+    def fail(work: SyncUnitOfWork) -> None:
         count_and_add(tenant_id, 5)(work)
         work.journal.write(work.transaction, work.now)
         raise RuntimeError

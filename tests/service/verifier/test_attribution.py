@@ -15,7 +15,7 @@ from service.bindings.changes import add_binding, revoke_binding
 from service.orgs.changes import create_project, create_team, issue_api_key
 from service.services import EXTENSION, Services
 from service.settings import REPOSITORY
-from service.store.store import SyncWork, Work
+from service.store.store import SyncUnitOfWork, UnitOfWork
 from service.store.tables import Binding, Organisation
 from service.verifier.verifier import CI_TOKEN_HEADER
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, settings_over
@@ -319,7 +319,7 @@ async def test_a_slow_body_does_not_outlast_a_revoke(gate: Gate):
 
 
 async def while_rows_wait(
-    gate: Gate, change: Callable[[Work, Organisation], Awaitable[Any]]
+    gate: Gate, change: Callable[[UnitOfWork, Organisation], Awaitable[Any]]
 ) -> Any:
     """Send a row with a token, and commit `change` when the row is about to be; the row."""
     here = gate.world.services
@@ -338,7 +338,7 @@ async def test_rows_that_wait_for_their_commit_do_not_outlast_a_revoke(gate: Gat
     (binding,) = await gate.world.bindings()
     caller = cli_caller("org_platform")
 
-    async def revoked(work: Work, org: Organisation) -> None:
+    async def revoked(work: UnitOfWork, org: Organisation) -> None:
         await revoke_binding(work, org, binding["id"], None, caller)
 
     row = await while_rows_wait(gate, revoked)
@@ -352,7 +352,7 @@ async def test_rows_that_wait_for_their_commit_are_of_what_then_matches(gate: Ga
     body = binding_body(origin="team_admin", team_id=gate.world.team.id)
     added: list[Binding] = []
 
-    async def bound(work: Work, org: Organisation) -> None:
+    async def bound(work: UnitOfWork, org: Organisation) -> None:
         added.append(await add_binding(work, org, body, caller, gate.world.services.issuers))
 
     row = await while_rows_wait(gate, bound)
@@ -369,7 +369,9 @@ async def test_trust_that_never_stands_still_holds_up_no_row(
     caller = cli_caller("org_platform")
     commit, changes = here.group_commit.commit, 0
 
-    async def commit_after_a_change(change: Callable[[SyncWork], bytes | None]) -> bytes | None:
+    async def commit_after_a_change(
+        change: Callable[[SyncUnitOfWork], bytes | None],
+    ) -> bytes | None:
         nonlocal changes
         changes += 1
         async with here.store.write() as work:

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, TypeVar
 
 from analytics.cache.lru import ByteCache
-from service.store.connection import Version, Watch
+from service.store.connection import CommitWatcher, Version
 
 KEPT_BYTES_MAX: Final = 32 * 2**20
 
 _Found = TypeVar("_Found")
 
 
-class Standing:
+class CommitCache:
     """Answers from memory while the database stands still, for every process that writes to it.
 
     Between requests it mostly does; and to ask whether it did costs one look, where to read who
@@ -20,7 +20,7 @@ class Standing:
     ask at once: what several ask for is read once.
     """
 
-    def __init__(self, watch: Watch | None) -> None:
+    def __init__(self, watch: CommitWatcher | None) -> None:
         self._watch = watch
         self._as_of: Version | None = None
         self._kept = ByteCache(KEPT_BYTES_MAX)

@@ -12,7 +12,7 @@ from service.store.tables import JournalEntry, Organisation, SegmentEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StorageStats:
     """How much there is of one organisation, or of all together.
 
     `days` are those with rows, sealed or not; of several organisations, each one's days. Retired
@@ -41,11 +41,11 @@ class Stored:
         return self.segment_bytes / self.segment_rows if self.segment_rows else None
 
 
-def total_of(parts: Iterable[Stored]) -> Stored:
+def total_of(parts: Iterable[StorageStats]) -> StorageStats:
     """All `parts` together."""
-    total = Stored()
+    total = StorageStats()
     for part in parts:
-        total = Stored(
+        total = StorageStats(
             days=total.days + part.days,
             segments=total.segments + part.segments,
             segment_rows=total.segment_rows + part.segment_rows,
@@ -63,9 +63,11 @@ def _older(one: datetime | None, other: datetime | None) -> datetime | None:
     return min((at for at in (one, other) if at is not None), default=None)
 
 
-async def stored_by_tenant(session: AsyncSession) -> dict[str, Stored]:
+async def storage_stats_by_tenant(session: AsyncSession) -> dict[str, StorageStats]:
     """What is stored of each organisation, by tenant id: four statements, no file, no batch."""
-    stored = {tenant_id: Stored() for tenant_id in await session.scalars(select(Organisation.id))}
+    stored = {
+        tenant_id: StorageStats() for tenant_id in await session.scalars(select(Organisation.id))
+    }
     is_live = SegmentEntry.retired_at.is_(None)
     is_retired = SegmentEntry.retired_at.is_not(None)
     segments = select(
@@ -93,7 +95,7 @@ async def stored_by_tenant(session: AsyncSession) -> dict[str, Stored]:
     for query in (segments, journal, days):
         for line in (await session.execute(query)).mappings():
             found = {name: value for name, value in line.items() if name != "tenant_id"}
-            known = stored.get(line["tenant_id"], Stored())
+            known = stored.get(line["tenant_id"], StorageStats())
             stored[line["tenant_id"]] = replace(known, **found)
     return stored
 

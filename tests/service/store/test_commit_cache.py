@@ -5,14 +5,14 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from service.store.cache import CommitCache
 from sqlalchemy import event, select
 
 from service.errors import OrgNotFound
 from service.orgs.changes import set_tier
 from service.orgs.repository import get_org
-from service.store.connection import Watch
+from service.store.connection import CommitWatcher
 from service.store.engine import Engines
-from service.store.standing import Standing
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR
@@ -34,26 +34,26 @@ class Reads:
 
 
 @pytest.fixture
-async def watch(engines: Engines) -> Watch:
+async def watch(engines: Engines) -> CommitWatcher:
     assert engines.watch is not None
     return engines.watch
 
 
 @pytest.fixture
-async def standing(watch: Watch) -> Standing:
-    return Standing(watch)
+async def cache(watch: CommitWatcher) -> CommitCache:
+    return CommitCache(watch)
 
 
 @pytest.fixture
-async def bare(watch: Watch, settings) -> AsyncIterator[Watch]:
+async def bare(watch: CommitWatcher, settings) -> AsyncIterator[CommitWatcher]:
     """A second watch over the same database."""
-    other = Watch(str(settings.data_dir / "countersign.db"))
+    other = CommitWatcher(str(settings.data_dir / "countersign.db"))
     yield other
     other.close()
 
 
-async def ask(standing: Standing, load: Load, key: str = "key", size: int = 1) -> int:
-    return await standing.get(key, load, lambda found: size)
+async def ask(cache: CommitCache, load: Load, key: str = "key", size: int = 1) -> int:
+    return await cache.get(key, load, lambda found: size)
 
 
 def commit(settings) -> None:
@@ -62,22 +62,22 @@ def commit(settings) -> None:
         other.execute("UPDATE counters SET value = value + 1")
 
 
-async def test_while_nothing_is_committed_nothing_is_read_again(standing):
+async def test_while_nothing_is_committed_nothing_is_read_again(cache):
     """The same answer, by one look."""
     reads = Reads()
 
-    assert [await ask(standing, reads) for _ in range(3)] == [0, 0, 0]
+    assert [await ask(cache, reads) for _ in range(3)] == [0, 0, 0]
     assert reads.count == 1
 
 
-async def test_a_commit_of_another_program_is_met_at_once(standing, settings):
+async def test_a_commit_of_another_program_is_met_at_once(cache, settings):
     """Each process has its memory; what it holds is as good as what any of them has committed."""
     reads = Reads()
-    await ask(standing, reads)
+    await ask(cache, reads)
     reads.value = 1
     commit(settings)
 
-    assert await ask(standing, reads) == 1
+    assert await ask(cache, reads) == 1
 
 
 async def test_a_commit_of_our_own_is_met_at_once(store: Store):
@@ -85,7 +85,7 @@ async def test_a_commit_of_our_own_is_met_at_once(store: Store):
     await add_org(store, "acme")
 
     async def tier() -> str:
-        org = await store.known("acme", lambda session: get_org(session, "acme"))
+        org = await store.cached("acme", lambda session: get_org(session, "acme"))
         return org.tier
 
     assert await tier() == "org"
@@ -106,11 +106,11 @@ async def test_what_is_known_costs_no_statement(store: Store, engines: Engines):
     async def count(session) -> int:
         return len((await session.scalars(select(Organisation))).all())
 
-    assert [await store.known("count", count) for _ in range(3)] == [1, 1, 1]
+    assert [await store.cached("count", count) for _ in range(3)] == [1, 1, 1]
     assert len(said) == 1
 
 
-async def test_a_commit_while_it_is_read_is_met_by_the_next(standing, settings):
+async def test_a_commit_while_it_is_read_is_met_by_the_next(cache, settings):
     """What was read may be from before it or after it, so it is not for who comes later."""
     reads = Reads()
 
@@ -120,11 +120,11 @@ async def test_a_commit_while_it_is_read_is_met_by_the_next(standing, settings):
         reads.value = 1
         return found
 
-    assert await ask(standing, slow) == 0
-    assert await ask(standing, reads) == 1
+    assert await ask(cache, slow) == 0
+    assert await ask(cache, reads) == 1
 
 
-async def test_what_began_before_a_commit_is_not_kept_for_those_after_it(standing, settings):
+async def test_what_began_before_a_commit_is_not_kept_for_those_after_it(cache, settings):
     """Although it ends after them: it is kept with those that began as early."""
     reads, has_read, has_committed = Reads(), asyncio.Event(), asyncio.Event()
 
@@ -134,15 +134,15 @@ async def test_what_began_before_a_commit_is_not_kept_for_those_after_it(standin
         await has_committed.wait()
         return found
 
-    early = asyncio.create_task(ask(standing, slow, "slow"))
+    early = asyncio.create_task(ask(cache, slow, "slow"))
     await has_read.wait()
     reads.value = 1
     commit(settings)
-    await ask(standing, reads, "other")
+    await ask(cache, reads, "other")
     has_committed.set()
 
     assert await early == 0
-    assert await ask(standing, reads, "slow") == 1
+    assert await ask(cache, reads, "slow") == 1
 
 
 class Gate:
@@ -166,33 +166,33 @@ async def begun(*asked: Awaitable[int]) -> list[asyncio.Task[int]]:
     return asking
 
 
-async def test_what_several_ask_for_at_once_is_read_once(standing):
+async def test_what_several_ask_for_at_once_is_read_once(cache):
     """After a commit everybody asks who calls, and of which organisation."""
     gate = Gate()
-    asking = await begun(*(ask(standing, gate) for _ in range(5)))
+    asking = await begun(*(ask(cache, gate) for _ in range(5)))
     gate.opened.set()
 
     assert await asyncio.gather(*asking) == [0] * 5
     assert gate.reads.count == 1
 
 
-async def test_who_asks_after_a_commit_does_not_join_who_asked_before_it(standing, settings):
+async def test_who_asks_after_a_commit_does_not_join_who_asked_before_it(cache, settings):
     """What is being read for the others may lack it."""
     early, late = Gate(), Reads()
-    before = await begun(ask(standing, early))
+    before = await begun(ask(cache, early))
     commit(settings)
     late.value = 1
-    after = await begun(ask(standing, late))
+    after = await begun(ask(cache, late))
     early.opened.set()
 
     assert await asyncio.gather(*before, *after) == [0, 1]
-    assert await ask(standing, late) == 1
+    assert await ask(cache, late) == 1
 
 
-async def test_a_client_that_leaves_takes_nobody_along(standing):
+async def test_a_client_that_leaves_takes_nobody_along(cache):
     """Although the others waited for what it had asked for first."""
     gate = Gate()
-    first, second = await begun(ask(standing, gate), ask(standing, gate))
+    first, second = await begun(ask(cache, gate), ask(cache, gate))
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     gate.opened.set()
@@ -200,27 +200,27 @@ async def test_a_client_that_leaves_takes_nobody_along(standing):
     assert await second == 0
 
 
-async def test_a_refusal_is_everybodys_who_waited_for_it(standing):
+async def test_a_refusal_is_everybodys_who_waited_for_it(cache):
     """And the next one asks anew."""
     gate = Gate()
     gate.reads.value = -1
-    asking = await begun(ask(standing, gate), ask(standing, gate))
+    asking = await begun(ask(cache, gate), ask(cache, gate))
     gate.opened.set()
 
     refusals = await asyncio.gather(*asking, return_exceptions=True)
     gate.reads.value = 1
 
     assert [type(refusal) for refusal in refusals] == [OrgNotFound] * 2
-    assert await ask(standing, gate) == 1
+    assert await ask(cache, gate) == 1
 
 
-async def test_a_refusal_that_nobody_waits_for_any_more_is_no_noise(standing):
+async def test_a_refusal_that_nobody_waits_for_any_more_is_no_noise(cache):
     """The event loop would log it as an error of ours."""
     noise: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     gate = Gate()
     gate.reads.value = -1
-    (asking,) = await begun(ask(standing, gate))
+    (asking,) = await begun(ask(cache, gate))
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     gate.opened.set()
@@ -234,47 +234,45 @@ async def test_what_is_refused_is_asked_again(store: Store):
     """Whoever is not there may come any moment, and nobody fills the memory with names."""
     for _ in range(2):
         with pytest.raises(OrgNotFound):
-            await store.known("late", lambda session: get_org(session, "late"))
-    assert store._standing._kept.size == 0
+            await store.cached("late", lambda session: get_org(session, "late"))
+    assert store._cache._kept.size == 0
 
 
-async def test_what_is_too_large_is_not_kept(standing):
+async def test_what_is_too_large_is_not_kept(cache):
     """The bound holds for one answer as for all."""
     reads = Reads()
 
     for _ in range(2):
-        await ask(standing, reads, size=2**40)
+        await ask(cache, reads, size=2**40)
 
     assert reads.count == 2
 
 
 async def test_where_nobody_can_tell_everything_is_read():
     """Another database has no such look."""
-    standing, reads = Standing(None), Reads()
+    cache, reads = CommitCache(None), Reads()
 
     for _ in range(2):
-        await ask(standing, reads)
+        await ask(cache, reads)
 
     assert reads.count == 2
 
 
-async def test_while_nobody_knows_everything_is_read_and_what_was_known_is_forgotten(
-    standing, watch
-):
+async def test_while_nobody_knows_everything_is_read_and_what_was_known_is_forgotten(cache, watch):
     """A look that fails says nothing, and what happened meanwhile nobody has seen."""
     reads = Reads()
-    await ask(standing, reads)
+    await ask(cache, reads)
     assert watch._connection is not None
     watch._connection.close()
 
     assert watch.version() is None
     for _ in range(3):
-        await ask(standing, reads)
+        await ask(cache, reads)
 
     assert reads.count == 2
 
 
-async def test_a_watch_that_looks_anew_repeats_no_version(watch: Watch, settings):
+async def test_a_watch_that_looks_anew_repeats_no_version(watch: CommitWatcher, settings):
     """Each connection counts from where it likes; between two of them anything may happen."""
     before = watch.version()
     watch.close()
@@ -284,11 +282,11 @@ async def test_a_watch_that_looks_anew_repeats_no_version(watch: Watch, settings
 
 async def test_a_watch_makes_no_database(tmp_path):
     """Nor does it take one that is not there for one that stands still."""
-    assert Watch(str(tmp_path / "none.db")).version() is None
+    assert CommitWatcher(str(tmp_path / "none.db")).version() is None
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_watch_holds_nobody_up(bare: Watch, store: Store, settings):
+async def test_a_watch_holds_nobody_up(bare: CommitWatcher, store: Store, settings):
     """It keeps no snapshot: a checkpoint gets to the end of the log."""
     await add_org(store, "acme")
     bare.version()
