@@ -39,7 +39,7 @@ async def fill(data_dir: Path, count: int) -> None:
     services = build_services(await prepare(Settings(data_dir=data_dir)), utc_now)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     async with services.store.write() as work:
-        org = await create_org(work, "acme", "org", cli_caller("org_platform").stamp)
+        org = await create_org(work, "acme", "org", cli_caller("org_platform").audit_context)
         work.session.add_all(
             Binding(
                 id=new_id("obind"),

@@ -35,7 +35,7 @@ from service.settings import Settings
 
 DAYS = 10
 ROUNDS = 2
-STAMP = cli_caller("org_platform").stamp
+AUDIT_CONTEXT = cli_caller("org_platform").audit_context
 ESTIMATED = {"ndjson": 100, "csv": 80, "parquet": 90}
 READERS = {"ndjson": "read_json", "csv": "read_csv", "parquet": "read_parquet"}
 
@@ -60,11 +60,11 @@ async def import_once(folder: Path, path: Path) -> float:
     """The seconds an import into a fresh data dir takes."""
     services = build_services(await prepare(Settings(data_dir=folder)), utc_now)
     async with services.store.write() as work:
-        org = await create_org(work, "acme", "enterprise", STAMP)
+        org = await create_org(work, "acme", "enterprise", AUDIT_CONTEXT)
     with path.open("rb") as file:
         size = file.seek(0, io.SEEK_END)
         kind = FileKind(ImportFormat(path.suffix.removeprefix(".")))
-        job = Job(org, Source(path.name, file, size, kind), STAMP, is_partial=False)
+        job = Job(org, Source(path.name, file, size, kind), AUDIT_CONTEXT, is_partial=False)
         began_at = time.perf_counter()
         done = await services.importer.take(job, Watch(lambda _: None, lambda _: None), 0.0)
         took_s = time.perf_counter() - began_at

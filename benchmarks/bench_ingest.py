@@ -18,7 +18,7 @@ import httpx
 
 from analytics.model.ingest_validation import read_items
 from analytics.model.row_validation import AcceptedInterval
-from analytics.model.rows import Stamp, VerdictSource
+from analytics.model.rows import AuditContext, VerdictSource
 from analytics.storage.journal_batches import encode_days
 from benchmarks.results import record
 from benchmarks.server import running_server
@@ -40,7 +40,7 @@ async def add_acme(data_dir: Path) -> None:
     """An organisation to send rows to."""
     services = build_services(await prepare(Settings(data_dir=data_dir)), utc_now)
     async with services.store.write() as work:
-        await create_org(work, "acme", "org", cli_caller("org_platform").stamp)
+        await create_org(work, "acme", "org", cli_caller("org_platform").audit_context)
     await services.close()
 
 
@@ -78,17 +78,17 @@ def ingest(client: httpx.Client, bodies: list[bytes]) -> None:
         threading.Thread(target=send, args=(client, bodies[number::CLIENTS]))
         for number in range(CLIENTS)
     ]
-    for sender in senders:
-        sender.start()
-    for sender in senders:
-        sender.join()
+    for principal in senders:
+        principal.start()
+    for principal in senders:
+        principal.join()
 
 
 def encoded(body: bytes) -> bytes:
     """The batch as the journal holds it."""
-    stamp = Stamp("system:admin-token", "admin_token", VerdictSource.PROXY)
+    audit_context = AuditContext("system:admin-token", "admin_token", VerdictSource.PROXY)
     raw = [json.dumps(item).encode() for item in json.loads(body)]
-    rows, rejected = read_items(raw, stamp, AcceptedInterval(datetime.now(UTC), None))
+    rows, rejected = read_items(raw, audit_context, AcceptedInterval(datetime.now(UTC), None))
     assert not rejected
     (batch,) = encode_days(rows)
     return batch.data

@@ -98,7 +98,7 @@ def run(client: ServerClient, seconds: float) -> dict[str, float]:
     ):
         pages = pool.apply_async(look, (port, ends_at))
         senders = [pool.apply_async(send, (port, bodies, ends_at)) for _ in range(CLIENTS)]
-        sent = [sender.get() for sender in senders]
+        sent = [principal.get() for principal in senders]
         took_ms = [s * 1000 for s in pages.get()]
     rows = sum(one.rows for one in sent)
     counted = client.get(

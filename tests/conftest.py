@@ -44,7 +44,7 @@ from tests.issuers.issuer import ISSUER, START
 __all__ = ["file_steps"]  # a fixture for all tests
 
 ADMIN_TOKEN = "test-admin-token"
-BY_OPERATOR = cli_caller("org_platform").stamp
+BY_OPERATOR = cli_caller("org_platform").audit_context
 
 _foundation: list[tuple[bytes, bytes]] = []
 """A database in which everybody is, and who they are, once a test of this process needed one."""

@@ -308,7 +308,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a known organisation is that of its path",
-        "service/access/admission.py",
+        "service/access/authorization.py",
         '("org", slug)',
         '("org", "")',
         f"{_KNOWN_CALLERS}::test_nobody_is_taken_for_who_came_before",
@@ -629,9 +629,9 @@ GUARDS: Final = [
     Guard(
         "an explanation wants its capability",
         "service/explain/routes.py",
-        "    _, org = await admit(slug, Capability.OIDC_READ)\n    query_parameters(request, ())\n"
+        "    _, org = await authorize(slug, Capability.OIDC_READ)\n    query_parameters(request, ())\n"
         "    asked",
-        "    _, org = await admit(slug, Capability.AUDIT_READ)\n    query_parameters(request, ())\n"
+        "    _, org = await authorize(slug, Capability.AUDIT_READ)\n    query_parameters(request, ())\n"
         "    asked",
         f"{_EXPLAIN}/test_routes.py::test_who_may_ask",
     ),
@@ -1044,15 +1044,15 @@ GUARDS: Final = [
     ),
     Guard(
         "a token beside another organisation's credential is not looked at",
-        "service/access/admission.py",
+        "service/access/authorization.py",
         "not values or not principal.belongs_to(org)",
         "not values",
         f"{_ATTRIBUTION}::test_a_token_beside_a_foreign_credential_is_not_looked_at",
     ),
     Guard(
         "a change is attributed as trust stands in its transaction",
-        "service/access/admission.py",
-        "    present = await _from_ci_still(present, present_org)\n",
+        "service/access/authorization.py",
+        "    present = await _revalidated_ci(present, present_org)\n",
         "",
         f"{_ATTRIBUTION}::test_a_slow_change_does_not_outlast_a_revoke",
     ),
@@ -1089,8 +1089,8 @@ GUARDS: Final = [
     Guard(
         "trust that never stands still holds up no row",
         "service/audit/ingest.py",
-        "alone = sender.with_ci(None)",
-        "alone = sender",
+        "alone = principal.with_ci(None)",
+        "alone = principal",
         f"{_ATTRIBUTION}::test_trust_that_never_stands_still_holds_up_no_row",
     ),
     Guard(
@@ -1599,14 +1599,14 @@ GUARDS: Final = [
     ),
     Guard(
         "a session that ended meanwhile changes nothing of its member's",
-        "service/access/admission.py",
+        "service/access/authorization.py",
         "present = await services().authenticator.refreshed_member(session, caller)",
         "present = caller",
         "tests/service/profile/test_admitted_again.py::test_what_ended_before_the_body_did_is_over",
     ),
     Guard(
         "what is a member's own is changed from their own page",
-        "service/access/admission.py",
+        "service/access/authorization.py",
         "    if caller.is_cross_site:\n        raise CrossSite\n",
         "",
         f"{_PROFILE}::test_another_site_cannot_send_them",
@@ -1628,14 +1628,14 @@ GUARDS: Final = [
     Guard(
         "nobody decides over a member beyond their own role",
         "service/dashboard/people/changing.py",
-        "        self.caller.require_over(Role(member.role), self.org)\n",
+        "        self.caller.require_outranks(Role(member.role), self.org)\n",
         "",
         f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_decides_over_a_higher_role",
     ),
     Guard(
         "nobody gives a role beyond their own",
         "service/dashboard/people/changing.py",
-        "        self.caller.require_over(Role(name), self.org)\n",
+        "        self.caller.require_outranks(Role(name), self.org)\n",
         "",
         f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_gives_a_role_beyond_their_own",
     ),
@@ -1656,7 +1656,7 @@ GUARDS: Final = [
     Guard(
         "who runs an organisation still may when a change commits",
         "service/dashboard/people/changing.py",
-        """            present, present_org = await admit_again(
+        """            present, present_org = await reauthorize(
                 work.session, caller, org, Capability.ORG_ADMIN
             )
 """,

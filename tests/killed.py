@@ -37,7 +37,7 @@ async def import_file(services: Services) -> None:
         org = await get_org(session, "acme")
     kind = FileKind(ImportFormat.NDJSON)
     source = Source("audit.ndjson", io.BytesIO(content), len(content), kind)
-    job = Job(org, source, cli_caller("org_platform").stamp, is_partial=False)
+    job = Job(org, source, cli_caller("org_platform").audit_context, is_partial=False)
     await services.importer.take(job, Watch(lambda _: None, lambda _: None), 0.0)
 
 

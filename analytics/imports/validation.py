@@ -29,9 +29,9 @@ from analytics.model.rows import (
     ACTOR_SOURCES,
     CLAIM_MAX,
     NO_CI_COLUMNS,
+    AuditContext,
     AuditRow,
     CiColumns,
-    Stamp,
     VerdictSource,
     ci_columns,
 )
@@ -82,16 +82,16 @@ def refused(line: int, error: RowRefused) -> Refused:
 
 @dataclass(slots=True)
 class RowImporter:
-    """Makes rows of items. `stamp` is who imports; `window.now` is when the rows are received.
+    """Makes rows of items. `audit_context` is who imports; `window.now` is when the rows are received.
 
     Most rows repeat the envelope, and the words on who acted, of an earlier one: what has been
     checked is remembered.
     """
 
-    stamp: Stamp
+    audit_context: AuditContext
     window: AcceptedInterval
     _said: dict[tuple[str, bytes], ImportedEnvelope] = field(default_factory=dict)
-    _stamps: dict[_Who, Stamp] = field(default_factory=dict)
+    _stamps: dict[_Who, AuditContext] = field(default_factory=dict)
 
     def rows(
         self, items: Iterable[tuple[int, ImportItem | RowRefused]]
@@ -114,7 +114,7 @@ class RowImporter:
             raise RowRefused(f"{'created_at' if item.event else 'event'} is required")
         said = self._envelope(item.event, item)
         check_decision(item.event, item.decision, said.envelope.decision)
-        stamp = self._stamp(item, _ci_field(item, said.ci))
+        audit_context = self._audit_context(item, _ci_field(item, said.ci))
         ci = _ci_columns(item, said.ci)
         _check_text("packageName", item.package_name)
         _check_text("version", item.version)
@@ -129,14 +129,14 @@ class RowImporter:
             version=item.version,
             decision=said.envelope.decision,
             decision_reason=said.reason,
-            verdict_source=stamp.verdict_source,
-            actor_tenant_id=stamp.actor_tenant_id,
-            actor=stamp.actor,
-            actor_source=stamp.actor_source,
+            verdict_source=audit_context.verdict_source,
+            actor_tenant_id=audit_context.actor_tenant_id,
+            actor=audit_context.actor,
+            actor_source=audit_context.actor_source,
             subject=item.subject,
             oidc_binding_id=item.oidc_binding_id,
             request_id=item.request_id,
-            source_ip=stamp.source_ip,
+            source_ip=audit_context.source_ip,
             payload=said.payload,
             ecosystem=item.ecosystem,
             repository_id=ci.repository_id,
@@ -154,7 +154,7 @@ class RowImporter:
                 _remember(self._said, key, known)
         return known
 
-    def _stamp(self, item: ImportItem, ci_field: str | None) -> Stamp:
+    def _audit_context(self, item: ImportItem, ci_field: str | None) -> AuditContext:
         key = (
             item.verdict_source,
             item.actor_tenant_id,
@@ -166,7 +166,7 @@ class RowImporter:
         )
         known = self._stamps.get(key)
         if known is None:
-            known = _read_stamp(item, self.stamp, ci_field)
+            known = _read_audit_context(item, self.audit_context, ci_field)
             _remember(self._stamps, key, known)
         return known
 
@@ -201,7 +201,7 @@ def _ci_columns(item: ImportItem, ci: VerifiedCi | None) -> CiColumns:
     return CiColumns(*(text or claim for text, claim in zip(given, derived, strict=True)))
 
 
-def _read_stamp(item: ImportItem, own: Stamp, ci_field: str | None) -> Stamp:
+def _read_audit_context(item: ImportItem, own: AuditContext, ci_field: str | None) -> AuditContext:
     """Who acted, as `item` says, or else `own`. Raises RowRefused.
 
     An actor comes with how they proved who they are, and only a CI job says what a CI token said.
@@ -217,7 +217,7 @@ def _read_stamp(item: ImportItem, own: Stamp, ci_field: str | None) -> Stamp:
         raise RowRefused(f"actor_source must be one of {known} or oidc_<provider>")
     if ci_field is not None and not is_ci_job:
         raise RowRefused(f"{ci_field} is only for rows whose actor_source is oidc_<provider>")
-    return Stamp(
+    return AuditContext(
         actor=item.actor or own.actor,
         actor_source=item.actor_source or own.actor_source,
         verdict_source=_verdict_source(item.verdict_source) or own.verdict_source,

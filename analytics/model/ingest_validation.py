@@ -25,7 +25,7 @@ from analytics.model.row_validation import (
     check_package_text,
     readable,
 )
-from analytics.model.rows import AuditRow, Stamp, audit_row
+from analytics.model.rows import AuditContext, AuditRow, audit_row
 from analytics.model.strict_json import DuplicateKey, check_keys
 
 INGESTIBLE: Final = tuple(
@@ -78,18 +78,18 @@ _ENVELOPE_MARKS: Final = {event.value: _envelope_marks(ENVELOPES[event]) for eve
 
 
 def read_items(
-    items: Iterable[bytes | msgspec.Raw], stamp: Stamp, window: AcceptedInterval
+    items: Iterable[bytes | msgspec.Raw], audit_context: AuditContext, window: AcceptedInterval
 ) -> tuple[list[AuditRow], list[Rejection]]:
     """The rows that `items` (JSON) make, and why the others make none.
 
-    `stamp` says who sends them; `window.now` is when they are received, and when what has no
+    `audit_context` says who sends them; `window.now` is when they are received, and when what has no
     `created_at` happened.
     """
     rows: list[AuditRow] = []
     rejected: list[Rejection] = []
     for index, item in enumerate(items):
         try:
-            rows.append(_row(bytes(item), stamp, window))
+            rows.append(_row(bytes(item), audit_context, window))
         except (RowRefused, DuplicateKey) as error:
             rejected.append(_rejected(index, str(error)))
         except msgspec.ValidationError as error:
@@ -103,7 +103,7 @@ def _rejected(index: int, error: str) -> Rejection:
     return Rejection(index, error[:ERROR_CHARS_MAX])
 
 
-def _row(raw: bytes, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
+def _row(raw: bytes, audit_context: AuditContext, window: AcceptedInterval) -> AuditRow:
     item = _decoder.decode(raw)
     if raw.count(b'"') != _marks(item):
         check_keys(raw)
@@ -119,10 +119,10 @@ def _row(raw: bytes, stamp: Stamp, window: AcceptedInterval) -> AuditRow:
     check_ecosystem(ecosystem)
     row = audit_row(
         envelope,
-        stamp,
+        audit_context,
         window.now if created_at is None else window.instant(created_at),
         received_at=window.now,
-        subject=stamp.ci.sub if stamp.ci else None,
+        subject=audit_context.ci.sub if audit_context.ci else None,
         package_name=item.package_name,
         version=version,
         ecosystem=ecosystem,

@@ -40,7 +40,7 @@ CLAIM_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class AuditContext:
     """Who acted, through which door: the columns every row of one request has in common.
 
     `ci` is what the CI token of the request said, if one was verified by `oidc_binding_id`.
@@ -92,7 +92,7 @@ class AuditRow(msgspec.Struct, frozen=True, gc=False):
 
 def audit_row(
     envelope: Envelope,
-    stamp: Stamp,
+    audit_context: AuditContext,
     at: datetime,
     *,
     subject: str | None = None,
@@ -101,13 +101,13 @@ def audit_row(
     ecosystem: str | None = None,
     received_at: datetime | None = None,
 ) -> AuditRow:
-    """The row that says `envelope` happened at `at`, by whom `stamp` names.
+    """The row that says `envelope` happened at `at`, by whom `audit_context` names.
 
     `subject` is what the row is about (a binding id, a member id); install rows name their
     package and its ecosystem. `received_at` is `at` unless the row was reported later.
     """
     keys = compact(envelope)
-    ci = ci_columns(stamp.ci)
+    ci = ci_columns(audit_context.ci)
     return AuditRow(
         created_at=at,
         received_at=received_at or at,
@@ -116,15 +116,15 @@ def audit_row(
         version=version,
         decision=envelope.decision,
         decision_reason=_fit(keys),
-        verdict_source=stamp.verdict_source,
-        actor_tenant_id=stamp.actor_tenant_id,
-        actor=stamp.actor,
-        actor_source=stamp.actor_source,
+        verdict_source=audit_context.verdict_source,
+        actor_tenant_id=audit_context.actor_tenant_id,
+        actor=audit_context.actor,
+        actor_source=audit_context.actor_source,
         subject=subject,
-        oidc_binding_id=stamp.oidc_binding_id,
-        request_id=stamp.request_id,
-        source_ip=stamp.source_ip,
-        payload=keys if stamp.ci is None else _with_ci(keys, stamp.ci),
+        oidc_binding_id=audit_context.oidc_binding_id,
+        request_id=audit_context.request_id,
+        source_ip=audit_context.source_ip,
+        payload=keys if audit_context.ci is None else _with_ci(keys, audit_context.ci),
         ecosystem=ecosystem,
         repository_id=ci.repository_id,
         run_id=ci.run_id,

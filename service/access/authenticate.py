@@ -10,12 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.rows import VerdictSource
 from service.access.callers import (
+    ApiKeyPrincipal,
     Caller,
-    Door,
-    KeyHolder,
+    IngestPrincipal,
+    MemberPrincipal,
     Operator,
-    Sender,
-    SignedIn,
+    RequestOrigin,
     admin_token_caller,
 )
 from service.access.capabilities import Role
@@ -57,7 +57,7 @@ class Authenticator:
     async def caller(
         self,
         request: Request,
-        door: VerdictSource = VerdictSource.ADMIN_API,
+        origin: VerdictSource = VerdictSource.ADMIN_API,
         *,
         keeps_alive: bool = True,
     ) -> Caller:
@@ -66,7 +66,7 @@ class Authenticator:
         If the admin-token header is there it decides alone: falling back to a cookie would make
         a mistyped token act as somebody else.
         """
-        entrance = self.door(request, door)
+        entrance = self.origin(request, origin)
         tokens = request.headers.getlist(ADMIN_TOKEN_HEADER)
         if not tokens:
             return await self.member(request, entrance, keeps_alive=keeps_alive)
@@ -74,18 +74,20 @@ class Authenticator:
             raise Unauthenticated
         return admin_token_caller(entrance)
 
-    async def sender(self, request: Request) -> Sender:
+    async def principal(self, request: Request) -> IngestPrincipal:
         """Who sent audit rows in `request`. Raises Unauthenticated.
 
         The first of admin token, API key and session cookie that is there decides alone.
         """
         values = request.headers.getlist(API_KEY_HEADER)
         if ADMIN_TOKEN_HEADER in request.headers or not values:
-            return cast("Operator | SignedIn", await self.caller(request, VerdictSource.PROXY))
+            return cast(
+                "Operator | MemberPrincipal", await self.caller(request, VerdictSource.PROXY)
+            )
         if len(values) != 1:
             raise Unauthenticated
         key = await self._live_key(token_hash(values[0]))
-        return KeyHolder(*key, door=self.door(request, VerdictSource.PROXY))
+        return ApiKeyPrincipal(*key, origin=self.origin(request, VerdictSource.PROXY))
 
     async def forget_ended_sessions(self) -> None:
         """Delete the sessions and sign-in links that ended long ago."""
@@ -93,8 +95,8 @@ class Authenticator:
             await forget_ended(work.session, self.lifetimes, work.now)
 
     async def member(
-        self, request: Request, entrance: Door, *, keeps_alive: bool = True
-    ) -> SignedIn:
+        self, request: Request, entrance: RequestOrigin, *, keeps_alive: bool = True
+    ) -> MemberPrincipal:
         """The member whose session cookie `request` carries. Raises Unauthenticated.
 
         Unless it `keeps_alive`, the request is none of the person's own, and leaves their session
@@ -114,7 +116,7 @@ class Authenticator:
             self._settings.origin,
             is_form=entrance.verdict_source is VerdictSource.DASHBOARD,
         )
-        return _signed_in(
+        return _member_principal(
             found.entry, found.member, found.teams, entrance, is_cross_site=is_foreign
         )
 
@@ -147,11 +149,13 @@ class Authenticator:
 
     async def refreshed(self, session: AsyncSession, caller: Caller) -> Caller:
         """`caller` as the database knows them now. Raises Unauthenticated."""
-        if not isinstance(caller, SignedIn):
+        if not isinstance(caller, MemberPrincipal):
             return caller
         return await self.refreshed_member(session, caller)
 
-    async def refreshed_member(self, session: AsyncSession, caller: SignedIn) -> SignedIn:
+    async def refreshed_member(
+        self, session: AsyncSession, caller: MemberPrincipal
+    ) -> MemberPrincipal:
         """The same for a member."""
         found = await find_session(
             session, Session.id == caller.session_id, self.lifetimes, self._clock()
@@ -159,12 +163,12 @@ class Authenticator:
         if found is None:
             raise Unauthenticated
         teams = await list_teams_of(session, caller.member_id)
-        return _signed_in(*found, teams, caller.door, is_cross_site=caller.is_cross_site)
+        return _member_principal(*found, teams, caller.origin, is_cross_site=caller.is_cross_site)
 
-    def door(self, request: Request, verdict_source: VerdictSource) -> Door:
+    def origin(self, request: Request, verdict_source: VerdictSource) -> RequestOrigin:
         """How `request` came in, whoever sent it."""
         address = source_ip(request, self._settings.trusted_proxies)
-        return Door(verdict_source, request_id(), address, user_agent=user_agent(request))
+        return RequestOrigin(verdict_source, request_id(), address, user_agent=user_agent(request))
 
     def _is_admin_token(self, given: str) -> bool:
         expected = self._settings.admin_token
@@ -180,16 +184,21 @@ class _Session:
     teams: frozenset[str]
 
 
-def _signed_in(
-    entry: Session, member: Member, teams: frozenset[str], door: Door, *, is_cross_site: bool
-) -> SignedIn:
-    return SignedIn(
+def _member_principal(
+    entry: Session,
+    member: Member,
+    teams: frozenset[str],
+    origin: RequestOrigin,
+    *,
+    is_cross_site: bool,
+) -> MemberPrincipal:
+    return MemberPrincipal(
         session_id=entry.id,
         member_id=member.id,
         tenant_id=member.tenant_id,
         role=Role(member.role),
         identity_provider=member.identity_provider,
         admin_of=teams,
-        door=door,
+        origin=origin,
         is_cross_site=is_cross_site,
     )

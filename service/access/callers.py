@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
-from analytics.model.rows import Stamp, VerdictSource
+from analytics.model.rows import AuditContext, VerdictSource
 from service.access.capabilities import (
     ORG_BINDING_ROLES,
     Capability,
@@ -36,7 +36,7 @@ def member_actor(identity_provider: str, member_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class RequestOrigin:
     """How a request came in: what its audit rows say besides the actor.
 
     `ci` is the CI job that it came from, if it brought a token that proves it. `user_agent` is for
@@ -49,9 +49,9 @@ class Door:
     ci: Attribution | None = None
     user_agent: str | None = None
 
-    def stamp(self, actor: str, actor_source: str) -> Stamp:
+    def audit_context(self, actor: str, actor_source: str) -> AuditContext:
         """What the audit rows of a request by `actor` say."""
-        stamp = Stamp(
+        audit_context = AuditContext(
             actor=actor,
             actor_source=actor_source,
             verdict_source=self.verdict_source,
@@ -59,19 +59,19 @@ class Door:
             source_ip=self.source_ip,
         )
         if self.ci is None:
-            return stamp
-        return stamp.of_ci_job(self.ci.issuer.provider, self.ci.binding_id, self.ci.ci)
+            return audit_context
+        return audit_context.of_ci_job(self.ci.issuer.provider, self.ci.binding_id, self.ci.ci)
 
 
 class Principal(Protocol):
     """Whoever sent a request, once they have proved who they are."""
 
     @property
-    def door(self) -> Door:
+    def origin(self) -> RequestOrigin:
         """How their request came in."""
 
     @property
-    def stamp(self) -> Stamp:
+    def audit_context(self) -> AuditContext:
         """What the audit rows of their actions say of who acted."""
 
     def belongs_to(self, org: Organisation) -> bool:
@@ -90,7 +90,7 @@ class Caller(Principal, Protocol):
     def require(self, capability: Capability, org: Organisation) -> None:
         """Raise Forbidden unless the caller has `capability` in `org`."""
 
-    def require_over(self, role: Role, org: Organisation) -> None:
+    def require_outranks(self, role: Role, org: Organisation) -> None:
         """Raise Forbidden unless the caller may decide over those who have `role` in `org`.
 
         That is: make somebody one of them, change or end their membership, or let anybody in under
@@ -107,7 +107,7 @@ class Caller(Principal, Protocol):
         """Raise Forbidden unless the caller may revoke bindings of this level."""
 
 
-class Sender(Principal, Protocol):
+class IngestPrincipal(Principal, Protocol):
     """Somebody who may, or may not, send audit rows."""
 
     def require_sending_rights(self, org: Organisation) -> None:
@@ -115,18 +115,18 @@ class Sender(Principal, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Entered:
+class _FromRequest:
     """Whoever it was, they came through a door."""
 
-    door: Door = field(kw_only=True)
+    origin: RequestOrigin = field(kw_only=True)
 
     def with_ci(self, ci: Attribution | None) -> Self:
         """The same, their request coming from this CI job, or from none that is proved."""
-        return replace(self, door=replace(self.door, ci=ci))
+        return replace(self, origin=replace(self.origin, ci=ci))
 
 
 @dataclass(frozen=True, slots=True)
-class KeyHolder(_Entered):
+class ApiKeyPrincipal(_FromRequest):
     """A machine with an API key of one organisation. It sends audit rows, and nothing else."""
 
     key_id: str
@@ -134,9 +134,9 @@ class KeyHolder(_Entered):
     project_id: str | None
 
     @property
-    def stamp(self) -> Stamp:
+    def audit_context(self) -> AuditContext:
         """The key by its id."""
-        return self.door.stamp(self.key_id, "api_key")
+        return self.origin.audit_context(self.key_id, "api_key")
 
     def belongs_to(self, org: Organisation) -> bool:
         """A key is for one organisation."""
@@ -149,7 +149,7 @@ class KeyHolder(_Entered):
 
 
 @dataclass(frozen=True, slots=True)
-class Operator(_Entered):
+class Operator(_FromRequest):
     """The platform itself: the admin token over HTTP, or the command line. May do everything."""
 
     actor: str
@@ -157,10 +157,10 @@ class Operator(_Entered):
     actor_tenant_id: str | None = None
 
     @property
-    def stamp(self) -> Stamp:
+    def audit_context(self) -> AuditContext:
         """The credential by its name."""
-        stamp = self.door.stamp(self.actor, self.actor_source)
-        return replace(stamp, actor_tenant_id=self.actor_tenant_id)
+        audit_context = self.origin.audit_context(self.actor, self.actor_source)
+        return replace(audit_context, actor_tenant_id=self.actor_tenant_id)
 
     def belongs_to(self, org: Organisation) -> bool:
         """To every one."""
@@ -172,7 +172,7 @@ class Operator(_Entered):
     def require(self, capability: Capability, org: Organisation) -> None:
         """Never refuse."""
 
-    def require_over(self, role: Role, org: Organisation) -> None:
+    def require_outranks(self, role: Role, org: Organisation) -> None:
         """Never refuse."""
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
@@ -185,19 +185,21 @@ class Operator(_Entered):
         """Never refuse."""
 
 
-def admin_token_caller(door: Door) -> Operator:
+def admin_token_caller(origin: RequestOrigin) -> Operator:
     """Whoever sent the admin token. It counts as the organisation's own (`actor_tenant_id`)."""
-    return Operator(ADMIN_TOKEN_ACTOR, "admin_token", door=door)
+    return Operator(ADMIN_TOKEN_ACTOR, "admin_token", origin=origin)
 
 
 def cli_caller(platform_tenant_id: str) -> Operator:
     """The operator at the command line: the platform acting across tenants."""
-    return Operator(CLI_ACTOR, "system", platform_tenant_id, door=Door(VerdictSource.CLI))
+    return Operator(
+        CLI_ACTOR, "system", platform_tenant_id, origin=RequestOrigin(VerdictSource.CLI)
+    )
 
 
-def service_stamp(platform_tenant_id: str) -> Stamp:
+def service_context(platform_tenant_id: str) -> AuditContext:
     """What rows say of what the service does in an organisation by itself, asked by nobody."""
-    return Stamp(
+    return AuditContext(
         actor=MAINTENANCE_ACTOR,
         actor_source="system",
         verdict_source=VerdictSource.SYSTEM,
@@ -206,7 +208,7 @@ def service_stamp(platform_tenant_id: str) -> Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class SignedIn(_Entered):
+class MemberPrincipal(_FromRequest):
     """A member with a session in their browser, or with its cookie in a script."""
 
     session_id: str
@@ -218,9 +220,11 @@ class SignedIn(_Entered):
     is_cross_site: bool
 
     @property
-    def stamp(self) -> Stamp:
+    def audit_context(self) -> AuditContext:
         """The member under their home provider, however they signed in."""
-        return self.door.stamp(member_actor(self.identity_provider, self.member_id), "session")
+        return self.origin.audit_context(
+            member_actor(self.identity_provider, self.member_id), "session"
+        )
 
     def belongs_to(self, org: Organisation) -> bool:
         """A member is one of one organisation."""
@@ -241,7 +245,7 @@ class SignedIn(_Entered):
         if not self.belongs_to(org) or capability not in capabilities:
             raise LacksCapability(capability)
 
-    def require_over(self, role: Role, org: Organisation) -> None:
+    def require_outranks(self, role: Role, org: Organisation) -> None:
         """Refuse where a role goes beyond their own."""
         if not self.belongs_to(org) or not covers(self.role, role, org.role_overrides):
             raise RoleBeyondOwn

@@ -6,8 +6,8 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from analytics.model.org_envelopes import LinkSignInSucceeded, SignedOut, SignInFailed
 from analytics.model.rows import VerdictSource
-from service.access.admission import admit_self
-from service.access.callers import Door, member_actor
+from service.access.authorization import authorize_self
+from service.access.callers import RequestOrigin, member_actor
 from service.access.cross_site import is_cross_site
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.access.sessions import (
@@ -37,11 +37,11 @@ async def sign_in() -> ResponseReturnValue:
     """Use up a sign-in link and start a session."""
     here = services()
     refuse_cross_site_form()
-    door = here.authenticator.door(request, VerdictSource.DASHBOARD)
-    here.sign_in.attempts.admit(door.source_ip)
+    origin = here.authenticator.origin(request, VerdictSource.DASHBOARD)
+    here.sign_in.attempts.admit(origin.source_ip)
     token = (await request.form).get("token", "")
     async with here.store.write() as work:
-        signed_in = await _use_link(work, token, door)
+        signed_in = await _use_link(work, token, origin)
     if signed_in is None:  # raised out here, so that the row about the attempt is committed
         raise Unauthenticated("this sign-in link is used up, expired or wrong")
     slug, cookie = signed_in
@@ -54,7 +54,7 @@ async def sign_in() -> ResponseReturnValue:
 async def sign_out() -> ResponseReturnValue:
     """End the session of this browser."""
     here = services()
-    member = await admit_self()
+    member = await authorize_self()
     given = (await request.form).get(FORM_TOKEN_FIELD)
     check_form_token(given, here.settings.secret_key, member.session_id)
     async with here.store.write() as work:
@@ -65,7 +65,7 @@ async def sign_out() -> ResponseReturnValue:
             work.record(
                 member.tenant_id,
                 SignedOut(member_id=member.member_id, session_id=member.session_id),
-                member.stamp,
+                member.audit_context,
                 subject=member.member_id,
             )
     response = redirect("/", 303)
@@ -73,7 +73,7 @@ async def sign_out() -> ResponseReturnValue:
     return response
 
 
-async def _use_link(work: UnitOfWork, token: str, door: Door) -> tuple[str, str] | None:
+async def _use_link(work: UnitOfWork, token: str, origin: RequestOrigin) -> tuple[str, str] | None:
     """The slug of the member's organisation and the cookie of their new session, or None.
 
     Both outcomes are recorded, except for a token that never was anybody's: no organisation
@@ -82,14 +82,14 @@ async def _use_link(work: UnitOfWork, token: str, door: Door) -> tuple[str, str]
     owner = await find_link_owner(work.session, token)
     if owner is None:
         return None
-    stamp = door.stamp(member_actor(owner.identity_provider, owner.id), "session")
+    audit_context = origin.audit_context(member_actor(owner.identity_provider, owner.id), "session")
     if not await consume_link(work.session, token, work.now):
         failure = SignInFailed(method="link", reason="the link was used, or has expired")
-        work.record(owner.tenant_id, failure, stamp, subject=owner.id)
+        work.record(owner.tenant_id, failure, audit_context, subject=owner.id)
         return None
     org = await get_org_by_id(work.session, owner.tenant_id)
-    _, cookie = await issue_session(work.session, owner, work.now, door)
-    work.record(org.id, LinkSignInSucceeded(member_id=owner.id), stamp, subject=owner.id)
+    _, cookie = await issue_session(work.session, owner, work.now, origin)
+    work.record(org.id, LinkSignInSucceeded(member_id=owner.id), audit_context, subject=owner.id)
     return org.slug, cookie
 
 

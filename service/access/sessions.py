@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, u
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from service.access.callers import Door
+from service.access.callers import RequestOrigin
 from service.ids import new_id
 from service.secrets import new_token, token_hash
 from service.store.store import Store
@@ -41,11 +41,11 @@ class SessionLifetimes:
 
 
 async def issue_session(
-    session: AsyncSession, member: Member, now: datetime, door: Door | None = None
+    session: AsyncSession, member: Member, now: datetime, origin: RequestOrigin | None = None
 ) -> tuple[str, str]:
     """Start a session for `member`; its id and the cookie value, which is stored nowhere.
 
-    Always a new one, whatever cookie the request that came in by `door` brought along: one that
+    Always a new one, whatever cookie the request that came in by `origin` brought along: one that
     was planted in the browser before must not become its owner's.
     """
     token = new_token()
@@ -55,8 +55,8 @@ async def issue_session(
         token_hash=token_hash(token),
         created_at=now,
         last_seen_at=now,
-        source_ip=None if door is None else door.source_ip,
-        user_agent=None if door is None else door.user_agent,
+        source_ip=None if origin is None else origin.source_ip,
+        user_agent=None if origin is None else origin.user_agent,
     )
     session.add(entry)
     await session.flush()

@@ -12,7 +12,7 @@ from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.rows import VerdictSource
-from service.access.admission import admit
+from service.access.authorization import authorize
 from service.access.capabilities import Capability
 from service.audit.forms import AuditEntry
 from service.errors import Invalid
@@ -54,18 +54,18 @@ EXPORT_HEADERS: Final = {
 }
 
 
-async def answer_export(slug: str, door: VerdictSource) -> Response:
+async def answer_export(slug: str, origin: VerdictSource) -> Response:
     """The file the current request asks for; its audit row is durable before this returns."""
     refuse_head(request)
     here = services()
-    caller, org = await admit(slug, Capability.AUDIT_EXPORT, door)
+    caller, org = await authorize(slug, Capability.AUDIT_EXPORT, origin)
     parameters = all_parameters(request)
     form = _file_form(request, parameters)
     query = parse_query(
         {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}
     )
     now = here.clock()
-    begun = await here.exporter.begin(org, query, form, caller.stamp, now)
+    begun = await here.exporter.begin(org, query, form, caller.audit_context, now)
     response = Response(
         await here.exporter.start(begun),
         content_type=_TYPES[form.format]

@@ -16,7 +16,7 @@ from analytics.export.writers import FileForm, Piece
 from analytics.model.envelopes import AuditExported, AuditExportFinished
 from analytics.model.filters import Query
 from analytics.model.retention import Tier, retention_floor
-from analytics.model.rows import Stamp
+from analytics.model.rows import AuditContext
 from analytics.storage.snapshot import Snapshot
 from service.errors import QueryTooSlow, StoreUnavailable, TooManyExports
 from service.ids import new_id
@@ -57,7 +57,7 @@ class Export:
     query: Query
     form: FileForm
     rows: int
-    stamp: Stamp
+    audit_context: AuditContext
     fixed_at: float
     progress: Progress = field(default_factory=Progress)
 
@@ -78,7 +78,12 @@ class Exporter:
         self._is_last_call = asyncio.Event()
 
     async def begin(
-        self, org: Organisation, query: Query, form: FileForm, stamp: Stamp, now: datetime
+        self,
+        org: Organisation,
+        query: Query,
+        form: FileForm,
+        audit_context: AuditContext,
+        now: datetime,
     ) -> Export:
         """Fix and count the rows, and record that they are about to leave.
 
@@ -90,7 +95,7 @@ class Exporter:
             raise TooManyExports
         self._under_way[org.id] += 1
         try:
-            export = await self._fixed(org, query, form, stamp, now)
+            export = await self._fixed(org, query, form, audit_context, now)
             await self._announce(export)
         except BaseException:
             self._free(org.id)
@@ -98,7 +103,12 @@ class Exporter:
         return export
 
     async def _fixed(
-        self, org: Organisation, query: Query, form: FileForm, stamp: Stamp, now: datetime
+        self,
+        org: Organisation,
+        query: Query,
+        form: FileForm,
+        audit_context: AuditContext,
+        now: datetime,
     ) -> Export:
         within = query.not_before(retention_floor(Tier(org.tier), now))
         fixed_at = time.monotonic()
@@ -110,7 +120,7 @@ class Exporter:
             query=within,
             form=form,
             rows=await self._lake.count(rows_now, within),
-            stamp=stamp,
+            audit_context=audit_context,
             fixed_at=fixed_at,
         )
 
@@ -180,7 +190,7 @@ class Exporter:
                     filters=export.query.given,
                     rows=export.rows,
                 ),
-                export.stamp,
+                export.audit_context,
             )
 
     async def _end_unsent(self, export: Export, recording: asyncio.Task[None]) -> None:
@@ -225,5 +235,5 @@ class Exporter:
                     bytes=left.size,
                     sha256=left.sha256 if is_complete else None,
                 ),
-                export.stamp,
+                export.audit_context,
             )

@@ -25,7 +25,7 @@ from analytics.imports.validation import Refused, RowImporter
 from analytics.model.envelopes import AuditImported
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import AcceptedInterval
-from analytics.model.rows import Stamp
+from analytics.model.rows import AuditContext
 from analytics.storage.segment_metadata import Segment
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseTaken
 from service.audit.unnamed_files import UnnamedFiles
@@ -67,7 +67,7 @@ class Job:
 
     org: Organisation
     source: Source
-    stamp: Stamp
+    audit_context: AuditContext
     is_partial: bool
 
 
@@ -167,7 +167,7 @@ class Importer:
         """Write the file's rows as segments that nobody names; how many rows were refused."""
         now = self._clock()
         window = AcceptedInterval(now, retention_floor(Tier(job.org.tier), now))
-        row_importer = RowImporter(job.stamp, window)
+        row_importer = RowImporter(job.audit_context, window)
         refused = 0
         chunks = read_chunks(job.source.file, job.source.size, job.source.kind)
         steps = import_steps(chunks, row_importer, files.buffer, is_partial=job.is_partial)
@@ -215,7 +215,7 @@ async def _name(work: UnitOfWork, job: Job, segments: Sequence[Segment], result:
             imported_at=work.now,
         ),
     )
-    work.record(job.org.id, _told(job.source.name, result), job.stamp)
+    work.record(job.org.id, _told(job.source.name, result), job.audit_context)
 
 
 def _result(sha256: str, segment_buffer: SegmentBuffer, refused: int) -> Imported:

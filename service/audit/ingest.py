@@ -11,8 +11,8 @@ import msgspec
 
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import AcceptedInterval
-from analytics.model.rows import Stamp
-from service.access.callers import Sender
+from analytics.model.rows import AuditContext
+from service.access.callers import IngestPrincipal
 from service.audit.ingest_items import Body, Prepared, prepare_body
 from service.audit.sealer import Sealer, is_large
 from service.clock import Clock
@@ -78,7 +78,7 @@ class Ingest:
     async def take(
         self,
         org: Organisation,
-        sender: Sender,
+        principal: IngestPrincipal,
         body: Body,
         idempotency_key: str | None,
     ) -> bytes:
@@ -94,21 +94,21 @@ class Ingest:
         attempt = None
         if idempotency_key is not None:
             digest = hashlib.sha256(body.content).hexdigest()
-            attempt = Attempt(org.id, sender.stamp.actor, idempotency_key, digest)
+            attempt = Attempt(org.id, principal.audit_context.actor, idempotency_key, digest)
         with self._waits(org.id):
             for _ in range(ATTRIBUTIONS_MAX):
-                answer = await self._try(org.id, sender, body, window, attempt)
+                answer = await self._try(org.id, principal, body, window, attempt)
                 if answer is not None:
                     return answer
-                sender = await self._as_trusted_now(org.id, sender)
+                principal = await self._as_trusted_now(org.id, principal)
             # Trust that changes all the time must not hold up what was installed.
-            alone = sender.with_ci(None)
+            alone = principal.with_ci(None)
             return cast("bytes", await self._try(org.id, alone, body, window, attempt))
 
     async def _try(
         self,
         tenant_id: str,
-        sender: Sender,
+        principal: IngestPrincipal,
         body: Body,
         window: AcceptedInterval,
         attempt: Attempt | None,
@@ -117,8 +117,8 @@ class Ingest:
 
         Since the sender was let in, the body had to come and others to be written.
         """
-        prepared = await self._prepare(body, sender.stamp, window)
-        ci = sender.door.ci
+        prepared = await self._prepare(body, principal.audit_context, window)
+        ci = principal.origin.ci
         is_seal_due = False
 
         def change(work: SyncUnitOfWork) -> bytes | None:
@@ -138,21 +138,23 @@ class Ingest:
             if is_seal_due:
                 self._sealer.wanted.set()
 
-    async def _prepare(self, body: Body, stamp: Stamp, window: AcceptedInterval) -> Prepared:
+    async def _prepare(
+        self, body: Body, audit_context: AuditContext, window: AcceptedInterval
+    ) -> Prepared:
         if _is_small(body.content):
-            return prepare_body(body, stamp, window)
+            return prepare_body(body, audit_context, window)
         if len(body.content) < LARGE_BYTES:
-            return await self._lake.aside(partial(prepare_body, body, stamp, window))
-        return await self._worker.compute(prepare_body, body, stamp, window)
+            return await self._lake.aside(partial(prepare_body, body, audit_context, window))
+        return await self._worker.compute(prepare_body, body, audit_context, window)
 
-    async def _as_trusted_now(self, tenant_id: str, sender: Sender) -> Sender:
+    async def _as_trusted_now(self, tenant_id: str, principal: IngestPrincipal) -> IngestPrincipal:
         """`sender`, of the CI job they had as far as it is still trusted."""
-        ci = sender.door.ci
+        ci = principal.origin.ci
         if ci is None:
-            return sender
+            return principal
         async with self._store.read() as session:
             org = await get_org_by_id(session, tenant_id)
-        return sender.with_ci(await self._verifier.revalidate(ci, org))
+        return principal.with_ci(await self._verifier.revalidate(ci, org))
 
     def _commit(
         self,

@@ -13,7 +13,7 @@ import msgspec
 
 from analytics.model.ingest_validation import Rejection, read_items
 from analytics.model.row_validation import AcceptedInterval
-from analytics.model.rows import AuditRow, Stamp
+from analytics.model.rows import AuditContext, AuditRow
 from analytics.storage.journal_batches import EncodedBatch, encode_days
 from service.errors import NotIngestType, NotItems, TooManyItems
 
@@ -57,10 +57,10 @@ class Prepared:
         return sum(batch.size for batch in self.batches)
 
 
-def prepare_body(body: Body, stamp: Stamp, interval: AcceptedInterval) -> Prepared:
-    """The rows of `body`, sent as `stamp` says. Raises NotIngestType, NotItems, TooManyItems."""
+def prepare_body(body: Body, audit_context: AuditContext, interval: AcceptedInterval) -> Prepared:
+    """The rows of `body`, sent as `audit_context` says. Raises NotIngestType, NotItems, TooManyItems."""
     items = split_items(body, ITEMS_MAX)
-    rows, rejected = read_items(items, stamp, interval)
+    rows, rejected = read_items(items, audit_context, interval)
     if len(rows) <= SHARED_ROWS:
         return Prepared(rows, [], rejected)
     return Prepared([], encode_days(rows), rejected)

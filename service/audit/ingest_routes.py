@@ -7,7 +7,7 @@ from quart import Blueprint
 from quart.globals import request_ctx
 from quart.typing import ResponseReturnValue
 
-from service.access.admission import admit_sender
+from service.access.authorization import authorize_ingest
 from service.audit.ingest_items import Body
 from service.errors import (
     AnswersFull,
@@ -106,8 +106,8 @@ class Headers(Struct):
 async def events(slug: str) -> ResponseReturnValue:
     """Take install rows in; each one counted as accepted is durable when this answers."""
     here, sent = services(), request_ctx.request
-    sender, org = await admit_sender(slug)
+    principal, org = await authorize_ingest(slug)
     query_parameters(sent, ())
     key = idempotency_key(sent)
     body = await read_body(sent, here.settings.ingest_bytes_max)
-    return json_answer(Raw(await here.ingest.take(org, sender, Body(body, sent.mimetype), key)))
+    return json_answer(Raw(await here.ingest.take(org, principal, Body(body, sent.mimetype), key)))

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.envelopes import AuditPruned
 from analytics.model.instants import format_ms
 from analytics.model.retention import Tier, prunable_before, tiers_held
-from analytics.model.rows import Stamp
-from service.access.callers import service_stamp
+from analytics.model.rows import AuditContext
+from service.access.callers import service_context
 from service.audit.clock_guard import check_clock, record_clock
 from service.audit.lease import HeldLease, LeaseKeeper
 from service.clock import Clock
@@ -53,7 +53,7 @@ class Pruner:
     async def prune_in_background(self) -> None:
         """`prune` for everybody, in the service's own name; a clock it refuses is logged, too."""
         try:
-            await self.prune(service_stamp(self._settings.platform_tenant_id))
+            await self.prune(service_context(self._settings.platform_tenant_id))
         except ClockNotTrusted as refusal:
             _log.error(
                 "prune_refused",
@@ -63,7 +63,7 @@ class Pruner:
             raise
 
     async def prune(
-        self, by: Stamp, *, slug: str | None = None, is_clock_accepted: bool = False
+        self, by: AuditContext, *, slug: str | None = None, is_clock_accepted: bool = False
     ) -> list[Pruned]:
         """Drop what is past retention, of all organisations or the one called `slug`.
 
@@ -97,7 +97,9 @@ class Pruner:
             past = [await _past_days(session, org, now) for org in orgs]
         return [found for found in past if found.days]
 
-    async def _drop(self, lease: HeldLease, tenant_id: str, now: datetime, by: Stamp) -> Pruned:
+    async def _drop(
+        self, lease: HeldLease, tenant_id: str, now: datetime, by: AuditContext
+    ) -> Pruned:
         """Drop the past days of one organisation in one commit, unless it is held.
 
         What we saw before is read again within the transaction, so that a tier raised or a hold
@@ -134,7 +136,7 @@ def _pruned(org: Organisation, rows: Counter[date]) -> Pruned:
     )
 
 
-def _record(work: UnitOfWork, dropped: Pruned, by: Stamp) -> None:
+def _record(work: UnitOfWork, dropped: Pruned, by: AuditContext) -> None:
     days = [str(day) for day in dropped.days]
     work.record(
         dropped.tenant_id,

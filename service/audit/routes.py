@@ -6,7 +6,7 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
-from service.access.admission import admit
+from service.access.authorization import authorize
 from service.access.capabilities import Capability
 from service.audit.downloads import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
 from service.audit.forms import (
@@ -48,7 +48,7 @@ _AUDIT = "/api/v1/admin/orgs/<slug>/audit"
 async def page(slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
     here = services()
-    _, org = await admit(slug, Capability.AUDIT_READ)
+    _, org = await authorize(slug, Capability.AUDIT_READ)
     wanted = parse_page_request(all_parameters(request))
     found = await here.audit_log.page(org, wanted, here.clock())
     floor = found.retention_floor
@@ -71,7 +71,7 @@ async def page(slug: str) -> ResponseReturnValue:
 async def summary(slug: str) -> ResponseReturnValue:
     """Count the organisation's audit rows over time, and name the most frequent values."""
     here = services()
-    _, org = await admit(slug, Capability.AUDIT_READ)
+    _, org = await authorize(slug, Capability.AUDIT_READ)
     wanted = parse_summary_request(all_parameters(request))
     return json_answer(await summarise_audit(here.store, here.lake, org, wanted, here.clock()))
 
@@ -84,7 +84,7 @@ async def summary(slug: str) -> ResponseReturnValue:
 async def entry(slug: str, audit_id: str) -> ResponseReturnValue:
     """One audit row by its id."""
     here = services()
-    _, org = await admit(slug, Capability.AUDIT_READ)
+    _, org = await authorize(slug, Capability.AUDIT_READ)
     query_parameters(request, ())
     return json_answer(Raw(await here.audit_log.entry(org, audit_id, here.clock())))
 

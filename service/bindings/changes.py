@@ -60,7 +60,7 @@ async def add_binding(
         repository_id=draft.repository_id,
         event_names=list(draft.event_names),
         origin=draft.origin,
-        added_by=by.stamp.actor,
+        added_by=by.audit_context.actor,
         added_at=_to_ms(work.now),
     )
     work.session.add(binding)
@@ -82,13 +82,15 @@ async def revoke_binding(
         raise BindingNotFound
     by.require_revoke_rights(org, binding.team_id)
     now = _to_ms(work.now)
-    if not await mark_revoked(work.session, binding, by.stamp.actor, reason, now):
+    if not await mark_revoked(work.session, binding, by.audit_context.actor, reason, now):
         raise BindingNotFound
     await move_trust_on(work.session, org.id)
     work.record(
         org.id,
-        OidcBindingRevoked(binding_id=binding.id, revoked_reason=reason, by_user_id=by.stamp.actor),
-        by.stamp,
+        OidcBindingRevoked(
+            binding_id=binding.id, revoked_reason=reason, by_user_id=by.audit_context.actor
+        ),
+        by.audit_context,
         subject=binding.id,
     )
 
@@ -131,6 +133,6 @@ def _record_created(work: UnitOfWork, binding: Binding, by: Caller) -> None:
             team_id=binding.team_id,
             by_user_id=binding.added_by,
         ),
-        by.stamp,
+        by.audit_context,
         subject=binding.id,
     )

@@ -7,7 +7,7 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from analytics.model.instants import parse_instant
-from service.access.admission import admit, admit_again
+from service.access.authorization import authorize, reauthorize
 from service.access.capabilities import Capability
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.forms import (
@@ -56,7 +56,7 @@ blueprint = Blueprint("bindings", __name__, url_prefix="/api/v1/admin/orgs/<slug
 async def list_(slug: str) -> ResponseReturnValue:
     """List every binding of the organisation, active and revoked, newest first."""
     here = services()
-    _, org = await admit(slug, Capability.OIDC_READ)
+    _, org = await authorize(slug, Capability.OIDC_READ)
     parameters = query_parameters(request, ("state", "asOf"))
     state = parse_state(only(parameters, "state"))
     as_of = _as_of(only(parameters, "asOf"))
@@ -84,11 +84,11 @@ async def list_(slug: str) -> ResponseReturnValue:
 async def create(slug: str) -> ResponseReturnValue:
     """Trust one CI identity; after a 201 neither the binding nor its audit row can be lost."""
     here = services()
-    caller, org = await admit(slug, Capability.OIDC_WRITE)
+    caller, org = await authorize(slug, Capability.OIDC_WRITE)
     query_parameters(request, ())
     body = await json_object(request)
     async with here.store.write() as work:
-        caller, org = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
+        caller, org = await reauthorize(work.session, caller, org, Capability.OIDC_WRITE)
         binding = await add_binding(work, org, body, caller, here.issuers)
     answer = json_answer(created_form(binding), 201)
     answer.headers["location"] = url_for("bindings.show", slug=slug, binding_id=binding.id)
@@ -102,7 +102,7 @@ async def create(slug: str) -> ResponseReturnValue:
 )
 async def show(slug: str, binding_id: str) -> ResponseReturnValue:
     """Show one binding of the organisation, active or revoked."""
-    _, org = await admit(slug, Capability.OIDC_READ)
+    _, org = await authorize(slug, Capability.OIDC_READ)
     query_parameters(request, ())
     async with services().store.read() as session:
         binding = await get_binding(session, org.id, binding_id)
@@ -118,10 +118,10 @@ async def show(slug: str, binding_id: str) -> ResponseReturnValue:
 async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
     """Revoke a binding for good; its row stays, so that the history of trust can be replayed."""
     here = services()
-    caller, org = await admit(slug, Capability.OIDC_WRITE)
+    caller, org = await authorize(slug, Capability.OIDC_WRITE)
     reason = parse_reason(only(query_parameters(request, ("reason",)), "reason"))
     async with here.store.write() as work:
-        caller, org = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
+        caller, org = await reauthorize(work.session, caller, org, Capability.OIDC_WRITE)
         await revoke_binding(work, org, binding_id, reason, caller)
     return json_answer(Revoked(revoked=binding_id))
 

@@ -11,7 +11,7 @@ import msgspec
 
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
-from analytics.model.rows import Stamp
+from analytics.model.rows import AuditContext
 from service.access.capabilities import Role
 from service.cli.desk import Answer, Desk, run_at_desk
 from service.errors import Conflict, Invalid, NotFound
@@ -106,7 +106,7 @@ async def _apply(desk: Desk, file: Path) -> Answer:
     async with desk.services.store.write() as work:
         for slug, declared in declaration.orgs.items():
             with _named(f"{file.name}: orgs.{slug}"):
-                await apply_org(work, slug, declared, desk.stamp)
+                await apply_org(work, slug, declared, desk.audit_context)
         changes = work.recorded_events()
     return Answer(
         {"changes": changes},
@@ -144,7 +144,9 @@ def _named(place: str) -> Iterator[None]:
         raise Invalid(f"{place}: {error}") from error
 
 
-async def apply_org(work: UnitOfWork, slug: str, declared: DeclaredOrg, by: Stamp) -> Organisation:
+async def apply_org(
+    work: UnitOfWork, slug: str, declared: DeclaredOrg, by: AuditContext
+) -> Organisation:
     """Make the organisation what `declared` says. Raises Invalid, NotFound."""
     org = await find_org(work.session, slug)
     if org is None:
@@ -165,7 +167,7 @@ async def apply_org(work: UnitOfWork, slug: str, declared: DeclaredOrg, by: Stam
 
 
 async def _apply_members(
-    work: UnitOfWork, org: Organisation, declared: dict[str, DeclaredMember], by: Stamp
+    work: UnitOfWork, org: Organisation, declared: dict[str, DeclaredMember], by: AuditContext
 ) -> None:
     # Owners first, so that an organisation that changes hands is never without one.
     for email, wanted in sorted(declared.items(), key=lambda item: item[1].role != Role.OWNER):
@@ -180,7 +182,7 @@ async def _apply_members(
 
 
 async def _apply_teams(
-    work: UnitOfWork, org: Organisation, declared: dict[str, DeclaredTeam], by: Stamp
+    work: UnitOfWork, org: Organisation, declared: dict[str, DeclaredTeam], by: AuditContext
 ) -> None:
     for name, wanted in declared.items():
         team = await find_team(work.session, org, name)
@@ -196,7 +198,10 @@ async def _apply_teams(
 
 
 async def _apply_domains(
-    work: UnitOfWork, org: Organisation, declared: dict[IdentityProviderName, list[str]], by: Stamp
+    work: UnitOfWork,
+    org: Organisation,
+    declared: dict[IdentityProviderName, list[str]],
+    by: AuditContext,
 ) -> None:
     present = await list_domains(work.session, org)
     for idp, wanted in declared.items():

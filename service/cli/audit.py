@@ -177,7 +177,7 @@ async def audit_export(
     async with here.store.read() as session:
         org = await get_org(session, slug)
     with new_file(path, is_forced=is_forced) as file:
-        export = await here.exporter.begin(org, query, form, desk.stamp, here.clock())
+        export = await here.exporter.begin(org, query, form, desk.audit_context, here.clock())
         await _write(file, here.exporter, export)
     left = export.progress.left
     return Answer(

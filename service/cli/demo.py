@@ -83,7 +83,7 @@ async def _prepare(settings: Settings) -> tuple[Settings, str]:
             org = await get_org(work.session, DEMO_ORG)
             members = await list_members(work.session, org)
             owner = next(member for member in members if member.role == Role.OWNER)
-            stamp = cli_caller(ready.platform_tenant_id).stamp
-            return ready, await issue_sign_in(work, org, owner, stamp)
+            audit_context = cli_caller(ready.platform_tenant_id).audit_context
+            return ready, await issue_sign_in(work, org, owner, audit_context)
     finally:
         await services.close()

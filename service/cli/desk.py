@@ -17,7 +17,7 @@ from rich.table import Table
 
 from analytics.model.errors import StoreFault
 from analytics.model.filters import InvalidQuery
-from analytics.model.rows import Stamp
+from analytics.model.rows import AuditContext
 from service.access.callers import Operator, cli_caller
 from service.audit.lease import LeaseTaken
 from service.audit.unnamed_files import ImportOvertaken
@@ -93,9 +93,9 @@ class Desk:
     operator: Operator
 
     @property
-    def stamp(self) -> Stamp:
+    def audit_context(self) -> AuditContext:
         """What audit rows say of who acted."""
-        return self.operator.stamp
+        return self.operator.audit_context
 
     @asynccontextmanager
     async def change(self, slug: str) -> AsyncIterator[tuple[UnitOfWork, Organisation]]:

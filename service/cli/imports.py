@@ -229,7 +229,7 @@ async def _import(desk: Desk, name: str, terms: _Terms, refusals: _Refusals) -> 
                     on_progress=lambda done: show(done, source.size),
                     on_refused=lambda refused: refusals.add(outcome, refused),
                 )
-                job = Job(terms.org, source, desk.stamp, terms.is_partial)
+                job = Job(terms.org, source, desk.audit_context, terms.is_partial)
                 outcome.imported = await here.importer.take(job, watch, terms.wait_s)
     except (Refusal, UnreadableFile, StoreFault, OSError) as error:
         outcome.error = error

@@ -50,7 +50,7 @@ def org() -> None:
 async def org_add(desk: Desk, slug: str, tier: str) -> Answer:
     """Create the organisation SLUG."""
     async with desk.services.store.write() as work:
-        created = await create_org(work, slug, tier, desk.stamp)
+        created = await create_org(work, slug, tier, desk.audit_context)
     return Answer({"id": created.id, "slug": slug, "tier": tier}, [f"Created {slug} ({tier})."])
 
 
@@ -103,7 +103,7 @@ async def org_set_tier(desk: Desk, slug: str, tier: str) -> Answer:
     How far back its audit log can be read changes at once.
     """
     async with desk.change(slug) as (work, found):
-        await set_tier(work, found, tier, desk.stamp)
+        await set_tier(work, found, tier, desk.audit_context)
     return Answer({"slug": slug, "tier": tier}, [f"{slug} is in tier {tier}."])
 
 
@@ -118,7 +118,7 @@ async def org_hold(desk: Desk, slug: str, reason: str) -> Answer:
     it began.
     """
     async with desk.change(slug) as (work, found):
-        await hold(work, found, reason, desk.stamp)
+        await hold(work, found, reason, desk.audit_context)
     return Answer(
         {
             "slug": slug,
@@ -138,7 +138,7 @@ async def org_release(desk: Desk, slug: str, reason: str | None) -> Answer:
     What is past retention by then is dropped by the next pruning run.
     """
     async with desk.change(slug) as (work, found):
-        await release(work, found, reason, desk.stamp)
+        await release(work, found, reason, desk.audit_context)
     return Answer({"slug": slug, "held_since": None, "held_reason": None}, [f"{slug} is not held."])
 
 
@@ -154,7 +154,7 @@ async def org_grant(desk: Desk, slug: str, role: str, capabilities: tuple[str, .
     They replace what it was granted before; none takes all back.
     """
     async with desk.change(slug) as (work, found):
-        await set_role_override(work, found, role, capabilities, desk.stamp)
+        await set_role_override(work, found, role, capabilities, desk.audit_context)
     granted = sorted(capabilities)
     return Answer(
         {"slug": slug, "role": role, "capabilities": granted},
@@ -179,7 +179,7 @@ async def org_allow_domain(desk: Desk, slug: str, domain: str, idp: str, *, remo
     role member. Members that were removed stay out.
     """
     async with desk.change(slug) as (work, found):
-        await set_domain(work, found, domain, idp, desk.stamp, is_allowed=not remove)
+        await set_domain(work, found, domain, idp, desk.audit_context, is_allowed=not remove)
     come = "come in only when invited" if remove else "may sign in uninvited"
     return Answer(
         {"slug": slug, "domain": domain.lower(), "idp": idp, "is_allowed": not remove},
@@ -224,7 +224,7 @@ def project() -> None:
 async def project_add(desk: Desk, slug: str, name: str) -> Answer:
     """Create the project NAME."""
     async with desk.change(slug) as (work, found):
-        created = await create_project(work, found, name, desk.stamp)
+        created = await create_project(work, found, name, desk.audit_context)
     return Answer({"id": created.id, "name": name}, [f"Created project {name}: {created.id}"])
 
 
@@ -253,7 +253,7 @@ def team() -> None:
 async def team_add(desk: Desk, slug: str, name: str) -> Answer:
     """Create the team NAME."""
     async with desk.change(slug) as (work, found):
-        created = await create_team(work, found, name, desk.stamp)
+        created = await create_team(work, found, name, desk.audit_context)
     return Answer({"id": created.id, "name": name}, [f"Created team {name}: {created.id}"])
 
 
@@ -287,7 +287,7 @@ async def team_set_admin(desk: Desk, slug: str, name: str, member: str, *, remov
     async with desk.change(slug) as (work, found):
         chosen = await get_team(work.session, found, name)
         person = await get_member(work.session, found, member)
-        await set_team_admin(work, chosen, person, desk.stamp, is_admin=not remove)
+        await set_team_admin(work, chosen, person, desk.audit_context, is_admin=not remove)
     return Answer(
         {"team": chosen.id, "member": person.id, "is_admin": not remove},
         [f"{person.email} {'no longer administers' if remove else 'administers'} {chosen.name}."],

@@ -57,7 +57,7 @@ def member() -> None:
 async def member_add(desk: Desk, slug: str, email: str, role: str, idp: str) -> Answer:
     """Make EMAIL a member."""
     async with desk.change(slug) as (work, org):
-        added = await add_member(work, org, email, role, idp, desk.stamp)
+        added = await add_member(work, org, email, role, idp, desk.audit_context)
     return Answer(
         {"id": added.id, "email": email, "role": role, "idp": idp},
         [f"{email} is {role} of {slug}: {added.id}"],
@@ -99,7 +99,7 @@ async def member_set_role(desk: Desk, slug: str, member_name: str, role: str) ->
     """Give MEMBER (id or email) another ROLE."""
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        await set_role(work, org, person, role, desk.stamp)
+        await set_role(work, org, person, role, desk.audit_context)
     return Answer({"id": person.id, "role": role}, [f"{person.email} is {role} of {slug}."])
 
 
@@ -110,7 +110,7 @@ async def member_remove(desk: Desk, slug: str, member_name: str) -> Answer:
     """End the membership and sessions of MEMBER (id or email)."""
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        await remove_member(work, org, person, desk.stamp)
+        await remove_member(work, org, person, desk.audit_context)
     return Answer({"id": person.id}, [f"{person.email} is no longer a member of {slug}."])
 
 
@@ -124,7 +124,7 @@ async def member_remove_passkeys(desk: Desk, slug: str, member_name: str) -> Ans
     """
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        removed = await remove_all_passkeys(work, person, desk.stamp)
+        removed = await remove_all_passkeys(work, person, desk.audit_context)
     return Answer({"member": person.id, "passkeys": removed}, [f"Removed {removed} passkeys."])
 
 
@@ -141,7 +141,7 @@ async def apikey_issue(desk: Desk, slug: str, name: str, project: str | None) ->
     """Issue an API key; its value is shown this once."""
     async with desk.change(slug) as (work, org):
         limit = await get_project(work.session, org, project) if project else None
-        key, secret = await issue_api_key(work, org, name, limit, desk.stamp)
+        key, secret = await issue_api_key(work, org, name, limit, desk.audit_context)
     return Answer(
         {"id": key.id, "name": name, "project_id": key.project_id, "secret": secret},
         [f"Key {key.id} ({name}). Its value, shown only now:", secret],
@@ -178,7 +178,7 @@ async def apikey_revoke(desk: Desk, slug: str, key_id: str) -> Answer:
     """End an API key at once."""
     async with desk.change(slug) as (work, org):
         key = await get_api_key(work.session, org, key_id)
-        await revoke_api_key(work, org, key, desk.stamp)
+        await revoke_api_key(work, org, key, desk.audit_context)
     return Answer({"id": key_id}, [f"Revoked {key_id}."])
 
 
@@ -198,8 +198,8 @@ async def session_issue(desk: Desk, slug: str, member_name: str, *, cookie: bool
     """
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        token = await issue_sign_in(work, org, person, desk.stamp)
-        value = await issue_cookie(work, org, person, desk.stamp) if cookie else None
+        token = await issue_sign_in(work, org, person, desk.audit_context)
+        value = await issue_cookie(work, org, person, desk.audit_context) if cookie else None
     link = f"{desk.services.settings.public_url}/sign-in?token={token}"
     minutes = int(LINK_LIFETIME.total_seconds() // 60)
     lines = [f"Sign-in link for {person.email}, good once and for {minutes} minutes:", link]
@@ -215,5 +215,5 @@ async def session_revoke(desk: Desk, slug: str, member_name: str) -> Answer:
     """End all sessions of a member."""
     async with desk.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        ended = await end_sessions(work, org, person, desk.stamp)
+        ended = await end_sessions(work, org, person, desk.audit_context)
     return Answer({"member": person.id, "sessions": ended}, [f"Ended {ended} sessions."])

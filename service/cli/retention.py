@@ -32,7 +32,9 @@ async def audit_prune(
         past = await pruner.forecast(slug=slug, is_clock_accepted=is_clock_accepted)
     else:
         with one_at_a_time():
-            past = await pruner.prune(desk.stamp, slug=slug, is_clock_accepted=is_clock_accepted)
+            past = await pruner.prune(
+                desk.audit_context, slug=slug, is_clock_accepted=is_clock_accepted
+            )
     return _answer(past, is_dry=is_dry)
 
 

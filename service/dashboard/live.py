@@ -19,8 +19,8 @@ from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, only, parse_query
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.schema import parse_audit_id
-from service.access.admission import admit_again
-from service.access.callers import Caller, SignedIn
+from service.access.authorization import reauthorize
+from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Capability
 from service.dashboard.navigation import may
 from service.dashboard.rows import ShownRow, shown_row
@@ -90,7 +90,7 @@ async def live_events(
     Raises TooManyStreams before its first event.
     """
     places = services().live
-    session_id = caller.session_id if isinstance(caller, SignedIn) else None
+    session_id = caller.session_id if isinstance(caller, MemberPrincipal) else None
     with places.place(org.id, session_id):
         # Before the head is sent: whoever has it misses nothing that is accepted from then on.
         watch = _Watch(caller, org, wanted, await _last_seq())
@@ -131,7 +131,7 @@ class _Watch:
     async def check(self) -> None:
         """Raise Refusal if whoever looks may not any more. To a session this is no use of it."""
         async with services().store.read() as session:
-            self._caller, self._org = await admit_again(
+            self._caller, self._org = await reauthorize(
                 session, self._caller, self._org, Capability.AUDIT_READ
             )
 

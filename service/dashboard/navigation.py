@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from quart import request, url_for
 
-from service.access.callers import Caller, SignedIn
+from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Capability
 from service.access.csrf import csrf_token
 from service.errors import Forbidden
@@ -76,7 +76,7 @@ def frame(caller: Caller, org: Organisation) -> dict[str, Any]:
         "navigation": navigation(caller, org),
         "may": {capability for capability in Capability if may(caller, capability, org)},
         "csrf": csrf_token(services().settings.secret_key, caller.session_id)
-        if isinstance(caller, SignedIn)
+        if isinstance(caller, MemberPrincipal)
         else None,
     }
 

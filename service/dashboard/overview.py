@@ -11,7 +11,7 @@ from analytics.model.envelopes import ADMIN_EVENTS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.query.summaries import TOP_MAX, ValueCount
 from analytics.storage.snapshot import Snapshot
-from service.access.callers import Caller, SignedIn
+from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Capability, Role
 from service.bindings.repository import BindingCounts, count_active
 from service.dashboard.glance import (
@@ -142,7 +142,7 @@ async def look_over(caller: Caller, org: Organisation) -> Overview:
     if trust is None or log is None:
         async with here.store.read() as session:
             owners = [one.email for one in await list_owners(session, org, OWNERS_MAX)]
-    role = caller.role if isinstance(caller, SignedIn) else None
+    role = caller.role if isinstance(caller, MemberPrincipal) else None
     return Overview(kept, role, trust, log, owners)
 
 

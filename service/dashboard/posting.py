@@ -4,8 +4,8 @@ from quart import request
 from werkzeug.datastructures import MultiDict
 
 from analytics.model.rows import VerdictSource
-from service.access.admission import admit, admit_member
-from service.access.callers import Caller, SignedIn
+from service.access.authorization import authorize, authorize_member
+from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Capability
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.services import services
@@ -20,13 +20,13 @@ async def admit_form(slug: str, capability: Capability) -> tuple[Caller, Organis
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order; a request from
     another site, or a form of another session, is among the last.
     """
-    caller, org = await admit(slug, capability, VerdictSource.DASHBOARD)
+    caller, org = await authorize(slug, capability, VerdictSource.DASHBOARD)
     return caller, org, await own_form(caller)
 
 
 async def admit_members_form(slug: str) -> tuple[Caller, Organisation, Form]:
     """The same for what every member may do."""
-    caller, org = await admit_member(slug)
+    caller, org = await authorize_member(slug)
     return caller, org, await own_form(caller)
 
 
@@ -36,7 +36,7 @@ async def own_form(caller: Caller) -> Form:
     Whoever brings the admin token brings it knowingly: no browser sends that header by itself.
     """
     form: Form = await request.form
-    if isinstance(caller, SignedIn):
+    if isinstance(caller, MemberPrincipal):
         secret_key = services().settings.secret_key
         check_form_token(form.get(FORM_TOKEN_FIELD), secret_key, caller.session_id)
     return form

@@ -5,8 +5,8 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import literal
 from analytics.model.rows import VerdictSource
-from service.access.admission import admit, admit_member
-from service.access.callers import SignedIn
+from service.access.authorization import authorize, authorize_member
+from service.access.callers import MemberPrincipal
 from service.access.capabilities import Capability
 from service.dashboard.audit_page import look_at_audit
 from service.dashboard.live import live_events, parse_live
@@ -38,7 +38,7 @@ async def home() -> ResponseReturnValue:
         caller = await here.authenticator.caller(request, VerdictSource.DASHBOARD)
     except Unauthenticated:
         return await render_template("home.html")
-    if not isinstance(caller, SignedIn):
+    if not isinstance(caller, MemberPrincipal):
         return await render_template("home.html")
     async with here.store.read() as session:
         org = await get_org_by_id(session, caller.tenant_id)
@@ -48,7 +48,7 @@ async def home() -> ResponseReturnValue:
 @blueprint.get("/admin/ui/orgs/<slug>")
 async def overview_page(slug: str) -> ResponseReturnValue:
     """Show a member what there is of their organisation, as far as they may see it."""
-    caller, org = await admit_member(slug)
+    caller, org = await authorize_member(slug)
     query_parameters(request, ())
     return await streamed(
         "overview.html", overview=await look_over(caller, org), **frame(caller, org)
@@ -59,7 +59,7 @@ async def overview_page(slug: str) -> ResponseReturnValue:
 async def live_rows(slug: str) -> ResponseReturnValue:
     """Send the rows that come in, as the audit page shows them, until its reader leaves."""
     refuse_head(request)
-    caller, org = await admit(
+    caller, org = await authorize(
         slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD, keeps_alive=False
     )
     wanted = parse_live(all_parameters(request), request.headers.get("last-event-id"))
@@ -76,14 +76,14 @@ async def live_rows(slug: str) -> ResponseReturnValue:
 @blueprint.get("/admin/ui/orgs/<slug>/audit/values")
 async def filter_values(slug: str) -> ResponseReturnValue:
     """Complete what somebody types into a filter of the audit page."""
-    _, org = await admit(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
+    _, org = await authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
     return json_answer({"values": await complete(org, query_parameters(request, PARAMETERS))})
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit")
 async def audit_page(slug: str) -> ResponseReturnValue:
     """Show the organisation's audit log, filtered, newest first, and summed up."""
-    caller, org = await admit(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
+    caller, org = await authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
     found = await look_at_audit(org, parse_state(all_parameters(request)))
     return await streamed(
         "audit.html",

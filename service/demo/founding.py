@@ -9,7 +9,13 @@ from functools import partial
 from typing import Final
 
 from analytics.model.rows import VerdictSource
-from service.access.callers import Caller, Door, SignedIn, admin_token_caller, cli_caller
+from service.access.callers import (
+    Caller,
+    MemberPrincipal,
+    RequestOrigin,
+    admin_token_caller,
+    cli_caller,
+)
 from service.access.capabilities import Capability, Role
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.rules import Origin
@@ -50,7 +56,7 @@ class Founder:
         self._services = services
         self._profile = profile
         self._calendar = calendar
-        self._operator = cli_caller(services.settings.platform_tenant_id).stamp
+        self._operator = cli_caller(services.settings.platform_tenant_id).audit_context
         self._chance = seeded(profile.seed, "changes")
         self._projects: dict[str, Project] = {}
         self._teams: dict[str, Team] = {}
@@ -167,23 +173,23 @@ class Founder:
 
     def _author(self, org: Organisation, change: Change) -> Caller:
         """Who made `change`, with the rights they really have. Raises Forbidden."""
-        door = Door(
+        origin = RequestOrigin(
             VerdictSource.ADMIN_API,
             drawn_request_id(self._chance, to_us(self._work.now)),
             f"{self._profile.networks.office}.{self._chance.randint(10, 40)}",
         )
         if change.by == ADMIN_TOKEN:
-            return admin_token_caller(door)
+            return admin_token_caller(origin)
         member = self._members[change.by]
         teams = (name for name, admins in self._profile.teams.items() if change.by in admins)
-        author = SignedIn(
+        author = MemberPrincipal(
             session_id=drawn_id(self._chance, "sess"),
             member_id=member.id,
             tenant_id=org.id,
             role=Role(member.role),
             identity_provider=member.identity_provider,
             admin_of=frozenset(self._teams[name].id for name in teams),
-            door=door,
+            origin=origin,
             is_cross_site=False,
         )
         author.require(Capability.OIDC_WRITE, org)

@@ -20,7 +20,7 @@ from analytics.model.org_envelopes import (
     SignedOut,
     SignInFailed,
 )
-from analytics.model.rows import AuditRow, Stamp, VerdictSource, audit_row
+from analytics.model.rows import AuditContext, AuditRow, VerdictSource, audit_row
 from service.demo.calendar import Calendar, drawn_id, drawn_request_id, is_workday, seeded, to_us
 from service.demo.cast import Cast, Person
 from service.demo.profile import Networks, Profile
@@ -74,7 +74,7 @@ class SignIns:
 
         if chance.random() < _FAILURE_SHARE:
             yield row(chance.choice(_FAILURES), at - timedelta(seconds=chance.uniform(8, 90)))
-        yield row(self._signed_in(person, chance), at)
+        yield row(self._member_principal(person, chance), at)
         if person.has_passkey and person.name not in self._credentials:
             credential = drawn_id(chance, "cred")
             self._credentials[person.name] = credential
@@ -84,7 +84,7 @@ class SignIns:
             left = SignedOut(member_id=person.member_id, session_id=drawn_id(chance, "sess"))
             yield row(left, at + timedelta(hours=chance.uniform(2, 9)))
 
-    def _signed_in(self, person: Person, chance: Random) -> Envelope:
+    def _member_principal(self, person: Person, chance: Random) -> Envelope:
         """With the passkey as soon as there is one; the first time always through the provider."""
         is_new = person.name not in self._known
         self._known.add(person.name)
@@ -149,8 +149,11 @@ def _export(
         sha256=sha256(export_id.encode()).hexdigest(),
     )
     first = _row(begun, person, at, chance, address)
-    stamp = _stamp(person, first.request_id, address)
-    return [first, audit_row(finished, stamp, at + timedelta(seconds=chance.uniform(0.2, 1.5)))]
+    audit_context = _audit_context(person, first.request_id, address)
+    return [
+        first,
+        audit_row(finished, audit_context, at + timedelta(seconds=chance.uniform(0.2, 1.5))),
+    ]
 
 
 def _filters(since: date, until: date, **terms: str) -> dict[str, list[str]]:
@@ -168,11 +171,11 @@ def _row(
     subject: str | None = None,
 ) -> AuditRow:
     request_id = drawn_request_id(chance, to_us(at))
-    return audit_row(envelope, _stamp(person, request_id, address), at, subject=subject)
+    return audit_row(envelope, _audit_context(person, request_id, address), at, subject=subject)
 
 
-def _stamp(person: Person, request_id: str | None, address: str) -> Stamp:
-    return Stamp(
+def _audit_context(person: Person, request_id: str | None, address: str) -> AuditContext:
+    return AuditContext(
         actor=person.actor,
         actor_source="session",
         verdict_source=VerdictSource.DASHBOARD,

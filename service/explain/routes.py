@@ -3,7 +3,7 @@
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
-from service.access.admission import admit
+from service.access.authorization import authorize
 from service.access.capabilities import Capability
 from service.errors import (
     BodyTooLarge,
@@ -57,7 +57,7 @@ blueprint = Blueprint("explain", __name__, url_prefix="/api/v1/admin/orgs/<slug>
 async def explain(slug: str) -> ResponseReturnValue:
     """Say why a CI token is or is not trusted, and what would make it so; nothing is kept."""
     here = services()
-    _, org = await admit(slug, Capability.OIDC_READ)
+    _, org = await authorize(slug, Capability.OIDC_READ)
     query_parameters(request, ())
     asked = parse_asked(await json_object(request))
     explanation = await explain_asked(asked, here, org, here.keys.keys_for)

@@ -24,7 +24,7 @@ from analytics.model.org_envelopes import (
     TeamCreated,
 )
 from analytics.model.retention import Tier
-from analytics.model.rows import Stamp
+from analytics.model.rows import AuditContext
 from service.access.capabilities import Capability, Role, covers
 from service.access.sessions import issue_link, issue_session, revoke_sessions
 from service.errors import Conflict, Invalid
@@ -51,7 +51,7 @@ _PROVIDERS: Final[dict[str, IdentityProviderName]] = {
 _EMAIL: Final = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
 
 
-async def create_org(work: UnitOfWork, slug: str, tier: str, by: Stamp) -> Organisation:
+async def create_org(work: UnitOfWork, slug: str, tier: str, by: AuditContext) -> Organisation:
     """A new organisation. Raises Invalid, Conflict."""
     if not _SLUG.fullmatch(slug):
         raise Invalid("slug must be 1 to 64 letters, digits and inner hyphens")
@@ -69,7 +69,7 @@ async def create_org(work: UnitOfWork, slug: str, tier: str, by: Stamp) -> Organ
     return org
 
 
-async def set_tier(work: UnitOfWork, org: Organisation, tier: str, by: Stamp) -> None:
+async def set_tier(work: UnitOfWork, org: Organisation, tier: str, by: AuditContext) -> None:
     """Move the organisation to another tier, and remember the one it leaves. Raises Invalid."""
     before = org.tier
     org.tier = _choice("tier", tier, Tier)
@@ -79,7 +79,7 @@ async def set_tier(work: UnitOfWork, org: Organisation, tier: str, by: Stamp) ->
 
 
 async def set_role_override(
-    work: UnitOfWork, org: Organisation, role: str, capabilities: Sequence[str], by: Stamp
+    work: UnitOfWork, org: Organisation, role: str, capabilities: Sequence[str], by: AuditContext
 ) -> None:
     """Grant `role` exactly these capabilities beyond its defaults. Raises Invalid."""
     role = _choice("role", role, Role)
@@ -96,7 +96,9 @@ async def set_role_override(
     )
 
 
-async def create_project(work: UnitOfWork, org: Organisation, name: str, by: Stamp) -> Project:
+async def create_project(
+    work: UnitOfWork, org: Organisation, name: str, by: AuditContext
+) -> Project:
     """A new project. Raises Invalid, Conflict."""
     check_name(name)
     if await find_project(work.session, org, name) is not None:
@@ -107,7 +109,7 @@ async def create_project(work: UnitOfWork, org: Organisation, name: str, by: Sta
     return project
 
 
-async def create_team(work: UnitOfWork, org: Organisation, name: str, by: Stamp) -> Team:
+async def create_team(work: UnitOfWork, org: Organisation, name: str, by: AuditContext) -> Team:
     """A new team. Raises Invalid, Conflict."""
     check_name(name)
     if await find_team(work.session, org, name) is not None:
@@ -119,7 +121,7 @@ async def create_team(work: UnitOfWork, org: Organisation, name: str, by: Stamp)
 
 
 async def set_team_admin(
-    work: UnitOfWork, team: Team, member: Member, by: Stamp, *, is_admin: bool
+    work: UnitOfWork, team: Team, member: Member, by: AuditContext, *, is_admin: bool
 ) -> None:
     """Make `member` an admin of `team`, or end it; no change leaves no row."""
     entry = await work.session.get(TeamAdmin, (team.id, member.id))
@@ -138,7 +140,12 @@ async def set_team_admin(
 
 
 async def add_member(
-    work: UnitOfWork, org: Organisation, email: str, role: str, identity_provider: str, by: Stamp
+    work: UnitOfWork,
+    org: Organisation,
+    email: str,
+    role: str,
+    identity_provider: str,
+    by: AuditContext,
 ) -> Member:
     """A new member. Raises Invalid, Conflict."""
     if not _EMAIL.fullmatch(email) or not email.isprintable():
@@ -167,7 +174,7 @@ async def add_member(
 
 
 async def set_role(
-    work: UnitOfWork, org: Organisation, member: Member, role: str, by: Stamp
+    work: UnitOfWork, org: Organisation, member: Member, role: str, by: AuditContext
 ) -> None:
     """Give `member` another role; if it is more, they have to sign in again.
 
@@ -190,7 +197,9 @@ async def set_role(
     )
 
 
-async def remove_member(work: UnitOfWork, org: Organisation, member: Member, by: Stamp) -> None:
+async def remove_member(
+    work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
+) -> None:
     """End a membership, its sessions and its team offices. Raises Invalid for the last owner."""
     await _keep_an_owner(work.session, member)
     member.removed_at = work.now
@@ -200,7 +209,7 @@ async def remove_member(work: UnitOfWork, org: Organisation, member: Member, by:
 
 
 async def issue_api_key(
-    work: UnitOfWork, org: Organisation, name: str, project: Project | None, by: Stamp
+    work: UnitOfWork, org: Organisation, name: str, project: Project | None, by: AuditContext
 ) -> tuple[ApiKey, str]:
     """A new API key and its value, which is stored nowhere. Raises Invalid."""
     check_name(name)
@@ -223,27 +232,35 @@ async def issue_api_key(
     return key, secret
 
 
-async def revoke_api_key(work: UnitOfWork, org: Organisation, key: ApiKey, by: Stamp) -> None:
+async def revoke_api_key(
+    work: UnitOfWork, org: Organisation, key: ApiKey, by: AuditContext
+) -> None:
     """End an API key."""
     key.revoked_at = work.now
     work.record(org.id, ApiKeyRevoked(key_id=key.id), by, subject=key.id)
 
 
-async def issue_sign_in(work: UnitOfWork, org: Organisation, member: Member, by: Stamp) -> str:
+async def issue_sign_in(
+    work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
+) -> str:
     """A one-time sign-in token for `member`."""
     token = await issue_link(work.session, member, work.now)
     work.record(org.id, SessionIssued(member_id=member.id, method="link"), by, subject=member.id)
     return token
 
 
-async def issue_cookie(work: UnitOfWork, org: Organisation, member: Member, by: Stamp) -> str:
+async def issue_cookie(
+    work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
+) -> str:
     """The cookie value of a new session of `member`."""
     _, token = await issue_session(work.session, member, work.now)
     work.record(org.id, SessionIssued(member_id=member.id, method="cookie"), by, subject=member.id)
     return token
 
 
-async def end_sessions(work: UnitOfWork, org: Organisation, member: Member, by: Stamp) -> int:
+async def end_sessions(
+    work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
+) -> int:
     """End all sessions of `member`; how many there were."""
     ended = await revoke_sessions(work.session, member.id, work.now)
     work.record(org.id, SessionRevoked(member_id=member.id, sessions=ended), by, subject=member.id)

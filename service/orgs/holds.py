@@ -1,14 +1,14 @@
 """Legal holds: while an organisation is held, no row of it is dropped, however old."""
 
 from analytics.model.org_envelopes import LegalHoldChanged
-from analytics.model.rows import Stamp
+from analytics.model.rows import AuditContext
 from service.bindings.rules import is_plain, parse_reason
 from service.errors import HoldReasonMissing
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation
 
 
-async def hold(work: UnitOfWork, org: Organisation, reason: str, by: Stamp) -> None:
+async def hold(work: UnitOfWork, org: Organisation, reason: str, by: AuditContext) -> None:
     """Keep every row from now on, for `reason`. Raises Invalid.
 
     Holding again replaces the reason and not `held_since`: there was no gap. The same reason
@@ -24,7 +24,9 @@ async def hold(work: UnitOfWork, org: Organisation, reason: str, by: Stamp) -> N
     work.record(org.id, LegalHoldChanged(held=True, reason=why), by)
 
 
-async def release(work: UnitOfWork, org: Organisation, reason: str | None, by: Stamp) -> None:
+async def release(
+    work: UnitOfWork, org: Organisation, reason: str | None, by: AuditContext
+) -> None:
     """End the hold; without one nothing changes and no row is left. Raises Invalid."""
     why = parse_reason(reason)
     if org.held_since is None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from analytics.model.org_envelopes import PasskeyRegistered, PasskeyRemoved
-from analytics.model.rows import Stamp
+from analytics.model.rows import AuditContext
 from service.errors import PasskeyExists, PasskeyNotUnderWay, TooManyPasskeys
 from service.orgs.changes import check_name
 from service.passkeys.ceremonies import NewCredential
@@ -22,7 +22,7 @@ async def add_passkey(
     challenge: RegistrationChallenge,
     made: NewCredential,
     name: str,
-    by: Stamp,
+    by: AuditContext,
 ) -> Passkey:
     """Give `member` the passkey that was made for `challenge`.
 
@@ -54,12 +54,14 @@ async def add_passkey(
     return passkey
 
 
-async def remove_passkey(work: UnitOfWork, member: Member, passkey_id: str, by: Stamp) -> None:
+async def remove_passkey(
+    work: UnitOfWork, member: Member, passkey_id: str, by: AuditContext
+) -> None:
     """Let nobody in by this passkey any more. Raises NotFound if `member` has none such."""
     _remove(work, member, await get_own_passkey(work.session, member.id, passkey_id), by)
 
 
-async def remove_all_passkeys(work: UnitOfWork, member: Member, by: Stamp) -> int:
+async def remove_all_passkeys(work: UnitOfWork, member: Member, by: AuditContext) -> int:
     """Let nobody in by any passkey of `member` any more; how many they had, each with its row."""
     passkeys = await list_passkeys(work.session, member.id)
     for passkey in passkeys:
@@ -67,7 +69,7 @@ async def remove_all_passkeys(work: UnitOfWork, member: Member, by: Stamp) -> in
     return len(passkeys)
 
 
-def _remove(work: UnitOfWork, member: Member, passkey: Passkey, by: Stamp) -> None:
+def _remove(work: UnitOfWork, member: Member, passkey: Passkey, by: AuditContext) -> None:
     passkey.removed_at = work.now
     removed = PasskeyRemoved(member_id=member.id, credential_id=passkey.id)
     work.record(member.tenant_id, removed, by, subject=member.id)

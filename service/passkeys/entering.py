@@ -6,14 +6,14 @@ from typing import Final
 import structlog
 
 from analytics.model.org_envelopes import PasskeyAuthenticationSucceeded, SignInFailed
-from service.access.callers import Door
+from service.access.callers import RequestOrigin
 from service.access.sessions import issue_session
 from service.errors import PasskeyNotUnderWay
 from service.orgs.repository import get_org_by_id
 from service.passkeys.ceremonies import Assertion, NotProved, check_assertion, has_grown
 from service.passkeys.challenges import SignInChallenge
 from service.passkeys.repository import find_passkey
-from service.sign_in.entering import MEMBER_REMOVED, SIGN_IN_ACTOR, spend, stamp_of
+from service.sign_in.entering import MEMBER_REMOVED, SIGN_IN_ACTOR, member_context, spend
 from service.sign_in.relying_party import RelyingParty
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey
@@ -39,7 +39,7 @@ async def enter_with_passkey(
     party: RelyingParty,
     challenge: SignInChallenge,
     assertion: Assertion,
-    door: Door,
+    origin: RequestOrigin,
 ) -> Entered | None:
     """Let the member in whose passkey answered `challenge`, or None if it is none.
 
@@ -56,13 +56,13 @@ async def enter_with_passkey(
     try:
         sign_count = check_assertion(party, challenge, assertion, passkey.public_key)
     except NotProved as error:
-        _refuse(work, member, NOT_PROVED, door, fault=error.fault)
+        _refuse(work, member, NOT_PROVED, origin, fault=error.fault)
         return None
     reason = _reason_against(passkey, member, assertion, sign_count)
     if reason is not None:
-        _refuse(work, member, reason, door)
+        _refuse(work, member, reason, origin)
         return None
-    return await _let_in(work, passkey, member, sign_count, door)
+    return await _let_in(work, passkey, member, sign_count, origin)
 
 
 def _reason_against(
@@ -81,10 +81,10 @@ def _reason_against(
 
 
 async def _let_in(
-    work: UnitOfWork, passkey: Passkey, member: Member, sign_count: int, door: Door
+    work: UnitOfWork, passkey: Passkey, member: Member, sign_count: int, origin: RequestOrigin
 ) -> Entered:
     org = await get_org_by_id(work.session, member.tenant_id)
-    _, cookie = await issue_session(work.session, member, work.now, door)
+    _, cookie = await issue_session(work.session, member, work.now, origin)
     before = passkey.use_count
     passkey.use_count = before + 1
     passkey.sign_count = sign_count
@@ -95,16 +95,20 @@ async def _let_in(
         counter_before=before,
         counter_after=passkey.use_count,
     )
-    work.record(org.id, succeeded, stamp_of(member, door), subject=member.id)
+    work.record(org.id, succeeded, member_context(member, origin), subject=member.id)
     return Entered(org.slug, cookie)
 
 
 def _refuse(
-    work: UnitOfWork, member: Member, reason: str, door: Door, fault: str | None = None
+    work: UnitOfWork, member: Member, reason: str, origin: RequestOrigin, fault: str | None = None
 ) -> None:
     """Tell the member's organisation, and the log. `fault` may repeat what was sent."""
     is_proved = fault is None
-    stamp = stamp_of(member, door) if is_proved else door.stamp(SIGN_IN_ACTOR, "system")
+    audit_context = (
+        member_context(member, origin)
+        if is_proved
+        else origin.audit_context(SIGN_IN_ACTOR, "system")
+    )
     failure = SignInFailed(method="passkey", reason=reason)
-    work.record(member.tenant_id, failure, stamp, subject=member.id)
+    work.record(member.tenant_id, failure, audit_context, subject=member.id)
     _log.warning("passkey_refused", reason=reason, fault=fault)

@@ -11,8 +11,8 @@ from quart import Blueprint, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
-from service.access.admission import admit_self, admit_self_again
-from service.access.callers import Door, SignedIn
+from service.access.authorization import authorize_self, reauthorize_self
+from service.access.callers import MemberPrincipal, RequestOrigin
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.access.routes import refuse_cross_site_form, set_session_cookie
 from service.errors import Invalid, NotFound, PasskeyNotMade, PasskeyNotUnderWay, PasskeyRefused
@@ -63,7 +63,7 @@ async def finish_sign_in() -> ResponseReturnValue:
     """Start a session for the owner of the passkey, and say which page is theirs."""
     here = services()
     party = _relying_party()
-    door = _admit_step()
+    origin = _admit_step()
     kept = kept_by(request, PASSKEY_COOKIE)
     challenge = here.sign_in.passkeys.read(kept, SignInChallenge, here.clock())
     if challenge is None:
@@ -75,7 +75,7 @@ async def finish_sign_in() -> ResponseReturnValue:
         _log.warning("passkey_refused", reason=NOT_PROVED, fault=error.fault)
         raise PasskeyRefused from error
     async with here.store.write() as work:
-        entered = await enter_with_passkey(work, party, challenge, assertion, door)
+        entered = await enter_with_passkey(work, party, challenge, assertion, origin)
     if entered is None:  # raised out here, so that the row about the attempt is committed
         raise PasskeyRefused
     answer = json_answer({"next": page_after(own_page(_text(body, "next")), entered.slug)})
@@ -118,8 +118,8 @@ async def finish_registration() -> ResponseReturnValue:
         _log.warning("passkey_not_made", fault=error.fault)
         raise PasskeyNotMade from error
     async with here.store.write() as work:
-        present, member = await admit_self_again(work.session, caller)
-        await add_passkey(work, member, challenge, made, _name(body), present.stamp)
+        present, member = await reauthorize_self(work.session, caller)
+        await add_passkey(work, member, challenge, made, _name(body), present.audit_context)
     answer = json_answer({"next": url_for("profile.profile_page", done="passkey-added")}, 201)
     forget(answer, NEW_PASSKEY_COOKIE)
     return answer
@@ -133,23 +133,23 @@ def _relying_party() -> RelyingParty:
     return party
 
 
-def _admit_step() -> Door:
+def _admit_step() -> RequestOrigin:
     """How a step came in, sent from one of our own pages. Raises CrossSite, TooManySignIns."""
     here = services()
     refuse_cross_site_form()
-    door = here.authenticator.door(request, VerdictSource.DASHBOARD)
-    here.sign_in.attempts.admit(door.source_ip)
-    return door
+    origin = here.authenticator.origin(request, VerdictSource.DASHBOARD)
+    here.sign_in.attempts.admit(origin.source_ip)
+    return origin
 
 
-async def _own_json() -> tuple[SignedIn, dict[str, Any]]:
+async def _own_json() -> tuple[MemberPrincipal, dict[str, Any]]:
     """The member who sent a step and what it says, once it is sure that a page of theirs sent it.
 
     Raises Unauthenticated, CrossSite, TooManySignIns, NotAnObject, ForeignForm.
     """
     here = services()
-    caller = await admit_self()
-    here.sign_in.attempts.admit(caller.door.source_ip)
+    caller = await authorize_self()
+    here.sign_in.attempts.admit(caller.origin.source_ip)
     body = await json_object(request)
     given = _text(body, FORM_TOKEN_FIELD)
     check_form_token(given, here.settings.secret_key, caller.session_id)

@@ -1,25 +1,29 @@
 """Ending one's own sessions; what ends any leaves a row."""
 
 from analytics.model.org_envelopes import SessionRevoked
-from analytics.model.rows import Stamp
+from analytics.model.rows import AuditContext
 from service.access.sessions import revoke_sessions
 from service.store.store import UnitOfWork
 from service.store.tables import Member
 
 
-async def end_own_session(work: UnitOfWork, member: Member, session_id: str, by: Stamp) -> None:
+async def end_own_session(
+    work: UnitOfWork, member: Member, session_id: str, by: AuditContext
+) -> None:
     """End this one of the member's sessions; one that has ended, or is not theirs, is left."""
     ended = await revoke_sessions(work.session, member.id, work.now, session_id=session_id)
     _record(work, member, ended, by)
 
 
-async def end_other_sessions(work: UnitOfWork, member: Member, own_id: str, by: Stamp) -> None:
+async def end_other_sessions(
+    work: UnitOfWork, member: Member, own_id: str, by: AuditContext
+) -> None:
     """End all of the member's sessions but their own, and sign-in links that were not used."""
     ended = await revoke_sessions(work.session, member.id, work.now, except_id=own_id)
     _record(work, member, ended, by)
 
 
-def _record(work: UnitOfWork, member: Member, ended: int, by: Stamp) -> None:
+def _record(work: UnitOfWork, member: Member, ended: int, by: AuditContext) -> None:
     if not ended:
         return
     revoked = SessionRevoked(member_id=member.id, sessions=ended)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.callers import SignedIn
+from service.access.callers import MemberPrincipal
 from service.access.sessions import list_sessions
 from service.orgs.repository import get_org_by_id
 from service.passkeys.repository import list_passkeys
@@ -40,7 +40,7 @@ class Profile:
         return any(not session.is_this for session in self.sessions)
 
 
-async def look_at_profile(session: AsyncSession, caller: SignedIn) -> Profile:
+async def look_at_profile(session: AsyncSession, caller: MemberPrincipal) -> Profile:
     """The profile of the member who calls."""
     here = services()
     member = await session.get_one(Member, caller.member_id)
@@ -55,5 +55,5 @@ async def look_at_profile(session: AsyncSession, caller: SignedIn) -> Profile:
             for one in live
         ],
         has_passkeys=here.sign_in.relying_party is not None,
-        passkey_name=browser_words(caller.door.user_agent) or "Passkey",
+        passkey_name=browser_words(caller.origin.user_agent) or "Passkey",
     )

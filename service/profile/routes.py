@@ -6,7 +6,7 @@ from quart import Blueprint, redirect, render_template, request, url_for
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
-from service.access.admission import admit_self, admit_self_again
+from service.access.authorization import authorize_self, reauthorize_self
 from service.dashboard.navigation import frame
 from service.dashboard.posting import own_form
 from service.passkeys.changes import remove_passkey
@@ -29,7 +29,7 @@ DONE: Final = {
 @blueprint.get("")
 async def profile_page() -> ResponseReturnValue:
     """Show members who they are here, their passkeys and their sessions."""
-    caller = await admit_self()
+    caller = await authorize_self()
     async with services().store.read() as session:
         profile = await look_at_profile(session, caller)
     return await render_template(
@@ -43,33 +43,33 @@ async def profile_page() -> ResponseReturnValue:
 @blueprint.post("/passkeys/remove")
 async def remove() -> ResponseReturnValue:
     """Remove one of the member's passkeys."""
-    caller = await admit_self()
+    caller = await authorize_self()
     form = await own_form(caller)
     async with services().store.write() as work:
-        present, member = await admit_self_again(work.session, caller)
-        await remove_passkey(work, member, form.get("passkey", ""), present.stamp)
+        present, member = await reauthorize_self(work.session, caller)
+        await remove_passkey(work, member, form.get("passkey", ""), present.audit_context)
     return _back("passkey-removed")
 
 
 @blueprint.post("/sessions/end")
 async def end_session() -> ResponseReturnValue:
     """End one of the member's sessions."""
-    caller = await admit_self()
+    caller = await authorize_self()
     form = await own_form(caller)
     async with services().store.write() as work:
-        present, member = await admit_self_again(work.session, caller)
-        await end_own_session(work, member, form.get("session", ""), present.stamp)
+        present, member = await reauthorize_self(work.session, caller)
+        await end_own_session(work, member, form.get("session", ""), present.audit_context)
     return _back("session-ended")
 
 
 @blueprint.post("/sessions/end-others")
 async def end_others() -> ResponseReturnValue:
     """End all of the member's sessions but this one."""
-    caller = await admit_self()
+    caller = await authorize_self()
     await own_form(caller)
     async with services().store.write() as work:
-        present, member = await admit_self_again(work.session, caller)
-        await end_other_sessions(work, member, caller.session_id, present.stamp)
+        present, member = await reauthorize_self(work.session, caller)
+        await end_other_sessions(work, member, caller.session_id, present.audit_context)
     return _back("sessions-ended")
 
 

@@ -3,7 +3,7 @@
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
-from service.access.admission import admit
+from service.access.authorization import authorize
 from service.access.capabilities import Capability
 from service.errors import Forbidden, Invalid, OrgNotFound, UnknownParameter
 from service.rejected.forms import RejectedList, RejectedQuery, rejected_form
@@ -25,7 +25,7 @@ blueprint = Blueprint("rejected", __name__, url_prefix="/api/v1/admin/orgs/<slug
 async def rejected(slug: str) -> ResponseReturnValue:
     """List the CI identities that were turned away lately, and the bindings they lack."""
     here = services()
-    _, org = await admit(slug, Capability.OIDC_READ)
+    _, org = await authorize(slug, Capability.OIDC_READ)
     wanted = parse_wanted(query_parameters(request, PARAMETERS))
     entries = await list_entries(here.store, here.issuers, org.id, wanted, here.clock())
     return json_answer(rejected_form(slug, entries))

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.org_envelopes import IdentityProviderName, SignInDomainChanged
-from analytics.model.rows import Stamp
+from analytics.model.rows import AuditContext
 from service.errors import Invalid
 from service.store.store import UnitOfWork
 from service.store.tables import AllowedDomain, Organisation
@@ -22,7 +22,13 @@ _PROVIDERS: Final[dict[str, IdentityProviderName]] = {
 
 
 async def set_domain(
-    work: UnitOfWork, org: Organisation, domain: str, idp: str, by: Stamp, *, is_allowed: bool
+    work: UnitOfWork,
+    org: Organisation,
+    domain: str,
+    idp: str,
+    by: AuditContext,
+    *,
+    is_allowed: bool,
 ) -> None:
     """Let the people of `domain` in by the provider `idp`, or end it; no change leaves no row.
 

@@ -7,8 +7,8 @@ import structlog
 from sqlalchemy import delete, select
 
 from analytics.model.org_envelopes import OauthLoginSucceeded, SignInFailed
-from analytics.model.rows import Stamp
-from service.access.callers import Door, member_actor
+from analytics.model.rows import AuditContext
+from service.access.callers import RequestOrigin, member_actor
 from service.access.capabilities import Role
 from service.access.sessions import issue_session
 from service.orgs.changes import add_member
@@ -44,29 +44,29 @@ async def spend(work: UnitOfWork, kept: Kept) -> bool:
     return True
 
 
-async def enter(work: UnitOfWork, way: WayIn, identity: Identity, door: Door) -> str:
+async def enter(work: UnitOfWork, way: WayIn, identity: Identity, origin: RequestOrigin) -> str:
     """The cookie of a new session of whoever `way` leads in.
 
     The first time the account is linked: from then on it, and no address, is the member.
     """
-    member = way.member or await _join(work, way, identity, door)
+    member = way.member or await _join(work, way, identity, origin)
     is_new_member = member.identity_subject is None
     if is_new_member:
         member.identity_namespace = identity.namespace
         member.identity_subject = identity.subject
-    _, cookie = await issue_session(work.session, member, work.now, door)
+    _, cookie = await issue_session(work.session, member, work.now, origin)
     work.record(
         way.org.id,
         OauthLoginSucceeded(
             member_id=member.id, is_new_member=is_new_member, provider=identity.provider
         ),
-        stamp_of(member, door),
+        member_context(member, origin),
         subject=member.id,
     )
     return cookie
 
 
-async def record_failure(work: UnitOfWork, identity: Identity, door: Door) -> None:
+async def record_failure(work: UnitOfWork, identity: Identity, origin: RequestOrigin) -> None:
     """Tell the organisations that `identity` seems to belong to why it does not come in.
 
     What touches no organisation is in the log alone.
@@ -89,20 +89,24 @@ async def record_failure(work: UnitOfWork, identity: Identity, door: Door) -> No
     for member in about:
         failure = SignInFailed(method="oauth", reason=_reason(member))
         is_theirs = member.removed_at is not None
-        stamp = stamp_of(member, door) if is_theirs else door.stamp(SIGN_IN_ACTOR, "system")
-        work.record(member.tenant_id, failure, stamp, subject=member.id)
+        audit_context = (
+            member_context(member, origin)
+            if is_theirs
+            else origin.audit_context(SIGN_IN_ACTOR, "system")
+        )
+        work.record(member.tenant_id, failure, audit_context, subject=member.id)
     _log.warning("sign_in_not_let_in", provider=identity.provider, told=len(about))
 
 
-async def _join(work: UnitOfWork, way: WayIn, identity: Identity, door: Door) -> Member:
-    by = door.stamp(SIGN_IN_ACTOR, "system")
+async def _join(work: UnitOfWork, way: WayIn, identity: Identity, origin: RequestOrigin) -> Member:
+    by = origin.audit_context(SIGN_IN_ACTOR, "system")
     email = identity.email or ""
     return await add_member(work, way.org, email, Role.MEMBER, identity.provider, by)
 
 
-def stamp_of(member: Member, door: Door) -> Stamp:
+def member_context(member: Member, origin: RequestOrigin) -> AuditContext:
     """What the rows of a sign-in by `member` say, before and after there is a session."""
-    return door.stamp(member_actor(member.identity_provider, member.id), "session")
+    return origin.audit_context(member_actor(member.identity_provider, member.id), "session")
 
 
 def _reason(member: Member) -> str:

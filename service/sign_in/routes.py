@@ -92,7 +92,7 @@ async def callback(provider_name: str) -> ResponseReturnValue:
         raise AccountNotKnown
     if cookie is None:
         return _ask_which(identity, flow)
-    return _signed_in(cookie, page_after(flow.next, found[0].org.slug))
+    return _member_principal(cookie, page_after(flow.next, found[0].org.slug))
 
 
 @blueprint.get("/choose")
@@ -127,7 +127,7 @@ async def choose() -> ResponseReturnValue:
         cookie = await _settle(work, chosen, choice.identity)
     if cookie is None:
         raise AccountNotKnown
-    return _signed_in(cookie, page_after(choice.next, chosen[0].org.slug))
+    return _member_principal(cookie, page_after(choice.next, chosen[0].org.slug))
 
 
 @blueprint.errorhandler(SignInRefused)
@@ -188,12 +188,12 @@ def _only(name: str) -> str | None:
 
 async def _settle(work: UnitOfWork, found: list[WayIn], identity: Identity) -> str | None:
     """The cookie of a new session if there is one way in; else None, of none with a record."""
-    door = services().authenticator.door(request, VerdictSource.DASHBOARD)
+    origin = services().authenticator.origin(request, VerdictSource.DASHBOARD)
     if not found:
-        await record_failure(work, identity, door)
+        await record_failure(work, identity, origin)
     if len(found) != 1:
         return None
-    return await enter(work, found[0], identity, door)
+    return await enter(work, found[0], identity, origin)
 
 
 def _ask_which(identity: Identity, flow: Flow) -> BaseResponse:
@@ -210,7 +210,7 @@ def _ask_which(identity: Identity, flow: Flow) -> BaseResponse:
     return response
 
 
-def _signed_in(cookie: str, page: str) -> BaseResponse:
+def _member_principal(cookie: str, page: str) -> BaseResponse:
     response = redirect(page, 303)
     forget(response, FLOW_COOKIE)
     forget(response, CHOICE_COOKIE)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from analytics.cache.lru import ByteCache
 from analytics.model.events import Envelope
-from analytics.model.rows import Stamp, audit_row
+from analytics.model.rows import AuditContext, audit_row
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.snapshot import Snapshot
 from service.clock import Clock
@@ -40,10 +40,15 @@ class UnitOfWork:
     journal: JournalWriter = field(default_factory=JournalWriter)
 
     def record(
-        self, tenant_id: str, envelope: Envelope, stamp: Stamp, *, subject: str | None = None
+        self,
+        tenant_id: str,
+        envelope: Envelope,
+        audit_context: AuditContext,
+        *,
+        subject: str | None = None,
     ) -> None:
         """Add an audit row to what this transaction commits."""
-        self.journal.add(tenant_id, [audit_row(envelope, stamp, self.now, subject=subject)])
+        self.journal.add(tenant_id, [audit_row(envelope, audit_context, self.now, subject=subject)])
 
     def recorded_events(self) -> list[str]:
         """The events recorded so far, organisation by organisation."""

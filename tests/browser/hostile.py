@@ -5,8 +5,8 @@ from typing import Any, Final
 import msgspec
 
 from analytics.model.envelopes import InstallAllowed
-from analytics.model.rows import Stamp, VerdictSource, audit_row
-from service.access.callers import Door, admin_token_caller
+from analytics.model.rows import AuditContext, VerdictSource, audit_row
+from service.access.callers import RequestOrigin, admin_token_caller
 from service.access.sessions import issue_session
 from service.bindings.changes import add_binding, revoke_binding
 from service.clock import utc_now
@@ -55,7 +55,7 @@ async def fill(services: Services) -> None:
 
 
 async def _add_people(work: UnitOfWork, acme: Organisation, owner: Member) -> None:
-    agent = Door(VerdictSource.DASHBOARD, user_agent=MARKUP, source_ip="203.0.113.9")
+    agent = RequestOrigin(VerdictSource.DASHBOARD, user_agent=MARKUP, source_ip="203.0.113.9")
     await issue_session(work.session, owner, work.now, agent)
     for number, text in enumerate(TEXTS):
         project = await create_project(work, acme, text, BY_OPERATOR)
@@ -78,7 +78,7 @@ async def _add_people(work: UnitOfWork, acme: Organisation, owner: Member) -> No
 
 
 async def _add_trust(work: UnitOfWork, acme: Organisation, services: Services) -> None:
-    by = admin_token_caller(Door(VerdictSource.ADMIN_API))
+    by = admin_token_caller(RequestOrigin(VerdictSource.ADMIN_API))
     for text in (*TEXTS, LONG):
         events = [MARKUP[:64]]
         body = binding_body(sub_pattern=text, event_names=events)
@@ -89,8 +89,10 @@ async def _add_trust(work: UnitOfWork, acme: Organisation, services: Services) -
 
 def _rows() -> list[Any]:
     """Rows as an import may bring them: anything stands anywhere."""
-    stamp = Stamp(actor="key_1", actor_source="api_key", verdict_source=VerdictSource.PROXY)
-    plain = audit_row(InstallAllowed(), stamp, utc_now())
+    audit_context = AuditContext(
+        actor="key_1", actor_source="api_key", verdict_source=VerdictSource.PROXY
+    )
+    plain = audit_row(InstallAllowed(), audit_context, utc_now())
     columns = (
         "package_name",
         "version",

@@ -50,7 +50,7 @@ def create(home_client, number: int) -> None:
     assert home_client.post(bindings_path(), json=body).status_code == 201
 
 
-class Sender(threading.Thread):
+class IngestPrincipal(threading.Thread):
     """Sends batch after batch of rows, and knows which were acknowledged."""
 
     def __init__(self, server: Server) -> None:
@@ -102,14 +102,14 @@ def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_pa
     take, *put_back = blocks()
     backup = tmp_path / "backup"
     server = home.serve(**EAGER)
-    sender = Sender(server)
-    sender.start()
+    principal = IngestPrincipal(server)
+    principal.start()
     eventually(lambda: len(list(home.data_dir.rglob("*.parquet"))) > 3, "some segments")
-    before = list(sender.acknowledged)
+    before = list(principal.acknowledged)
     paste(take, home, backup)
-    during = len(sender.acknowledged) - len(before)
-    sender.stop.set()
-    sender.join()
+    during = len(principal.acknowledged) - len(before)
+    principal.stop.set()
+    principal.join()
     server.kill()
 
     for block in put_back:
@@ -119,7 +119,7 @@ def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_pa
         restored = Counter(
             row["packageName"] for row in all_entries(client, event="install_allowed", limit=997)
         )
-    assert set(before) <= restored.keys() <= set(sender.sent)
+    assert set(before) <= restored.keys() <= set(principal.sent)
     assert set(restored.values()) == {1}
     assert before
     assert during > 0, "nothing came in while the backup was taken"

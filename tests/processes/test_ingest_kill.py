@@ -88,14 +88,14 @@ def kill_amid_ingest(server: Server, proxies: list[Proxy], chance: random.Random
     senders = [
         threading.Thread(target=proxy.send_until_cut_off, args=(server,)) for proxy in proxies
     ]
-    for sender in senders:
-        sender.start()
+    for principal in senders:
+        principal.start()
     done = chance.choice(WORK)
     eventually(lambda: done in server.logged(), done, every_s=0.005)
     time.sleep(chance.uniform(0, 0.1))  # the moment of the kill, and nothing that is waited for
     server.kill()
-    for sender in senders:
-        sender.join()
+    for principal in senders:
+        principal.join()
 
 
 def test_a_killed_server_has_every_answered_row_once(home: Home) -> None:

@@ -10,8 +10,8 @@ from typing import TypeVar
 from quart import redirect, request
 from quart.typing import ResponseReturnValue
 
-from analytics.model.rows import Stamp
-from service.access.admission import admit_again
+from analytics.model.rows import AuditContext
+from service.access.authorization import reauthorize
 from service.access.callers import Caller
 from service.access.capabilities import Capability, Role
 from service.dashboard.people.once import spend_form
@@ -37,9 +37,9 @@ class Change:
     form: Form
 
     @property
-    def by(self) -> Stamp:
+    def by(self) -> AuditContext:
         """What audit rows say of who acted."""
-        return self.caller.stamp
+        return self.caller.audit_context
 
     def typed(self, name: str) -> str:
         """What the field `name` holds, without the spaces around it that nobody sees."""
@@ -51,14 +51,14 @@ class Change:
         Raises NotFound, Forbidden. Steps get members here alone, so that none forgets to ask.
         """
         member = await get_member(self.work.session, self.org, name)
-        self.caller.require_over(Role(member.role), self.org)
+        self.caller.require_outranks(Role(member.role), self.org)
         return member
 
     def role(self, name: str) -> str:
         """The role `name`, which the caller may give. Raises Invalid, Forbidden."""
         if name not in set(Role):
             raise Invalid(f"role must be one of {', '.join(Role)}")
-        self.caller.require_over(Role(name), self.org)
+        self.caller.require_outranks(Role(name), self.org)
         return name
 
 
@@ -108,7 +108,7 @@ async def _attempt(
     """What `step` returns once it is committed, or the form to show again; nothing was changed."""
     try:
         async with services().store.write() as work:
-            present, present_org = await admit_again(
+            present, present_org = await reauthorize(
                 work.session, caller, org, Capability.ORG_ADMIN
             )
             return await step(Change(work, present_org, present, form))

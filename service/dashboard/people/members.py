@@ -9,7 +9,7 @@ from typing import Any, Final
 from quart import url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.callers import Caller, SignedIn
+from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Role
 from service.access.sessions import LINK_LIFETIME, find_last_seen
 from service.dashboard.people.changing import Change
@@ -75,7 +75,7 @@ async def _rows(
     teams: dict[str, list[str]] = defaultdict(list)
     for team, member in await list_team_offices(session, org):
         teams[member.id].append(team.name)
-    own_id = caller.member_id if isinstance(caller, SignedIn) else None
+    own_id = caller.member_id if isinstance(caller, MemberPrincipal) else None
     return [
         MemberRow(
             member=member,

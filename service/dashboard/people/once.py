@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from service.access.callers import Caller, SignedIn
+from service.access.callers import Caller, MemberPrincipal
 from service.dashboard.posting import Form
 from service.errors import FormSpent
 from service.secrets import new_token
@@ -46,4 +46,4 @@ def _signer(settings: Settings) -> Signer:
 
 
 def _session_id(caller: Caller) -> str | None:
-    return caller.session_id if isinstance(caller, SignedIn) else None
+    return caller.session_id if isinstance(caller, MemberPrincipal) else None

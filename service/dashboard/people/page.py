@@ -88,7 +88,7 @@ class OrgPage:
 def may_decide_over(caller: Caller, role: str, org: Organisation) -> bool:
     """Whether `caller` would be let. For what is shown; what is done asks again."""
     try:
-        caller.require_over(Role(role), org)
+        caller.require_outranks(Role(role), org)
     except Forbidden:
         return False
     return True

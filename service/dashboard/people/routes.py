@@ -6,7 +6,7 @@ from quart import Blueprint
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
-from service.access.admission import admit
+from service.access.authorization import authorize
 from service.access.capabilities import Capability
 from service.dashboard.people import keys, members, projects, roles, teams
 from service.dashboard.people.changing import carry_out, hand_out
@@ -21,7 +21,7 @@ blueprint = Blueprint("dashboard_people", __name__, url_prefix="/admin/ui/orgs/<
 
 
 async def _shown(slug: str, page: OrgPage) -> ResponseReturnValue:
-    caller, org = await admit(slug, Capability.ORG_ADMIN, VerdictSource.DASHBOARD)
+    caller, org = await authorize(slug, Capability.ORG_ADMIN, VerdictSource.DASHBOARD)
     return await page.show(caller, org)
 
 

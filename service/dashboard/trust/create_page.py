@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from service.access.admission import admit_again
+from service.access.authorization import reauthorize
 from service.access.callers import Caller
 from service.access.capabilities import Capability
 from service.bindings.changes import add_binding
@@ -91,10 +91,10 @@ async def create_form(caller: Caller, org: Organisation, given: Typed | None = N
 
 
 async def create_typed(caller: Caller, org: Organisation, given: Typed) -> str:
-    """The id of the new binding. Raises what `add_binding` and `admit_again` raise."""
+    """The id of the new binding. Raises what `add_binding` and `reauthorize` raise."""
     here = services()
     async with here.store.write() as work:
-        by, present = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
+        by, present = await reauthorize(work.session, caller, org, Capability.OIDC_WRITE)
         binding = await add_binding(work, present, body_of(given), by, here.issuers)
     return binding.id
 

@@ -5,7 +5,7 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from analytics.model.rows import VerdictSource
-from service.access.admission import admit, admit_again
+from service.access.authorization import authorize, reauthorize
 from service.access.callers import Caller
 from service.access.capabilities import Capability
 from service.bindings.changes import revoke_binding
@@ -53,7 +53,7 @@ DONE = {
 @blueprint.get("/bindings")
 async def bindings_page(slug: str) -> ResponseReturnValue:
     """Show which CI jobs are trusted, or were at some instant."""
-    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
     view = await look_at_bindings(org, query_parameters(request, PARAMETERS))
     page = await render_template("bindings.html", page=view, **frame(caller, org))
     return page, view.status
@@ -62,7 +62,7 @@ async def bindings_page(slug: str) -> ResponseReturnValue:
 @blueprint.get("/bindings/new")
 async def new_page(slug: str) -> ResponseReturnValue:
     """Show the form that creates a binding, filled in for a rejected subject if one is named."""
-    caller, org = await admit(slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD)
+    caller, org = await authorize(slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD)
     digest = only(query_parameters(request, ("from",)), "from")
     if digest is None:
         return await _new(caller, org, create=await create_form(caller, org))
@@ -89,7 +89,7 @@ async def create(slug: str) -> ResponseReturnValue:
 @blueprint.get("/bindings/explain")
 async def explain_page(slug: str) -> ResponseReturnValue:
     """Show the form that explains a token."""
-    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
     return await _new(caller, org)
 
 
@@ -109,7 +109,7 @@ async def explain(slug: str) -> ResponseReturnValue:
 @blueprint.get("/bindings/<binding:binding_id>")
 async def binding_page(slug: str, binding_id: str) -> ResponseReturnValue:
     """Show one binding and what became of it."""
-    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
     view = await look_at_binding(caller, org, binding_id)
     return await _binding(view, caller, org)
 
@@ -123,7 +123,7 @@ async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
     try:
         reason = parse_reason(given["reason"])
         async with here.store.write() as work:
-            present = await admit_again(work.session, caller, org, Capability.OIDC_WRITE)
+            present = await reauthorize(work.session, caller, org, Capability.OIDC_WRITE)
             await revoke_binding(work, present[1], binding_id, reason, present[0])
     except ReasonInvalid as fault:
         caller.require(Capability.OIDC_READ, org)
@@ -141,7 +141,7 @@ async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
 @blueprint.get("/rejected")
 async def rejected_page(slug: str) -> ResponseReturnValue:
     """Show the CI identities that were turned away lately, and what each of them lacks."""
-    caller, org = await admit(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
     query_parameters(request, ())
     view = await look_at_rejected(org)
     return await render_template("rejected.html", page=view, **frame(caller, org))

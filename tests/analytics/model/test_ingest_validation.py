@@ -20,14 +20,14 @@ from analytics.model.ingest_validation import (
     read_items,
 )
 from analytics.model.row_validation import AcceptedInterval
-from analytics.model.rows import AuditRow, Stamp, VerdictSource
+from analytics.model.rows import AuditContext, AuditRow, VerdictSource
 from analytics.storage.journal_batches import encode_days
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 FLOOR = NOW - timedelta(days=365)
 MICROSECOND = timedelta(microseconds=1)
 WINDOW = AcceptedInterval(NOW, FLOOR)
-STAMP = Stamp(
+AUDIT_CONTEXT = AuditContext(
     actor="key_1",
     actor_source="api_key",
     verdict_source=VerdictSource.PROXY,
@@ -79,7 +79,7 @@ def item(**changes: Any) -> dict[str, Any]:
 def read(*items: bytes | dict[str, Any]) -> tuple[list[AuditRow], list[Rejection]]:
     """Rows and rejections of `items`; what is not bytes is sent as JSON."""
     raw = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in items]
-    return read_items(raw, STAMP, WINDOW)
+    return read_items(raw, AUDIT_CONTEXT, WINDOW)
 
 
 def row_of(one: bytes | dict[str, Any]) -> AuditRow:
@@ -378,7 +378,7 @@ class TestInstant:
         """The unlimited tier."""
         raw = json.dumps(item(created_at="0001-01-01T00:00:00Z")).encode()
 
-        rows, rejected = read_items([raw], STAMP, AcceptedInterval(NOW, None))
+        rows, rejected = read_items([raw], AUDIT_CONTEXT, AcceptedInterval(NOW, None))
 
         assert (len(rows), rejected) == (1, [])
         assert [batch.day.isoformat() for batch in encode_days(rows)] == ["0001-01-01"]
@@ -566,7 +566,7 @@ def test_any_json_value_makes_a_row_or_a_rejection(value, is_ascii):
     """Never an exception, never both; and what was taken can be stored."""
     raw = json.dumps(value, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
 
-    rows, rejected = read_items([raw], STAMP, WINDOW)
+    rows, rejected = read_items([raw], AUDIT_CONTEXT, WINDOW)
 
     assert len(rows) + len(rejected) == 1
     assert sum(batch.rows for batch in encode_days(rows)) == len(rows)
@@ -576,7 +576,7 @@ def test_any_json_value_makes_a_row_or_a_rejection(value, is_ascii):
 @given(st.binary())
 def test_any_bytes_make_a_row_or_a_rejection(raw):
     """A line of newline-delimited JSON can be anything at all."""
-    rows, rejected = read_items([raw], STAMP, WINDOW)
+    rows, rejected = read_items([raw], AUDIT_CONTEXT, WINDOW)
 
     assert len(rows) + len(rejected) == 1
 
@@ -617,6 +617,6 @@ def test_a_plain_item_is_read_once(monkeypatch, members):
     monkeypatch.setattr(ingest_validation, "check_keys", read_again)
     item = {"event": "install_allowed", "packageName": "left-pad", **members}
 
-    rows, rejected = read_items([json.dumps(item).encode()], STAMP, WINDOW)
+    rows, rejected = read_items([json.dumps(item).encode()], AUDIT_CONTEXT, WINDOW)
 
     assert (len(rows), rejected) == (1, [])

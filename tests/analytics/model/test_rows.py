@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from analytics.model.envelopes import BlocklistHit, InstallAllowed, OidcBindingRevoked, VerifiedCi
 from analytics.model.events import Envelope
 from analytics.model.org_envelopes import SignedOut
-from analytics.model.rows import Stamp, VerdictSource, audit_row, ci_columns, to_table
+from analytics.model.rows import AuditContext, VerdictSource, audit_row, ci_columns, to_table
 from analytics.model.schema import JOURNAL_SCHEMA
 from tests.analytics.samples import NOON, sample_row
 
-STAMP = Stamp(
+AUDIT_CONTEXT = AuditContext(
     actor="github:mem_1",
     actor_source="session",
     verdict_source=VerdictSource.DASHBOARD,
@@ -28,11 +28,13 @@ STAMP = Stamp(
 
 def test_a_row_says_who_did_what_when_and_through_which_door():
     """The stamp's columns are the same for all rows of one request."""
-    row = audit_row(SignedOut(member_id="mem_1", session_id="ses_1"), STAMP, NOON, subject="mem_1")
+    row = audit_row(
+        SignedOut(member_id="mem_1", session_id="ses_1"), AUDIT_CONTEXT, NOON, subject="mem_1"
+    )
 
-    stamp = asdict(STAMP)
-    assert stamp.pop("ci") is None
-    assert msgspec.structs.asdict(row) == stamp | {
+    audit_context = asdict(AUDIT_CONTEXT)
+    assert audit_context.pop("ci") is None
+    assert msgspec.structs.asdict(row) == audit_context | {
         "created_at": NOON,
         "received_at": NOON,
         "event": "signed_out",
@@ -59,14 +61,16 @@ def test_a_row_says_who_did_what_when_and_through_which_door():
 )
 def test_a_row_of_a_ci_job_says_what_its_token_said(envelope: Envelope, keys: dict[str, str]):
     """Beside the envelope's own keys, and not in the reason; who acted stays the credential."""
-    stamp = STAMP.of_ci_job("github", "obind_1", VerifiedCi(sub="repo:a/b", run_id="7", jti="j"))
+    audit_context = AUDIT_CONTEXT.of_ci_job(
+        "github", "obind_1", VerifiedCi(sub="repo:a/b", run_id="7", jti="j")
+    )
 
-    row = audit_row(envelope, stamp, NOON)
+    row = audit_row(envelope, audit_context, NOON)
 
     assert json.loads(row.payload) == keys | {"ci": {"sub": "repo:a/b", "run_id": "7", "jti": "j"}}
     assert (row.repository_id, row.run_id, row.token_id) == (None, "7", "j")
     assert json.loads(row.decision_reason) == keys
-    assert (row.actor, row.actor_source) == (STAMP.actor, "oidc_github")
+    assert (row.actor, row.actor_source) == (AUDIT_CONTEXT.actor, "oidc_github")
     assert row.oidc_binding_id == "obind_1"
 
 
@@ -81,7 +85,7 @@ def test_a_column_has_no_claim_that_nobody_could_type(claim):
 
 def test_an_install_carries_the_decision_of_its_event():
     """Event and decision cannot disagree: one follows from the other."""
-    row = audit_row(BlocklistHit(rule_id="r", source="osv"), STAMP, NOON)
+    row = audit_row(BlocklistHit(rule_id="r", source="osv"), AUDIT_CONTEXT, NOON)
 
     assert (row.event, row.decision) == ("blocklist_hit", "BLOCKED")
 
@@ -90,7 +94,7 @@ def test_what_the_reason_has_no_room_for_the_payload_keeps():
     """The column is for people; the evidence is whole."""
     revoked = OidcBindingRevoked(binding_id="b", revoked_reason="x" * 1024, by_user_id="u")
 
-    row = audit_row(revoked, STAMP, NOON)
+    row = audit_row(revoked, AUDIT_CONTEXT, NOON)
 
     assert len(row.decision_reason) <= 256
     assert json.loads(row.decision_reason)["truncated"] is True
@@ -134,5 +138,5 @@ def test_what_rows_have_in_common_is_stored_like_what_they_have_not(rows):
 @pytest.mark.parametrize("name", ["proxy", "admin_api", "dashboard", "cli", "system"])
 def test_these_surfaces_produce_rows(name):
     """The values of verdict_source."""
-    assert replace(STAMP, verdict_source=VerdictSource(name)).verdict_source == name
+    assert replace(AUDIT_CONTEXT, verdict_source=VerdictSource(name)).verdict_source == name
     assert len(VerdictSource) == 5

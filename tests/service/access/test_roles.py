@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.access.callers import SignedIn
+from service.access.callers import MemberPrincipal
 from service.access.capabilities import Capability, Role, covers
 from service.errors import RoleBeyondOwn
 from service.orgs.changes import issue_sign_in, set_role
@@ -41,7 +41,7 @@ def test_a_lower_role_that_may_do_more_is_not_covered():
 async def test_nobody_decides_over_another_organisations_members(world: World):
     """Not even an owner of their own."""
     stranger = world.members["stranger"]
-    caller = SignedIn(
+    caller = MemberPrincipal(
         session_id="sess_1",
         member_id=stranger.id,
         tenant_id=stranger.tenant_id,
@@ -49,12 +49,12 @@ async def test_nobody_decides_over_another_organisations_members(world: World):
         identity_provider="github",
         admin_of=frozenset(),
         is_cross_site=False,
-        door=None,  # type: ignore[arg-type] - how they came in plays no part
+        origin=None,  # type: ignore[arg-type] - how they came in plays no part
     )
 
-    caller.require_over(Role.OWNER, world.other)
+    caller.require_outranks(Role.OWNER, world.other)
     with pytest.raises(RoleBeyondOwn):
-        caller.require_over(Role.MEMBER, world.acme)
+        caller.require_outranks(Role.MEMBER, world.acme)
 
 
 @pytest.mark.parametrize(("role", "is_signed_in"), [("owner", False), ("member", True)])

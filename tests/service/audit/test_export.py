@@ -286,9 +286,9 @@ async def test_both_paths_give_the_same_file_and_each_records_its_own(audit):
     await fill(audit)
     query = {"format": CSV, "event": "blocklist_hit"}
     files = {}
-    for door, path in DOORS.items():
+    for origin, path in DOORS.items():
         response = await audit.world.client.get(path, headers=audit.world.admin, query_string=query)
-        files[door] = await response.get_data()
+        files[origin] = await response.get_data()
     await audit.services.exporter.drain()
 
     assert files["admin_api"] == files["dashboard"]

@@ -26,7 +26,7 @@ from analytics.model.envelopes import BlocklistHit, CooldownActive, OidcBindingC
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from analytics.model.org_envelopes import LinkSignInSucceeded, RoleOverrideChanged, SignInFailed
-from analytics.model.rows import Stamp, VerdictSource, audit_row
+from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.audit.importer import FileChanged, Imported, Job, Source, Watch
 from service.audit.lease import LeaseKeeper, LeaseLost, LeaseTaken
 from service.audit.unnamed_files import ImportOvertaken
@@ -90,9 +90,11 @@ def installs(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 async def add_history(audit: Any) -> None:
     """Rows of every kind, with all that is awkward to write down."""
-    by_key = Stamp("key_1", "api_key", VerdictSource.PROXY, request_id="req_1", source_ip="::1")
-    by_ci = Stamp("key_1", "oidc_github", VerdictSource.PROXY, source_ip="192.0.2.7")
-    by_member = Stamp("github:mem_1", "session", VerdictSource.DASHBOARD)
+    by_key = AuditContext(
+        "key_1", "api_key", VerdictSource.PROXY, request_id="req_1", source_ip="::1"
+    )
+    by_ci = AuditContext("key_1", "oidc_github", VerdictSource.PROXY, source_ip="192.0.2.7")
+    by_member = AuditContext("github:mem_1", "session", VerdictSource.DASHBOARD)
     names = [
         'a "q"',
         "a,b",

@@ -71,7 +71,7 @@ def installs(count: int, first: int = 0) -> list[dict[str, Any]]:
 
 
 @dataclass
-class Sender:
+class IngestPrincipal:
     """Somebody who sends rows to one organisation with one credential."""
 
     world: World
@@ -113,14 +113,14 @@ async def new_key(world: World, org: Organisation) -> tuple[ApiKey, dict[str, st
 
 
 @pytest.fixture
-def admin(audit: AuditWorld) -> Sender:
-    return Sender(audit.world, audit.world.admin)
+def admin(audit: AuditWorld) -> IngestPrincipal:
+    return IngestPrincipal(audit.world, audit.world.admin)
 
 
 @pytest.fixture
-async def proxy(audit: AuditWorld) -> Sender:
+async def proxy(audit: AuditWorld) -> IngestPrincipal:
     """With an API key of acme."""
-    return Sender(audit.world, (await new_key(audit.world, audit.world.acme))[1])
+    return IngestPrincipal(audit.world, (await new_key(audit.world, audit.world.acme))[1])
 
 
 async def names(audit: AuditWorld, slug: str = "acme", **query: Any) -> list[str]:
@@ -375,7 +375,7 @@ class TestRows:
         key, headers = await new_key(audit.world, audit.world.acme)
         happened_at = START - timedelta(hours=1)
 
-        answer = await Sender(audit.world, headers).send(
+        answer = await IngestPrincipal(audit.world, headers).send(
             [install(version="1.3.0", ecosystem="npm", created_at=happened_at.isoformat())],
             x_request_id="req_000000000000000000000000",
         )
@@ -473,8 +473,8 @@ class TestSenders:
     async def test_a_key_opens_its_own_organisation_only(self, audit, proxy):
         """403 elsewhere, 404 where there is none."""
         assert await proxy.accepted(installs(1)) == 1
-        elsewhere = Sender(audit.world, proxy.headers, "other")
-        nowhere = Sender(audit.world, proxy.headers, "nobody")
+        elsewhere = IngestPrincipal(audit.world, proxy.headers, "other")
+        nowhere = IngestPrincipal(audit.world, proxy.headers, "nobody")
 
         assert await elsewhere.refusal(installs(1)) == (
             403,
@@ -486,13 +486,13 @@ class TestSenders:
     async def test_a_revoked_key_is_no_credential(self, audit):
         """From the next request on."""
         key, headers = await new_key(audit.world, audit.world.acme)
-        sender = Sender(audit.world, headers)
-        await sender.accepted(installs(1))
+        principal = IngestPrincipal(audit.world, headers)
+        await principal.accepted(installs(1))
         async with audit.services.store.write() as work:
             stored = await work.session.get_one(ApiKey, key.id)
             await revoke_api_key(work, audit.world.acme, stored, BY_OPERATOR)
 
-        assert await sender.refusal(installs(1)) == UNAUTHENTICATED
+        assert await principal.refusal(installs(1)) == UNAUTHENTICATED
 
     async def test_a_wrong_key_is_no_credential(self, audit, proxy):
         """Nor part of one, nor one too many, nor one beside a good cookie."""
@@ -500,9 +500,9 @@ class TestSenders:
         owner = audit.world.session("owner")
         for value in ("", "cs_", secret[:-1], secret + "x", secret.upper(), "ü"):
             for cookie in ({}, owner):
-                sender = Sender(audit.world, {"x-service-api-key": value, **cookie})
-                assert await sender.refusal(installs(1)) == UNAUTHENTICATED
-        bearer = Sender(audit.world, {"authorization": f"Bearer {secret}"})
+                principal = IngestPrincipal(audit.world, {"x-service-api-key": value, **cookie})
+                assert await principal.refusal(installs(1)) == UNAUTHENTICATED
+        bearer = IngestPrincipal(audit.world, {"authorization": f"Bearer {secret}"})
         assert await bearer.refusal(installs(1)) == UNAUTHENTICATED
 
     async def test_two_keys_are_no_credential(self, audit, proxy):
@@ -517,8 +517,8 @@ class TestSenders:
 
     async def test_an_admin_token_beside_a_key_decides_alone(self, audit, proxy, admin):
         """Good or wrong, as beside a cookie."""
-        wrong = Sender(audit.world, {**proxy.headers, "x-service-admin-token": "wrong"})
-        both = Sender(audit.world, {**proxy.headers, **admin.headers})
+        wrong = IngestPrincipal(audit.world, {**proxy.headers, "x-service-admin-token": "wrong"})
+        both = IngestPrincipal(audit.world, {**proxy.headers, **admin.headers})
 
         assert await wrong.refusal(installs(1)) == UNAUTHENTICATED
         assert await both.accepted(installs(1)) == 1
@@ -528,9 +528,9 @@ class TestSenders:
     @pytest.mark.parametrize("name", ["owner", "admin", "auditor", "member", "stranger"])
     async def test_a_session_is_refused_whatever_its_role(self, audit, name):
         """History is not written from a browser."""
-        sender = Sender(audit.world, audit.world.session(name))
+        principal = IngestPrincipal(audit.world, audit.world.session(name))
 
-        assert await sender.refusal(installs(1)) == (
+        assert await principal.refusal(installs(1)) == (
             403,
             "audit rows are sent with an API key or the admin token",
         )
@@ -548,9 +548,9 @@ class TestSenders:
 
     async def test_who_may_not_send_is_told_so_whatever_they_send(self, audit):
         """A stranger's body is not read."""
-        sender = Sender(audit.world, {})
+        principal = IngestPrincipal(audit.world, {})
         for body in (b"[", b"x" * (BYTES_MAX + 1), b""):
-            assert await sender.refusal(body, content_encoding="br") == UNAUTHENTICATED
+            assert await principal.refusal(body, content_encoding="br") == UNAUTHENTICATED
 
     async def test_a_parameter_nobody_knows_is_refused(self, audit, admin):
         """There are none here."""
@@ -603,10 +603,10 @@ class TestIdempotency:
 
     async def test_other_senders_have_keys_of_their_own(self, audit, proxy, admin):
         """Another credential, and the same one in another organisation."""
-        second = Sender(audit.world, (await new_key(audit.world, audit.world.acme))[1])
-        elsewhere = Sender(audit.world, admin.headers, "other")
-        for number, sender in enumerate([proxy, second, admin, elsewhere]):
-            await sender.accepted(installs(1, first=number), idempotency_key="k1")
+        second = IngestPrincipal(audit.world, (await new_key(audit.world, audit.world.acme))[1])
+        elsewhere = IngestPrincipal(audit.world, admin.headers, "other")
+        for number, principal in enumerate([proxy, second, admin, elsewhere]):
+            await principal.accepted(installs(1, first=number), idempotency_key="k1")
 
         assert await names(audit) == ["p0", "p1", "p2"]
         assert await names(audit, "other") == ["p3"]
@@ -707,7 +707,7 @@ class TestIdempotency:
             "too many rejected items of this organisation are kept for their Idempotency-Key",
         )
         assert await proxy.accepted(installs(1, first=1), idempotency_key="good") == 1
-        elsewhere = Sender(audit.world, admin.headers, "other")
+        elsewhere = IngestPrincipal(audit.world, admin.headers, "other")
         assert (await elsewhere.send(bad, idempotency_key="k1")).status_code == 200
 
     async def test_an_item_is_not_repeated_at_length(self, proxy):
@@ -738,12 +738,12 @@ async def test_a_row_takes_one_trip_to_the_writer_and_two_to_a_reader(proxy, mon
 class TestBounds:
     """A flood from one organisation is its own trouble."""
 
-    async def fill(self, sender: Sender) -> None:
+    async def fill(self, principal: IngestPrincipal) -> None:
         """Send until nothing more fits."""
-        await sender.accepted(installs(10_000))
-        answer = await sender.send(installs(5_000))
+        await principal.accepted(installs(10_000))
+        answer = await principal.send(installs(5_000))
         while answer.status_code == 200:
-            answer = await sender.send(installs(500))
+            answer = await principal.send(installs(500))
 
     async def test_a_full_journal_refuses_and_says_when_to_come_back(self, audit, proxy):
         """429, and nothing of the request is taken; what still fits is."""
@@ -792,7 +792,7 @@ class TestBounds:
         assert journal.bytes <= JOURNAL_MAX * ingest.ROW_BYTES
         assert journal.rows < JOURNAL_MAX / 8
         assert (await proxy.send(long_rows[:1])).status_code == 200
-        elsewhere = Sender(audit.world, admin.headers, "other")
+        elsewhere = IngestPrincipal(audit.world, admin.headers, "other")
         assert await elsewhere.accepted(long_rows) == 500
         assert (await audit.world.create(**binding_body())).status_code == 201
 
@@ -842,7 +842,7 @@ class TestBounds:
         await self.fill(proxy)
         world = audit.world
 
-        assert await Sender(world, admin.headers, "other").accepted(installs(10)) == 10
+        assert await IngestPrincipal(world, admin.headers, "other").accepted(installs(10)) == 10
         created = await world.create(**binding_body())
         assert created.status_code == 201
         binding_id = (await created.get_json())["id"]
@@ -881,7 +881,7 @@ class TestBounds:
                 await asyncio.sleep(0)
             answer = await proxy.send(installs(1))
             elsewhere = asyncio.create_task(
-                Sender(audit.world, admin.headers, "other").send(installs(1))
+                IngestPrincipal(audit.world, admin.headers, "other").send(installs(1))
             )
 
             assert await refused(answer) == (429, "too many requests of this organisation at once")

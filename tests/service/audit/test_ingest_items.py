@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from analytics.model.envelopes import VerifiedCi
 from analytics.model.row_validation import AcceptedInterval
-from analytics.model.rows import Stamp, VerdictSource
+from analytics.model.rows import AuditContext, VerdictSource
 from service.audit.ingest_items import NDJSON_TYPE, Body, prepare_body, split_items
 from service.errors import NotItems, TooManyItems
 from tests.conftest import START
@@ -81,14 +81,14 @@ def carried(value: Any) -> Any:
 def test_what_goes_to_the_worker_process_and_back_stays_as_it_is(run_id):
     """A claim that the token lacks is none, and not null; and a refusal keeps its class."""
     ci = VerifiedCi(sub="repo:acme/web", run_id=run_id)
-    stamp = Stamp("key_1", "api_key", VerdictSource.PROXY, ci=ci)
+    audit_context = AuditContext("key_1", "api_key", VerdictSource.PROXY, ci=ci)
     interval = AcceptedInterval(START, None)
     body = Body(b'[{"event":"install_allowed","packageName":"left-pad"},7]', "application/json")
 
-    work = carried(partial(prepare_body, body, stamp, interval))
+    work = carried(partial(prepare_body, body, audit_context, interval))
     prepared = carried(work())
 
-    assert prepared == prepare_body(body, stamp, interval)
+    assert prepared == prepare_body(body, audit_context, interval)
     assert prepared.accepted == len(prepared.rejected) == 1
     with pytest.raises(NotItems):
         raise carried(NotItems())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from analytics.model.envelopes import InstallAllowed
-from analytics.model.rows import Stamp, VerdictSource, audit_row
+from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.lake import Lake
 from service.store.journal import append
 from tests.conftest import World
@@ -167,8 +167,10 @@ def fails(monkeypatch: pytest.MonkeyPatch, question: str, error: Exception) -> N
 
 async def add_install(world: World, envelope: Any = None, **columns: str) -> None:
     """Record an install in acme whose row has these `columns`."""
-    stamp = Stamp(actor="key_1", actor_source="api_key", verdict_source=VerdictSource.PROXY)
-    row = audit_row(envelope or InstallAllowed(), stamp, world.clock.now)
+    audit_context = AuditContext(
+        actor="key_1", actor_source="api_key", verdict_source=VerdictSource.PROXY
+    )
+    row = audit_row(envelope or InstallAllowed(), audit_context, world.clock.now)
     async with world.services.store.write() as work:
         await append(
             work.session,

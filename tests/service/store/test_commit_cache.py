@@ -5,12 +5,12 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from service.store.cache import CommitCache
 from sqlalchemy import event, select
 
 from service.errors import OrgNotFound
 from service.orgs.changes import set_tier
 from service.orgs.repository import get_org
+from service.store.commit_cache import CommitCache
 from service.store.connection import CommitWatcher
 from service.store.engine import Engines
 from service.store.store import Store

@@ -8,7 +8,13 @@ from quart.globals import request_ctx
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.rows import VerdictSource
-from service.access.callers import Caller, KeyHolder, Principal, Sender, SignedIn
+from service.access.callers import (
+    ApiKeyPrincipal,
+    Caller,
+    IngestPrincipal,
+    MemberPrincipal,
+    Principal,
+)
 from service.access.capabilities import Capability
 from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id, read_org
@@ -20,23 +26,23 @@ from service.web.context import request_id
 _Principal = TypeVar("_Principal", bound=Principal)
 
 
-async def admit_sender(slug: str) -> tuple[Sender, Organisation]:
+async def authorize_ingest(slug: str) -> tuple[IngestPrincipal, Organisation]:
     """Who sends audit rows in the current request, and of which organisation.
 
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order.
     """
     # The proxy `request` would be looked through a dozen times.
-    sender = await services().authenticator.sender(request_ctx.request)
+    principal = await services().authenticator.principal(request_ctx.request)
     org = await _org(slug)
-    sender = await _from_ci(sender, org)
-    sender.require_sending_rights(org)
-    return sender, org
+    principal = await _from_ci(principal, org)
+    principal.require_sending_rights(org)
+    return principal, org
 
 
-async def admit(
+async def authorize(
     slug: str,
     capability: Capability,
-    door: VerdictSource = VerdictSource.ADMIN_API,
+    origin: VerdictSource = VerdictSource.ADMIN_API,
     *,
     keeps_alive: bool = True,
 ) -> tuple[Caller, Organisation]:
@@ -46,38 +52,40 @@ async def admit(
     anything else of the request is looked at. What a page does by itself must not be what
     `keeps_alive` a session that nobody uses any more.
     """
-    caller, org = await _arrived(slug, door, keeps_alive=keeps_alive)
+    caller, org = await _arrived(slug, origin, keeps_alive=keeps_alive)
     caller.require(capability, org)
     return caller, org
 
 
-async def admit_member(
-    slug: str, door: VerdictSource = VerdictSource.DASHBOARD
+async def authorize_member(
+    slug: str, origin: VerdictSource = VerdictSource.DASHBOARD
 ) -> tuple[Caller, Organisation]:
     """The caller of the current request and their organisation `slug`, whatever their role.
 
     For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
     (403), in this order.
     """
-    caller, org = await _arrived(slug, door)
+    caller, org = await _arrived(slug, origin)
     caller.require_membership(org)
     return caller, org
 
 
-async def admit_self() -> SignedIn:
+async def authorize_self() -> MemberPrincipal:
     """The member whose session the current request carries, for what is theirs alone.
 
     Raises Unauthenticated (401), CrossSite (403). The admin token is nobody's.
     """
     caller = await services().authenticator.caller(request, VerdictSource.DASHBOARD)
-    if not isinstance(caller, SignedIn):
+    if not isinstance(caller, MemberPrincipal):
         raise Unauthenticated
     if caller.is_cross_site:
         raise CrossSite
     return caller
 
 
-async def admit_self_again(session: AsyncSession, caller: SignedIn) -> tuple[SignedIn, Member]:
+async def reauthorize_self(
+    session: AsyncSession, caller: MemberPrincipal
+) -> tuple[MemberPrincipal, Member]:
     """`caller` and their membership inside the transaction that is about to change something.
 
     Raises Unauthenticated if their session has ended meanwhile.
@@ -86,25 +94,25 @@ async def admit_self_again(session: AsyncSession, caller: SignedIn) -> tuple[Sig
     return present, await session.get_one(Member, present.member_id)
 
 
-async def admit_again(
+async def reauthorize(
     session: AsyncSession, caller: Caller, org: Organisation, capability: Capability
 ) -> tuple[Caller, Organisation]:
     """`caller` and `org` as they are inside the transaction that is about to change something.
 
-    Between `admit` and now the body was read, which a client can make last; meanwhile a session
+    Between `authorize` and now the body was read, which a client can make last; meanwhile a session
     may have ended, a role or a binding have gone. Raises Unauthenticated, OrgNotFound, Forbidden.
     """
     present = await services().authenticator.refreshed(session, caller)
     present_org = await get_org_by_id(session, org.id)
-    present = await _from_ci_still(present, present_org)
+    present = await _revalidated_ci(present, present_org)
     present.require(capability, present_org)
     return present, present_org
 
 
 async def _arrived(
-    slug: str, door: VerdictSource, *, keeps_alive: bool = True
+    slug: str, origin: VerdictSource, *, keeps_alive: bool = True
 ) -> tuple[Caller, Organisation]:
-    caller = await services().authenticator.caller(request, door, keeps_alive=keeps_alive)
+    caller = await services().authenticator.caller(request, origin, keeps_alive=keeps_alive)
     org = await _org(slug)
     return await _from_ci(caller, org), org
 
@@ -125,14 +133,14 @@ async def _from_ci(principal: _Principal, org: Organisation) -> _Principal:
     return principal.with_ci(found)
 
 
-async def _from_ci_still(principal: _Principal, org: Organisation) -> _Principal:
+async def _revalidated_ci(principal: _Principal, org: Organisation) -> _Principal:
     """`principal` with the CI job they had, as far as `org`, read anew, still trusts it."""
-    ci = principal.door.ci
+    ci = principal.origin.ci
     if ci is None:
         return principal
     return principal.with_ci(await services().verifier.revalidate(ci, org))
 
 
 def _token_request(principal: Principal, org: Organisation) -> TokenRequest:
-    project_id = principal.project_id if isinstance(principal, KeyHolder) else None
+    project_id = principal.project_id if isinstance(principal, ApiKeyPrincipal) else None
     return TokenRequest(org, project_id, request_id())
