@@ -12,15 +12,15 @@ from quart import current_app
 from service.access.authenticate import Authenticator
 from service.audit.compactor import Compactor
 from service.audit.exports import Exporter
+from service.audit.garbage_collector import GarbageCollector
 from service.audit.importer import Importer
 from service.audit.indexer import Indexer
 from service.audit.ingest import Ingest
 from service.audit.lease import LeaseKeeper
 from service.audit.maintenance import Job, Maintenance, maintenance_jobs
-from service.audit.pages import AuditLog
 from service.audit.pruner import Pruner
+from service.audit.query_service import AuditQueryService
 from service.audit.sealer import Sealer
-from service.audit.sweeper import Sweeper
 from service.clock import Clock
 from service.dashboard.live_places import LivePlaces
 from service.errors import StoreUnavailable
@@ -58,7 +58,7 @@ class Services:
     lake: Lake
     issuers: Issuers
     authenticator: Authenticator
-    audit_log: AuditLog
+    audit_queries: AuditQueryService
     exporter: Exporter
     importer: Importer
     ingest: Ingest
@@ -69,7 +69,7 @@ class Services:
     compactor: Compactor
     indexer: Indexer
     pruner: Pruner
-    sweeper: Sweeper
+    garbage_collector: GarbageCollector
     metrics: Metrics
     keys: KeySource
     verifier: Verifier
@@ -82,7 +82,12 @@ class Services:
     def maintenance(self) -> Maintenance:
         """What one process of `serve` does in the background."""
         jobs = maintenance_jobs(
-            self.settings, self.sealer, self.compactor, self.indexer, self.pruner, self.sweeper
+            self.settings,
+            self.sealer,
+            self.compactor,
+            self.indexer,
+            self.pruner,
+            self.garbage_collector,
         )
         return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
 
@@ -167,7 +172,9 @@ def build_services(
         lake=lake,
         issuers=issuers,
         authenticator=Authenticator(settings, store, clock),
-        audit_log=AuditLog(store, lake, derive_key(settings.secret_key, "audit cursor")),
+        audit_queries=AuditQueryService(
+            store, lake, derive_key(settings.secret_key, "audit cursor")
+        ),
         exporter=Exporter(store, lake, settings.export_max_s, settings.exports_per_org_max),
         importer=Importer(settings, store, lake, lease, clock),
         ingest=Ingest(store, group_commit, lake, worker, verifier, clock, sealer, settings),
@@ -178,7 +185,7 @@ def build_services(
         compactor=Compactor(settings, store, lake, lease, clock),
         indexer=Indexer(store, lake, lease),
         pruner=Pruner(settings, store, lease, clock),
-        sweeper=Sweeper(settings, store, lake, lease, clock),
+        garbage_collector=GarbageCollector(settings, store, lake, lease, clock),
         metrics=metrics,
         keys=keys,
         verifier=verifier,

@@ -28,7 +28,7 @@ _COMPACTION = "tests/service/audit/test_compaction.py"
 _IMPORT = "tests/service/audit/test_import.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
 _APART = "tests/service/store/test_tenants_apart.py"
-_CHECKING = "tests/service/audit/test_checking.py"
+_CHECKING = "tests/service/audit/test_integrity_check.py"
 _COPYING = "tests/analytics/storage/test_file_copy.py"
 _TAKING = "tests/service/backup/test_taking.py"
 _RESTORING = "tests/service/backup/test_restoring.py"
@@ -421,7 +421,7 @@ GUARDS: Final = [
     ),
     Guard(
         "orphans have a grace",
-        "service/audit/sweeper.py",
+        "service/audit/garbage_collector.py",
         " - self._settings.orphan_grace_s",
         "",
         "tests/service/audit/test_crashes.py"
@@ -429,7 +429,7 @@ GUARDS: Final = [
     ),
     Guard(
         "retired files have a grace",
-        "service/audit/sweeper.py",
+        "service/audit/garbage_collector.py",
         " - timedelta(seconds=self._settings.retired_grace_s)",
         "",
         f"{_COMPACTION}::test_retired_files_outlive_every_export_that_found_them",
@@ -443,7 +443,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a retired file goes before its line",
-        "service/audit/sweeper.py",
+        "service/audit/garbage_collector.py",
         "            await self._lake.remove_segments(retired)\n",
         "",
         f"{_COMPACTION}::test_retired_files_outlive_every_export_that_found_them",
@@ -565,7 +565,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a file that turns out missing is asked for again",
-        "service/audit/checking.py",
+        "service/audit/integrity_check.py",
         "            if await self._is_gone(segment, found):\n                continue\n",
         "",
         f"{_CHECKING}::test_what_is_merged_and_unlinked_meanwhile_is_no_finding",
@@ -629,10 +629,10 @@ GUARDS: Final = [
     Guard(
         "an explanation wants its capability",
         "service/explain/routes.py",
-        "    _, org = await authorize(slug, Capability.OIDC_READ)\n    query_parameters(request, ())\n"
-        "    asked",
-        "    _, org = await authorize(slug, Capability.AUDIT_READ)\n    query_parameters(request, ())\n"
-        "    asked",
+        "    _, org = await authorize(slug, Capability.OIDC_READ)\n"
+        "    query_parameters(request, ())\n    asked",
+        "    _, org = await authorize(slug, Capability.AUDIT_READ)\n"
+        "    query_parameters(request, ())\n    asked",
         f"{_EXPLAIN}/test_routes.py::test_who_may_ask",
     ),
     Guard(
@@ -1737,8 +1737,8 @@ GUARDS: Final = [
     Guard(
         "rows and numbers of a page are of one snapshot",
         "service/dashboard/audit_page.py",
-        "audit_log.page(org, wanted, now, rows_now)",
-        "audit_log.page(org, wanted, now)",
+        "audit_queries.page(org, wanted, now, rows_now)",
+        "audit_queries.page(org, wanted, now)",
         f"{_AUDIT_PAGE}::test_the_page_asks_for_its_rows_and_for_its_numbers_once",
     ),
     Guard(

@@ -44,7 +44,7 @@ async def import_file(services: Services) -> None:
 WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "seal": lambda services: services.sealer.seal_due(everything=True),
     "prune": lambda services: services.pruner.prune_in_background(),
-    "unlink": lambda services: services.sweeper.unlink_retired(),
+    "unlink": lambda services: services.garbage_collector.unlink_retired(),
     "import": import_file,
 }
 

@@ -82,7 +82,9 @@ def refused(line: int, error: RowRefused) -> Refused:
 
 @dataclass(slots=True)
 class RowImporter:
-    """Makes rows of items. `audit_context` is who imports; `window.now` is when the rows are received.
+    """Makes rows of items.
+
+    `audit_context` is who imports; `window.now` is when the rows are received.
 
     Most rows repeat the envelope, and the words on who acted, of an earlier one: what has been
     checked is remembered.

@@ -82,8 +82,8 @@ def read_items(
 ) -> tuple[list[AuditRow], list[Rejection]]:
     """The rows that `items` (JSON) make, and why the others make none.
 
-    `audit_context` says who sends them; `window.now` is when they are received, and when what has no
-    `created_at` happened.
+    `audit_context` says who sends them. `window.now` is when they are received; an item without
+    `created_at` happened then.
     """
     rows: list[AuditRow] = []
     rejected: list[Rejection] = []

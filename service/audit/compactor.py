@@ -2,7 +2,7 @@
 
 A page of an old day then opens one file instead of dozens. The protocol is the sealer's: write
 the new file, then swap the catalog's lines in one commit. The old files stay until nobody can be
-reading them any more (see `service.audit.sweeper`).
+reading them any more (see `service.audit.garbage_collector`).
 """
 
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ import structlog
 from analytics.model.instants import utc_day
 from analytics.storage.compaction import MergeTooLarge
 from analytics.storage.segment_metadata import Segment
-from service.audit.day_faults import DayFaults
+from service.audit.deferred_errors import DeferredErrors
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.clock import Clock
 from service.ids import new_id
@@ -68,7 +68,7 @@ class Compactor:
         if not due:
             return []
         merged: list[Segment] = []
-        faults = DayFaults("day_not_merged")
+        faults = DeferredErrors("day_not_merged")
         async with self._lease.hold() as lease:
             for day in due:
                 with faults.of(day.tenant_id, day.day):

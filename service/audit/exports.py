@@ -77,7 +77,7 @@ class Exporter:
         self._closing: set[asyncio.Task[None]] = set()
         self._is_last_call = asyncio.Event()
 
-    async def begin(
+    async def prepare(
         self,
         org: Organisation,
         query: Query,
@@ -133,7 +133,7 @@ class Exporter:
             self._aside(self._end_unsent(export, recording))
             raise
 
-    async def start(self, export: Export) -> AsyncIterator[bytes]:
+    async def stream(self, export: Export) -> AsyncIterator[bytes]:
         """The file as it is sent, piece by piece; its first piece is made before this returns.
 
         So an export that cannot even begin is refused with a status (StoreFault), and one whose

@@ -58,7 +58,7 @@ class Prepared:
 
 
 def prepare_body(body: Body, audit_context: AuditContext, interval: AcceptedInterval) -> Prepared:
-    """The rows of `body`, sent as `audit_context` says. Raises NotIngestType, NotItems, TooManyItems."""
+    """The rows of `body`, as of `audit_context`. Raises NotIngestType, NotItems, TooManyItems."""
     items = split_items(body, ITEMS_MAX)
     rows, rejected = read_items(items, audit_context, interval)
     if len(rows) <= SHARED_ROWS:

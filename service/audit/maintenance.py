@@ -9,11 +9,11 @@ from typing import Any, Final
 import structlog
 
 from service.audit.compactor import Compactor
+from service.audit.garbage_collector import GarbageCollector
 from service.audit.indexer import Indexer
 from service.audit.lease import LeaseTaken
 from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
-from service.audit.sweeper import Sweeper
 from service.clock import Clock
 from service.errors import ClockNotTrusted
 from service.metrics import Metrics
@@ -45,7 +45,7 @@ def maintenance_jobs(
     compactor: Compactor,
     indexer: Indexer,
     pruner: Pruner,
-    sweeper: Sweeper,
+    garbage_collector: GarbageCollector,
 ) -> list[Job]:
     """The jobs of one process, in the order in which a round does them."""
     return [
@@ -57,9 +57,9 @@ def maintenance_jobs(
         ),
         Job("index", settings.sweep_interval_s, indexer.build_missing),
         Job("prune", settings.prune_interval_s, pruner.prune_in_background),
-        Job("unlink_retired", settings.sweep_interval_s, sweeper.unlink_retired),
-        Job("clear_orphans", settings.sweep_interval_s, sweeper.clear_orphans),
-        Job("forget_old_answers", settings.sweep_interval_s, sweeper.forget_old_answers),
+        Job("unlink_retired", settings.sweep_interval_s, garbage_collector.unlink_retired),
+        Job("clear_orphans", settings.sweep_interval_s, garbage_collector.clear_orphans),
+        Job("forget_old_answers", settings.sweep_interval_s, garbage_collector.forget_old_answers),
     ]
 
 

@@ -8,8 +8,7 @@ from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize
 from service.access.capabilities import Capability
-from service.audit.downloads import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
-from service.audit.forms import (
+from service.audit.api_schemas import (
     AuditEntry,
     AuditPage,
     AuditSummary,
@@ -17,7 +16,8 @@ from service.audit.forms import (
     PageQuery,
     SummaryQuery,
 )
-from service.audit.pages import parse_page_request
+from service.audit.export_response import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
+from service.audit.query_service import parse_page_request
 from service.audit.summaries import parse_summary_request, summarise_audit
 from service.errors import (
     AuditRowNotFound,
@@ -50,7 +50,7 @@ async def page(slug: str) -> ResponseReturnValue:
     here = services()
     _, org = await authorize(slug, Capability.AUDIT_READ)
     wanted = parse_page_request(all_parameters(request))
-    found = await here.audit_log.page(org, wanted, here.clock())
+    found = await here.audit_queries.page(org, wanted, here.clock())
     floor = found.retention_floor
     return json_answer(
         {
@@ -86,7 +86,7 @@ async def entry(slug: str, audit_id: str) -> ResponseReturnValue:
     here = services()
     _, org = await authorize(slug, Capability.AUDIT_READ)
     query_parameters(request, ())
-    return json_answer(Raw(await here.audit_log.entry(org, audit_id, here.clock())))
+    return json_answer(Raw(await here.audit_queries.entry(org, audit_id, here.clock())))
 
 
 _documented_export = documented(

@@ -16,7 +16,7 @@ import structlog
 
 from analytics.storage.journal_batches import JournalBatch, in_parts
 from analytics.storage.segment_metadata import Segment
-from service.audit.day_faults import DayFaults
+from service.audit.deferred_errors import DeferredErrors
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.clock import Clock
 from service.ids import new_id
@@ -110,7 +110,7 @@ class Sealer:
         if not due:
             return []
         segments: list[Segment] = []
-        faults = DayFaults("day_not_sealed")
+        faults = DeferredErrors("day_not_sealed")
         async with self._lease.hold() as lease:
             for day in due:
                 with faults.of(day.tenant_id, day.day):

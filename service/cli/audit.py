@@ -15,10 +15,10 @@ from analytics.model.filters import FILTER_COLUMNS, Order, parse_query
 from analytics.model.instants import format_us
 from analytics.query.executor import ScanReport
 from analytics.storage.segment_metadata import Segment
+from service.audit.api_schemas import PageQuery
 from service.audit.exports import Export, Exporter
-from service.audit.forms import PageQuery
 from service.audit.lease import LeaseLost, LeaseTaken
-from service.audit.pages import LIMIT_MAX, parse_page_request
+from service.audit.query_service import LIMIT_MAX, parse_page_request
 from service.cli.desk import Answer, Desk, command, org_option, table
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.progress import row_progress
@@ -112,7 +112,7 @@ async def audit_query(
     async with here.store.read() as session:
         org = await get_org(session, slug)
     wanted = parse_page_request(_as_parameters(given))
-    page = await here.audit_log.page(org, wanted, here.clock(), reports=reports)
+    page = await here.audit_queries.page(org, wanted, here.clock(), reports=reports)
     if explain:
         return Answer({"org": slug, "plan": plan_json(reports)}, table=plan_table(reports))
     entries = [json.loads(entry) for entry in page.entries]
@@ -177,7 +177,7 @@ async def audit_export(
     async with here.store.read() as session:
         org = await get_org(session, slug)
     with new_file(path, is_forced=is_forced) as file:
-        export = await here.exporter.begin(org, query, form, desk.audit_context, here.clock())
+        export = await here.exporter.prepare(org, query, form, desk.audit_context, here.clock())
         await _write(file, here.exporter, export)
     left = export.progress.left
     return Answer(
@@ -196,7 +196,7 @@ async def audit_export(
 
 async def _write(file: BinaryIO, exporter: Exporter, export: Export) -> None:
     with row_progress(f"Exporting {export.org.slug}") as show:
-        async for content in await exporter.start(export):
+        async for content in await exporter.stream(export):
             file.write(content)
             show(export.progress.left.rows, export.rows)
         show(export.rows, export.rows)

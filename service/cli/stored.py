@@ -2,7 +2,7 @@
 
 import click
 
-from service.audit.checking import Check
+from service.audit.integrity_check import Check
 from service.audit.stats import list_stats
 from service.cli.audit import audit
 from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command, table

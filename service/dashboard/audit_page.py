@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from analytics.model.filters import VALUES_MAX, InvalidQuery, Order
-from service.audit.pages import parse_page_request
+from service.audit.query_service import parse_page_request
 from service.dashboard.chips import Chip, active_chips
 from service.dashboard.glance import Glance, NoGlance, glance
 from service.dashboard.kept import Kept, kept_by
@@ -105,7 +105,7 @@ async def _find(org: Organisation, kept: Kept, state: State, exact: State, now: 
     state.check_window()
     wanted = parse_page_request({"limit": [ROWS_DEFAULT], **exact.asked})
     rows_now = await here.store.snapshot(org.id)
-    page = await here.audit_log.page(org, wanted, now, rows_now)
+    page = await here.audit_queries.page(org, wanted, now, rows_now)
     newer = exact.newer()
     return Found(
         rows=[shown_row(entry, state) for entry in page.entries],

@@ -14,7 +14,7 @@ from analytics.model.filters import (
     Order,
     literal,
 )
-from service.audit.pages import PAGE_PARAMETERS
+from service.audit.query_service import PAGE_PARAMETERS
 
 WINDOWS: Final[dict[str, timedelta]] = {
     "1h": timedelta(hours=1),

@@ -12,8 +12,8 @@ from sqlalchemy import select
 
 from analytics.imports.chunks import FileKind, ImportFormat
 from service.app import create_app
-from service.audit.checking import Check
 from service.audit.importer import Imported, Job, Source, Watch
+from service.audit.integrity_check import Check
 from service.orgs.repository import get_org
 from service.prepare import prepare
 from service.services import EXTENSION, Services

@@ -45,7 +45,7 @@ async def filled(audit):
 
 
 async def begin(audit):
-    return await audit.services.exporter.begin(
+    return await audit.services.exporter.prepare(
         audit.world.acme, Query(), FileForm(ExportFormat.CSV), BY_OPERATOR, START
     )
 
@@ -81,7 +81,7 @@ async def test_a_file_that_vanishes_midway_breaks_the_export_off(filled, monkeyp
     received: list[bytes] = []
 
     with pytest.raises(StoreFault):
-        await _receive(await filled.services.exporter.start(export), received)
+        await _receive(await filled.services.exporter.stream(export), received)
 
     assert received
     (end,) = await events(filled, "audit_export_finished")
@@ -99,14 +99,14 @@ async def test_another_number_of_rows_than_counted_breaks_the_export_off(filled,
     miscounted = replace(export, rows=export.rows + difference)
 
     with pytest.raises(ExportBroken):
-        await _receive(await filled.services.exporter.start(miscounted), [])
+        await _receive(await filled.services.exporter.stream(miscounted), [])
 
     assert [end["complete"] for end in await events(filled, "audit_export_finished")] == [False]
 
 
 async def test_a_client_that_leaves_is_recorded(filled):
     """A connection cut from the other side breaks off just the same."""
-    stream = await filled.services.exporter.start(await begin(filled))
+    stream = await filled.services.exporter.stream(await begin(filled))
 
     await anext(stream)
     await stream.aclose()
@@ -118,7 +118,7 @@ async def test_a_client_that_leaves_is_recorded(filled):
 
 async def test_a_client_gone_before_the_first_byte_is_recorded(filled):
     """The server then drops the file unread; that it was announced must not be the last word."""
-    stream = await filled.services.exporter.start(await begin(filled))
+    stream = await filled.services.exporter.stream(await begin(filled))
 
     del stream
     for _ in range(10):  # the event loop closes what nobody holds any more, a few steps later
@@ -163,7 +163,7 @@ async def test_what_cannot_be_recorded_is_not_exported(filled):
 async def test_an_end_that_the_database_does_not_take_is_recorded_once_it_does(filled, monkeypatch):
     """Else the log would never say what became of the file."""
     monkeypatch.setattr(exporting, "_PAUSES_S", (0.01,) * 1_000)
-    stream = await filled.services.exporter.start(await begin(filled))
+    stream = await filled.services.exporter.stream(await begin(filled))
     database = filled.services.settings.data_dir / "countersign.db"
     with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
         other.execute("BEGIN IMMEDIATE")
@@ -178,7 +178,7 @@ async def test_an_end_that_the_database_does_not_take_is_recorded_once_it_does(f
 async def test_an_end_that_is_never_recorded_is_in_the_log(filled):
     """The service stops while the database is held up: nobody waits for it for ever."""
     export = await begin(filled)
-    stream = await filled.services.exporter.start(export)
+    stream = await filled.services.exporter.stream(export)
     database = filled.services.settings.data_dir / "countersign.db"
     with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
         other.execute("BEGIN IMMEDIATE")

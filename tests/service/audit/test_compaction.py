@@ -233,11 +233,11 @@ async def test_retired_files_outlive_every_export_that_found_them(filled):
     await compact(filled)
     filled.clock.advance(seconds=GRACE_S)
 
-    assert await filled.services.sweeper.unlink_retired() == 0
+    assert await filled.services.garbage_collector.unlink_retired() == 0
     assert await filled.services.lake.count(seen, Query()) == count
 
     filled.clock.advance(microseconds=1)
-    assert await filled.services.sweeper.unlink_retired() == 3
+    assert await filled.services.garbage_collector.unlink_retired() == 3
     assert len(files(filled)) == 1
     assert len(await lines(filled)) == 1
     with pytest.raises(StoreFault):
@@ -249,7 +249,7 @@ async def test_sweeping_orphans_spares_retired_files(filled):
     await compact(filled)
     filled.clock.now = datetime.now(UTC) + timedelta(days=300)
 
-    assert await filled.services.sweeper.clear_orphans() == 0
+    assert await filled.services.garbage_collector.clear_orphans() == 0
     assert len(files(filled)) == 4
 
 
@@ -263,11 +263,11 @@ async def test_a_crash_before_an_unlink_or_between_two_leaves_work_for_the_next_
     filled.clock.advance(seconds=GRACE_S + 1)
 
     with power_cut(filled.services.store, at("unlink", number)), pytest.raises(PowerCut):
-        await filled.services.sweeper.unlink_retired()
+        await filled.services.garbage_collector.unlink_retired()
 
     assert len(await lines(filled)) == 4
     assert await filled.pages() == before
-    assert await filled.services.sweeper.unlink_retired() == 3
+    assert await filled.services.garbage_collector.unlink_retired() == 3
     assert len(files(filled)) == len(await lines(filled)) == 1
     assert await filled.pages() == before
 
@@ -279,11 +279,11 @@ async def test_a_crash_between_unlink_and_commit_leaves_work_for_the_next_sweep(
     filled.clock.advance(seconds=GRACE_S + 1)
 
     with power_cut(filled.services.store, at("DELETE FROM segments")), pytest.raises(PowerCut):
-        await filled.services.sweeper.unlink_retired()
+        await filled.services.garbage_collector.unlink_retired()
 
     assert (len(files(filled)), len(await lines(filled))) == (1, 4)
     assert await filled.pages() == before
-    assert await filled.services.sweeper.unlink_retired() == 3
+    assert await filled.services.garbage_collector.unlink_retired() == 3
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ async def assert_all_is_well(audit, before: list[dict]) -> None:
     # Files have the times of this machine, not those of the test's clock.
     clock, now = audit.clock, audit.clock.now
     clock.now = datetime.now(UTC) + timedelta(seconds=GRACE_S - 60)
-    assert await audit.services.sweeper.clear_orphans() == 0
+    assert await audit.services.garbage_collector.clear_orphans() == 0
     clock.now += timedelta(seconds=120)
-    assert await audit.services.sweeper.clear_orphans() == len(files - named)
+    assert await audit.services.garbage_collector.clear_orphans() == len(files - named)
     clock.now = now
 
     assert set(root.glob("tenant=*/day=*/*")) == named

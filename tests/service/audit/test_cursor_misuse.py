@@ -101,9 +101,9 @@ async def test_a_cursor_is_refused_by_a_service_with_another_secret(audit, curso
     settings = audit.services.settings
     other_key = derive_key("another-secret-key-of-at-least-32-characters", "audit cursor")
     assert derive_key(settings.secret_key, "audit cursor") != other_key
-    log = audit.services.audit_log
+    log = audit.services.audit_queries
     foreign = type(log)(audit.services.store, audit.services.lake, other_key)
-    audit.world.app.extensions["countersign"] = replace(audit.services, audit_log=foreign)
+    audit.world.app.extensions["countersign"] = replace(audit.services, audit_queries=foreign)
 
     response = await audit.get(decision="BLOCKED", cursor=cursor)
 

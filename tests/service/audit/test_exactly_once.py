@@ -288,8 +288,8 @@ class Lake(RuleBasedStateMachine):
         return {
             "seal": lambda: self.services.sealer.seal_due(everything=True),
             "compact": lambda: self.services.compactor.compact_due(everything=True),
-            "unlink": self.services.sweeper.unlink_retired,
-            "orphans": self.services.sweeper.clear_orphans,
+            "unlink": self.services.garbage_collector.unlink_retired,
+            "orphans": self.services.garbage_collector.clear_orphans,
         }
 
     @rule(name=st.sampled_from(["seal", "seal", "compact", "unlink", "orphans"]))

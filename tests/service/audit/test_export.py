@@ -148,14 +148,14 @@ async def test_it_is_audited_before_the_first_byte(audit):
     await fill(audit)
     exporter = audit.services.exporter
 
-    export = await exporter.begin(
+    export = await exporter.prepare(
         audit.world.acme, Query(), FileForm(ExportFormat.CSV), BY_OPERATOR, START
     )
     (entry,) = (await audit.page(event="audit_exported"))["entries"]
 
     assert entry["payload"]["rows"] == export.rows > 0
     assert (
-        b"".join([chunk async for chunk in await exporter.start(export)]).count(b"aud_")
+        b"".join([chunk async for chunk in await exporter.stream(export)]).count(b"aud_")
         == export.rows
     )
 

@@ -50,7 +50,7 @@ async def exported(audit, ends_at: float = NEVER) -> AsyncIterator[Piece]:
 
 
 async def begin(audit):
-    return await audit.services.exporter.begin(audit.world.acme, Query(), CSV, BY_OPERATOR, START)
+    return await audit.services.exporter.prepare(audit.world.acme, Query(), CSV, BY_OPERATOR, START)
 
 
 async def test_one_piece_is_made_ahead_and_no_more(audit, made):
@@ -67,7 +67,7 @@ async def test_one_piece_is_made_ahead_and_no_more(audit, made):
 async def test_what_was_made_ahead_has_not_left(audit, made):
     """The record says what the client was sent, not what lay ready."""
     export = await begin(audit)
-    stream = await audit.services.exporter.start(export)
+    stream = await audit.services.exporter.stream(export)
     await anext(stream)
     await anext(stream)
     await until(lambda: made == [0, 1, 2])

@@ -27,8 +27,8 @@ async def start(audit):
     """An export that is under way."""
     exporter = audit.services.exporter
     form = FileForm(ExportFormat.CSV)
-    return await exporter.start(
-        await exporter.begin(audit.world.acme, Query(), form, BY_OPERATOR, START)
+    return await exporter.stream(
+        await exporter.prepare(audit.world.acme, Query(), form, BY_OPERATOR, START)
     )
 
 

@@ -159,10 +159,10 @@ async def add_history(audit: Any) -> None:
 async def exported(audit: Any, form: FileForm) -> bytes:
     """All of acme's rows, the oldest first: rows of one instant keep their order."""
     exporter, clock = audit.services.exporter, audit.clock
-    export = await exporter.begin(
+    export = await exporter.prepare(
         audit.world.acme, parse_query({"order": ["asc"]}), form, BY_OPERATOR, clock()
     )
-    return b"".join([piece async for piece in await exporter.start(export)])
+    return b"".join([piece async for piece in await exporter.stream(export)])
 
 
 FORMS = [
@@ -441,7 +441,7 @@ async def test_a_sweep_spares_the_files_of_an_import_however_long_it_takes(audit
     seen: set[Path] = set()
 
     async def sweep(worker: Services) -> None:
-        await worker.sweeper.clear_orphans()
+        await worker.garbage_collector.clear_orphans()
 
     def later() -> None:
         for file in {*files(audit)} - seen:  # written now, by the clock of this test
@@ -462,7 +462,7 @@ async def test_an_import_whose_files_were_swept_imports_nothing(audit, in_pieces
     lines = await count(audit, SegmentEntry)
 
     async def sweep(worker: Services) -> None:
-        await worker.sweeper.clear_orphans()
+        await worker.garbage_collector.clear_orphans()
 
     def much_too_late() -> None:
         for file in files(audit):
@@ -554,7 +554,7 @@ async def test_a_worker_that_starts_meanwhile_does_not_sweep_what_is_not_yet_nam
     async def swept(self: Any, *arguments: Any) -> Imported:
         other = start_worker(settings, lambda: clock.now + timedelta(days=3_000))
         try:
-            await other.sweeper.clear_orphans()
+            await other.garbage_collector.clear_orphans()
         except LeaseTaken as taken:
             found.append(taken)
         await other.close()

@@ -81,7 +81,7 @@ async def assert_a_retry_brings_each_row_once(audit, before: list[dict]) -> None
     assert (await take(audit, CONTENT)).known_since is not None
     clock, now = audit.clock, audit.clock.now
     clock.now = datetime.now(UTC) + timedelta(seconds=GRACE_S + 60)
-    await audit.services.sweeper.clear_orphans()
+    await audit.services.garbage_collector.clear_orphans()
     clock.now = now
     async with audit.services.store.read() as session:
         known = await list_segment_ids(session)
@@ -215,9 +215,9 @@ async def test_what_a_killed_import_leaves_is_swept_once_the_grace_is_over(fille
     left = [path for path in root.glob("tenant=*/day=*/*") if path.stem not in known]
     assert len(left) == 2 * DAYS  # segments and their indexes
     filled.clock.advance(seconds=GRACE_S)
-    assert await filled.services.sweeper.clear_orphans() == 0
+    assert await filled.services.garbage_collector.clear_orphans() == 0
     filled.clock.advance(seconds=1)
-    assert await filled.services.sweeper.clear_orphans() == 2 * DAYS
+    assert await filled.services.garbage_collector.clear_orphans() == 2 * DAYS
     assert {path.stem for path in root.glob("tenant=*/day=*/*")} == known
 
 

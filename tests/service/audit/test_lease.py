@@ -88,7 +88,7 @@ async def test_within_this_machine_one_holder_excludes_all_others(audit, keeper,
         with pytest.raises(LeaseTaken):
             await worker.sealer.seal_due(everything=True)
         with pytest.raises(LeaseTaken):
-            await worker.sweeper.clear_orphans()
+            await worker.garbage_collector.clear_orphans()
     assert await worker.sealer.seal_due(everything=True) != []
 
 

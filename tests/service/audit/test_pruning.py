@@ -302,11 +302,11 @@ async def test_a_reader_that_found_the_days_reads_them_to_the_end(past):
 
     await prune(past)
     past.clock.advance(seconds=GRACE_S)
-    assert await past.services.sweeper.unlink_retired() == 0
+    assert await past.services.garbage_collector.unlink_retired() == 0
     assert await past.services.lake.count(seen, Query()) == count
 
     past.clock.advance(microseconds=1)
-    assert await past.services.sweeper.unlink_retired() == 2
+    assert await past.services.garbage_collector.unlink_retired() == 2
     assert not any(file.exists() for file in files)
 
 
@@ -316,9 +316,9 @@ async def test_the_grace_of_files_begins_with_the_commit(past):
     await prune(past)
 
     past.clock.now = START + timedelta(seconds=GRACE_S + 60)
-    assert await past.services.sweeper.unlink_retired() == 0
+    assert await past.services.garbage_collector.unlink_retired() == 0
     past.clock.advance(microseconds=1)
-    assert await past.services.sweeper.unlink_retired() == 2
+    assert await past.services.garbage_collector.unlink_retired() == 2
 
 
 async def test_late_rows_of_a_day_that_is_gone_go_with_the_next_run(past):

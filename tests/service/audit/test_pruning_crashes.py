@@ -75,11 +75,11 @@ async def test_a_crash_at_an_unlink_leaves_it_to_the_next_sweep(past, number):
     past.clock.advance(seconds=GRACE_S + 1)
 
     with power_cut(past.services.store, at("unlink", number)), pytest.raises(PowerCut):
-        await past.services.sweeper.unlink_retired()
+        await past.services.garbage_collector.unlink_retired()
 
     assert await assert_all_or_nothing(past, stored)
     assert await lines(past) == 2
-    assert await past.services.sweeper.unlink_retired() == 2
+    assert await past.services.garbage_collector.unlink_retired() == 2
     assert await lines(past) == 0
     assert not list(past.services.settings.audit_dir.glob("*/day=2026-02-*/*"))
     assert await assert_all_or_nothing(past, stored)
@@ -117,5 +117,5 @@ async def test_kill_9_at_an_unlink_leaves_it_to_the_next_sweep(past):
     await kill_at(past, "unlink", "unlink")
 
     assert await assert_all_or_nothing(past, stored)
-    assert await past.services.sweeper.unlink_retired() == 2
+    assert await past.services.garbage_collector.unlink_retired() == 2
     assert await lines(past) == 0

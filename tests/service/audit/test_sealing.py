@@ -182,7 +182,7 @@ async def test_an_orphan_goes_once_the_grace_is_over(audit, name):
     await audit.seal()
     path = stray_file(audit, GRACE_S + 1, name)
 
-    assert await audit.services.sweeper.clear_orphans() == 1
+    assert await audit.services.garbage_collector.clear_orphans() == 1
     assert not path.exists()
 
 
@@ -191,7 +191,7 @@ async def test_an_orphan_stays_within_the_grace(audit):
     await audit.seal()
     path = stray_file(audit, GRACE_S - 1)
 
-    assert await audit.services.sweeper.clear_orphans() == 0
+    assert await audit.services.garbage_collector.clear_orphans() == 0
     assert path.exists()
 
 
@@ -204,7 +204,7 @@ async def test_a_retired_file_is_read_no_more_and_yet_no_orphan(audit):
     audit.clock.advance(days=300)
 
     assert await found(audit) == []
-    assert await audit.services.sweeper.clear_orphans() == 0
+    assert await audit.services.garbage_collector.clear_orphans() == 0
     assert list(audit.services.settings.audit_dir.glob("tenant=*/day=*/*.parquet"))
 
 
@@ -214,7 +214,7 @@ async def test_a_file_the_catalog_names_is_no_orphan_however_old(audit):
     await audit.seal()
     audit.clock.advance(days=300)
 
-    assert await audit.services.sweeper.clear_orphans() == 0
+    assert await audit.services.garbage_collector.clear_orphans() == 0
     assert len(await found(audit)) == 5
 
 

@@ -97,7 +97,7 @@ async def test_merged_segments_are_counted_apart_until_they_are_gone(empty):
     assert (merged["retired_segments"], merged["retired_bytes"]) == (3, before)
 
     empty.clock.advance(seconds=101)
-    await empty.services.sweeper.unlink_retired()
+    await empty.services.garbage_collector.unlink_retired()
     swept = await of_acme(empty)
     assert swept == merged | {"retired_segments": 0, "retired_bytes": 0}
 

@@ -93,7 +93,7 @@ async def test_another_worker_that_starts_meanwhile_leaves_the_uncommitted_file_
 
     async def clear_orphans(worker: Services) -> None:
         with contextlib.suppress(LeaseTaken):
-            cleared.append(await worker.sweeper.clear_orphans())
+            cleared.append(await worker.garbage_collector.clear_orphans())
 
     at_the_rename(monkeypatch, by_another_worker(filled, clear_orphans))
 

@@ -12,7 +12,7 @@ import pytest
 from quart import Quart
 
 from service.app import create_app
-from service.audit.checking import Check
+from service.audit.integrity_check import Check
 from service.backup.manifest import Manifest
 from service.backup.restoring import Restored, restore_backup
 from service.backup.taking import take_backup

@@ -18,7 +18,7 @@ from sqlalchemy import update
 from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.integrity import Kind
 from service.app import create_app
-from service.audit.checking import Check
+from service.audit.integrity_check import Check
 from service.backup.manifest import (
     DATABASE,
     FORMAT,
@@ -377,8 +377,8 @@ async def test_retired_lines_in_a_backup_are_forgotten_in_time(filled, backup, p
     )
     filled.clock.advance(days=1)
     try:
-        assert await worker.sweeper.unlink_retired() == 3
-        assert await worker.sweeper.unlink_retired() == 0
+        assert await worker.garbage_collector.unlink_retired() == 3
+        assert await worker.garbage_collector.unlink_retired() == 0
     finally:
         await worker.close()
     async with serving(filled, place):

@@ -116,7 +116,7 @@ async def test_linked_segments_take_no_room_and_outlive_the_service_own(filled, 
     filled.clock.advance(days=2)
     await filled.services.compactor.compact_due(everything=True)
     filled.clock.advance(seconds=GRACE_S + 1)
-    assert await filled.services.sweeper.unlink_retired() > 0
+    assert await filled.services.garbage_collector.unlink_retired() > 0
     assert tree(target) == before
 
 

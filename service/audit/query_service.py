@@ -54,7 +54,7 @@ def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
     )
 
 
-class AuditLog:
+class AuditQueryService:
     """Answers audit queries, each within the organisation's retention."""
 
     def __init__(self, store: Store, lake: Lake, cursor_key: bytes) -> None:

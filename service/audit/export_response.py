@@ -14,7 +14,7 @@ from analytics.model.filters import only, parse_query
 from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize
 from service.access.capabilities import Capability
-from service.audit.forms import AuditEntry
+from service.audit.api_schemas import AuditEntry
 from service.errors import Invalid
 from service.services import services
 from service.web.answers import JSON_TYPE
@@ -65,9 +65,9 @@ async def answer_export(slug: str, origin: VerdictSource) -> Response:
         {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}
     )
     now = here.clock()
-    begun = await here.exporter.begin(org, query, form, caller.audit_context, now)
+    begun = await here.exporter.prepare(org, query, form, caller.audit_context, now)
     response = Response(
-        await here.exporter.start(begun),
+        await here.exporter.stream(begun),
         content_type=_TYPES[form.format]
         if form.compression is None
         else _COMPRESSED_TYPES[form.compression],

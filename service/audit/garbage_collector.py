@@ -15,7 +15,7 @@ from service.store.store import Store
 _log = structlog.get_logger(__name__)
 
 
-class Sweeper:
+class GarbageCollector:
     """Sweeps under the lease: another process's unfinished work looks like rubbish."""
 
     def __init__(

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from analytics.model.instants import utc_day
 from analytics.storage.integrity import Kind
-from service.audit.checking import Check, Report
+from service.audit.integrity_check import Check, Report
 from service.lake import Lake
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
@@ -73,7 +73,7 @@ async def test_a_healthy_service_has_nothing_to_find(filled):
     await filled.services.compactor.compact_due(everything=True)
     assert lines(await check(filled)) == []
     filled.clock.advance(seconds=GRACE_S + 1)
-    await filled.services.sweeper.unlink_retired()
+    await filled.services.garbage_collector.unlink_retired()
     report = await check(filled)
 
     assert (lines(report), report.notes) == ([], [])
@@ -202,9 +202,9 @@ async def test_a_file_is_a_note_if_a_sweep_removes_it_and_else_a_finding(filled,
 
     before = await check(filled)
     if age == "young":
-        assert await filled.services.sweeper.clear_orphans() == 0
+        assert await filled.services.garbage_collector.clear_orphans() == 0
         filled.clock.advance(seconds=2)
-    await filled.services.sweeper.clear_orphans()
+    await filled.services.garbage_collector.clear_orphans()
     after = await check(filled)
 
     root = filled.services.settings.audit_dir
@@ -247,7 +247,7 @@ async def test_what_is_merged_and_unlinked_meanwhile_is_no_finding(filled, monke
         monkeypatch.setattr(Lake, "check_segment", check_segment)
         await filled.services.compactor.compact_due(everything=True)
         filled.clock.advance(seconds=GRACE_S + 1)
-        await filled.services.sweeper.unlink_retired()
+        await filled.services.garbage_collector.unlink_retired()
         return await check_segment(lake, segment, seen, on_rows)
 
     monkeypatch.setattr(Lake, "check_segment", merged_first)
@@ -288,7 +288,7 @@ async def test_checks_beside_everything_that_changes_segments_find_nothing(fille
             await filled.seal()
             await filled.services.compactor.compact_due(everything=True)
             filled.clock.advance(seconds=GRACE_S + 1)
-            await filled.services.sweeper.unlink_retired()
+            await filled.services.garbage_collector.unlink_retired()
 
     churning = asyncio.create_task(churn())
     for _ in range(15):

@@ -12,7 +12,7 @@ from service.errors import StoreUnavailable
 _log = structlog.get_logger(__name__)
 
 
-class DayFaults:
+class DeferredErrors:
     """What went wrong with some of many days."""
 
     def __init__(self, event: str) -> None:

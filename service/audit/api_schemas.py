@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import VALUES_MAX
 from analytics.query.summaries import BUCKETS_MAX, TOP_MAX
-from service.audit.pages import LIMIT_DEFAULT, LIMIT_MAX
+from service.audit.query_service import LIMIT_DEFAULT, LIMIT_MAX
 from service.web.openapi import DATE_PATTERN, INSTANT_PATTERN
 
 Text = Annotated[str, Meta(min_length=1)]
