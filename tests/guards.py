@@ -1627,14 +1627,14 @@ GUARDS: Final = [
     ),
     Guard(
         "nobody decides over a member beyond their own role",
-        "service/dashboard/people/changing.py",
+        "service/dashboard/people/form_actions.py",
         "        self.caller.require_outranks(Role(member.role), self.org)\n",
         "",
         f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_decides_over_a_higher_role",
     ),
     Guard(
         "nobody gives a role beyond their own",
-        "service/dashboard/people/changing.py",
+        "service/dashboard/people/form_actions.py",
         "        self.caller.require_outranks(Role(name), self.org)\n",
         "",
         f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_gives_a_role_beyond_their_own",
@@ -1655,7 +1655,7 @@ GUARDS: Final = [
     ),
     Guard(
         "who runs an organisation still may when a change commits",
-        "service/dashboard/people/changing.py",
+        "service/dashboard/people/form_actions.py",
         """            present, present_org = await reauthorize(
                 work.session, caller, org, Capability.ORG_ADMIN
             )
@@ -1665,7 +1665,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a form that shows a secret works once",
-        "service/dashboard/people/once.py",
+        "service/dashboard/people/one_time_form.py",
         " or not await spend(work, kept)",
         "",
         f"{_PEOPLE}/test_members.py::test_the_same_form_makes_no_second_link",
@@ -1701,10 +1701,10 @@ GUARDS: Final = [
     ),
     Guard(
         "what is typed completes to nothing past retention",
-        "service/dashboard/values.py",
+        "service/dashboard/autocomplete.py",
         "query.not_before(retention_floor(Tier(org.tier), now))",
         "query",
-        "tests/service/dashboard/test_values.py::test_nothing_past_retention_is_offered",
+        "tests/service/dashboard/test_autocomplete.py::test_nothing_past_retention_is_offered",
     ),
     Guard(
         "a value cannot begin another event",
@@ -1729,7 +1729,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the numbers of a page end at the retention floor",
-        "service/dashboard/glance.py",
+        "service/dashboard/summary_panel.py",
         "lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S)",
         "lake.summary(rows_now, query, None, bucket, GLANCE_MAX_S)",
         f"{_AUDIT_PAGE}::test_what_is_past_retention_is_neither_shown_nor_counted",
@@ -1750,9 +1750,9 @@ GUARDS: Final = [
     ),
     Guard(
         "numbers that cannot be read are said to be missing",
-        "service/dashboard/glance.py",
-        "        return NoGlance.DAMAGED\n",
-        "        return NoGlance.SLOW\n",
+        "service/dashboard/summary_panel.py",
+        "        return SummaryUnavailable.DAMAGED\n",
+        "        return SummaryUnavailable.SLOW\n",
         "tests/service/dashboard/test_slow_page.py"
         "::test_damage_that_only_the_numbers_meet_is_said_on_the_page",
     ),
@@ -1781,7 +1781,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a page calls members of its own organisation by their address, and no others",
-        "service/dashboard/names.py",
+        "service/dashboard/display_names.py",
         "select(Member).where(Member.tenant_id == tenant_id)",
         "select(Member)",
         "tests/service/dashboard/trust/test_bindings_page.py"

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 from analytics.model.filters import VALUES_MAX, InvalidQuery, Order
 from service.audit.query_service import parse_page_request
 from service.dashboard.chips import Chip, active_chips
-from service.dashboard.glance import Glance, NoGlance, glance
-from service.dashboard.kept import Kept, kept_by
+from service.dashboard.retention_window import Kept, kept_by
 from service.dashboard.rows import ShownRow, shown_row
 from service.dashboard.state import CHARS_MAX, ROWS_DEFAULT, WINDOWS, State
+from service.dashboard.summary_panel import SummaryPanel, SummaryUnavailable, load_summary_panel
 from service.errors import Invalid, QueryTooSlow
 from service.services import services
 from service.store.tables import Organisation
@@ -29,7 +29,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A page of rows. `glance` is asked by the template, once what stands before it is sent.
+    """A page of rows. `summary_panel` is asked by the template, once what stands before it is sent.
 
     `live` asks for the rows that come in from now on, where they belong on top of these.
     """
@@ -39,7 +39,7 @@ class Found:
     older: str | None
     newer: str | None
     live: str | None
-    glance: Callable[[], Awaitable[Glance | NoGlance]]
+    summary_panel: Callable[[], Awaitable[SummaryPanel | SummaryUnavailable]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ _TOO_LONG: Final = (
 )
 
 
-async def look_at_audit(org: Organisation, state: State) -> AuditView:
+async def load_audit_view(org: Organisation, state: State) -> AuditView:
     """What the page with this state shows of `org` now. Raises StoreFault, StoreUnavailable."""
     now = services().clock()
     kept = kept_by(org, now)
@@ -113,7 +113,9 @@ async def _find(org: Organisation, kept: Kept, state: State, exact: State, now: 
         older=None if page.next_cursor is None else exact.older(page.next_cursor).href,
         newer=None if newer is None else newer.href,
         live=state.live(rows_now.watermark).href if state.is_live else None,
-        glance=lambda: glance(here.lake, rows_now, wanted.query, kept.floor, now, state),
+        summary_panel=lambda: load_summary_panel(
+            here.lake, rows_now, wanted.query, kept.floor, now, state
+        ),
     )
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, parse_term
+from service.dashboard.labels import FILTER_WORDS, event_words
 from service.dashboard.state import State
-from service.dashboard.words import FILTER_WORDS, event_words
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def may(caller: Caller, capability: Capability, org: Organisation) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NavItem:
     """One entry of the navigation. `is_current` is true for the page that is shown."""
 
     label: str
@@ -54,7 +54,7 @@ class Place:
     is_current: bool
 
 
-def navigation(caller: Caller, org: Organisation) -> list[Place]:
+def navigation(caller: Caller, org: Organisation) -> list[NavItem]:
     """The pages of `org` that `caller` may open, the one that is shown marked."""
     places = [
         (one.label, url_for(one.endpoint, slug=org.slug))
@@ -63,10 +63,10 @@ def navigation(caller: Caller, org: Organisation) -> list[Place]:
     ]
     # A page below another one belongs to it; the overview is above them all.
     here = max((path for _, path in places if _is_within(path)), key=len, default=None)
-    return [Place(label, path, path == here) for label, path in places]
+    return [NavItem(label, path, path == here) for label, path in places]
 
 
-def frame(caller: Caller, org: Organisation) -> dict[str, Any]:
+def page_context(caller: Caller, org: Organisation) -> dict[str, Any]:
     """What a page of `org` needs: where it is, where it leads, the way out, and what to offer.
 
     `may` are the names of the capabilities that `caller` has; `csrf` goes into every form.

@@ -14,21 +14,21 @@ from analytics.storage.snapshot import Snapshot
 from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Capability, Role
 from service.bindings.repository import BindingCounts, count_active
-from service.dashboard.glance import (
-    GLANCE_MAX_S,
-    Glance,
-    NoGlance,
-    TopValue,
-    glance,
-    if_found,
-    top_value,
-)
-from service.dashboard.kept import Kept, kept_by
-from service.dashboard.names import Person, find_names
+from service.dashboard.display_names import Person, find_names
+from service.dashboard.labels import CI_SOURCE_PREFIX
 from service.dashboard.navigation import may
+from service.dashboard.retention_window import Kept, kept_by
 from service.dashboard.rows import ShownRow, shown_row
 from service.dashboard.state import WINDOWS, State
-from service.dashboard.words import CI_SOURCE_PREFIX
+from service.dashboard.summary_panel import (
+    GLANCE_MAX_S,
+    SummaryPanel,
+    SummaryUnavailable,
+    TopValue,
+    if_found,
+    load_summary_panel,
+    top_value,
+)
 from service.orgs.repository import list_owners
 from service.rejected.rows import count_rejected
 from service.services import services
@@ -72,27 +72,29 @@ class LogView:
     now: datetime
     state: State
 
-    async def glance(self) -> Glance | NoGlance:
+    async def summary_panel(self) -> SummaryPanel | SummaryUnavailable:
         """The last day's numbers."""
         query = parse_query(self.state.as_of(self.now).filters)
-        return await glance(services().lake, self.rows_now, query, self.floor, self.now, self.state)
+        return await load_summary_panel(
+            services().lake, self.rows_now, query, self.floor, self.now, self.state
+        )
 
-    async def blocked_packages(self) -> list[TopValue] | NoGlance:
+    async def blocked_packages(self) -> list[TopValue] | SummaryUnavailable:
         """The packages that were blocked most often."""
         return await self._top("package", self.state.only("decision", "BLOCKED"))
 
-    async def ci_subjects(self) -> list[TopValue] | NoGlance:
+    async def ci_subjects(self) -> list[TopValue] | SummaryUnavailable:
         """The CI jobs with a verified token that asked most often."""
         return await self._top("subject", self.state.beginning("actor_source", CI_SOURCE_PREFIX))
 
-    async def changes(self) -> list[Change] | NoGlance:
+    async def changes(self) -> list[Change] | SummaryUnavailable:
         """The latest changes to the organisation, as far back as its tier keeps rows."""
         state = self.all_changes
         query = parse_query(state.filters).not_before(self.floor)
         rows = await if_found(
             services().lake.page(self.rows_now, query, CHANGES_MAX, None, GLANCE_MAX_S)
         )
-        if isinstance(rows, NoGlance):
+        if isinstance(rows, SummaryUnavailable):
             return rows
         return await _named(
             self.org, [shown_row(text, state) for text in json_objects(rows, self.org.id)]
@@ -103,14 +105,14 @@ class LogView:
         """The audit page with every change to the organisation, and nothing else."""
         return State({"event": ADMIN_EVENTS}, self.state.path)
 
-    async def _top(self, name: str, state: State) -> list[TopValue] | NoGlance:
+    async def _top(self, name: str, state: State) -> list[TopValue] | SummaryUnavailable:
         query = parse_query(state.as_of(self.now).filters).not_before(self.floor)
         found = await if_found(
             services().lake.values(
                 self.rows_now, query, FILTER_COLUMNS[name], TOP_MAX, GLANCE_MAX_S
             )
         )
-        if isinstance(found, NoGlance):
+        if isinstance(found, SummaryUnavailable):
             return found
         return [top_value(name, ValueCount(*one), state, len(found)) for one in found]
 

@@ -8,15 +8,15 @@ from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize, authorize_member
 from service.access.callers import MemberPrincipal
 from service.access.capabilities import Capability
-from service.dashboard.audit_page import look_at_audit
+from service.dashboard.audit_page import load_audit_view
+from service.dashboard.autocomplete import COMPLETED, PARAMETERS, complete
+from service.dashboard.labels import ACTOR_SOURCES, EVENT_WORDS, cut, grouped
 from service.dashboard.live import live_events, parse_live
-from service.dashboard.navigation import frame
+from service.dashboard.navigation import page_context
 from service.dashboard.overview import look_over
 from service.dashboard.rows import pretty_json
 from service.dashboard.state import parse_state
 from service.dashboard.streaming import streamed
-from service.dashboard.values import COMPLETED, PARAMETERS, complete
-from service.dashboard.words import ACTOR_SOURCES, EVENT_WORDS, cut, grouped
 from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.services import services
@@ -51,7 +51,7 @@ async def overview_page(slug: str) -> ResponseReturnValue:
     caller, org = await authorize_member(slug)
     query_parameters(request, ())
     return await streamed(
-        "overview.html", overview=await look_over(caller, org), **frame(caller, org)
+        "overview.html", overview=await look_over(caller, org), **page_context(caller, org)
     )
 
 
@@ -84,7 +84,7 @@ async def filter_values(slug: str) -> ResponseReturnValue:
 async def audit_page(slug: str) -> ResponseReturnValue:
     """Show the organisation's audit log, filtered, newest first, and summed up."""
     caller, org = await authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
-    found = await look_at_audit(org, parse_state(all_parameters(request)))
+    found = await load_audit_view(org, parse_state(all_parameters(request)))
     return await streamed(
         "audit.html",
         found.status,
@@ -92,5 +92,5 @@ async def audit_page(slug: str) -> ResponseReturnValue:
         event_names=EVENT_WORDS,
         actor_sources=ACTOR_SOURCES,
         completed=COMPLETED,
-        **frame(caller, org),
+        **page_context(caller, org),
     )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from service.dashboard.labels import ci_words, event_words
 from service.dashboard.state import State
-from service.dashboard.words import ci_words, event_words
 
 _ALIKE: Final = {
     "package": ("package", "packageName"),

@@ -40,7 +40,7 @@ class Profile:
         return any(not session.is_this for session in self.sessions)
 
 
-async def look_at_profile(session: AsyncSession, caller: MemberPrincipal) -> Profile:
+async def load_profile_view(session: AsyncSession, caller: MemberPrincipal) -> Profile:
     """The profile of the member who calls."""
     here = services()
     member = await session.get_one(Member, caller.member_id)

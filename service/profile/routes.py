@@ -7,11 +7,11 @@ from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
 from service.access.authorization import authorize_self, reauthorize_self
-from service.dashboard.navigation import frame
-from service.dashboard.posting import own_form
+from service.dashboard.form_auth import own_form
+from service.dashboard.navigation import page_context
 from service.passkeys.changes import remove_passkey
 from service.profile.changes import end_other_sessions, end_own_session
-from service.profile.page import look_at_profile
+from service.profile.page import load_profile_view
 from service.services import services
 
 blueprint = Blueprint("profile", __name__, url_prefix="/admin/ui/profile")
@@ -31,12 +31,12 @@ async def profile_page() -> ResponseReturnValue:
     """Show members who they are here, their passkeys and their sessions."""
     caller = await authorize_self()
     async with services().store.read() as session:
-        profile = await look_at_profile(session, caller)
+        profile = await load_profile_view(session, caller)
     return await render_template(
         "profile.html",
         profile=profile,
         done=DONE.get(request.args.get("done", "")),
-        **frame(caller, profile.org),
+        **page_context(caller, profile.org),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from analytics.model.events import Event
-from service.dashboard.words import EVENT_WORDS
+from service.dashboard.labels import EVENT_WORDS
 from service.orgs.changes import add_member, create_org
 from service.orgs.repository import get_org
 from service.services import Services

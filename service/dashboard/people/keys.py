@@ -7,8 +7,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.authenticate import API_KEY_HEADER
 from service.access.callers import Caller
-from service.dashboard.people.changing import Change
-from service.dashboard.people.page import Handed, OrgPage
+from service.dashboard.people.form_actions import Change
+from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.orgs.repository import get_api_key, get_project, list_api_keys, list_projects
 from service.services import services
@@ -20,7 +20,9 @@ REVOKED_MAX: Final = 100
 _TRIAL_ROW: Final = '[{"event": "install_allowed", "packageName": "countersign-trial"}]'
 
 
-async def look_at_keys(session: AsyncSession, caller: Caller, org: Organisation) -> dict[str, Any]:
+async def load_keys_view(
+    session: AsyncSession, caller: Caller, org: Organisation
+) -> dict[str, Any]:
     """Every live key, and the keys that were revoked, newest first."""
     keys = await list_api_keys(session, org)
     projects = await list_projects(session, org)
@@ -34,14 +36,14 @@ async def look_at_keys(session: AsyncSession, caller: Caller, org: Organisation)
     }
 
 
-async def issue_key(change: Change) -> Handed:
+async def issue_key(change: Change) -> IssuedSecret:
     """A new key, for a project or the whole organisation."""
     project_id = change.typed("project")
     project = await get_project(change.work.session, change.org, project_id) if project_id else None
     key, secret = await issue_api_key(
         change.work, change.org, change.typed("name"), project, change.by
     )
-    return Handed(f"{key.name} ({key.id})", secret, _trial(change.org, secret))
+    return IssuedSecret(f"{key.name} ({key.id})", secret, _trial(change.org, secret))
 
 
 async def revoke_key(change: Change, key_id: str) -> str:
@@ -63,6 +65,6 @@ def _trial(org: Organisation, secret: str) -> str:
 KEYS: Final = OrgPage(
     endpoint="dashboard_people.keys_page",
     template="people/keys.html",
-    look=look_at_keys,
+    load=load_keys_view,
     done={"revoked": "Revoked: the key opens nothing any more."},
 )

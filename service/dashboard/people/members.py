@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Role
 from service.access.sessions import LINK_LIFETIME, find_last_seen
-from service.dashboard.people.changing import Change
-from service.dashboard.people.page import Handed, OrgPage, may_decide_over
-from service.dashboard.words import PROVIDER_WORDS
+from service.dashboard.labels import PROVIDER_WORDS
+from service.dashboard.people.form_actions import Change
+from service.dashboard.people.page import IssuedSecret, OrgPage, may_decide_over
 from service.orgs.changes import add_member, end_sessions, issue_sign_in, remove_member, set_role
 from service.orgs.repository import list_members_from, list_team_offices
 from service.passkeys.changes import remove_all_passkeys
@@ -41,7 +41,7 @@ class MemberRow:
     may_change: bool
 
 
-async def look_at_members(
+async def load_members_view(
     session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
     """Up to ROWS_MAX members, of those that are looked for; and who may come in uninvited."""
@@ -125,17 +125,17 @@ async def remove_passkeys(change: Change, member_id: str) -> str:
     return "no-passkeys"
 
 
-async def issue_link(change: Change, member_id: str) -> Handed:
+async def issue_link(change: Change, member_id: str) -> IssuedSecret:
     """A link that signs a member in, once: whoever opens it acts as them."""
     member = await change.member(member_id)
     token = await issue_sign_in(change.work, change.org, member, change.by)
-    return Handed(member.email, f"{services().settings.public_url}/sign-in?token={token}")
+    return IssuedSecret(member.email, f"{services().settings.public_url}/sign-in?token={token}")
 
 
 MEMBERS: Final = OrgPage(
     endpoint="dashboard_people.members_page",
     template="people/members.html",
-    look=look_at_members,
+    load=load_members_view,
     done={
         "invited": "Invited. Nothing was sent: tell them where to sign in, and with which account.",
         "role": "The role was changed. If it is more than before, they have to sign in again.",

@@ -9,9 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
 from service.access.capabilities import Role
-from service.dashboard.navigation import frame
-from service.dashboard.people.once import one_time_form
-from service.dashboard.people.sent import NOTHING_SENT, Sent
+from service.dashboard.navigation import page_context
+from service.dashboard.people.form_state import EMPTY_FORM, FormState
+from service.dashboard.people.one_time_form import one_time_form
 from service.errors import Forbidden, Invalid
 from service.services import services
 from service.store.tables import Organisation
@@ -20,11 +20,11 @@ DONE_PARAMETER: Final = "done"
 PLACE_CHARS_MAX: Final = 255
 """No address of a member's is longer."""
 
-Look = Callable[[AsyncSession, Caller, Organisation], Awaitable[dict[str, Any]]]
+LoadView = Callable[[AsyncSession, Caller, Organisation], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class IssuedSecret:
     """A secret that one answer shows: `secret`, of what `whose` names; and what it is used in."""
 
     whose: str
@@ -41,7 +41,7 @@ class OrgPage:
 
     endpoint: str
     template: str
-    look: Look
+    load: LoadView
     done: Mapping[str, str]
     place: tuple[str, ...] = ()
 
@@ -66,22 +66,22 @@ class OrgPage:
         caller: Caller,
         org: Organisation,
         *,
-        sent: Sent = NOTHING_SENT,
-        handed: Handed | None = None,
+        form_state: FormState = EMPTY_FORM,
+        issued_secret: IssuedSecret | None = None,
     ) -> str:
         """The page as `caller` may see it now."""
         here = services()
         async with here.store.read() as session:
-            seen = await self.look(session, caller, org)
+            seen = await self.load(session, caller, org)
         return await render_template(
             self.template,
             **seen,
-            sent=sent,
-            handed=handed,
+            form_state=form_state,
+            issued_secret=issued_secret,
             here=self.here(),
             done=self.done.get(request.args.get(DONE_PARAMETER, "")),
             once=one_time_form(caller, here.clock()),
-            **frame(caller, org),
+            **page_context(caller, org),
         )
 
 

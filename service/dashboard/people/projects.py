@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
 from service.bindings.repository import count_active_by_project
-from service.dashboard.people.changing import Change
+from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import OrgPage
 from service.orgs.changes import create_project
 from service.orgs.repository import count_live_keys, list_projects
@@ -23,7 +23,7 @@ class ProjectRow:
     active_bindings: int
 
 
-async def look_at_projects(
+async def load_projects_view(
     session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
     """Every project, by name."""
@@ -46,6 +46,6 @@ async def create(change: Change) -> str:
 PROJECTS: Final = OrgPage(
     endpoint="dashboard_people.projects_page",
     template="people/projects.html",
-    look=look_at_projects,
+    load=load_projects_view,
     done={"created": "The project is there: keys and bindings can be limited to it."},
 )

@@ -9,7 +9,7 @@ from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.callers import Caller
 from service.access.capabilities import ROLE_DEFAULTS, Capability, Role, granted
 from service.dashboard.navigation import may
-from service.dashboard.people.changing import Change
+from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import OrgPage, may_decide_over
 from service.errors import OverrideMoved
 from service.orgs.changes import set_role_override
@@ -44,7 +44,9 @@ class RoleRow:
     may_change: bool
 
 
-async def look_at_roles(session: AsyncSession, caller: Caller, org: Organisation) -> dict[str, Any]:
+async def load_roles_view(
+    session: AsyncSession, caller: Caller, org: Organisation
+) -> dict[str, Any]:
     """Roles by capabilities; and what of the organisation its members cannot change."""
     tier = Tier(org.tier)
     return {
@@ -94,6 +96,6 @@ async def grant(change: Change, role: str) -> str:
 ROLES: Final = OrgPage(
     endpoint="dashboard_people.roles_page",
     template="people/roles.html",
-    look=look_at_roles,
+    load=load_roles_view,
     done={"granted": "Saved: it holds from the next request on."},
 )

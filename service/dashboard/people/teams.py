@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
-from service.dashboard.people.changing import Change
+from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import OrgPage, may_decide_over
 from service.orgs.changes import create_team, set_team_admin
 from service.orgs.repository import (
@@ -38,7 +38,9 @@ class TeamRow:
     admins: list[TeamAdminRow]
 
 
-async def look_at_teams(session: AsyncSession, caller: Caller, org: Organisation) -> dict[str, Any]:
+async def load_teams_view(
+    session: AsyncSession, caller: Caller, org: Organisation
+) -> dict[str, Any]:
     """Every team with its admins, and members that could become some."""
     admins: dict[str, list[TeamAdminRow]] = defaultdict(list)
     for team, member in await list_team_offices(session, org):
@@ -77,7 +79,7 @@ async def _set_admin(change: Change, team_id: str, name: str, *, is_admin: bool)
 TEAMS: Final = OrgPage(
     endpoint="dashboard_people.teams_page",
     template="people/teams.html",
-    look=look_at_teams,
+    load=load_teams_view,
     done={
         "created": "The team is there. Now say who administers it.",
         "appointed": "The team has its admin.",

@@ -12,13 +12,13 @@ from analytics.model.instants import format_us
 from service.access.callers import Caller
 from service.access.capabilities import Capability
 from service.bindings.repository import find_binding
-from service.dashboard.glance import GLANCE_MAX_S, NoGlance, if_found
-from service.dashboard.kept import kept_by
-from service.dashboard.names import Person
+from service.dashboard.display_names import Person
+from service.dashboard.labels import event_words
 from service.dashboard.navigation import may
-from service.dashboard.trust.rights import may_revoke
-from service.dashboard.trust.shown import ShownBinding, show_bindings
-from service.dashboard.words import event_words
+from service.dashboard.retention_window import kept_by
+from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, if_found
+from service.dashboard.trust.binding_view import ShownBinding, show_bindings
+from service.dashboard.trust.permissions import may_revoke
 from service.errors import BindingNotFound
 from service.services import services
 from service.store.tables import Organisation
@@ -50,7 +50,7 @@ class BindingView:
     is_too_late: bool = False
 
 
-async def look_at_binding(
+async def load_binding_view(
     caller: Caller,
     org: Organisation,
     binding_id: str,
@@ -93,7 +93,7 @@ async def _changes(org: Organisation, shown: ShownBinding) -> list[Change] | Non
     within = query.not_before(kept_by(org, here.clock()).floor)
     rows_now = await here.store.snapshot(org.id)
     rows = await if_found(here.lake.page(rows_now, within, len(_CHANGES), None, GLANCE_MAX_S))
-    if isinstance(rows, NoGlance):
+    if isinstance(rows, SummaryUnavailable):
         return None
     known = {one.actor: one for one in (shown.added_by, shown.revoked_by) if one}
     return [_change(json.loads(entry), known) for entry in json_objects(rows, org.id)]

@@ -10,7 +10,7 @@ from analytics.model.filters import only
 from analytics.model.instants import parse_since
 from service.bindings.listing import Wanted, list_page, parse_state
 from service.bindings.rules import SUB_PATTERN_MAX
-from service.dashboard.trust.shown import ShownBinding, show_bindings
+from service.dashboard.trust.binding_view import ShownBinding, show_bindings
 from service.errors import Invalid
 from service.services import services
 from service.store.tables import Organisation
@@ -48,7 +48,9 @@ class BindingsView:
         return urlencode({**self.given, "state": "revoked"})
 
 
-async def look_at_bindings(org: Organisation, parameters: Mapping[str, list[str]]) -> BindingsView:
+async def load_bindings_view(
+    org: Organisation, parameters: Mapping[str, list[str]]
+) -> BindingsView:
     """What the page with these parameters shows of `org`.
 
     Raises InvalidQuery, Invalid, BindingNotFound for what no form of the page sends.

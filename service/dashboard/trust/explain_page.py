@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from service.dashboard.posting import Form
+from service.dashboard.form_auth import Form
 from service.dashboard.trust.failures import Failure, failure_of
 from service.errors import Invalid, NeitherTokenNorClaims
 from service.explain.asking import Asked, explain_asked

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.dashboard.names import Names, find_names
+from service.dashboard.display_names import Names, find_names
 from service.dashboard.trust.failures import Failure, failure_of
 from service.rejected.listing import LIMIT_DEFAULT, Entry, Wanted, get_entry, list_entries
 from service.rejected.proposals import Outlook
@@ -38,7 +38,7 @@ class RejectedView:
     kept_days = KEPT_FOR.days
 
 
-async def look_at_rejected(org: Organisation) -> RejectedView:
+async def load_rejected_view(org: Organisation) -> RejectedView:
     """The last of `org`'s rejected subjects, of each kind by itself.
 
     Apart, so that what somebody makes up never takes the room of what an issuer says.
@@ -55,7 +55,7 @@ async def look_at_rejected(org: Organisation) -> RejectedView:
     )
 
 
-async def look_at_one(org: Organisation, digest: str) -> ShownRejection:
+async def load_rejection_view(org: Organisation, digest: str) -> ShownRejection:
     """One of `org`'s rejected subjects as it is stored. Raises RejectedNotFound."""
     here = services()
     entry = await get_entry(here.store, here.issuers, org.id, digest, here.clock())

@@ -10,10 +10,10 @@ from service.access.callers import Caller
 from service.access.capabilities import Capability
 from service.bindings.changes import revoke_binding
 from service.bindings.rules import parse_reason
-from service.dashboard.navigation import frame, may
-from service.dashboard.posting import admit_form
-from service.dashboard.trust.binding_page import BindingView, look_at_binding
-from service.dashboard.trust.bindings_page import PARAMETERS, look_at_bindings
+from service.dashboard.form_auth import authorize_form
+from service.dashboard.navigation import may, page_context
+from service.dashboard.trust.binding_page import BindingView, load_binding_view
+from service.dashboard.trust.bindings_page import PARAMETERS, load_bindings_view
 from service.dashboard.trust.create_page import (
     CreateView,
     create_form,
@@ -28,7 +28,11 @@ from service.dashboard.trust.explain_page import (
     explain_form,
     explain_pasted,
 )
-from service.dashboard.trust.rejected_page import ShownRejection, look_at_one, look_at_rejected
+from service.dashboard.trust.rejected_page import (
+    ShownRejection,
+    load_rejected_view,
+    load_rejection_view,
+)
 from service.errors import (
     BindingExists,
     BindingNotFound,
@@ -54,8 +58,8 @@ DONE = {
 async def bindings_page(slug: str) -> ResponseReturnValue:
     """Show which CI jobs are trusted, or were at some instant."""
     caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
-    view = await look_at_bindings(org, query_parameters(request, PARAMETERS))
-    page = await render_template("bindings.html", page=view, **frame(caller, org))
+    view = await load_bindings_view(org, query_parameters(request, PARAMETERS))
+    page = await render_template("bindings.html", page=view, **page_context(caller, org))
     return page, view.status
 
 
@@ -67,7 +71,7 @@ async def new_page(slug: str) -> ResponseReturnValue:
     if digest is None:
         return await _new(caller, org, create=await create_form(caller, org))
     caller.require(Capability.OIDC_READ, org)
-    source = await look_at_one(org, digest)
+    source = await load_rejection_view(org, digest)
     proposal = source.outlook.proposal
     drafted = await create_form(caller, org, typed_of(proposal.body)) if proposal else None
     return await _new(caller, org, source=source, create=drafted)
@@ -76,7 +80,7 @@ async def new_page(slug: str) -> ResponseReturnValue:
 @blueprint.post("/bindings/new")
 async def create(slug: str) -> ResponseReturnValue:
     """Create a binding and show it, or the form again with what is wrong."""
-    caller, org, form = await admit_form(slug, Capability.OIDC_WRITE)
+    caller, org, form = await authorize_form(slug, Capability.OIDC_WRITE)
     given = typed(form)
     try:
         binding_id = await create_typed(caller, org, given)
@@ -96,7 +100,7 @@ async def explain_page(slug: str) -> ResponseReturnValue:
 @blueprint.post("/bindings/explain")
 async def explain(slug: str) -> ResponseReturnValue:
     """Say why a pasted token is or is not trusted, with the binding it lacks ready to create."""
-    caller, org, form = await admit_form(slug, Capability.OIDC_READ)
+    caller, org, form = await authorize_form(slug, Capability.OIDC_READ)
     view = await explain_pasted(org, form)
     proposal = view.explanation.proposal if view.explanation else None
     drafted = None
@@ -110,7 +114,7 @@ async def explain(slug: str) -> ResponseReturnValue:
 async def binding_page(slug: str, binding_id: str) -> ResponseReturnValue:
     """Show one binding and what became of it."""
     caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
-    view = await look_at_binding(caller, org, binding_id)
+    view = await load_binding_view(caller, org, binding_id)
     return await _binding(view, caller, org)
 
 
@@ -118,7 +122,7 @@ async def binding_page(slug: str, binding_id: str) -> ResponseReturnValue:
 async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
     """Revoke a binding for good; its page says what became of it."""
     here = services()
-    caller, org, form = await admit_form(slug, Capability.OIDC_WRITE)
+    caller, org, form = await authorize_form(slug, Capability.OIDC_WRITE)
     given = {"reason": form.get("reason", "")}
     try:
         reason = parse_reason(given["reason"])
@@ -127,13 +131,13 @@ async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
             await revoke_binding(work, present[1], binding_id, reason, present[0])
     except ReasonInvalid as fault:
         caller.require(Capability.OIDC_READ, org)
-        view = await look_at_binding(
+        view = await load_binding_view(
             caller, org, binding_id, given=given, faults={"reason": fault.text}
         )
         return await _binding(view, caller, org, fault.status)
     except BindingNotFound:  # or revoked by somebody else: then its page can say so
         caller.require(Capability.OIDC_READ, org)
-        view = await look_at_binding(caller, org, binding_id, is_too_late=True)
+        view = await load_binding_view(caller, org, binding_id, is_too_late=True)
         return await _binding(view, caller, org, 409)
     return _after(caller, org, binding_id, "revoked")
 
@@ -143,8 +147,8 @@ async def rejected_page(slug: str) -> ResponseReturnValue:
     """Show the CI identities that were turned away lately, and what each of them lacks."""
     caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
     query_parameters(request, ())
-    view = await look_at_rejected(org)
-    return await render_template("rejected.html", page=view, **frame(caller, org))
+    view = await load_rejected_view(org)
+    return await render_template("rejected.html", page=view, **page_context(caller, org))
 
 
 def _after(caller: Caller, org: Organisation, binding_id: str, done: str) -> ResponseReturnValue:
@@ -169,7 +173,7 @@ async def _new(
         create=create,
         source=source,
         rule_words=RULE_WORDS,
-        **frame(caller, org),
+        **page_context(caller, org),
     )
     return page, status
 
@@ -178,5 +182,5 @@ async def _binding(
     view: BindingView, caller: Caller, org: Organisation, status: int = 200
 ) -> ResponseReturnValue:
     done = DONE.get(request.args.get("done", ""))
-    page = await render_template("binding.html", page=view, done=done, **frame(caller, org))
+    page = await render_template("binding.html", page=view, done=done, **page_context(caller, org))
     return page, status

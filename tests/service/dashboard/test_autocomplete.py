@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.dashboard import values
+from service.dashboard import autocomplete
 from service.errors import QueryTooSlow
 from service.lake import Lake
 from service.orgs.changes import set_tier
@@ -104,7 +104,7 @@ async def test_nothing_of_another_organisation_is_offered(world):
 
 async def test_no_more_than_a_screen_of_values_is_offered(world, monkeypatch):
     """Whoever wants another one types on."""
-    monkeypatch.setattr(values, "VALUES_MAX", 2)
+    monkeypatch.setattr(autocomplete, "VALUES_MAX", 2)
     for number in range(3):
         await add_install(world, package_name=f"left-{number}")
 
@@ -122,7 +122,7 @@ async def test_what_is_not_found_in_time_is_no_empty_list(world, monkeypatch):
     monkeypatch.setattr(Lake, "values", slow)
 
     assert (await ask(world, prefix="left")).status_code == 503
-    assert allowed == [values.TIME_MAX_S]
+    assert allowed == [autocomplete.TIME_MAX_S]
 
 
 @pytest.mark.parametrize(

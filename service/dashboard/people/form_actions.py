@@ -14,10 +14,10 @@ from analytics.model.rows import AuditContext
 from service.access.authorization import reauthorize
 from service.access.callers import Caller
 from service.access.capabilities import Capability, Role
-from service.dashboard.people.once import spend_form
-from service.dashboard.people.page import Handed, OrgPage
-from service.dashboard.people.sent import Sent, refused
-from service.dashboard.posting import Form, admit_form
+from service.dashboard.form_auth import Form, authorize_form
+from service.dashboard.people.form_state import FormState, refused
+from service.dashboard.people.one_time_form import spend_form
+from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.errors import Conflict, Invalid, NotFound
 from service.orgs.repository import get_member
 from service.services import services
@@ -62,7 +62,7 @@ class Change:
         return name
 
 
-async def carry_out(
+async def submit(
     slug: str, page: OrgPage, step: Callable[[Change], Awaitable[str]], field: str | None = None
 ) -> ResponseReturnValue:
     """Do what the form of the current request asks, then lead back to `page`.
@@ -70,32 +70,35 @@ async def carry_out(
     `step` says what it has done by a code of the page. Where it refuses, the page says so beside
     the field that the refusal names, or beside `field`.
     """
-    caller, org, form = await admit_form(slug, Capability.ORG_ADMIN)
+    caller, org, form = await authorize_form(slug, Capability.ORG_ADMIN)
     page.here()  # what cannot be led back to is refused before anything is done
     done = await _attempt(caller, org, form, step, field)
-    if isinstance(done, Sent):
-        return await page.show(caller, org, sent=done), done.status
+    if isinstance(done, FormState):
+        return await page.show(caller, org, form_state=done), done.status
     return redirect(page.address(org, done), 303)
 
 
-async def hand_out(
-    slug: str, page: OrgPage, step: Callable[[Change], Awaitable[Handed]], field: str | None = None
+async def issue_secret(
+    slug: str,
+    page: OrgPage,
+    step: Callable[[Change], Awaitable[IssuedSecret]],
+    field: str | None = None,
 ) -> ResponseReturnValue:
     """The same for a form that makes a secret: the answer shows it, and is the only one that does.
 
     Such a form works once: to reload the answer, which sends the form again, makes no second one.
     """
-    caller, org, form = await admit_form(slug, Capability.ORG_ADMIN)
+    caller, org, form = await authorize_form(slug, Capability.ORG_ADMIN)
     page.here()
 
-    async def once(change: Change) -> Handed:
+    async def once(change: Change) -> IssuedSecret:
         await spend_form(change.work, change.caller, form)
         return await step(change)
 
-    handed = await _attempt(caller, org, form, once, field)
-    if isinstance(handed, Sent):
-        return await page.show(caller, org, sent=handed), handed.status
-    return await page.show(caller, org, handed=handed)
+    issued_secret = await _attempt(caller, org, form, once, field)
+    if isinstance(issued_secret, FormState):
+        return await page.show(caller, org, form_state=issued_secret), issued_secret.status
+    return await page.show(caller, org, issued_secret=issued_secret)
 
 
 async def _attempt(
@@ -104,7 +107,7 @@ async def _attempt(
     form: Form,
     step: Callable[[Change], Awaitable[_Done]],
     field: str | None,
-) -> _Done | Sent:
+) -> _Done | FormState:
     """What `step` returns once it is committed, or the form to show again; nothing was changed."""
     try:
         async with services().store.write() as work:

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
-from service.dashboard.posting import Form
+from service.dashboard.form_auth import Form
 from service.errors import Refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class FormState:
     """What was typed into the form that goes to `path`, and why it was not done.
 
     `field` is the one to mend, if it is one.
@@ -29,10 +29,10 @@ class Sent:
         return self.text if (path, name) == (self.path, self.field) else None
 
 
-NOTHING_SENT: Final = Sent("", Form(), 200, "")
+EMPTY_FORM: Final = FormState("", Form(), 200, "")
 
 
-def refused(path: str, typed: Form, refusal: Refusal, field: str | None) -> Sent:
+def refused(path: str, typed: Form, refusal: Refusal, field: str | None) -> FormState:
     """What to show after `refusal`; if its text begins with no field, it is about `field`."""
     name = refusal.text.partition(" ")[0]
-    return Sent(path, typed, refusal.status, refusal.text, name if name in typed else field)
+    return FormState(path, typed, refusal.status, refusal.text, name if name in typed else field)

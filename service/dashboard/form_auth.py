@@ -14,7 +14,7 @@ from service.store.tables import Organisation
 Form = MultiDict[str, str]
 
 
-async def admit_form(slug: str, capability: Capability) -> tuple[Caller, Organisation, Form]:
+async def authorize_form(slug: str, capability: Capability) -> tuple[Caller, Organisation, Form]:
     """The caller, the organisation and the form of the current request, once all three are sure.
 
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order; a request from
@@ -24,7 +24,7 @@ async def admit_form(slug: str, capability: Capability) -> tuple[Caller, Organis
     return caller, org, await own_form(caller)
 
 
-async def admit_members_form(slug: str) -> tuple[Caller, Organisation, Form]:
+async def authorize_member_form(slug: str) -> tuple[Caller, Organisation, Form]:
     """The same for what every member may do."""
     caller, org = await authorize_member(slug)
     return caller, org, await own_form(caller)

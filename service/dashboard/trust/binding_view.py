@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.repository import list_active_with_subs
-from service.dashboard.names import Names, Person, find_names
+from service.dashboard.display_names import Names, Person, find_names
 from service.store.tables import Binding
 from service.verifier.candidates import candidates_of
 

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from service.access.callers import Caller, MemberPrincipal
-from service.dashboard.posting import Form
+from service.dashboard.form_auth import Form
 from service.errors import FormSpent
 from service.secrets import new_token
 from service.services import services

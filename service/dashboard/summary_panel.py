@@ -13,8 +13,8 @@ from analytics.model.filters import InvalidQuery, Query
 from analytics.query.summaries import ValueCount
 from analytics.storage.snapshot import Snapshot
 from service.dashboard.histogram import Histogram, bucket_of, draw
+from service.dashboard.labels import event_words
 from service.dashboard.state import State
-from service.dashboard.words import event_words
 from service.errors import QueryTooSlow, StoreUnavailable
 from service.lake import Lake
 
@@ -41,7 +41,7 @@ class TopValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class SummaryPanel:
     """All of it. `other` are the rows without an install decision; `tops` is by filter."""
 
     total: int
@@ -52,21 +52,21 @@ class Glance:
     tops: dict[str, list[TopValue]]
 
 
-class NoGlance(StrEnum):
+class SummaryUnavailable(StrEnum):
     """Why there is none."""
 
     SLOW = "slow"
     DAMAGED = "damaged"
 
 
-async def glance(
+async def load_summary_panel(
     lake: Lake,
     rows_now: Snapshot,
     query: Query,
     floor: datetime | None,
     now: datetime,
     state: State,
-) -> Glance | NoGlance:
+) -> SummaryPanel | SummaryUnavailable:
     """The summary of the rows of `query` as the page shows it.
 
     Never raises for want of time or for damaged files: the rows beside it are sent already.
@@ -74,11 +74,11 @@ async def glance(
     within = query.not_before(floor)
     bucket = bucket_of(within, now)
     found = await if_found(lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S))
-    if isinstance(found, NoGlance):
+    if isinstance(found, SummaryUnavailable):
         return found
     counted = {one.value: one.count for one in found.top["decision"]}
     blocked, allowed = counted.get("BLOCKED", 0), counted.get("ALLOWED", 0)
-    return Glance(
+    return SummaryPanel(
         total=found.total,
         histogram=draw(found.buckets, bucket, within, state),
         blocked=top_value("decision", ValueCount("BLOCKED", blocked), state, found.total),
@@ -91,15 +91,15 @@ async def glance(
     )
 
 
-async def if_found(answer: Awaitable[_Found]) -> _Found | NoGlance:
+async def if_found(answer: Awaitable[_Found]) -> _Found | SummaryUnavailable:
     """What `answer` comes to, or why nothing: what stands before it on the page is sent already."""
     try:
         return await answer
     except (QueryTooSlow, InvalidQuery):
-        return NoGlance.SLOW
+        return SummaryUnavailable.SLOW
     except (StoreFault, StoreUnavailable) as error:
         _log.error("store_fault", reason=str(error))
-        return NoGlance.DAMAGED
+        return SummaryUnavailable.DAMAGED
 
 
 def top_value(name: str, one: ValueCount, state: State, total: int) -> TopValue:

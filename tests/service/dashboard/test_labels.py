@@ -4,7 +4,7 @@ import pytest
 
 from analytics.model.events import Event
 from analytics.model.filters import FILTER_COLUMNS
-from service.dashboard.words import EVENT_WORDS, FILTER_WORDS, ci_words, cut, event_words
+from service.dashboard.labels import EVENT_WORDS, FILTER_WORDS, ci_words, cut, event_words
 
 
 def test_every_event_and_every_filter_has_words_of_its_own():
