@@ -475,7 +475,7 @@ class SignInNotUnderWay(SignInRefused):
     text = "this sign-in was not begun in this browser, has been used, or took over 10 minutes"
 
 
-class ProviderSaidNo(SignInRefused):
+class ProviderDenied(SignInRefused):
     """The person turned back at the provider, or it would not let them in."""
 
     text = "the identity provider did not sign you in"

@@ -31,7 +31,7 @@ from service.metrics import Metrics
 from service.rejected.subjects import RejectedSubjects
 from service.secrets import derive_key
 from service.settings import Settings
-from service.sign_in.desk import SignInDesk
+from service.sign_in.services import SignInServices
 from service.store.engine import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
@@ -75,7 +75,7 @@ class Services:
     verifier: Verifier
     binding_use: BindingUse
     rejected: RejectedSubjects
-    sign_in: SignInDesk
+    sign_in: SignInServices
     live: LivePlaces
     http: httpx.AsyncClient
 
@@ -191,7 +191,7 @@ def build_services(
         verifier=verifier,
         binding_use=binding_use,
         rejected=rejected,
-        sign_in=SignInDesk(settings, http, clock, metrics),
+        sign_in=SignInServices(settings, http, clock, metrics),
         live=LivePlaces(),
         http=http,
     )

@@ -13,8 +13,8 @@ from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command, org_o
 from service.cli.proposals import printable, proposal_lines
 from service.cli.sources import STANDARD_INPUT
 from service.errors import Invalid
-from service.explain.asking import Asked, explain_asked
 from service.explain.forms import explanation_form
+from service.explain.service import Asked, explain_asked
 from service.orgs.repository import get_org, get_project
 
 _BYTES_MAX: Final = 64 * 1024

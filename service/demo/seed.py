@@ -15,7 +15,7 @@ from service.demo.history import Day, History
 from service.demo.profile import load_profile
 from service.ids import new_id
 from service.orgs.repository import find_org
-from service.rejected.rows import Noted, write_noted
+from service.rejected.rows import RejectionRecord, write_records
 from service.rejected.subjects import KEPT_FOR, noted_of
 from service.services import Services
 from service.store.catalog import add_segment
@@ -59,13 +59,13 @@ def _mark_used(binding: Binding, usage: Mapping[str, tuple[int, int]]) -> None:
 
 async def _remember_rejections(work: UnitOfWork, tenant_id: str, history: History) -> None:
     """What the verifier would still know of those it turned away."""
-    noted: dict[str, Noted] = {}
+    records: dict[str, RejectionRecord] = {}
     for rejection in history.rejections(tenant_id):
         one = noted_of(rejection)
-        if (known := noted.setdefault(one.digest, one)) is not one:
+        if (known := records.setdefault(one.digest, one)) is not one:
             known.add(one)
-    remembered = [one for one in noted.values() if one.last_at >= work.now - KEPT_FOR]
-    await write_noted(work.session, tenant_id, remembered)
+    remembered = [one for one in records.values() if one.last_at >= work.now - KEPT_FOR]
+    await write_records(work.session, tenant_id, remembered)
 
 
 async def _store(

@@ -8,22 +8,21 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from analytics.model.instants import format_ms
-from service.explain.case import (
+from service.explain.binding_history import KnownBinding
+from service.explain.evaluation import (
     RULE_NAMES,
     SIGNATURE_RULE,
     TIME_RULE,
-    Case,
+    Evaluation,
     Status,
     ambiguous,
     is_reached,
     run_rules,
 )
-from service.explain.differences import Difference, Shown, shown
-from service.explain.drafts import Proposal, proposal_for
-from service.explain.known import KnownBinding
-from service.explain.nearest import NearBinding, Sought, nearest_bindings
-from service.explain.sights import (
-    Seen,
+from service.explain.nearest import NearBinding, TokenSubject, nearest_bindings
+from service.explain.proposals import Proposal, proposal_for
+from service.explain.rule_details import (
+    RuleDetail,
     see_audience,
     see_event,
     see_issuer,
@@ -32,6 +31,7 @@ from service.explain.sights import (
     see_subject,
     see_time,
 )
+from service.explain.text_diff import Difference, Shown, shown
 from service.explain.times import TimeClaim, times
 from service.issuers.jwks import SigningKeys
 from service.verifier.claims import UnverifiedToken
@@ -81,28 +81,28 @@ def explain_token(
     `bindings` are all of them, revoked ones too. Without `keys` the signature is left out, as for
     claims that nobody has signed.
     """
-    case = Case(token, context, bindings, keys, now)
-    trail = case.trail
+    evaluation = Evaluation(token, context, bindings, keys, now)
+    trace = evaluation.trace
     try:
-        run_rules(case)
+        run_rules(evaluation)
     except TokenRejected as broken:
-        trail.rejection = broken
-    rejection = trail.rejection
-    nearest = _nearest(case)
+        trace.rejection = broken
+    rejection = trace.rejection
+    nearest = _nearest(evaluation)
     return Explanation(
         passes=rejection is None,
         code=rejection.code if rejection else None,
         detail=rejection.detail if rejection else None,
         reason=shown(rejection.reason) if rejection and rejection.reason else None,
-        binding=trail.binding.id if trail.binding else None,
-        signature_checked=trail.is_signed,
+        binding=trace.binding.id if trace.binding else None,
+        signature_checked=trace.is_signed,
         now=format_ms(now),
-        rules=_steps(case, nearest),
-        times=times(case) if is_reached(case, TIME_RULE) else (),
+        rules=_steps(evaluation, nearest),
+        times=times(evaluation) if is_reached(evaluation, TIME_RULE) else (),
         nearest=nearest,
         proposal=(
-            proposal_for(case.unverified_claims, context, case.active)
-            if rejection is not None and trail.binding is None
+            proposal_for(evaluation.unverified_claims, context, evaluation.active)
+            if rejection is not None and trace.binding is None
             else None
         ),
     )
@@ -122,11 +122,11 @@ def explain_no_token(rejection: TokenRejected, now: datetime) -> Explanation:
     )
 
 
-def _steps(case: Case, nearest: Sequence[NearBinding]) -> list[Step]:
-    looks: tuple[Callable[[Case], Seen], ...] = (
+def _steps(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> list[Step]:
+    looks: tuple[Callable[[Evaluation], RuleDetail], ...] = (
         see_issuer,
         see_audience,
-        lambda case: see_subject(case, nearest),
+        lambda evaluation: see_subject(evaluation, nearest),
         see_repository,
         see_event,
         see_signature,
@@ -134,29 +134,31 @@ def _steps(case: Case, nearest: Sequence[NearBinding]) -> list[Step]:
     )
     steps = []
     for rule, (name, look) in enumerate(zip(RULE_NAMES, looks, strict=True), 1):
-        status = case.trail.status(rule, has_signature=case.keys is not None)
-        seen = look(case) if status is not Status.NOT_REACHED else Seen()
-        if rule == SIGNATURE_RULE and case.keys is None:
-            seen = Seen(note="Claims carry no signature: nobody has said that they are true.")
+        status = evaluation.trace.status(rule, has_signature=evaluation.keys is not None)
+        seen = look(evaluation) if status is not Status.NOT_REACHED else RuleDetail()
+        if rule == SIGNATURE_RULE and evaluation.keys is None:
+            seen = RuleDetail(note="Claims carry no signature: nobody has said that they are true.")
         steps.append(
             Step(rule, name, status, seen.expected, seen.found, seen.difference, seen.note)
         )
     return steps
 
 
-def _nearest(case: Case) -> Sequence[NearBinding]:
+def _nearest(evaluation: Evaluation) -> Sequence[NearBinding]:
     """Bindings that come near, where it is for want of a binding that the token fails."""
-    claims, issuer = case.unverified_claims, case.trail.issuer
-    rejection = case.trail.rejection
+    claims, issuer = evaluation.unverified_claims, evaluation.trace.issuer
+    rejection = evaluation.trace.rejection
     sub = claims.text("sub")
     if rejection is None or rejection.rule not in {3, 4, 5} or issuer is None or sub is None:
         return ()
-    sought = Sought(
+    subject = TokenSubject(
         issuer=issuer.url,
         sub=sub,
         repository_id=claims.identifier(issuer.repository_id_claim),
         event_name=claims.text(issuer.event_name_claim),
-        project_id=case.context.project_id,
+        project_id=evaluation.context.project_id,
     )
     is_ambiguous = rejection.detail is Detail.BINDING_AMBIGUOUS
-    return nearest_bindings(sought, case.bindings, ambiguous(case) if is_ambiguous else ())
+    return nearest_bindings(
+        subject, evaluation.bindings, ambiguous(evaluation) if is_ambiguous else ()
+    )

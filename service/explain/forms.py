@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.bindings.forms import BindingId, Timestamp
-from service.explain.drafts import Proposal
 from service.explain.explanation import Explanation
+from service.explain.proposals import Proposal
 from service.verifier.codes import Detail, FailureCode
 
 

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 from analytics.model.instants import format_ms
 from service.bindings.repository import BindingState
-from service.explain.differences import Difference, common_prefix, difference_of, shown
-from service.explain.known import KnownBinding
+from service.explain.binding_history import KnownBinding
+from service.explain.text_diff import Difference, common_prefix, difference_of, shown
 from service.verifier.candidates import candidates_of
 
 NEAREST_MAX: Final = 5
@@ -32,7 +32,7 @@ meanwhile.
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class TokenSubject:
     """What a token says of its job, unverified, and the project whose key it came with."""
 
     issuer: str
@@ -84,7 +84,7 @@ class _Found:
 
 
 def nearest_bindings(
-    sought: Sought, bindings: Collection[KnownBinding], ambiguous: Collection[str] = ()
+    subject: TokenSubject, bindings: Collection[KnownBinding], ambiguous: Collection[str] = ()
 ) -> Sequence[NearBinding]:
     """The organisation's `bindings` nearest to what no single one of them matches.
 
@@ -93,11 +93,11 @@ def nearest_bindings(
     if ambiguous:
         why = "It matches, and so do the others listed: none of them goes before the rest."
         alike = (_Found(b, _Kind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
-        return [_near(one, sought) for one in nsmallest(AMBIGUOUS_MAX, alike, _order)]
-    found = nsmallest(NEAREST_MAX, _compared(sought, bindings), _order)
+        return [_near(one, subject) for one in nsmallest(AMBIGUOUS_MAX, alike, _order)]
+    found = nsmallest(NEAREST_MAX, _compared(subject, bindings), _order)
     # Where something is nearly right, what is merely alike would only hide it.
     telling = [one for one in found if one.kind is not _Kind.CLOSEST]
-    return [_near(one, sought) for one in telling or found]
+    return [_near(one, subject) for one in telling or found]
 
 
 def plain_sub(sub: str) -> str:
@@ -109,17 +109,17 @@ def _order(found: _Found) -> tuple[int, bool, int, float, str]:
     return found.order
 
 
-def _compared(sought: Sought, bindings: Collection[KnownBinding]) -> Iterator[_Found]:
-    of_issuer = [binding for binding in bindings if binding.issuer == sought.issuer]
-    same_sub = [binding for binding in of_issuer if binding.sub_pattern == sought.sub]
+def _compared(subject: TokenSubject, bindings: Collection[KnownBinding]) -> Iterator[_Found]:
+    of_issuer = [binding for binding in bindings if binding.issuer == subject.issuer]
+    same_sub = [binding for binding in of_issuer if binding.sub_pattern == subject.sub]
     live = _live_events(same_sub)
     for binding in same_sub:
-        yield _with_same_sub(sought, binding, live)
-    plain = plain_sub(sought.sub)
-    respelt = _respelt(sought.sub, [binding.sub_pattern for binding in of_issuer])
+        yield _with_same_sub(subject, binding, live)
+    plain = plain_sub(subject.sub)
+    respelt = _respelt(subject.sub, [binding.sub_pattern for binding in of_issuer])
     for binding in of_issuer:
-        if binding.sub_pattern != sought.sub:
-            yield _with_other_sub(sought, binding, plain, respelt)
+        if binding.sub_pattern != subject.sub:
+            yield _with_other_sub(subject, binding, plain, respelt)
 
 
 def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[str], ...]]:
@@ -130,20 +130,20 @@ def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[
 
 
 def _with_same_sub(
-    sought: Sought, binding: KnownBinding, live: dict[str, tuple[frozenset[str], ...]]
+    subject: TokenSubject, binding: KnownBinding, live: dict[str, tuple[frozenset[str], ...]]
 ) -> _Found:
-    if binding.repository_id not in {None, sought.repository_id}:
-        return _Found(binding, _Kind.OTHER_REPOSITORY, _why_other_repository(sought, binding))
-    if binding.project_id not in {None, sought.project_id}:
-        key = f"one of {sought.project_id}" if sought.project_id else "none of a project"
+    if binding.repository_id not in {None, subject.repository_id}:
+        return _Found(binding, _Kind.OTHER_REPOSITORY, _why_other_repository(subject, binding))
+    if binding.project_id not in {None, subject.project_id}:
+        key = f"one of {subject.project_id}" if subject.project_id else "none of a project"
         why = f"It is for API keys of project {binding.project_id} alone; this is {key}."
         return _Found(binding, _Kind.OTHER_PROJECT, why)
     if binding.revoked_at is None and binding.id not in live:
         return _Found(binding, _Kind.OUTSIDE_ENVELOPE, _WHY_OUTSIDE)
     event_sets = live.get(binding.id, (frozenset(binding.event_names),))
-    missing = [names for names in event_sets if names and sought.event_name not in names]
+    missing = [names for names in event_sets if names and subject.event_name not in names]
     if missing:
-        return _Found(binding, _Kind.OTHER_EVENT, _why_other_event(sought, binding, missing[0]))
+        return _Found(binding, _Kind.OTHER_EVENT, _why_other_event(subject, binding, missing[0]))
     if binding.revoked_at is not None:
         return _Found(binding, _Kind.REVOKED, "It fits.")
     # A project's key, whose limit a team's binding takes over from its envelope.
@@ -156,42 +156,43 @@ _WHY_OUTSIDE: Final = (
 )
 
 
-def _why_other_repository(sought: Sought, binding: KnownBinding) -> str:
-    if sought.repository_id is None:
+def _why_other_repository(subject: TokenSubject, binding: KnownBinding) -> str:
+    if subject.repository_id is None:
         return f"It is for repository {binding.repository_id}; the token names no repository id."
     return shown(
-        f"It is for repository {binding.repository_id}, the token comes from {sought.repository_id}"
-        " under the same name: renamed, transferred, or deleted and created anew."
+        f"It is for repository {binding.repository_id}, the token comes from"
+        f" {subject.repository_id} under the same name:"
+        " renamed, transferred, or deleted and created anew."
     )
 
 
-def _why_other_event(sought: Sought, binding: KnownBinding, listed: frozenset[str]) -> str:
+def _why_other_event(subject: TokenSubject, binding: KnownBinding, listed: frozenset[str]) -> str:
     whose = "It" if listed == frozenset(binding.event_names) else "The envelope above it"
     not_by = "the token does not say what started its job"
-    if sought.event_name is not None:
-        not_by = f"not by {sought.event_name}"
+    if subject.event_name is not None:
+        not_by = f"not by {subject.event_name}"
     return shown(f"{whose} trusts jobs started by {' or '.join(sorted(listed))}; {not_by}.")
 
 
 def _with_other_sub(
-    sought: Sought, binding: KnownBinding, plain: str, respelt: Collection[str]
+    subject: TokenSubject, binding: KnownBinding, plain: str, respelt: Collection[str]
 ) -> _Found:
     pattern = binding.sub_pattern
-    is_same_repository = binding.repository_id == sought.repository_id is not None
+    is_same_repository = binding.repository_id == subject.repository_id is not None
     if plain_sub(pattern) == plain:
         return _Found(
             binding,
             _Kind.QUALIFIED,
-            _why_qualified(sought.sub, pattern, is_same_repository=is_same_repository),
+            _why_qualified(subject.sub, pattern, is_same_repository=is_same_repository),
             0 if is_same_repository else 1,
         )
     if pattern in respelt:
         return _Found(binding, _Kind.SPELLING, "Its subject differs in spelling alone.")
     if is_same_repository:
         why = "It is for the same repository id, but another branch, environment or name."
-        return _Found(binding, _Kind.OTHER_SUBJECT, why, -_likeness(sought.sub, pattern))
+        return _Found(binding, _Kind.OTHER_SUBJECT, why, -_likeness(subject.sub, pattern))
     why = "Its subject is among the most alike."
-    return _Found(binding, _Kind.CLOSEST, why, -_likeness(sought.sub, pattern))
+    return _Found(binding, _Kind.CLOSEST, why, -_likeness(subject.sub, pattern))
 
 
 def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:
@@ -234,7 +235,7 @@ def _likeness(one: str, other: str) -> int:
     return prefix + common_prefix(one[prefix:][::-1], other[prefix:][::-1])
 
 
-def _near(found: _Found, sought: Sought) -> NearBinding:
+def _near(found: _Found, subject: TokenSubject) -> NearBinding:
     binding = found.binding
     return NearBinding(
         id=binding.id,
@@ -242,7 +243,7 @@ def _near(found: _Found, sought: Sought) -> NearBinding:
         sub_pattern=binding.sub_pattern,
         repository_id=binding.repository_id,
         why=" ".join([found.why, *_revoked(binding)]),
-        difference=_difference(found, sought),
+        difference=_difference(found, subject),
     )
 
 
@@ -253,8 +254,8 @@ def _revoked(binding: KnownBinding) -> list[str]:
     return [f"Revoked at {format_ms(binding.revoked_at)} by {binding.revoked_by}{reason}."]
 
 
-def _difference(found: _Found, sought: Sought) -> Difference | None:
+def _difference(found: _Found, subject: TokenSubject) -> Difference | None:
     binding = found.binding
-    if found.kind is _Kind.OTHER_REPOSITORY and binding.repository_id and sought.repository_id:
-        return difference_of(binding.repository_id, sought.repository_id)
-    return difference_of(binding.sub_pattern, sought.sub)
+    if found.kind is _Kind.OTHER_REPOSITORY and binding.repository_id and subject.repository_id:
+        return difference_of(binding.repository_id, subject.repository_id)
+    return difference_of(binding.sub_pattern, subject.sub)

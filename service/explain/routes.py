@@ -19,13 +19,13 @@ from service.errors import (
     UnknownField,
     UnknownParameter,
 )
-from service.explain.asking import explain_asked, parse_asked
 from service.explain.forms import (
     REQUEST_EXAMPLE,
     ExplainRequest,
     ExplanationForm,
     explanation_form,
 )
+from service.explain.service import explain_asked, parse_asked
 from service.services import services
 from service.web.answers import json_answer
 from service.web.inputs import json_object, query_parameters

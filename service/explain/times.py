@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from analytics.model.instants import format_ms
-from service.explain.case import Case
-from service.explain.differences import shown
+from service.explain.evaluation import Evaluation
+from service.explain.text_diff import shown
 from service.verifier.claims import UnverifiedClaims
 from service.verifier.codes import TokenRejected
 from service.verifier.rules import LEEWAY_S, rule_7_time
@@ -26,10 +26,10 @@ class TimeClaim:
     holds: bool
 
 
-def times(case: Case) -> list[TimeClaim]:
+def times(evaluation: Evaluation) -> list[TimeClaim]:
     """Each claim about time, judged by the rule itself with the others taken out."""
-    members = case.unverified_claims.members
-    seconds = case.now.timestamp()
+    members = evaluation.unverified_claims.members
+    seconds = evaluation.now.timestamp()
     good = {"exp": seconds + 1}
     alone = {
         "exp": {name: members[name] for name in ("exp",) if name in members},
@@ -44,8 +44,8 @@ def times(case: Case) -> list[TimeClaim]:
                 claim=name,
                 found=one_line(value) if name in members else None,
                 instant=format_ms(instant) if instant else None,
-                ahead_s=round((instant - case.now).total_seconds(), 3) if instant else None,
-                holds=_holds(UnverifiedClaims(only), case.now),
+                ahead_s=round((instant - evaluation.now).total_seconds(), 3) if instant else None,
+                holds=_holds(UnverifiedClaims(only), evaluation.now),
             )
         )
     return found

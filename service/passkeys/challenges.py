@@ -9,7 +9,7 @@ import secrets
 from datetime import datetime, timedelta
 from typing import Final
 
-from service.sign_in.signed import Kept, expiry
+from service.sign_in.signed_cookie import Kept, expiry
 
 CHALLENGE_LIFETIME: Final = timedelta(minutes=5)
 _RANDOM_BYTES: Final = 32

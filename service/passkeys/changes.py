@@ -9,7 +9,7 @@ from service.orgs.changes import check_name
 from service.passkeys.ceremonies import NewCredential
 from service.passkeys.challenges import RegistrationChallenge
 from service.passkeys.repository import find_passkey, get_own_passkey, list_passkeys
-from service.sign_in.entering import spend
+from service.sign_in.completion import spend
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey
 

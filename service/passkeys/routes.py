@@ -32,8 +32,8 @@ from service.passkeys.challenges import (
     new_sign_in_challenge,
 )
 from service.passkeys.changes import add_passkey
-from service.passkeys.entering import NOT_PROVED, enter_with_passkey
 from service.passkeys.repository import list_passkeys
+from service.passkeys.sign_in import NOT_PROVED, enter_with_passkey
 from service.services import services
 from service.sign_in.cookies import NEW_PASSKEY_COOKIE, PASSKEY_COOKIE, forget, keep, kept_by
 from service.sign_in.flow import own_page, page_after

@@ -8,9 +8,9 @@ from typing import Final
 from analytics.model.filters import only
 from analytics.model.instants import parse_instant
 from service.errors import Invalid, RejectedNotFound
-from service.explain.drafts import Proposal
+from service.explain.proposals import Proposal
 from service.issuers.issuers import Issuers
-from service.rejected.proposals import Outlook, list_outlooks
+from service.rejected.proposals import Resolution, list_resolutions
 from service.rejected.rows import find_rejected, list_rejected
 from service.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR
 from service.store.store import Store
@@ -39,12 +39,12 @@ class Entry:
     """A rejected subject, and how it stands now."""
 
     row: RejectedSubject
-    outlook: Outlook
+    resolution: Resolution
 
     @property
     def proposal(self) -> Proposal | None:
         """What would make it trusted."""
-        return self.outlook.proposal
+        return self.resolution.proposal
 
 
 def parse_wanted(parameters: Mapping[str, list[str]]) -> Wanted:
@@ -74,8 +74,8 @@ async def list_entries(
             is_verified=wanted.is_verified,
             code=wanted.code,
         )
-        outlooks = await list_outlooks(session, tenant_id, rows, issuers)
-    return [Entry(row, outlooks.get(row.digest, Outlook())) for row in rows]
+        resolutions = await list_resolutions(session, tenant_id, rows, issuers)
+    return [Entry(row, resolutions.get(row.digest, Resolution())) for row in rows]
 
 
 async def get_entry(
@@ -86,8 +86,8 @@ async def get_entry(
         row = await find_rejected(session, tenant_id, digest, since=now - KEPT_FOR)
         if row is None:
             raise RejectedNotFound
-        outlooks = await list_outlooks(session, tenant_id, [row], issuers)
-    return Entry(row, outlooks.get(digest, Outlook()))
+        resolutions = await list_resolutions(session, tenant_id, [row], issuers)
+    return Entry(row, resolutions.get(digest, Resolution()))
 
 
 def _is_verified(text: str | None) -> bool | None:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.bindings.repository import list_active_slots, list_active_with_subs
 from service.bindings.rules import Places, parse_binding, slot_key
 from service.bindings.slots import stored_slot_rule
-from service.explain.drafts import Proposal, proposal_for
+from service.explain.proposals import Proposal, proposal_for
 from service.issuers.issuers import Issuers
 from service.rejected.subjects import is_cut
 from service.store.tables import RejectedSubject
@@ -32,7 +32,7 @@ _Job = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Resolution:
     """How a job that was turned away stands now: trusted by a binding, in want of one, or neither.
 
     `is_taken` says that the binding it wants would be refused: another organisation has it.
@@ -43,9 +43,9 @@ class Outlook:
     is_taken: bool = False
 
 
-async def list_outlooks(
+async def list_resolutions(
     session: AsyncSession, tenant_id: str, rows: Sequence[RejectedSubject], issuers: Issuers
-) -> Mapping[str, Outlook]:
+) -> Mapping[str, Resolution]:
     """How the organisation's `rows` stand now, by digest; of most of them there is nothing to say.
 
     Nothing of what is unverified, or was turned away for other reasons than bindings.
@@ -57,8 +57,8 @@ async def list_outlooks(
     by_job: defaultdict[_Job, list[ActiveBinding]] = defaultdict(list)
     for binding in active:
         by_job[binding.sub_pattern, binding.repository_id].append(binding)
-    outlooks = {row.digest: _outlook(row, issuers, _of_job(row, by_job)) for row in askable}
-    return await _without_taken(session, tenant_id, outlooks, issuers)
+    resolutions = {row.digest: _resolution(row, issuers, _of_job(row, by_job)) for row in askable}
+    return await _without_taken(session, tenant_id, resolutions, issuers)
 
 
 def _of_job(
@@ -79,7 +79,9 @@ def _is_askable(row: RejectedSubject, issuers: Issuers) -> bool:
     )
 
 
-def _outlook(row: RejectedSubject, issuers: Issuers, active: Collection[ActiveBinding]) -> Outlook:
+def _resolution(
+    row: RejectedSubject, issuers: Issuers, active: Collection[ActiveBinding]
+) -> Resolution:
     """What a job like that one would meet today, and what would help if that is no binding."""
     claims = _claims(row, issuers)
     context = VerificationContext(issuers, _AUDIENCE, candidates_of(active), row.project_id)
@@ -88,9 +90,9 @@ def _outlook(row: RejectedSubject, issuers: Issuers, active: Collection[ActiveBi
     except TokenRejected as rejected:
         is_unbound = rejected.code is FailureCode.UNBOUND_OIDC_SUBJECT
         if is_unbound and rejected.detail in _MENDED_BY_A_BINDING:
-            return Outlook(proposal=proposal_for(claims, context, active))
-        return Outlook()
-    return Outlook(trusted_by=binding.id)
+            return Resolution(proposal=proposal_for(claims, context, active))
+        return Resolution()
+    return Resolution(trusted_by=binding.id)
 
 
 def _claims(row: RejectedSubject, issuers: Issuers) -> UnverifiedClaims:
@@ -110,17 +112,17 @@ def _claims(row: RejectedSubject, issuers: Issuers) -> UnverifiedClaims:
 
 
 async def _without_taken(
-    session: AsyncSession, tenant_id: str, outlooks: dict[str, Outlook], issuers: Issuers
-) -> Mapping[str, Outlook]:
-    """`outlooks` without proposals for what another organisation holds: theirs is not to revoke."""
+    session: AsyncSession, tenant_id: str, resolutions: dict[str, Resolution], issuers: Issuers
+) -> Mapping[str, Resolution]:
+    """`resolutions` without proposals for slots that other organisations hold."""
     slot_rule = await stored_slot_rule(session)
     slots = {
         digest: slot_key(
             parse_binding(one.proposal.body, issuers, _NO_PLACES), tenant_id, slot_rule
         )
-        for digest, one in outlooks.items()
+        for digest, one in resolutions.items()
         if one.proposal is not None
     }
     holders = await list_active_slots(session, list(slots.values()))
     taken = {digest for digest, slot in slots.items() if holders.get(slot, tenant_id) != tenant_id}
-    return outlooks | dict.fromkeys(taken, Outlook(is_taken=True))
+    return resolutions | dict.fromkeys(taken, Resolution(is_taken=True))

@@ -15,7 +15,7 @@ from service.store.tables import Instant, RejectedSubject
 
 
 @dataclass(slots=True, kw_only=True)
-class Noted:
+class RejectionRecord:
     """Equal rejections together, under the names of their row."""
 
     tenant_id: str
@@ -52,7 +52,7 @@ class Noted:
         """The identity as a key of the table: some databases cannot index texts this long."""
         return hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
 
-    def add(self, other: "Noted") -> None:
+    def add(self, other: "RejectionRecord") -> None:
         """Count `other`, which has the same identity, into this one."""
         self.count += other.count
         self.first_at = min(self.first_at, other.first_at)
@@ -61,12 +61,14 @@ class Noted:
             self.owner = other.owner
 
 
-async def write_noted(session: AsyncSession, tenant_id: str, noted: Sequence[Noted]) -> None:
-    """Count `noted`, each of another identity, into the organisation's rows.
+async def write_records(
+    session: AsyncSession, tenant_id: str, records: Sequence[RejectionRecord]
+) -> None:
+    """Count `records`, each of another identity, into the organisation's rows.
 
     Between the look and the write nobody else adds one: this transaction began with the write lock.
     """
-    by_digest = {one.digest: one for one in noted}
+    by_digest = {one.digest: one for one in records}
     theirs = select(RejectedSubject.digest).where(RejectedSubject.tenant_id == tenant_id)
     known = {
         digest
@@ -148,38 +150,38 @@ def _lately(tenant_id: str, since: datetime) -> ColumnElement[bool]:
     return and_(RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since)
 
 
-_LAST_AT: Final = bindparam("noted_last_at", type_=Instant())
-_FIRST_AT: Final = bindparam("noted_first_at", type_=Instant())
+_LAST_AT: Final = bindparam("new_last_at", type_=Instant())
+_FIRST_AT: Final = bindparam("new_first_at", type_=Instant())
 _IS_LATEST: Final = RejectedSubject.last_at <= _LAST_AT
 
 # Counted up by the database, because other processes count, too.
 _COUNT_UP: Final = (
     update(RejectedSubject)
     .where(
-        RejectedSubject.tenant_id == bindparam("noted_tenant_id"),
-        RejectedSubject.digest == bindparam("noted_digest"),
+        RejectedSubject.tenant_id == bindparam("new_tenant_id"),
+        RejectedSubject.digest == bindparam("new_digest"),
     )
     .values(
-        count=RejectedSubject.count + bindparam("noted_count"),
+        count=RejectedSubject.count + bindparam("new_count"),
         first_at=case(
             (RejectedSubject.first_at > _FIRST_AT, _FIRST_AT), else_=RejectedSubject.first_at
         ),
         last_at=case((_IS_LATEST, _LAST_AT), else_=RejectedSubject.last_at),
         last_request_id=case(
-            (_IS_LATEST, bindparam("noted_request_id")), else_=RejectedSubject.last_request_id
+            (_IS_LATEST, bindparam("new_request_id")), else_=RejectedSubject.last_request_id
         ),
-        owner=case((_IS_LATEST, bindparam("noted_owner")), else_=RejectedSubject.owner),
+        owner=case((_IS_LATEST, bindparam("new_owner")), else_=RejectedSubject.owner),
     )
 )
 
 
-def _again(noted: Noted) -> dict[str, Any]:
+def _again(record: RejectionRecord) -> dict[str, Any]:
     return {
-        "noted_tenant_id": noted.tenant_id,
-        "noted_digest": noted.digest,
-        "noted_count": noted.count,
-        "noted_first_at": noted.first_at,
-        "noted_last_at": noted.last_at,
-        "noted_request_id": noted.last_request_id,
-        "noted_owner": noted.owner,
+        "new_tenant_id": record.tenant_id,
+        "new_digest": record.digest,
+        "new_count": record.count,
+        "new_first_at": record.first_at,
+        "new_last_at": record.last_at,
+        "new_request_id": record.last_request_id,
+        "new_owner": record.owner,
     }

@@ -14,7 +14,7 @@ from typing import Final
 
 from service.errors import StoreUnavailable
 from service.metrics import Metrics
-from service.rejected.rows import Noted, forget_before, keep_newest, write_noted
+from service.rejected.rows import RejectionRecord, forget_before, keep_newest, write_records
 from service.store.store import Store
 from service.verifier.rejections import Rejection
 
@@ -34,13 +34,13 @@ _CUT: Final = "…"
 class _Pending:
     """What waits to be written of one organisation, by identity."""
 
-    verified: dict[tuple[object, ...], Noted] = field(default_factory=dict)
-    unverified: dict[tuple[object, ...], Noted] = field(default_factory=dict)
+    verified: dict[tuple[object, ...], RejectionRecord] = field(default_factory=dict)
+    unverified: dict[tuple[object, ...], RejectionRecord] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.verified) + len(self.unverified)
 
-    def __iter__(self) -> Iterator[Noted]:
+    def __iter__(self) -> Iterator[RejectionRecord]:
         yield from self.verified.values()
         yield from self.unverified.values()
 
@@ -73,12 +73,12 @@ class RejectedSubjects:
         try:
             async with self._store.write() as work:
                 for tenant_id, pending in taken.items():
-                    await write_noted(work.session, tenant_id, list(pending))
+                    await write_records(work.session, tenant_id, list(pending))
                     await keep_newest(work.session, tenant_id, ENTRIES_PER_ORG_MAX)
         except (StoreUnavailable, asyncio.CancelledError):
             for pending in taken.values():
-                for noted in pending:
-                    self._add(noted)
+                for record in pending:
+                    self._add(record)
             raise
 
     async def forget_old(self) -> None:
@@ -86,17 +86,17 @@ class RejectedSubjects:
         async with self._store.write() as work:
             await forget_before(work.session, work.now - KEPT_FOR)
 
-    def _add(self, noted: Noted) -> None:
-        pending = self._pending.setdefault(noted.tenant_id, _Pending())
-        entries = pending.verified if noted.is_verified else pending.unverified
-        known = entries.get(noted.identity)
+    def _add(self, record: RejectionRecord) -> None:
+        pending = self._pending.setdefault(record.tenant_id, _Pending())
+        entries = pending.verified if record.is_verified else pending.unverified
+        known = entries.get(record.identity)
         if known is not None:
-            known.add(noted)
-        elif self._has_room(pending) or (noted.is_verified and self._make_room(pending)):
-            entries[noted.identity] = noted
+            known.add(record)
+        elif self._has_room(pending) or (record.is_verified and self._make_room(pending)):
+            entries[record.identity] = record
             self._size += 1
         else:
-            self._dropped(noted)
+            self._dropped(record)
 
     def _has_room(self, pending: _Pending) -> bool:
         return len(pending) < PENDING_PER_ORG_MAX and self._size < PENDING_MAX
@@ -110,13 +110,13 @@ class RejectedSubjects:
             pending = max(self._pending.values(), key=lambda other: len(other.unverified))
         if not pending.unverified:
             return False
-        _, noted = pending.unverified.popitem()
+        _, record = pending.unverified.popitem()
         self._size -= 1
-        self._dropped(noted)
+        self._dropped(record)
         return True
 
-    def _dropped(self, noted: Noted) -> None:
-        self._metrics.rejections_dropped(noted.count, is_verified=noted.is_verified)
+    def _dropped(self, record: RejectionRecord) -> None:
+        self._metrics.rejections_dropped(record.count, is_verified=record.is_verified)
 
 
 def is_cut(sub: str) -> bool:
@@ -130,9 +130,9 @@ def _bounded(text: str | None, chars_max: int = TEXT_CHARS_MAX) -> str | None:
     return text[: chars_max - 1] + _CUT
 
 
-def noted_of(rejection: Rejection) -> Noted:
+def noted_of(rejection: Rejection) -> RejectionRecord:
     """`rejection` as it is stored, its texts cut to a bound: noted once."""
-    return Noted(
+    return RejectionRecord(
         tenant_id=rejection.tenant_id,
         is_verified=rejection.is_verified,
         code=rejection.code.value,

@@ -7,7 +7,7 @@ from quart import Request, Response
 from werkzeug.wrappers import Response as BaseResponse
 
 from service.services import services
-from service.sign_in.signed import LIFETIME
+from service.sign_in.signed_cookie import LIFETIME
 
 FLOW_COOKIE: Final = "sign_in"
 CHOICE_COOKIE: Final = "sign_in_choice"

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from service.sign_in.providers import Provider
-from service.sign_in.signed import Kept, expiry
+from service.sign_in.signed_cookie import Kept, expiry
 from service.web.paths import overview_path
 
 NEXT_CHARS_MAX: Final = 1000

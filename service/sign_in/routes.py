@@ -14,19 +14,19 @@ from service.access.routes import refuse_cross_site_form, set_session_cookie
 from service.errors import (
     AccountNotKnown,
     NotFound,
-    ProviderSaidNo,
+    ProviderDenied,
     SignInNotUnderWay,
     SignInRefused,
 )
 from service.services import services
+from service.sign_in.completion import enter, record_failure, spend
 from service.sign_in.cookies import CHOICE_COOKIE, FLOW_COOKIE, forget, keep, kept_by
-from service.sign_in.entering import enter, record_failure, spend
+from service.sign_in.eligible_memberships import WayIn, list_ways_in
 from service.sign_in.exchange import error_code
 from service.sign_in.flow import Flow, authorization_url, begin, own_page, page_after
 from service.sign_in.identity import Identity
 from service.sign_in.providers import Provider
-from service.sign_in.signed import Kept, expiry
-from service.sign_in.ways_in import WayIn, list_ways_in
+from service.sign_in.signed_cookie import Kept, expiry
 from service.store.store import UnitOfWork
 from service.web.context import source_ip
 
@@ -171,12 +171,12 @@ def _choice_under_way() -> Choice:
 
 
 def _code(provider: Provider) -> str:
-    """What the provider gave the browser for us. Raises ProviderSaidNo."""
+    """What the provider gave the browser for us. Raises ProviderDenied."""
     code = _only("code")
     if "error" in request.args or not code or len(code) > CODE_CHARS_MAX:
         said = error_code(request.args.get("error", ""))
         _log.info("identity_provider_said_no", provider=provider.name, error=said)
-        raise ProviderSaidNo
+        raise ProviderDenied
     return code
 
 

@@ -9,8 +9,8 @@ from service.errors import FormSpent
 from service.secrets import new_token
 from service.services import services
 from service.settings import Settings
-from service.sign_in.entering import spend
-from service.sign_in.signed import Kept, Signer, expiry
+from service.sign_in.completion import spend
+from service.sign_in.signed_cookie import Kept, Signer, expiry
 from service.store.store import UnitOfWork
 
 ONCE_FIELD: Final = "once"

@@ -10,8 +10,8 @@ from typing import Final
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.failures import Failure, failure_of
 from service.errors import Invalid, NeitherTokenNorClaims
-from service.explain.asking import Asked, explain_asked
 from service.explain.explanation import Explanation
+from service.explain.service import Asked, explain_asked
 from service.orgs.repository import list_projects
 from service.services import services
 from service.store.tables import Organisation

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from service.dashboard.display_names import Names, find_names
 from service.dashboard.trust.failures import Failure, failure_of
 from service.rejected.listing import LIMIT_DEFAULT, Entry, Wanted, get_entry, list_entries
-from service.rejected.proposals import Outlook
+from service.rejected.proposals import Resolution
 from service.rejected.subjects import KEPT_FOR
 from service.services import services
 from service.store.tables import Organisation, RejectedSubject
@@ -18,7 +18,7 @@ class ShownRejection:
 
     row: RejectedSubject
     failure: Failure
-    outlook: Outlook
+    resolution: Resolution
     project: str | None
 
     @property
@@ -65,7 +65,7 @@ async def load_rejection_view(org: Organisation, digest: str) -> ShownRejection:
 def _shown(entry: Entry, names: Names) -> ShownRejection:
     row = entry.row
     project = None if row.project_id is None else names.projects.get(row.project_id, row.project_id)
-    return ShownRejection(row, failure_of(row.code, row.detail), entry.outlook, project)
+    return ShownRejection(row, failure_of(row.code, row.detail), entry.resolution, project)
 
 
 async def _names(org: Organisation, entries: Sequence[Entry]) -> Names:

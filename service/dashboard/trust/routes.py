@@ -72,7 +72,7 @@ async def new_page(slug: str) -> ResponseReturnValue:
         return await _new(caller, org, create=await create_form(caller, org))
     caller.require(Capability.OIDC_READ, org)
     source = await load_rejection_view(org, digest)
-    proposal = source.outlook.proposal
+    proposal = source.resolution.proposal
     drafted = await create_form(caller, org, typed_of(proposal.body)) if proposal else None
     return await _new(caller, org, source=source, create=drafted)
 

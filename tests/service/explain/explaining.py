@@ -5,8 +5,8 @@ from typing import Any
 
 from joserfc.jwk import RSAKey
 
-from service.explain.asking import Asked, KeysFor, explain_asked
 from service.explain.forms import ExplanationForm, explanation_form
+from service.explain.service import Asked, KeysFor, explain_asked
 from service.issuers.issuers import Issuer as KnownIssuer
 from service.issuers.jwks import SigningKey, SigningKeys
 from tests.conftest import World, bindings_path, refused

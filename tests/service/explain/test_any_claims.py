@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.explain.asking import parse_asked
+from service.explain.binding_history import KnownBinding
 from service.explain.explanation import explain_no_token, explain_token
 from service.explain.forms import explanation_form
-from service.explain.known import KnownBinding
+from service.explain.service import parse_asked
 from service.verifier.candidates import candidates_of
 from service.verifier.codes import Detail, FailureCode, TokenRejected
 from service.verifier.parsing import parse_token

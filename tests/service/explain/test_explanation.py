@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from service.explain.case import RULE_NAMES
-from service.explain.differences import SHOWN_CHARS_MAX
+from service.explain.evaluation import RULE_NAMES
+from service.explain.text_diff import SHOWN_CHARS_MAX
 from tests.conftest import ISSUER, START, World
 from tests.issuers.issuer import Issuer, rsa_key
 from tests.service.explain.explaining import (

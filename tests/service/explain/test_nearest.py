@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from service.explain.known import KnownBinding
+from service.explain.binding_history import KnownBinding
 from service.explain.nearest import (
     FOLDED_CHARS_MAX,
     FOLDS_MAX,
     NEAREST_MAX,
-    Sought,
+    TokenSubject,
     nearest_bindings,
     plain_sub,
 )
@@ -21,7 +21,7 @@ from tests.service.explain.explaining import created, explained_claims, failing,
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
 QUALIFIED = "repo:acme@77/payments@123456789:ref:refs/heads/main"
-SOUGHT = Sought(ISSUER, MAIN, "123456789", "push", None)
+SOUGHT = TokenSubject(ISSUER, MAIN, "123456789", "push", None)
 
 
 def known(binding_id: str, **changes) -> KnownBinding:

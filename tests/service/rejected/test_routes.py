@@ -378,7 +378,7 @@ async def test_a_draft_is_compared_with_the_bindings_of_its_own_job(
         return candidates_of(bindings)
 
     monkeypatch.setattr("service.rejected.proposals.candidates_of", counted)
-    monkeypatch.setattr("service.explain.drafts.candidates_of", counted)
+    monkeypatch.setattr("service.explain.proposals.candidates_of", counted)
     for number in range(20):
         await create(world, repository_id=str(number + 1))
     many = [rejection(world.acme.id, repository_id=str(number + 100)) for number in range(20)]

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from service import errors
 from service.dashboard.trust.explain_page import RULE_WORDS
 from service.dashboard.trust.failures import FAILURES
-from service.explain.case import RULE_NAMES
+from service.explain.evaluation import RULE_NAMES
 from service.orgs.changes import create_project
 from service.settings import Settings
 from service.store.tables import Organisation

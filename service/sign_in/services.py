@@ -6,14 +6,14 @@ from service.clock import Clock
 from service.issuers.key_source import KeySource
 from service.metrics import Metrics
 from service.settings import Settings
-from service.sign_in.attempts import Attempts
 from service.sign_in.exchange import Exchange
 from service.sign_in.providers import load_providers
+from service.sign_in.rate_limit import Attempts
 from service.sign_in.relying_party import find_relying_party
-from service.sign_in.signed import Signer
+from service.sign_in.signed_cookie import Signer
 
 
-class SignInDesk:
+class SignInServices:
     """Everything that sign-ins share. Raises InvalidSetting."""
 
     def __init__(

@@ -13,7 +13,7 @@ from service.orgs.repository import get_org_by_id
 from service.passkeys.ceremonies import Assertion, NotProved, check_assertion, has_grown
 from service.passkeys.challenges import SignInChallenge
 from service.passkeys.repository import find_passkey
-from service.sign_in.entering import MEMBER_REMOVED, SIGN_IN_ACTOR, member_context, spend
+from service.sign_in.completion import MEMBER_REMOVED, SIGN_IN_ACTOR, member_context, spend
 from service.sign_in.relying_party import RelyingParty
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analytics.model.instants import format_ms
-from service.explain.case import SIGNATURE_RULE, Case, ambiguous
-from service.explain.differences import (
+from service.explain.evaluation import SIGNATURE_RULE, Evaluation, ambiguous
+from service.explain.nearest import NearBinding
+from service.explain.text_diff import (
     Difference,
     Shown,
     common_prefix,
@@ -14,14 +15,13 @@ from service.explain.differences import (
     shown_list,
     shown_value,
 )
-from service.explain.nearest import NearBinding
 from service.explain.times import lateness, one_line, times
 from service.verifier.codes import Detail
 from service.verifier.rules import LEEWAY_S
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RuleDetail:
     """What a rule wanted and what it found, with a sentence about it."""
 
     expected: Shown = None
@@ -30,13 +30,13 @@ class Seen:
     note: str | None = None
 
 
-def see_issuer(case: Case) -> Seen:
+def see_issuer(evaluation: Evaluation) -> RuleDetail:
     """Rule 1: which issuers are accepted, and which one it is."""
-    accepted = sorted(case.context.issuers)
-    found = case.unverified_claims.members.get("iss")
-    if case.trail.issuer is not None:
-        return Seen(shown(case.trail.issuer.url), shown_value(found))
-    return Seen(
+    accepted = sorted(evaluation.context.issuers)
+    found = evaluation.unverified_claims.members.get("iss")
+    if evaluation.trace.issuer is not None:
+        return RuleDetail(shown(evaluation.trace.issuer.url), shown_value(found))
+    return RuleDetail(
         shown_list(accepted),
         shown_value(found),
         _nearest_difference(accepted, found),
@@ -44,9 +44,9 @@ def see_issuer(case: Case) -> Seen:
     )
 
 
-def see_audience(case: Case) -> Seen:
+def see_audience(evaluation: Evaluation) -> RuleDetail:
     """Rule 2: whom the token was made for."""
-    wanted, found = case.context.audience, case.unverified_claims.members.get("aud")
+    wanted, found = evaluation.context.audience, evaluation.unverified_claims.members.get("aud")
     alone = found[0] if isinstance(found, list) and len(found) == 1 else found
     difference = _nearest_difference([wanted], alone)
     note = None
@@ -56,74 +56,76 @@ def see_audience(case: Case) -> Seen:
         note = "The token was made for another service: ask the issuer for one with this audience."
     elif alone != wanted:
         note = _kind_note("aud", alone)
-    return Seen(shown(wanted), shown_value(found), difference, note)
+    return RuleDetail(shown(wanted), shown_value(found), difference, note)
 
 
-def see_subject(case: Case, nearest: Sequence[NearBinding]) -> Seen:
+def see_subject(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> RuleDetail:
     """Rule 3: which job it is, beside the nearest binding where there is none for it."""
-    claims = case.unverified_claims
+    claims = evaluation.unverified_claims
     sub = claims.text("sub")
     if sub is None:
-        return Seen(
+        return RuleDetail(
             found=shown_value(claims.members.get("sub")),
             note=_kind_note("sub", claims.members.get("sub")),
         )
-    if case.trail.same_sub:
-        return Seen(shown(sub), shown(sub))
+    if evaluation.trace.same_sub:
+        return RuleDetail(shown(sub), shown(sub))
     patterns = [near.sub_pattern for near in nearest]
     if sub in patterns:
         note = "No active binding that applies has this subject; the nearest ones say why."
-        return Seen(found=shown(sub), note=note)
+        return RuleDetail(found=shown(sub), note=note)
     note = "No binding of this organisation has this subject."
     if not patterns:
-        return Seen(found=shown(sub), note=note)
-    return Seen(shown(patterns[0]), shown(sub), difference_of(patterns[0], sub), note)
+        return RuleDetail(found=shown(sub), note=note)
+    return RuleDetail(shown(patterns[0]), shown(sub), difference_of(patterns[0], sub), note)
 
 
-def see_repository(case: Case) -> Seen:
+def see_repository(evaluation: Evaluation) -> RuleDetail:
     """Rule 4: which repository the job belongs to."""
-    issuer, claims, trail = case.trail.issuer, case.unverified_claims, case.trail
+    issuer, claims, trace = evaluation.trace.issuer, evaluation.unverified_claims, evaluation.trace
     name = issuer.repository_id_claim if issuer else None
     found = claims.identifier(name)
-    ids = sorted({one.repository_id for one in trail.same_sub if one.repository_id is not None})
-    if trail.same_repository:
+    ids = sorted({one.repository_id for one in trace.same_sub if one.repository_id is not None})
+    if trace.same_repository:
         note = None if ids else "The binding has no repository id: it takes any repository."
-        return Seen(shown_list(ids) or None, shown_value(found), note=note)
+        return RuleDetail(shown_list(ids) or None, shown_value(found), note=note)
     if found is None:
         raw = claims.members.get(name or "")
         note = f"The claim {name} is missing; bindings of this issuer need it."
-        return Seen(shown_list(ids) or None, shown_value(raw), note=note)
+        return RuleDetail(shown_list(ids) or None, shown_value(raw), note=note)
     note = "The subject is bound for another repository: names can change hands, ids cannot."
-    return Seen(shown_list(ids), shown(found), _nearest_difference(ids, found), note)
+    return RuleDetail(shown_list(ids), shown(found), _nearest_difference(ids, found), note)
 
 
-def see_event(case: Case) -> Seen:
+def see_event(evaluation: Evaluation) -> RuleDetail:
     """Rule 5: what started the job, or which bindings match alike."""
-    trail, rejection = case.trail, case.trail.rejection
-    name = trail.issuer.event_name_claim if trail.issuer else None
-    found = shown_value(case.unverified_claims.members.get(name or ""))
+    trace, rejection = evaluation.trace, evaluation.trace.rejection
+    name = trace.issuer.event_name_claim if trace.issuer else None
+    found = shown_value(evaluation.unverified_claims.members.get(name or ""))
     if rejection is not None and rejection.detail is Detail.BINDING_AMBIGUOUS:
-        ids = sorted(ambiguous(case))
-        return Seen("one binding", shown_list(ids), note="Several bindings fit equally well.")
-    considered = [trail.binding] if trail.binding else trail.same_repository
+        ids = sorted(ambiguous(evaluation))
+        return RuleDetail("one binding", shown_list(ids), note="Several bindings fit equally well.")
+    considered = [trace.binding] if trace.binding else trace.same_repository
     events = sorted({event for one in considered for names in one.event_sets for event in names})
-    if trail.binding is not None:
-        return Seen(shown_list(events) or None, found, note=None if events else "Any event is.")
+    if trace.binding is not None:
+        return RuleDetail(
+            shown_list(events) or None, found, note=None if events else "Any event is."
+        )
     note = f"The claim {name} names an event that is not listed."
-    if case.unverified_claims.text(name) is None:
+    if evaluation.unverified_claims.text(name) is None:
         note = f"The claim {name} is missing or empty, and no binding here takes a job without it."
-    return Seen(shown_list(events), found, _nearest_difference(events, found), note)
+    return RuleDetail(shown_list(events), found, _nearest_difference(events, found), note)
 
 
-def see_signature(case: Case) -> Seen:
+def see_signature(evaluation: Evaluation) -> RuleDetail:
     """Rule 6: which algorithm and key the header names, and why they prove nothing."""
-    header, rejection = case.token.unverified_header, case.trail.rejection
-    algorithms = list(case.trail.issuer.algorithms) if case.trail.issuer else []
+    header, rejection = evaluation.token.unverified_header, evaluation.trace.rejection
+    algorithms = list(evaluation.trace.issuer.algorithms) if evaluation.trace.issuer else []
     found = [f"{name}: {one_line(header.get(name))}" for name in ("alg", "kid")]
     note = None
     if rejection is not None and rejection.rule == SIGNATURE_RULE:
         note = shown(rejection.reason or "")
-    return Seen(
+    return RuleDetail(
         [f"alg: {' or '.join(algorithms)}", "kid: a key of the issuer"],
         shown_list(found),
         None,
@@ -131,12 +133,12 @@ def see_signature(case: Case) -> Seen:
     )
 
 
-def see_time(case: Case) -> Seen:
+def see_time(evaluation: Evaluation) -> RuleDetail:
     """Rule 7: the instants, and by how much they are off."""
-    seen = times(case)
+    seen = times(evaluation)
     off = [lateness(one) for one in seen if not one.holds]
-    return Seen(
-        f"exp after {format_ms(case.now)}; iat and nbf at most {LEEWAY_S} s ahead of it",
+    return RuleDetail(
+        f"exp after {format_ms(evaluation.now)}; iat and nbf at most {LEEWAY_S} s ahead of it",
         [f"{one.claim}: {one.instant or one.found or 'missing'}" for one in seen],
         note=" ".join(off) or None,
     )

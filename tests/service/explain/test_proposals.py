@@ -3,7 +3,7 @@
 import pytest
 
 from service.bindings.repository import BindingTerms
-from service.explain.drafts import draft_of
+from service.explain.proposals import draft_of
 from service.issuers.issuers import Issuer as KnownIssuer
 from tests.conftest import ISSUER, START, World
 from tests.issuers.issuer import Issuer

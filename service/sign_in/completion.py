@@ -13,9 +13,9 @@ from service.access.capabilities import Role
 from service.access.sessions import issue_session
 from service.orgs.changes import add_member
 from service.secrets import token_hash
+from service.sign_in.eligible_memberships import WayIn, has_address, has_identity
 from service.sign_in.identity import Identity
-from service.sign_in.signed import Kept
-from service.sign_in.ways_in import WayIn, has_address, has_identity
+from service.sign_in.signed_cookie import Kept
 from service.store.store import UnitOfWork
 from service.store.tables import Member, SpentSignIn
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from service.bindings.repository import BindingTerms
-from service.explain.known import KnownBinding, active_terms
+from service.explain.binding_history import KnownBinding, active_terms
 from service.issuers.issuers import Issuer
 from service.issuers.jwks import SigningKeys
 from service.verifier.candidates import Candidate
@@ -47,7 +47,7 @@ class Status(StrEnum):
 
 
 @dataclass(slots=True)
-class Trail:
+class RuleTrace:
     """What each rule handed on to the next one, as far as they got."""
 
     issuer: Issuer | None = None
@@ -70,7 +70,7 @@ class Trail:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Evaluation:
     """A token and everything it is judged on. Without `keys` it is claims that nobody signed."""
 
     token: UnverifiedToken
@@ -78,7 +78,7 @@ class Case:
     bindings: Collection[KnownBinding]
     keys: SigningKeys | None
     now: datetime
-    trail: Trail = field(default_factory=Trail)
+    trace: RuleTrace = field(default_factory=RuleTrace)
 
     @property
     def unverified_claims(self) -> UnverifiedClaims:
@@ -91,30 +91,30 @@ class Case:
         return active_terms(self.bindings, self.unverified_claims.text("sub"))
 
 
-def run_rules(case: Case) -> None:
+def run_rules(evaluation: Evaluation) -> None:
     """The verifier's rules in the verifier's order. Raises TokenRejected."""
-    claims, context, trail = case.unverified_claims, case.context, case.trail
+    claims, context, trace = evaluation.unverified_claims, evaluation.context, evaluation.trace
     issuer = rule_1_issuer(claims, context.issuers)
-    trail.issuer = issuer
+    trace.issuer = issuer
     rule_2_audience(claims, context.audience)
-    trail.same_sub = rule_3_subject(claims, issuer, context)
-    trail.same_repository = rule_4_repository(claims, issuer, trail.same_sub)
-    trail.binding = rule_5_event(claims, issuer, trail.same_repository)
-    if case.keys is not None:
-        rule_6_signature(case.token, issuer, case.keys)
-        trail.is_signed = True
-    rule_7_time(claims, case.now)
+    trace.same_sub = rule_3_subject(claims, issuer, context)
+    trace.same_repository = rule_4_repository(claims, issuer, trace.same_sub)
+    trace.binding = rule_5_event(claims, issuer, trace.same_repository)
+    if evaluation.keys is not None:
+        rule_6_signature(evaluation.token, issuer, evaluation.keys)
+        trace.is_signed = True
+    rule_7_time(claims, evaluation.now)
 
 
-def is_reached(case: Case, rule: int) -> bool:
+def is_reached(evaluation: Evaluation, rule: int) -> bool:
     """True if `rule` was tried, whatever came of it."""
-    status = case.trail.status(rule, has_signature=case.keys is not None)
+    status = evaluation.trace.status(rule, has_signature=evaluation.keys is not None)
     return status is not Status.NOT_REACHED
 
 
-def ambiguous(case: Case) -> set[str]:
+def ambiguous(evaluation: Evaluation) -> set[str]:
     """The candidates of which rule 5 cannot choose one."""
-    issuer = case.trail.issuer
-    event_name = case.unverified_claims.text(issuer.event_name_claim if issuer else None)
-    allowing = [one for one in case.trail.same_repository if one.allows(event_name)]
+    issuer = evaluation.trace.issuer
+    event_name = evaluation.unverified_claims.text(issuer.event_name_claim if issuer else None)
+    allowing = [one for one in evaluation.trace.same_repository if one.allows(event_name)]
     return {one.id for one in most_specific(allowing)}

@@ -19,8 +19,8 @@ from service.errors import (
     TokenNotString,
     UnknownField,
 )
+from service.explain.binding_history import active_terms, list_known_bindings
 from service.explain.explanation import Explanation, explain_no_token, explain_token
-from service.explain.known import active_terms, list_known_bindings
 from service.issuers.issuers import Issuer
 from service.issuers.jwks import SigningKeys
 from service.services import Services

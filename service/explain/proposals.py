@@ -10,7 +10,7 @@ from msgspec import structs
 from service.bindings.repository import BindingTerms
 from service.bindings.rules import Draft, Origin, Places, parse_binding
 from service.errors import Invalid
-from service.explain.differences import shown
+from service.explain.text_diff import shown
 from service.issuers.issuers import Issuer
 from service.verifier.candidates import ActiveBinding, candidates_of
 from service.verifier.claims import UnverifiedClaims
