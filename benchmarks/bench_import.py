@@ -26,11 +26,11 @@ from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.results import record
 from service.access.callers import cli_caller
 from service.audit.importer import Job, Source, Watch
+from service.bootstrap import prepare
 from service.clock import utc_now
+from service.composition import build_services
 from service.logs import configure_logs
 from service.orgs.changes import create_org
-from service.prepare import prepare
-from service.services import build_services
 from service.settings import Settings
 
 DAYS = 10

@@ -23,10 +23,10 @@ from analytics.storage.journal_batches import encode_days
 from benchmarks.results import record
 from benchmarks.server import running_server
 from service.access.callers import cli_caller
+from service.bootstrap import prepare
 from service.clock import utc_now
+from service.composition import build_services
 from service.orgs.changes import create_org
-from service.prepare import prepare
-from service.services import build_services
 from service.settings import Settings
 
 PATH = "/api/v1/admin/orgs/acme/audit/events"

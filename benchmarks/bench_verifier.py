@@ -25,12 +25,12 @@ from joserfc.jwk import RSAKey
 
 from benchmarks.bench_bindings import fill
 from benchmarks.results import record
+from service.bootstrap import prepare
 from service.clock import utc_now
+from service.composition import Services, build_services
 from service.issuers.issuers import load_issuers
 from service.logs import configure_logs
 from service.orgs.repository import get_org
-from service.prepare import prepare
-from service.services import Services, build_services
 from service.settings import Settings
 from service.verifier.claims import Claims
 from service.verifier.token_cache import VerifiedTokenCache

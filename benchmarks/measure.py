@@ -110,7 +110,7 @@ def measure_questions(name: str, engine: Engine, answers: Answers) -> dict[str, 
         for _ in range(WARM_UPS):
             if warming_s < WARM_UP_MAX_S:
                 warming_s += timed_ms(ask) / 1000
-                engine.settle()
+                engine.flush()
     times: dict[str, list[float]] = {one: [] for one in asks}
     for number in range(1, PASSES + 1):
         for one, ask in asks.items():

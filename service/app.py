@@ -17,23 +17,23 @@ from service.audit.ingest_routes import blueprint as ingest
 from service.audit.routes import blueprint as audit
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
+from service.composition import EXTENSION, Services, build_services
 from service.dashboard.people.routes import blueprint as people
 from service.dashboard.routes import blueprint as dashboard
 from service.dashboard.trust.routes import blueprint as dashboard_trust
-from service.error_answers import answer_errors
+from service.error_handlers import answer_errors
 from service.errors import NotFound
 from service.explain.routes import blueprint as explain
 from service.ids import new_request_id
 from service.passkeys.routes import blueprint as passkeys
 from service.profile.routes import blueprint as profile
 from service.rejected.routes import blueprint as rejected
-from service.services import EXTENSION, Services, build_services
 from service.settings import REPOSITORY, Settings
 from service.sign_in.routes import blueprint as sign_in
-from service.web.guard import guarded
 from service.web.headers import with_headers
 from service.web.openapi import add_openapi
 from service.web.paths import BindingName, RowName
+from service.web.request_validation import guarded
 from service.web.system import blueprint as system
 
 _log = structlog.get_logger(__name__)
@@ -86,7 +86,7 @@ def _request_class(settings: Settings) -> type[Request]:
 def create_app(
     settings: Settings, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None
 ) -> Quart:
-    """The app over a data dir that `service.prepare.prepare` has made ready.
+    """The app over a data dir that `service.bootstrap.prepare` has made ready.
 
     Issuers are asked for their keys through `transport`; None is the network.
     """
@@ -189,7 +189,7 @@ def _run_maintenance(app: Quart) -> None:
 
     @app.before_serving
     async def start() -> None:
-        loops = (here.maintenance(), here.bookkeeping(), here.key_renewal())
+        loops = (here.maintenance(), here.write_behind(), here.key_renewal())
         running = [loop.run(stop) for loop in loops]
         warming = (here.keys.warm_up(), here.lake.warm_up())
         app.extensions["background"] = asyncio.gather(*warming, *running)
@@ -201,6 +201,6 @@ def _run_maintenance(app: Quart) -> None:
         await here.keys.close()  # what waits for an issuer need not wait any longer
         await here.sign_in.close()
         # First, because a merge under way may take longer than the server waits for us.
-        await here.settle()
+        await here.flush()
         await app.extensions["background"]
         await here.close()

@@ -122,17 +122,17 @@ class Lake:
         reports: list[ScanReport] | None = None,
     ) -> pa.Table:
         """See `Reader.page`. May take as long as any query, or `time_max_s`."""
-        return await self._ask(
+        return await self._query(
             lambda reader: reader.page(snapshot, query, limit, after, reports), time_max_s
         )
 
     async def count(self, snapshot: Snapshot, query: Query) -> int:
         """See `Reader.count`. May take as long as the export that it is for."""
-        return await self._ask(lambda reader: reader.count(snapshot, query), self._export_max_s)
+        return await self._query(lambda reader: reader.count(snapshot, query), self._export_max_s)
 
     async def row(self, snapshot: Snapshot, seq: int, query: Query) -> pa.Table:
         """See `Reader.row`."""
-        return await self._ask(lambda reader: reader.row(snapshot, seq, query))
+        return await self._query(lambda reader: reader.row(snapshot, seq, query))
 
     async def summary(
         self,
@@ -143,7 +143,7 @@ class Lake:
         time_max_s: float | None = None,
     ) -> Summary:
         """See `analytics.query.summaries.summarise`. As long as any query, or `time_max_s`."""
-        return await self._ask(
+        return await self._query(
             lambda reader: summarise(reader, snapshot, asked, floor, bucket), time_max_s
         )
 
@@ -151,7 +151,7 @@ class Lake:
         self, snapshot: Snapshot, query: Query, seq: int, limit: int, time_max_s: float
     ) -> pa.Table:
         """See `Reader.accepted_after`."""
-        return await self._ask(
+        return await self._query(
             lambda reader: reader.accepted_after(snapshot, query, seq, limit), time_max_s
         )
 
@@ -159,7 +159,7 @@ class Lake:
         self, snapshot: Snapshot, query: Query, column: str, limit: int, time_max_s: float
     ) -> list[tuple[str, int]]:
         """See `Reader.count_values`."""
-        return await self._ask(
+        return await self._query(
             lambda reader: reader.count_values(snapshot, query, column, limit), time_max_s
         )
 
@@ -181,7 +181,7 @@ class Lake:
                 coming = _begin_piece(pieces, ends_at)
                 yield piece
         finally:
-            self._leave(asyncio.create_task(_close(pieces, coming)), stop)
+            self._abandon(asyncio.create_task(_close(pieces, coming)), stop)
 
     async def seal(
         self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
@@ -218,20 +218,20 @@ class Lake:
 
     async def renew_segments(self, segments: Sequence[Segment], at: datetime) -> None:
         """See `analytics.storage.orphans.renew_segments`. Raises FileNotFoundError."""
-        await _to_the_end(renew_segments, self._root, segments, at.timestamp())
+        await _run_uncancellable(renew_segments, self._root, segments, at.timestamp())
 
-    async def aside(self, work: Callable[[], _Result]) -> _Result:
+    async def run_in_thread(self, work: Callable[[], _Result]) -> _Result:
         """What `work`, a long computation on rows, comes to; the event loop goes on meanwhile."""
         return await _in_thread(work, pool=self._row_thread)
 
-    async def to_the_end(self, work: Callable[[], _Result]) -> _Result:
+    async def run_uncancellable(self, work: Callable[[], _Result]) -> _Result:
         """As `aside`; but whoever leaves waits for the end, and can clear away what it made."""
-        return await _to_the_end(work)
+        return await _run_uncancellable(work)
 
-    async def steps(self, work: Iterable[_Step]) -> AsyncIterator[_Step]:
+    async def iterate_in_thread(self, work: Iterable[_Step]) -> AsyncIterator[_Step]:
         """What `work` yields, each step as `to_the_end`."""
         remaining = iter(work)
-        while (step := await _to_the_end(next, remaining, None)) is not None:
+        while (step := await _run_uncancellable(next, remaining, None)) is not None:
             yield step
 
     async def list_files(self, tenant_id: str | None = None) -> list[Path]:
@@ -270,7 +270,7 @@ class Lake:
             threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
-    async def _ask(
+    async def _query(
         self, question: Callable[[Reader], _Result], time_max_s: float | None = None
     ) -> _Result:
         """What `question` answers. It ends when its asker goes away, or with QueryTooSlow."""
@@ -283,12 +283,12 @@ class Lake:
         except TimeoutError as error:
             raise QueryTooSlow from error
         finally:
-            self._leave(answer, stop)
+            self._abandon(answer, stop)
 
-    def _leave(self, answer: asyncio.Task[Any], stop: Cancellation) -> None:
+    def _abandon(self, answer: asyncio.Task[Any], stop: Cancellation) -> None:
         """See that `answer`, for which nobody waits any more, ends soon."""
         if answer.done():
-            _look_at(answer)
+            _consume_exception(answer)
             return
         # In a task of its own: this one may be cancelled, and the answer is not waited for.
         stopping = asyncio.create_task(_end(answer, stop))
@@ -301,10 +301,10 @@ async def _end(answer: asyncio.Task[Any], stop: Cancellation) -> None:
     while not answer.done():
         stop.set()
         await asyncio.wait([answer], timeout=_STOP_AGAIN_S)
-    _look_at(answer)
+    _consume_exception(answer)
 
 
-def _look_at(answer: asyncio.Task[Any]) -> None:
+def _consume_exception(answer: asyncio.Task[Any]) -> None:
     """Keep asyncio from reporting a failure that nobody is left to hear of."""
     if not answer.cancelled():
         answer.exception()
@@ -320,7 +320,7 @@ def _begin_piece(pieces: Iterator[Piece], ends_at: float) -> asyncio.Task[Piece 
 async def _close(pieces: Generator[Piece, None, None], coming: asyncio.Task[Piece | None]) -> None:
     """End the making of `pieces`, of which one is `coming`, and the threads that it takes."""
     await asyncio.wait([coming])
-    _look_at(coming)
+    _consume_exception(coming)
     await _in_thread(pieces.close)
 
 
@@ -351,7 +351,7 @@ def file_fault(error: OSError) -> type[StoreUnavailable]:
     return _FILE_FAULTS.get(error.errno or 0, StoreUnavailable)
 
 
-async def _to_the_end(function: Callable[..., _Result], *arguments: object) -> _Result:
+async def _run_uncancellable(function: Callable[..., _Result], *arguments: object) -> _Result:
     """As `_in_thread`, but whoever is cancelled leaves only once the thread has ended.
 
     For work on files that are then closed or removed.

@@ -14,10 +14,10 @@ from quart import Quart
 
 from service import hypercorn_server
 from service.app import create_app
+from service.bootstrap import prepare
+from service.composition import EXTENSION, Services
 from service.hypercorn_server import ServerConfig
 from service.logs import configure_logs
-from service.prepare import prepare
-from service.services import EXTENSION, Services
 from service.settings import InvalidSetting, Settings
 
 HEADER_BYTES_MAX: Final = 64 * 1024

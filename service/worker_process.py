@@ -48,7 +48,7 @@ class WorkerProcess:
             except BrokenProcessPool:
                 _log.error("worker_process_died")
                 self.close()
-        return await self._lake.aside(partial(function, *arguments))
+        return await self._lake.run_in_thread(partial(function, *arguments))
 
     def close(self) -> None:
         """End the processes; what they compute is lost."""

@@ -22,6 +22,8 @@ from quart.typing import TestClientProtocol
 
 from service.access.callers import cli_caller
 from service.app import create_app
+from service.bootstrap import prepare
+from service.composition import EXTENSION, Services
 from service.orgs.changes import (
     add_member,
     create_org,
@@ -31,8 +33,6 @@ from service.orgs.changes import (
     set_role_override,
     set_team_admin,
 )
-from service.prepare import prepare
-from service.services import EXTENSION, Services
 from service.settings import Settings
 from service.store.engine import create_engines, file_of, make_private
 from service.store.store import Store

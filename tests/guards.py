@@ -30,8 +30,8 @@ _PRUNING = "tests/service/audit/test_pruning.py"
 _APART = "tests/service/store/test_tenants_apart.py"
 _CHECKING = "tests/service/audit/test_integrity_check.py"
 _COPYING = "tests/analytics/storage/test_file_copy.py"
-_TAKING = "tests/service/backup/test_taking.py"
-_RESTORING = "tests/service/backup/test_restoring.py"
+_TAKING = "tests/service/backup/test_create.py"
+_RESTORING = "tests/service/backup/test_restore.py"
 _EXPLAIN = "tests/service/explain"
 _ISSUERS = "tests/service/issuers/test_issuers.py"
 _JWKS = "tests/service/issuers/test_jwks.py"
@@ -579,49 +579,49 @@ GUARDS: Final = [
     ),
     Guard(
         "the folders of a backup are synced before it has its name",
-        "service/backup/taking.py",
-        "        await here.lake.to_the_end(partial(sync_folders, part))\n",
+        "service/backup/create.py",
+        "        await here.lake.run_uncancellable(partial(sync_folders, part))\n",
         "",
         f"{_TAKING}::test_every_byte_and_name_is_durable_before_the_backup_has_its_own",
     ),
     Guard(
         "what a backup keeps is compared with the catalog",
-        "service/backup/taking.py",
+        "service/backup/create.py",
         'None if segment.sha256 in {"", copy.sha256} else Kind.WRONG_SHA256',
         "None",
         f"{_TAKING}::test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there",
     ),
     Guard(
         "bytes that are not those of the catalog are not kept",
-        "service/backup/taking.py",
+        "service/backup/create.py",
         "            return\n        copy.target.unlink(missing_ok=True)\n        self._total",
         "            return\n        self._total",
         f"{_TAKING}::test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there",
     ),
     Guard(
         "what cannot be written is not taken for a damaged segment",
-        "service/backup/taking.py",
+        "service/backup/create.py",
         "except SourceFault as error:",
         "except OSError as error:",
         f"{_TAKING}::test_a_target_that_takes_no_more_is_no_damage_of_a_segment",
     ),
     Guard(
         "what is put back is compared with the manifest",
-        "service/backup/restoring.py",
+        "service/backup/restore.py",
         "(copy.size, copy.sha256) != (file.size, file.sha256)",
         "copy is None",
         f"{_RESTORING}::test_every_flipped_bit_is_found_before_anything_is_in_place",
     ),
     Guard(
         "leases of the past end when a backup is put back",
-        "service/backup/restoring.py",
+        "service/backup/restore.py",
         "        asyncio.run(_end_leases(part / database, settings.database_wait_s))\n",
         "",
         f"{_RESTORING}::test_a_lease_that_was_held_does_not_come_back",
     ),
     Guard(
         "a data dir that is in use stays where it is",
-        "service/backup/restoring.py",
+        "service/backup/restore.py",
         "database.is_file() and is_in_use(database)",
         "database is None",
         f"{_RESTORING}::test_a_data_dir_a_service_works_on_is_left_alone",

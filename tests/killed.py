@@ -15,8 +15,8 @@ import msgspec
 from analytics.imports.chunks import FileKind, ImportFormat
 from service.access.callers import cli_caller
 from service.audit.importer import Job, Source, Watch
+from service.composition import Services, build_services
 from service.orgs.repository import get_org
-from service.services import Services, build_services
 from service.settings import Settings
 from tests.power import at, watched_steps
 

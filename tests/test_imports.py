@@ -14,8 +14,8 @@ FORBIDDEN = {
 
 
 WITHIN_SERVICE = {
-    "issuers": {"verifier", "explain", "rejected", "bindings", "access", "web", "services"},
-    "verifier": {"explain", "rejected", "access", "web", "services"},
+    "issuers": {"verifier", "explain", "rejected", "bindings", "access", "web", "composition"},
+    "verifier": {"explain", "rejected", "access", "web", "composition"},
     "explain": {"rejected"},
 }
 

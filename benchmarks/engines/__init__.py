@@ -85,7 +85,7 @@ class Engine(Protocol):
     def ready(self, question: Question, after: Position | None) -> Ask:
         """`question`, behind `after` if given, prepared."""
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Do what it would do aside after it was asked something."""
 
     def export(self, export: Export) -> int:

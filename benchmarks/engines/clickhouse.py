@@ -131,7 +131,7 @@ class ThisEngine:
             return lambda: rows_of(self._table(said.sql, said.bound))
         return lambda: self._rows(said.sql, said.bound)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Nothing."""
 
     def export(self, export: Export) -> int:

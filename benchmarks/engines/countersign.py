@@ -25,10 +25,10 @@ from benchmarks.lake import tenant_id
 from benchmarks.served import SLUG, found, served
 from benchmarks.server import ADMIN_TOKEN
 from benchmarks.workload import PAGE_ROWS, Export, Histogram, Page, Question, Top
+from service.bootstrap import prepare
 from service.clock import utc_now
+from service.composition import build_services
 from service.lake import Lake
-from service.prepare import prepare
-from service.services import build_services
 from service.settings import Settings
 from service.store.day_deletion import drop_days
 
@@ -97,7 +97,7 @@ class ThisEngine:
                 everything = Page("", "").query
                 return lambda: reader.count_values(snapshot, everything, column, TOP_MAX)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Indexes are written with their segments: there is nothing to wait for."""
 
     def export(self, export: Export) -> int:

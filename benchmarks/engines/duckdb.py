@@ -68,7 +68,7 @@ class ThisEngine:
     def _sql(self, sql: str, bound: dict[str, object]) -> duckdb.DuckDBPyRelation:
         return self._connection.sql(sql, params=bound)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Nothing."""
 
     def export(self, export: Export) -> int:

@@ -135,7 +135,7 @@ class ThisEngine:
         cursor = self._asking.cursor(binary=True)
         return lambda: cursor.execute(said.sql, said.bound, prepare=True).fetchall()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Nothing."""
 
     def export(self, export: Export) -> int:

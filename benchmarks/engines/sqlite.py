@@ -110,7 +110,7 @@ class ThisEngine:
         said = statement(_Dialect(), question, after)
         return lambda: self._asking.execute(said.sql, said.bound).fetchall()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Nothing."""
 
     def export(self, export: Export) -> int:

@@ -16,9 +16,9 @@ from service.access.callers import (
     Principal,
 )
 from service.access.capabilities import Capability
+from service.composition import services
 from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id, read_org
-from service.services import services
 from service.store.tables import Member, Organisation
 from service.verifier.verifier import CI_TOKEN_HEADER, TokenRequest
 from service.web.context import request_id

@@ -17,9 +17,9 @@ from service.access.sessions import (
     issue_session,
     revoke_sessions,
 )
+from service.composition import services
 from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id
-from service.services import services
 from service.store.store import UnitOfWork
 from service.web.paths import overview_path
 

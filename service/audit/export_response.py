@@ -15,11 +15,11 @@ from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize
 from service.access.capabilities import Capability
 from service.audit.api_schemas import AuditEntry
+from service.composition import services
 from service.errors import Invalid
-from service.services import services
-from service.web.answers import JSON_TYPE
-from service.web.codings import content_coding
-from service.web.inputs import all_parameters, refuse_head
+from service.web.content_negotiation import content_coding
+from service.web.request_parsing import all_parameters, refuse_head
+from service.web.responses import JSON_TYPE
 
 _PARQUET_TYPE: Final = "application/vnd.apache.parquet"
 _NDJSON_TYPE: Final = "application/x-ndjson"

@@ -144,7 +144,7 @@ class Importer:
     async def _digest(self, source: Source, files: UnnamedFiles | None = None) -> str:
         digest = hashlib.sha256()
         source.file.seek(0)
-        while content := await self._lake.aside(partial(source.file.read, _DIGEST_BYTES)):
+        while content := await self._lake.run_in_thread(partial(source.file.read, _DIGEST_BYTES)):
             digest.update(content)
             if files is not None:
                 await files.keep()
@@ -171,7 +171,7 @@ class Importer:
         refused = 0
         chunks = read_chunks(job.source.file, job.source.size, job.source.kind)
         steps = import_steps(chunks, row_importer, files.buffer, is_partial=job.is_partial)
-        async for step in self._lake.steps(steps):
+        async for step in self._lake.iterate_in_thread(steps):
             refused += len(step.refused)
             watch.on_refused(step.refused)
             watch.on_progress(step.position)

@@ -144,7 +144,9 @@ class Ingest:
         if _is_small(body.content):
             return prepare_body(body, audit_context, window)
         if len(body.content) < LARGE_BYTES:
-            return await self._lake.aside(partial(prepare_body, body, audit_context, window))
+            return await self._lake.run_in_thread(
+                partial(prepare_body, body, audit_context, window)
+            )
         return await self._worker.compute(prepare_body, body, audit_context, window)
 
     async def _as_trusted_now(self, tenant_id: str, principal: IngestPrincipal) -> IngestPrincipal:

@@ -9,6 +9,7 @@ from quart.typing import ResponseReturnValue
 
 from service.access.authorization import authorize_ingest
 from service.audit.ingest_items import Body
+from service.composition import services
 from service.errors import (
     AnswersFull,
     BodyTooLarge,
@@ -26,11 +27,10 @@ from service.errors import (
     UnknownEncoding,
     UnknownParameter,
 )
-from service.services import services
-from service.web.answers import json_answer
 from service.web.bodies import idempotency_key, read_body
-from service.web.inputs import query_parameters
 from service.web.openapi import documented
+from service.web.request_parsing import query_parameters
+from service.web.responses import json_answer
 
 blueprint = Blueprint("ingest", __name__)
 

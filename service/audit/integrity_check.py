@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.integrity import Finding, Kind, SeqSet
 from analytics.storage.segment_metadata import Segment
+from service.composition import Services
 from service.orgs.repository import list_orgs
-from service.services import Services
 from service.store.catalog import is_live, list_live_segments, list_places
 from service.store.journal import last_seq, list_batches, list_pending_days
 from service.store.tables import Organisation

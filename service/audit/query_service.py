@@ -17,7 +17,7 @@ from service.errors import AuditRowNotFound, InvalidCursor
 from service.lake import Lake
 from service.store.store import Store
 from service.store.tables import Organisation
-from service.web.inputs import parse_limit
+from service.web.request_parsing import parse_limit
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000

@@ -19,6 +19,7 @@ from service.audit.api_schemas import (
 from service.audit.export_response import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
 from service.audit.query_service import parse_page_request
 from service.audit.summaries import parse_summary_request, summarise_audit
+from service.composition import services
 from service.errors import (
     AuditRowNotFound,
     Forbidden,
@@ -29,10 +30,9 @@ from service.errors import (
     TooManyExports,
     UnknownParameter,
 )
-from service.services import services
-from service.web.answers import json_answer
-from service.web.inputs import all_parameters, query_parameters
 from service.web.openapi import documented
+from service.web.request_parsing import all_parameters, query_parameters
+from service.web.responses import json_answer
 
 blueprint = Blueprint("audit", __name__)
 

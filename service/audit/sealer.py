@@ -126,7 +126,7 @@ class Sealer:
     async def _seal_day(self, lease: HeldLease, pending: PendingDay) -> list[Segment]:
         async with self._store.read() as session:
             batches = await list_batches(session, pending.tenant_id, pending.day)
-        parts = await self._lake.aside(
+        parts = await self._lake.run_in_thread(
             partial(in_parts, batches, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)
         )
         return [await self._seal_batches(lease, pending, part) for part in parts]

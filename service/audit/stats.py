@@ -69,6 +69,6 @@ async def _oldest(
     }
     for tenant_id, day in days:
         batches = await list_batches(session, tenant_id, day)
-        at = await lake.aside(partial(oldest_row, batches))
+        at = await lake.run_in_thread(partial(oldest_row, batches))
         oldest[tenant_id] = min(at, oldest.get(tenant_id, at))
     return oldest

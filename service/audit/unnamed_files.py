@@ -55,4 +55,4 @@ class UnnamedFiles:
 
     async def discard(self) -> None:
         """Remove the files: they were offered to no catalog."""
-        await self._lake.to_the_end(self.buffer.discard)
+        await self._lake.run_uncancellable(self.buffer.discard)

@@ -26,6 +26,7 @@ from service.bindings.forms import (
 from service.bindings.listing import parse_state
 from service.bindings.repository import get_binding, list_bindings
 from service.bindings.rules import parse_reason
+from service.composition import services
 from service.errors import (
     CREATE_REFUSALS,
     BindingExists,
@@ -39,10 +40,9 @@ from service.errors import (
     ReasonInvalid,
     UnknownParameter,
 )
-from service.services import services
-from service.web.answers import json_answer
-from service.web.inputs import json_object, query_parameters
 from service.web.openapi import documented
+from service.web.request_parsing import json_object, query_parameters
+from service.web.responses import json_answer
 
 blueprint = Blueprint("bindings", __name__, url_prefix="/api/v1/admin/orgs/<slug>")
 

@@ -13,7 +13,7 @@ from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
 from service.access.capabilities import Role
-from service.cli.desk import Answer, Desk, run_at_desk
+from service.cli.context import Answer, CommandContext, run_command
 from service.errors import Conflict, Invalid, NotFound
 from service.orgs.changes import (
     add_member,
@@ -98,15 +98,15 @@ def apply_file(file: Path, *, as_json: bool) -> None:
     members."ada@acme.example" = { role = "owner", idp = "github" }
     teams.platform.admins = ["ada@acme.example"]
     """  # noqa: D301 - click reads the backspace
-    run_at_desk(_apply, {"file": file}, as_json=as_json)
+    run_command(_apply, {"file": file}, as_json=as_json)
 
 
-async def _apply(desk: Desk, file: Path) -> Answer:
+async def _apply(context: CommandContext, file: Path) -> Answer:
     declaration = read_declaration(file)
-    async with desk.services.store.write() as work:
+    async with context.services.store.write() as work:
         for slug, declared in declaration.orgs.items():
             with _named(f"{file.name}: orgs.{slug}"):
-                await apply_org(work, slug, declared, desk.audit_context)
+                await apply_org(work, slug, declared, context.audit_context)
         changes = work.recorded_events()
     return Answer(
         {"changes": changes},

@@ -19,7 +19,7 @@ from service.audit.api_schemas import PageQuery
 from service.audit.exports import Export, Exporter
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.audit.query_service import LIMIT_MAX, parse_page_request
-from service.cli.desk import Answer, Desk, command, org_option, table
+from service.cli.context import Answer, CommandContext, command, org_option, table
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.progress import row_progress
 from service.cli.query_plan import plan_json, plan_table
@@ -96,7 +96,7 @@ def _as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
     "--explain", is_flag=True, help="Show how the page was found, with estimates, and not its rows."
 )
 async def audit_query(
-    desk: Desk,
+    context: CommandContext,
     slug: str,
     *,
     explain: bool,
@@ -108,11 +108,11 @@ async def audit_query(
     negates it.
     """
     reports: list[ScanReport] = []
-    here = desk.services
-    async with here.store.read() as session:
+    services = context.services
+    async with services.store.read() as session:
         org = await get_org(session, slug)
     wanted = parse_page_request(_as_parameters(given))
-    page = await here.audit_queries.page(org, wanted, here.clock(), reports=reports)
+    page = await services.audit_queries.page(org, wanted, services.clock(), reports=reports)
     if explain:
         return Answer({"org": slug, "plan": plan_json(reports)}, table=plan_table(reports))
     entries = [json.loads(entry) for entry in page.entries]
@@ -154,7 +154,7 @@ async def audit_query(
     "path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True, dir_okay=False)
 )
 async def audit_export(
-    desk: Desk,
+    context: CommandContext,
     slug: str,
     file_format: str,
     compress: str | None,
@@ -173,12 +173,14 @@ async def audit_export(
         is_raw=is_raw,
     )
     query = parse_query(_as_parameters(given))
-    here = desk.services
-    async with here.store.read() as session:
+    services = context.services
+    async with services.store.read() as session:
         org = await get_org(session, slug)
     with new_file(path, is_forced=is_forced) as file:
-        export = await here.exporter.prepare(org, query, form, desk.audit_context, here.clock())
-        await _write(file, here.exporter, export)
+        export = await services.exporter.prepare(
+            org, query, form, context.audit_context, services.clock()
+        )
+        await _write(file, services.exporter, export)
     left = export.progress.left
     return Answer(
         {
@@ -203,24 +205,24 @@ async def _write(file: BinaryIO, exporter: Exporter, export: Export) -> None:
 
 
 @command(audit, "seal")
-async def audit_seal(desk: Desk) -> Answer:
+async def audit_seal(context: CommandContext) -> Answer:
     """Move every journal row into segments now.
 
     The service does so by itself when it is due.
     """
     with one_at_a_time():
-        segments = await desk.services.sealer.seal_due(everything=True)
+        segments = await context.services.sealer.seal_due(everything=True)
     return _made("Sealed", segments)
 
 
 @command(audit, "compact")
-async def audit_compact(desk: Desk) -> Answer:
+async def audit_compact(context: CommandContext) -> Answer:
     """Merge the segments of every day that is over into one now.
 
     The service does so by itself when a day has been quiet for a while.
     """
     with one_at_a_time():
-        segments = await desk.services.compactor.compact_due(everything=True)
+        segments = await context.services.compactor.compact_due(everything=True)
     return _made("Merged", segments)
 
 

@@ -6,17 +6,17 @@ from typing import Final
 import click
 import msgspec
 
+from service.backup.create import take_backup
 from service.backup.manifest import Manifest
-from service.backup.restoring import restore_backup
-from service.backup.taking import take_backup
-from service.cli.desk import (
+from service.backup.restore import restore_backup
+from service.cli.context import (
     EXIT_DONE,
     EXIT_INCOMPLETE,
     Answer,
-    Desk,
+    CommandContext,
     one_line_failures,
-    refuse_what_is_no_text,
-    run_at_desk,
+    refuse_unencodable_text,
+    run_command,
 )
 from service.cli.progress import byte_progress
 from service.secrets import secret_files
@@ -50,16 +50,18 @@ def backup(target: Path, *, is_linked: bool, has_secrets: bool, as_json: bool) -
     Segments that are missing or damaged are named and left out, and the exit code is 4 then.
     """
     options = {"target": target, "is_linked": is_linked, "has_secrets": has_secrets}
-    run_at_desk(_backup, options, as_json=as_json)
+    run_command(_backup, options, as_json=as_json)
 
 
-async def _backup(desk: Desk, target: Path, *, is_linked: bool, has_secrets: bool) -> Answer:
-    here = desk.services
+async def _backup(
+    context: CommandContext, target: Path, *, is_linked: bool, has_secrets: bool
+) -> Answer:
+    services = context.services
     with byte_progress("Backing up") as show:
         manifest = await take_backup(
-            here, target, show, is_linked=is_linked, has_secrets=has_secrets
+            services, target, show, is_linked=is_linked, has_secrets=has_secrets
         )
-    left_out = [path.name for path in secret_files(here.settings.data_dir)]
+    left_out = [path.name for path in secret_files(services.settings.data_dir)]
     lines = [f"Backed up {_amount(manifest)} to {target}.", *_missing_lines(manifest)]
     if left_out and not has_secrets:
         lines.append(f"Not in it: {' and '.join(left_out)}. Keep them apart, or --with-secrets.")
@@ -82,7 +84,7 @@ def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
     Segments that were missing when the backup was taken are named, and the exit code is 4 then.
     """
     with one_line_failures(as_json=as_json):
-        refuse_what_is_no_text({"source": source})
+        refuse_unencodable_text({"source": source})
         settings = load_settings()
         with byte_progress("Restoring") as show:
             restored = restore_backup(settings, source, show, is_forced=is_forced)

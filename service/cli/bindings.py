@@ -17,7 +17,7 @@ from service.bindings.repository import (
     list_by_repository,
 )
 from service.bindings.rules import Origin, parse_reason, parse_repository_id
-from service.cli.desk import Answer, Desk, command, org_option, table
+from service.cli.context import Answer, CommandContext, command, org_option, table
 from service.errors import Invalid, NotFound
 from service.orgs.repository import get_org, get_org_by_id, get_project
 from service.store.tables import Binding, Organisation
@@ -38,7 +38,7 @@ def bindings() -> None:
 @click.option("--event", "events", multiple=True, help="Allowed event name; none means any.")
 @click.option("--project", metavar="PROJECT", help="Limit to a project's API keys (id or name).")
 async def bindings_add(
-    desk: Desk,
+    context: CommandContext,
     slug: str,
     issuer: str,
     sub: str,
@@ -50,8 +50,8 @@ async def bindings_add(
 
     The binding's origin is platform_admin.
     """
-    here = desk.services
-    async with desk.change(slug) as (work, org):
+    services = context.services
+    async with context.change(slug) as (work, org):
         limit = None if project is None else await get_project(work.session, org, project)
         body = {
             "issuer": issuer,
@@ -65,8 +65,8 @@ async def bindings_add(
             work,
             org,
             body,
-            desk.operator,
-            here.issuers,
+            context.operator,
+            services.issuers,
             origins=frozenset({Origin.PLATFORM_ADMIN}),
         )
     return Answer(_form(slug, binding), [f"{slug} now trusts {sub}: {binding.id}"])
@@ -82,13 +82,17 @@ async def bindings_add(
 )
 @click.option("--as-of", metavar="INSTANT", help="As they were then, such as 2026-01-31T08:00:00Z.")
 async def bindings_list(
-    desk: Desk, slug: str | None, repository_id: str | None, state: str | None, as_of: str | None
+    context: CommandContext,
+    slug: str | None,
+    repository_id: str | None,
+    state: str | None,
+    as_of: str | None,
 ) -> Answer:
     """List the bindings of an organisation or of a repository."""
     if (slug is None) == (repository_id is None):
         raise Invalid("give either --org or --repository-id")
     wanted, instant = BindingState(state) if state else None, _instant(as_of)
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         if repository_id is not None:
             found = await list_by_repository(
                 session, parse_repository_id(repository_id), wanted or BindingState.ACTIVE, instant
@@ -113,7 +117,7 @@ async def bindings_list(
 @click.option("--reason", help="Why; stored with each binding.")
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask before revoking.")
 async def bindings_revoke(
-    desk: Desk,
+    context: CommandContext,
     binding_id: str | None,
     slug: str | None,
     repository_id: str | None,
@@ -129,8 +133,8 @@ async def bindings_revoke(
     """
     why = parse_reason(reason)
     if binding_id is not None and repository_id is None and slug is not None:
-        async with desk.change(slug) as (work, org):
-            await revoke_binding(work, org, binding_id, why, desk.operator)
+        async with context.change(slug) as (work, org):
+            await revoke_binding(work, org, binding_id, why, context.operator)
         return _revoked([(slug, binding_id)])
     if repository_id is None or binding_id is not None:
         raise Invalid("give --org and BINDING_ID, or --repository-id with --issuer")
@@ -139,18 +143,18 @@ async def bindings_revoke(
     if all_orgs == (slug is not None):
         raise Invalid("--repository-id needs either --org or --all-orgs")
     wanted = _Repository(parse_repository_id(repository_id), issuer, slug)
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         seen = await wanted.active(session)
     if not is_sure:
         _confirm(seen)
-    async with desk.services.store.write() as work:
+    async with context.services.store.write() as work:
         # Those that were shown, all of them, and no others.
         if [form["id"] for _, form in await wanted.active(work.session)] != [
             form["id"] for _, form in seen
         ]:
             raise Invalid("the bindings of the repository were changed meanwhile: try again")
         for org, form in seen:
-            await revoke_binding(work, org, form["id"], why, desk.operator)
+            await revoke_binding(work, org, form["id"], why, context.operator)
     return _revoked([(org.slug, form["id"]) for org, form in seen])
 
 

@@ -9,7 +9,15 @@ import click
 import msgspec
 
 from service.cli.bindings import bindings
-from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command, org_option, table
+from service.cli.context import (
+    EXIT_DONE,
+    EXIT_FOUND,
+    Answer,
+    CommandContext,
+    command,
+    org_option,
+    table,
+)
 from service.cli.proposals import printable, proposal_lines
 from service.cli.sources import STANDARD_INPUT
 from service.errors import Invalid
@@ -30,7 +38,11 @@ _MARGIN: Final = " " * 12
 @click.option("--token-file", metavar="FILE", help="Where the token is; - (the default) is stdin.")
 @click.option("--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin.")
 async def bindings_explain(
-    desk: Desk, slug: str, project: str | None, token_file: str | None, claims_file: str | None
+    context: CommandContext,
+    slug: str,
+    project: str | None,
+    token_file: str | None,
+    claims_file: str | None,
 ) -> Answer:
     """Explain why a CI token is trusted or not.
 
@@ -46,7 +58,7 @@ async def bindings_explain(
     """  # noqa: D301 - click reads the backspace
     if token_file is not None and claims_file is not None:
         raise Invalid("give either --token-file or --claims")
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         org = await get_org(session, slug)
         limit = None if project is None else await get_project(session, org, project)
     project_id = limit.id if limit else None
@@ -55,8 +67,8 @@ async def bindings_explain(
         asked = Asked.from_claims(raw, project_id)
     else:
         asked = Asked.from_token(raw.decode(errors="replace"), project_id)
-    here = desk.services
-    explanation = await explain_asked(asked, here, org, here.keys.keys_for)
+    services = context.services
+    explanation = await explain_asked(asked, services, org, services.keys.keys_for)
     said = msgspec.to_builtins(explanation_form(explanation))
     return Answer(
         said,

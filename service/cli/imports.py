@@ -15,7 +15,15 @@ from analytics.model.errors import StoreFault
 from analytics.model.instants import format_ms
 from service.audit.importer import Imported, Job, Watch
 from service.cli.audit import audit, one_at_a_time
-from service.cli.desk import EXIT_REFUSED, Answer, Desk, command, exit_code, one_line, org_option
+from service.cli.context import (
+    EXIT_REFUSED,
+    Answer,
+    CommandContext,
+    command,
+    exit_code,
+    one_line,
+    org_option,
+)
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.progress import byte_progress
 from service.cli.sources import STANDARD_INPUT, listed_names, open_source
@@ -166,7 +174,7 @@ class _Refusals:
 )
 @click.argument("files", metavar="FILE...", nargs=-1)
 async def audit_import(
-    desk: Desk,
+    context: CommandContext,
     slug: str,
     file_format: str | None,
     list_path: str | None,
@@ -185,7 +193,7 @@ async def audit_import(
     """
     _check_usage(files, list_path, file_format)
     names = [*files, *(listed_names(list_path) if list_path else ())]
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         org = await get_org(session, slug)
     given = ImportFormat(file_format) if file_format else None
     terms = _Terms(org, given, is_raw, is_partial, wait_s)
@@ -194,7 +202,7 @@ async def audit_import(
             stack.enter_context(new_file(report_path, is_forced=False)) if report_path else None
         )
         refusals = _Refusals(report)
-        outcomes = [await _import(desk, name, terms, refusals) for name in names]
+        outcomes = [await _import(context, name, terms, refusals) for name in names]
     return Answer(
         {"org": slug, "files": [outcome.data() for outcome in outcomes]},
         lines=[line for outcome in outcomes for line in outcome.lines()],
@@ -217,20 +225,22 @@ def _code(codes: Sequence[int]) -> int:
     return EXIT_REFUSED if EXIT_REFUSED in codes else max(codes, default=0)
 
 
-async def _import(desk: Desk, name: str, terms: _Terms, refusals: _Refusals) -> _Outcome:
+async def _import(
+    context: CommandContext, name: str, terms: _Terms, refusals: _Refusals
+) -> _Outcome:
     """Import one file; a failure is its own, and the next file has its turn."""
-    here, outcome = desk.services, _Outcome(name, is_partial=terms.is_partial)
+    services, outcome = context.services, _Outcome(name, is_partial=terms.is_partial)
     try:
         async with open_source(
-            name, terms.format, here.lake, here.settings.temp_dir, is_raw=terms.is_raw
+            name, terms.format, services.lake, services.settings.temp_dir, is_raw=terms.is_raw
         ) as source:
             with one_at_a_time(), byte_progress(f"Importing {_printable(name)}") as show:
                 watch = Watch(
                     on_progress=lambda done: show(done, source.size),
                     on_refused=lambda refused: refusals.add(outcome, refused),
                 )
-                job = Job(terms.org, source, desk.audit_context, terms.is_partial)
-                outcome.imported = await here.importer.take(job, watch, terms.wait_s)
+                job = Job(terms.org, source, context.audit_context, terms.is_partial)
+                outcome.imported = await services.importer.take(job, watch, terms.wait_s)
     except (Refusal, UnreadableFile, StoreFault, OSError) as error:
         outcome.error = error
     return outcome

@@ -4,20 +4,15 @@ import asyncio
 
 import click
 
-import service.cli.explain
-import service.cli.imports
-import service.cli.rejected
-import service.cli.retention
-import service.cli.stored  # noqa: F401 - each adds its commands to a group
+from service.bootstrap import prepare
 from service.cli.apply import apply_file
 from service.cli.audit import audit
 from service.cli.backup import backup, restore
 from service.cli.bindings import bindings
+from service.cli.context import Answer, one_line_failures
 from service.cli.demo import demo
-from service.cli.desk import Answer, one_line_failures
 from service.cli.orgs import org, project, team
 from service.cli.people import apikey, member, session
-from service.prepare import prepare
 from service.server import serve
 from service.settings import load_settings
 

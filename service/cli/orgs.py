@@ -9,7 +9,7 @@ from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.capabilities import Capability, Role
-from service.cli.desk import Answer, Desk, command, org_option, table
+from service.cli.context import Answer, CommandContext, command, org_option, table
 from service.orgs.changes import (
     create_org,
     create_project,
@@ -47,17 +47,17 @@ def org() -> None:
     show_default=True,
     help="Decides how far back its audit log can be read.",
 )
-async def org_add(desk: Desk, slug: str, tier: str) -> Answer:
+async def org_add(context: CommandContext, slug: str, tier: str) -> Answer:
     """Create the organisation SLUG."""
-    async with desk.services.store.write() as work:
-        created = await create_org(work, slug, tier, desk.audit_context)
+    async with context.services.store.write() as work:
+        created = await create_org(work, slug, tier, context.audit_context)
     return Answer({"id": created.id, "slug": slug, "tier": tier}, [f"Created {slug} ({tier})."])
 
 
 @command(org, "list")
-async def org_list(desk: Desk) -> Answer:
+async def org_list(context: CommandContext) -> Answer:
     """List all organisations."""
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         orgs = await list_orgs(session)
     return Answer(
         [
@@ -97,28 +97,28 @@ def _instant(at: datetime | None) -> str | None:
 @command(org, "set-tier")
 @click.argument("slug")
 @click.argument("tier", type=_TIERS)
-async def org_set_tier(desk: Desk, slug: str, tier: str) -> Answer:
+async def org_set_tier(context: CommandContext, slug: str, tier: str) -> Answer:
     """Move SLUG to another TIER.
 
     How far back its audit log can be read changes at once.
     """
-    async with desk.change(slug) as (work, found):
-        await set_tier(work, found, tier, desk.audit_context)
+    async with context.change(slug) as (work, found):
+        await set_tier(work, found, tier, context.audit_context)
     return Answer({"slug": slug, "tier": tier}, [f"{slug} is in tier {tier}."])
 
 
 @command(org, "hold")
 @click.argument("slug")
 @click.option("--reason", required=True, help="Why: the case, the request; stored and audited.")
-async def org_hold(desk: Desk, slug: str, reason: str) -> Answer:
+async def org_hold(context: CommandContext, slug: str, reason: str) -> Answer:
     """Put SLUG under a legal hold.
 
     No row of it is dropped until the hold is released. Rows past retention stay hidden all the
     same; a higher tier shows them. Holding again replaces the reason; the hold goes on from when
     it began.
     """
-    async with desk.change(slug) as (work, found):
-        await hold(work, found, reason, desk.audit_context)
+    async with context.change(slug) as (work, found):
+        await hold(work, found, reason, context.audit_context)
     return Answer(
         {
             "slug": slug,
@@ -132,13 +132,13 @@ async def org_hold(desk: Desk, slug: str, reason: str) -> Answer:
 @command(org, "release")
 @click.argument("slug")
 @click.option("--reason", help="Why; audited.")
-async def org_release(desk: Desk, slug: str, reason: str | None) -> Answer:
+async def org_release(context: CommandContext, slug: str, reason: str | None) -> Answer:
     """Release SLUG from its legal hold.
 
     What is past retention by then is dropped by the next pruning run.
     """
-    async with desk.change(slug) as (work, found):
-        await release(work, found, reason, desk.audit_context)
+    async with context.change(slug) as (work, found):
+        await release(work, found, reason, context.audit_context)
     return Answer({"slug": slug, "held_since": None, "held_reason": None}, [f"{slug} is not held."])
 
 
@@ -148,13 +148,15 @@ async def org_release(desk: Desk, slug: str, reason: str | None) -> Answer:
 @click.argument(
     "capabilities", nargs=-1, type=click.Choice([capability.value for capability in Capability])
 )
-async def org_grant(desk: Desk, slug: str, role: str, capabilities: tuple[str, ...]) -> Answer:
+async def org_grant(
+    context: CommandContext, slug: str, role: str, capabilities: tuple[str, ...]
+) -> Answer:
     """Let ROLE in SLUG do CAPABILITIES beyond its defaults.
 
     They replace what it was granted before; none takes all back.
     """
-    async with desk.change(slug) as (work, found):
-        await set_role_override(work, found, role, capabilities, desk.audit_context)
+    async with context.change(slug) as (work, found):
+        await set_role_override(work, found, role, capabilities, context.audit_context)
     granted = sorted(capabilities)
     return Answer(
         {"slug": slug, "role": role, "capabilities": granted},
@@ -172,14 +174,16 @@ async def org_grant(desk: Desk, slug: str, role: str, capabilities: tuple[str, .
     help="The identity provider that vouches for the address.",
 )
 @click.option("--remove", is_flag=True, help="Let nobody new in any more; members stay.")
-async def org_allow_domain(desk: Desk, slug: str, domain: str, idp: str, *, remove: bool) -> Answer:
+async def org_allow_domain(
+    context: CommandContext, slug: str, domain: str, idp: str, *, remove: bool
+) -> Answer:
     """Let the people of DOMAIN sign in to SLUG uninvited.
 
     Whoever signs in with a verified address of it for the first time becomes a member, with the
     role member. Members that were removed stay out.
     """
-    async with desk.change(slug) as (work, found):
-        await set_domain(work, found, domain, idp, desk.audit_context, is_allowed=not remove)
+    async with context.change(slug) as (work, found):
+        await set_domain(work, found, domain, idp, context.audit_context, is_allowed=not remove)
     come = "come in only when invited" if remove else "may sign in uninvited"
     return Answer(
         {"slug": slug, "domain": domain.lower(), "idp": idp, "is_allowed": not remove},
@@ -189,9 +193,9 @@ async def org_allow_domain(desk: Desk, slug: str, domain: str, idp: str, *, remo
 
 @command(org, "domains")
 @click.argument("slug")
-async def org_domains(desk: Desk, slug: str) -> Answer:
+async def org_domains(context: CommandContext, slug: str) -> Answer:
     """List the domains whose people may sign in to SLUG uninvited."""
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         domains = await list_domains(session, await get_org(session, slug))
     return Answer(
         [
@@ -221,18 +225,18 @@ def project() -> None:
 @command(project, "add")
 @org_option
 @click.argument("name")
-async def project_add(desk: Desk, slug: str, name: str) -> Answer:
+async def project_add(context: CommandContext, slug: str, name: str) -> Answer:
     """Create the project NAME."""
-    async with desk.change(slug) as (work, found):
-        created = await create_project(work, found, name, desk.audit_context)
+    async with context.change(slug) as (work, found):
+        created = await create_project(work, found, name, context.audit_context)
     return Answer({"id": created.id, "name": name}, [f"Created project {name}: {created.id}"])
 
 
 @command(project, "list")
 @org_option
-async def project_list(desk: Desk, slug: str) -> Answer:
+async def project_list(context: CommandContext, slug: str) -> Answer:
     """List the organisation's projects."""
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         projects = await list_projects(session, await get_org(session, slug))
     return Answer(
         [{"id": found.id, "name": found.name} for found in projects],
@@ -250,18 +254,18 @@ def team() -> None:
 @command(team, "add")
 @org_option
 @click.argument("name")
-async def team_add(desk: Desk, slug: str, name: str) -> Answer:
+async def team_add(context: CommandContext, slug: str, name: str) -> Answer:
     """Create the team NAME."""
-    async with desk.change(slug) as (work, found):
-        created = await create_team(work, found, name, desk.audit_context)
+    async with context.change(slug) as (work, found):
+        created = await create_team(work, found, name, context.audit_context)
     return Answer({"id": created.id, "name": name}, [f"Created team {name}: {created.id}"])
 
 
 @command(team, "list")
 @org_option
-async def team_list(desk: Desk, slug: str) -> Answer:
+async def team_list(context: CommandContext, slug: str) -> Answer:
     """List the organisation's teams and who administers them."""
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         found_org = await get_org(session, slug)
         teams = await list_teams(session, found_org)
         admins: dict[str, list[str]] = {found.id: [] for found in teams}
@@ -282,12 +286,14 @@ async def team_list(desk: Desk, slug: str) -> Answer:
 @click.argument("name")
 @click.argument("member")
 @click.option("--remove", is_flag=True, help="End it instead.")
-async def team_set_admin(desk: Desk, slug: str, name: str, member: str, *, remove: bool) -> Answer:
+async def team_set_admin(
+    context: CommandContext, slug: str, name: str, member: str, *, remove: bool
+) -> Answer:
     """Let MEMBER (id or email) administer the team NAME (or id)."""
-    async with desk.change(slug) as (work, found):
+    async with context.change(slug) as (work, found):
         chosen = await get_team(work.session, found, name)
         person = await get_member(work.session, found, member)
-        await set_team_admin(work, chosen, person, desk.audit_context, is_admin=not remove)
+        await set_team_admin(work, chosen, person, context.audit_context, is_admin=not remove)
     return Answer(
         {"team": chosen.id, "member": person.id, "is_admin": not remove},
         [f"{person.email} {'no longer administers' if remove else 'administers'} {chosen.name}."],

@@ -8,7 +8,7 @@ from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from service.access.capabilities import Role
 from service.access.sessions import LINK_LIFETIME, SESSION_COOKIE
-from service.cli.desk import Answer, Desk, command, org_option, table
+from service.cli.context import Answer, CommandContext, command, org_option, table
 from service.orgs.changes import (
     add_member,
     end_sessions,
@@ -54,10 +54,10 @@ def member() -> None:
     required=True,
     help="The identity provider the person signs in with.",
 )
-async def member_add(desk: Desk, slug: str, email: str, role: str, idp: str) -> Answer:
+async def member_add(context: CommandContext, slug: str, email: str, role: str, idp: str) -> Answer:
     """Make EMAIL a member."""
-    async with desk.change(slug) as (work, org):
-        added = await add_member(work, org, email, role, idp, desk.audit_context)
+    async with context.change(slug) as (work, org):
+        added = await add_member(work, org, email, role, idp, context.audit_context)
     return Answer(
         {"id": added.id, "email": email, "role": role, "idp": idp},
         [f"{email} is {role} of {slug}: {added.id}"],
@@ -66,9 +66,9 @@ async def member_add(desk: Desk, slug: str, email: str, role: str, idp: str) -> 
 
 @command(member, "list")
 @org_option
-async def member_list(desk: Desk, slug: str) -> Answer:
+async def member_list(context: CommandContext, slug: str) -> Answer:
     """List the present members, and how they can sign in."""
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         org = await get_org(session, slug)
         members = await list_members(session, org)
         passkeys = await count_passkeys(session, org)
@@ -95,36 +95,38 @@ async def member_list(desk: Desk, slug: str) -> Answer:
 @org_option
 @click.argument("member_name", metavar="MEMBER")
 @click.argument("role", type=_ROLES)
-async def member_set_role(desk: Desk, slug: str, member_name: str, role: str) -> Answer:
+async def member_set_role(
+    context: CommandContext, slug: str, member_name: str, role: str
+) -> Answer:
     """Give MEMBER (id or email) another ROLE."""
-    async with desk.change(slug) as (work, org):
+    async with context.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        await set_role(work, org, person, role, desk.audit_context)
+        await set_role(work, org, person, role, context.audit_context)
     return Answer({"id": person.id, "role": role}, [f"{person.email} is {role} of {slug}."])
 
 
 @command(member, "remove")
 @org_option
 @click.argument("member_name", metavar="MEMBER")
-async def member_remove(desk: Desk, slug: str, member_name: str) -> Answer:
+async def member_remove(context: CommandContext, slug: str, member_name: str) -> Answer:
     """End the membership and sessions of MEMBER (id or email)."""
-    async with desk.change(slug) as (work, org):
+    async with context.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        await remove_member(work, org, person, desk.audit_context)
+        await remove_member(work, org, person, context.audit_context)
     return Answer({"id": person.id}, [f"{person.email} is no longer a member of {slug}."])
 
 
 @command(member, "remove-passkeys")
 @org_option
 @click.argument("member_name", metavar="MEMBER")
-async def member_remove_passkeys(desk: Desk, slug: str, member_name: str) -> Answer:
+async def member_remove_passkeys(context: CommandContext, slug: str, member_name: str) -> Answer:
     """Remove all passkeys of MEMBER (id or email).
 
     Their sessions go on: end those with `session revoke`.
     """
-    async with desk.change(slug) as (work, org):
+    async with context.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        removed = await remove_all_passkeys(work, person, desk.audit_context)
+        removed = await remove_all_passkeys(work, person, context.audit_context)
     return Answer({"member": person.id, "passkeys": removed}, [f"Removed {removed} passkeys."])
 
 
@@ -137,11 +139,13 @@ def apikey() -> None:
 @org_option
 @click.option("--name", required=True, help="What the key is for.")
 @click.option("--project", metavar="PROJECT", help="Limit the key to a project (id or name).")
-async def apikey_issue(desk: Desk, slug: str, name: str, project: str | None) -> Answer:
+async def apikey_issue(
+    context: CommandContext, slug: str, name: str, project: str | None
+) -> Answer:
     """Issue an API key; its value is shown this once."""
-    async with desk.change(slug) as (work, org):
+    async with context.change(slug) as (work, org):
         limit = await get_project(work.session, org, project) if project else None
-        key, secret = await issue_api_key(work, org, name, limit, desk.audit_context)
+        key, secret = await issue_api_key(work, org, name, limit, context.audit_context)
     return Answer(
         {"id": key.id, "name": name, "project_id": key.project_id, "secret": secret},
         [f"Key {key.id} ({name}). Its value, shown only now:", secret],
@@ -150,9 +154,9 @@ async def apikey_issue(desk: Desk, slug: str, name: str, project: str | None) ->
 
 @command(apikey, "list")
 @org_option
-async def apikey_list(desk: Desk, slug: str) -> Answer:
+async def apikey_list(context: CommandContext, slug: str) -> Answer:
     """List API keys, revoked ones included."""
-    async with desk.services.store.read() as session:
+    async with context.services.store.read() as session:
         keys = await list_api_keys(session, await get_org(session, slug))
     rows = [
         {
@@ -174,11 +178,11 @@ async def apikey_list(desk: Desk, slug: str) -> Answer:
 @command(apikey, "revoke")
 @org_option
 @click.argument("key_id")
-async def apikey_revoke(desk: Desk, slug: str, key_id: str) -> Answer:
+async def apikey_revoke(context: CommandContext, slug: str, key_id: str) -> Answer:
     """End an API key at once."""
-    async with desk.change(slug) as (work, org):
+    async with context.change(slug) as (work, org):
         key = await get_api_key(work.session, org, key_id)
-        await revoke_api_key(work, org, key, desk.audit_context)
+        await revoke_api_key(work, org, key, context.audit_context)
     return Answer({"id": key_id}, [f"Revoked {key_id}."])
 
 
@@ -191,16 +195,18 @@ def session() -> None:
 @org_option
 @click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
 @click.option("--cookie", is_flag=True, help="Also start a session and print its cookie.")
-async def session_issue(desk: Desk, slug: str, member_name: str, *, cookie: bool) -> Answer:
+async def session_issue(
+    context: CommandContext, slug: str, member_name: str, *, cookie: bool
+) -> Answer:
     """Print a one-time sign-in link for a member.
 
     With --cookie also a cookie, for scripts.
     """
-    async with desk.change(slug) as (work, org):
+    async with context.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        token = await issue_sign_in(work, org, person, desk.audit_context)
-        value = await issue_cookie(work, org, person, desk.audit_context) if cookie else None
-    link = f"{desk.services.settings.public_url}/sign-in?token={token}"
+        token = await issue_sign_in(work, org, person, context.audit_context)
+        value = await issue_cookie(work, org, person, context.audit_context) if cookie else None
+    link = f"{context.services.settings.public_url}/sign-in?token={token}"
     minutes = int(LINK_LIFETIME.total_seconds() // 60)
     lines = [f"Sign-in link for {person.email}, good once and for {minutes} minutes:", link]
     if value is not None:
@@ -211,9 +217,9 @@ async def session_issue(desk: Desk, slug: str, member_name: str, *, cookie: bool
 @command(session, "revoke")
 @org_option
 @click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
-async def session_revoke(desk: Desk, slug: str, member_name: str) -> Answer:
+async def session_revoke(context: CommandContext, slug: str, member_name: str) -> Answer:
     """End all sessions of a member."""
-    async with desk.change(slug) as (work, org):
+    async with context.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
-        ended = await end_sessions(work, org, person, desk.audit_context)
+        ended = await end_sessions(work, org, person, context.audit_context)
     return Answer({"member": person.id, "sessions": ended}, [f"Ended {ended} sessions."])

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from analytics.query.executor import ScanReport
-from service.cli.desk import table
+from service.cli.context import table
 
 _COLUMNS: Final = {
     "scan": "scan",

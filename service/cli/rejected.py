@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from service.cli.bindings import bindings
-from service.cli.desk import Answer, Desk, command, org_option, table
+from service.cli.context import Answer, CommandContext, command, org_option, table
 from service.cli.proposals import printable, proposal_lines
 from service.orgs.repository import get_org
 from service.rejected.forms import rejected_form
@@ -39,7 +39,7 @@ _COLUMNS = ["verified", "code", "subject", "repositoryId", "eventName", "count",
     help="How many, newest first.",
 )
 async def bindings_rejected(
-    desk: Desk, slug: str, is_verified: bool | None, code: str | None, limit: int
+    context: CommandContext, slug: str, is_verified: bool | None, code: str | None, limit: int
 ) -> Answer:
     """List the CI identities that were turned away lately.
 
@@ -47,11 +47,11 @@ async def bindings_rejected(
     Only what is verified is the issuer's word. The rest may have been made up by anybody who can
     send requests.
     """
-    here = desk.services
-    async with here.store.read() as session:
+    services = context.services
+    async with services.store.read() as session:
         org = await get_org(session, slug)
     wanted = Wanted(is_verified=is_verified, code=FailureCode(code) if code else None, limit=limit)
-    entries = await list_entries(here.store, here.issuers, org.id, wanted, here.clock())
+    entries = await list_entries(services.store, services.issuers, org.id, wanted, services.clock())
     said = msgspec.to_builtins(rejected_form(slug, entries))
     rows = [_row(entry) for entry in said["rejected"]]
     return Answer(said, list(_lines(slug, said)), table("Rejected subjects", _COLUMNS, rows))

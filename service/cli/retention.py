@@ -7,7 +7,7 @@ import click
 
 from service.audit.pruner import Pruned
 from service.cli.audit import audit, one_at_a_time
-from service.cli.desk import Answer, Desk, command, table
+from service.cli.context import Answer, CommandContext, command, table
 
 
 @command(audit, "prune")
@@ -20,20 +20,20 @@ from service.cli.desk import Answer, Desk, command, table
     help="The clock is right, though the last run is over 48 hours ago.",
 )
 async def audit_prune(
-    desk: Desk, slug: str | None, *, is_dry: bool, is_clock_accepted: bool
+    context: CommandContext, slug: str | None, *, is_dry: bool, is_clock_accepted: bool
 ) -> Answer:
     """Drop the days that are past retention now.
 
     The service does so by itself. A day goes when all of it is past the longest retention that
     its organisation held in the last 7 days, and never under a legal hold.
     """
-    pruner = desk.services.pruner
+    pruner = context.services.pruner
     if is_dry:
         past = await pruner.forecast(slug=slug, is_clock_accepted=is_clock_accepted)
     else:
         with one_at_a_time():
             past = await pruner.prune(
-                desk.audit_context, slug=slug, is_clock_accepted=is_clock_accepted
+                context.audit_context, slug=slug, is_clock_accepted=is_clock_accepted
             )
     return _answer(past, is_dry=is_dry)
 

@@ -68,7 +68,7 @@ async def open_source(
         # Without a name of its own it is gone with this process, however that ends.
         with tempfile.TemporaryFile(dir=temp_dir) as spooled:
             read = partial(_read_soon, sys.stdin.fileno())
-            while (content := await lake.aside(read)) != b"":
+            while (content := await lake.run_in_thread(read)) != b"":
                 spooled.write(content or b"")
             spooled.flush()
             yield Source(name, spooled, spooled.tell(), kind)

@@ -8,13 +8,13 @@ from urllib.parse import urlencode
 
 from analytics.model.filters import VALUES_MAX, InvalidQuery, Order
 from service.audit.query_service import parse_page_request
+from service.composition import services
 from service.dashboard.chips import Chip, active_chips
 from service.dashboard.retention_window import Kept, kept_by
 from service.dashboard.rows import ShownRow, shown_row
 from service.dashboard.state import CHARS_MAX, ROWS_DEFAULT, WINDOWS, State
 from service.dashboard.summary_panel import SummaryPanel, SummaryUnavailable, load_summary_panel
 from service.errors import Invalid, QueryTooSlow
-from service.services import services
 from service.store.tables import Organisation
 
 

@@ -15,9 +15,9 @@ from analytics.model.filters import (
     parse_term,
 )
 from analytics.model.retention import Tier, retention_floor
+from service.composition import services
 from service.dashboard.state import parse_state
 from service.errors import Invalid
-from service.services import services
 from service.store.tables import Organisation
 
 COMPLETED: Final = ("package", "actor", "subject", "oidc_binding_id")

@@ -8,7 +8,7 @@ from service.access.authorization import authorize, authorize_member
 from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Capability
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
-from service.services import services
+from service.composition import services
 from service.store.tables import Organisation
 
 Form = MultiDict[str, str]

@@ -22,6 +22,7 @@ from analytics.model.schema import parse_audit_id
 from service.access.authorization import reauthorize
 from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Capability
+from service.composition import services
 from service.dashboard.navigation import may
 from service.dashboard.rows import ShownRow, shown_row
 from service.dashboard.state import State, parse_state
@@ -32,7 +33,6 @@ from service.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from service.services import services
 from service.store.tables import Organisation
 
 POLL_S: Final = 1.0

@@ -8,8 +8,8 @@ from quart import request, url_for
 from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Capability
 from service.access.csrf import csrf_token
+from service.composition import services
 from service.errors import Forbidden
-from service.services import services
 from service.store.tables import Organisation
 
 

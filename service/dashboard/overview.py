@@ -14,6 +14,7 @@ from analytics.storage.snapshot import Snapshot
 from service.access.callers import Caller, MemberPrincipal
 from service.access.capabilities import Capability, Role
 from service.bindings.repository import BindingCounts, count_active
+from service.composition import services
 from service.dashboard.display_names import Person, find_names
 from service.dashboard.labels import CI_SOURCE_PREFIX
 from service.dashboard.navigation import may
@@ -31,7 +32,6 @@ from service.dashboard.summary_panel import (
 )
 from service.orgs.repository import list_owners
 from service.rejected.rows import count_rejected
-from service.services import services
 from service.store.tables import Organisation
 
 WINDOW: Final = "24h"

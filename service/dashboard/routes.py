@@ -8,6 +8,7 @@ from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize, authorize_member
 from service.access.callers import MemberPrincipal
 from service.access.capabilities import Capability
+from service.composition import services
 from service.dashboard.audit_page import load_audit_view
 from service.dashboard.autocomplete import COMPLETED, PARAMETERS, complete
 from service.dashboard.labels import ACTOR_SOURCES, EVENT_WORDS, cut, grouped
@@ -19,9 +20,8 @@ from service.dashboard.state import parse_state
 from service.dashboard.streaming import streamed
 from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
-from service.services import services
-from service.web.answers import json_answer
-from service.web.inputs import all_parameters, query_parameters, refuse_head
+from service.web.request_parsing import all_parameters, query_parameters, refuse_head
+from service.web.responses import json_answer
 from service.web.streams import begun
 
 blueprint = Blueprint("dashboard", __name__)

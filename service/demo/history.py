@@ -14,8 +14,8 @@ from analytics.model.envelopes import VerifiedCi
 from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, VerdictSource, ci_columns, to_table
 from analytics.model.schema import JOURNAL_SCHEMA
+from service.demo.actors import Actors, Trust, rejection_detail, stamping
 from service.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
-from service.demo.cast import Cast, Trust, rejection_detail, stamping
 from service.demo.packages import Package, Verdict, open_markets
 from service.demo.people import SignIns, exports
 from service.demo.profile import JobEntry, Profile, TokenEntry
@@ -45,10 +45,10 @@ class Day:
 class History:
     """90 days of rows. The same profile, calendar and cast always give the same ones."""
 
-    def __init__(self, profile: Profile, calendar: Calendar, cast: Cast) -> None:
+    def __init__(self, profile: Profile, calendar: Calendar, actors: Actors) -> None:
         self._profile = profile
         self._calendar = calendar
-        self._cast = cast
+        self._cast = actors
         markets = open_markets(profile, calendar)
         self._lockfiles: Mapping[str, list[Package]] = {
             name: markets[job.ecosystem].lockfile(
@@ -208,7 +208,7 @@ def _to_arrow(columns: dict[str, list[Any]]) -> pa.Table:
         {
             field.name: pa.array(
                 columns[field.name], pa.int64() if pa.types.is_timestamp(field.type) else field.type
-            ).cast(field.type)
+            ).actors(field.type)
             for field in JOURNAL_SCHEMA
         },
         schema=JOURNAL_SCHEMA,

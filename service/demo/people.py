@@ -21,8 +21,8 @@ from analytics.model.org_envelopes import (
     SignInFailed,
 )
 from analytics.model.rows import AuditContext, AuditRow, VerdictSource, audit_row
+from service.demo.actors import Actors, Person
 from service.demo.calendar import Calendar, drawn_id, drawn_request_id, is_workday, seeded, to_us
-from service.demo.cast import Cast, Person
 from service.demo.profile import Networks, Profile
 from service.demo.runs import Run, hits
 
@@ -48,7 +48,7 @@ class SignIns:
 
     profile: Profile
     calendar: Calendar
-    cast: Cast
+    actors: Actors
     _credentials: dict[str, str] = field(default_factory=dict)
     _counters: Counter[str] = field(default_factory=Counter)
     _known: set[str] = field(default_factory=set)
@@ -58,7 +58,7 @@ class SignIns:
         chance = seeded(self.profile.seed, "people", self.calendar.days.index(day))
         share = _AT_WORK_SHARE if is_workday(day) else _ON_CALL_SHARE
         rows: list[AuditRow] = []
-        for person in self.cast.people.values():
+        for person in self.actors.people.values():
             at = midnight(day) + timedelta(hours=chance.gauss(8.4, 1.1))
             is_in = chance.random() < share
             visit = list(self._visit(person, at, chance)) if is_in and person.is_present(at) else []
@@ -105,14 +105,14 @@ class SignIns:
 
 
 def exports(
-    profile: Profile, calendar: Calendar, cast: Cast, runs: Mapping[date, list[Run]]
+    profile: Profile, calendar: Calendar, actors: Actors, runs: Mapping[date, list[Run]]
 ) -> list[AuditRow]:
     """Each Monday the week's blocklist hits; after the incident its hits. Counts are true."""
     chance = seeded(profile.seed, "exports")
     rows: list[AuditRow] = []
     mondays = [day for day in calendar.days[7:] if day.weekday() == 0]
     for number, monday in enumerate(mondays):
-        person = cast.people[profile.habits.exporters[number % len(profile.habits.exporters)]]
+        person = actors.people[profile.habits.exporters[number % len(profile.habits.exporters)]]
         since, until = monday - timedelta(days=7), monday - timedelta(days=1)
         filters = _filters(since, until, event="blocklist_hit")
         at = midnight(monday) + timedelta(hours=chance.uniform(9, 11))
@@ -122,7 +122,7 @@ def exports(
     package = incident.rule.package
     filters = _filters(day, day, package=package)
     at = midnight(calendar.workdays[incident.workday + 1]) + timedelta(hours=8.7)
-    person = cast.people[profile.habits.exporters[0]]
+    person = actors.people[profile.habits.exporters[0]]
     rows += _export(profile, person, at, filters, hits(runs, day, day, package), chance)
     return [row for row in rows if row.created_at <= calendar.now]
 

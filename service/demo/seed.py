@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.storage.journal_batches import JournalBatch, decode_batches
+from service.composition import Services
 from service.demo.calendar import Calendar, from_us
-from service.demo.founding import Founder
 from service.demo.history import Day, History
 from service.demo.profile import load_profile
+from service.demo.setup import OrganisationBuilder
 from service.ids import new_id
 from service.orgs.repository import find_org
 from service.rejected.rows import RejectionRecord, write_records
 from service.rejected.subjects import KEPT_FOR, noted_of
-from service.services import Services
 from service.store.catalog import add_segment
 from service.store.journal import list_batches, remove_batches, take_seq
 from service.store.store import UnitOfWork
@@ -39,11 +39,13 @@ async def seed_demo(services: Services, now: datetime, on_progress: Progress) ->
     async with services.store.write() as work:
         if await find_org(work.session, DEMO_ORG) is not None:
             return False
-        founder = Founder(work, services, profile, calendar)
-        org = await founder.found(DEMO_ORG)
-        history = await services.lake.aside(partial(History, profile, calendar, founder.cast()))
+        builder = OrganisationBuilder(work, services, profile, calendar)
+        org = await builder.found(DEMO_ORG)
+        history = await services.lake.run_in_thread(
+            partial(History, profile, calendar, builder.actors())
+        )
         usage = history.usage()
-        for binding in founder.bindings.values():
+        for binding in builder.bindings.values():
             _mark_used(binding, usage)
         await _remember_rejections(work, org.id, history)
         await _store(work, services, org.id, history, on_progress)
@@ -85,7 +87,7 @@ async def _store(
     total = history.rows + sum(batch.rows for batch in batches)
     for day in history.days:
         recorded = [batch for batch in batches if batch.day == day.day]
-        rows = await services.lake.aside(partial(_rows, history, day, recorded, seq + done))
+        rows = await services.lake.run_in_thread(partial(_rows, history, day, recorded, seq + done))
         if rows.num_rows == 0:
             continue
         segment = await services.lake.store_rows(tenant_id, day.day, new_id("seg"), rows)

@@ -5,6 +5,7 @@ from quart.typing import ResponseReturnValue
 
 from service.access.authorization import authorize
 from service.access.capabilities import Capability
+from service.composition import services
 from service.errors import (
     BodyTooLarge,
     ClaimsNotObject,
@@ -26,10 +27,9 @@ from service.explain.forms import (
     explanation_form,
 )
 from service.explain.service import explain_asked, parse_asked
-from service.services import services
-from service.web.answers import json_answer
-from service.web.inputs import json_object, query_parameters
 from service.web.openapi import documented
+from service.web.request_parsing import json_object, query_parameters
+from service.web.responses import json_answer
 
 blueprint = Blueprint("explain", __name__, url_prefix="/api/v1/admin/orgs/<slug>")
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from service.bindings.repository import find_places
 from service.bindings.rules import Places
+from service.composition import Services
 from service.errors import (
     ClaimsNotObject,
     NeitherTokenNorClaims,
@@ -23,7 +24,6 @@ from service.explain.binding_history import active_terms, list_known_bindings
 from service.explain.explanation import Explanation, explain_no_token, explain_token
 from service.issuers.issuers import Issuer
 from service.issuers.jwks import SigningKeys
-from service.services import Services
 from service.store.tables import Organisation
 from service.verifier.candidates import candidates_of
 from service.verifier.claims import UnverifiedToken

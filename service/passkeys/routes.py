@@ -15,6 +15,7 @@ from service.access.authorization import authorize_self, reauthorize_self
 from service.access.callers import MemberPrincipal, RequestOrigin
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.access.routes import refuse_cross_site_form, set_session_cookie
+from service.composition import services
 from service.errors import Invalid, NotFound, PasskeyNotMade, PasskeyNotUnderWay, PasskeyRefused
 from service.orgs.repository import get_org_by_id
 from service.passkeys.ceremonies import (
@@ -34,13 +35,12 @@ from service.passkeys.challenges import (
 from service.passkeys.changes import add_passkey
 from service.passkeys.repository import list_passkeys
 from service.passkeys.sign_in import NOT_PROVED, enter_with_passkey
-from service.services import services
 from service.sign_in.cookies import NEW_PASSKEY_COOKIE, PASSKEY_COOKIE, forget, keep, kept_by
 from service.sign_in.flow import own_page, page_after
 from service.sign_in.relying_party import RelyingParty
 from service.store.tables import Member
-from service.web.answers import json_answer
-from service.web.inputs import json_object
+from service.web.request_parsing import json_object
+from service.web.responses import json_answer
 
 blueprint = Blueprint("passkeys", __name__, url_prefix="/admin/ui")
 _log = structlog.get_logger(__name__)

@@ -7,10 +7,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import MemberPrincipal
 from service.access.sessions import list_sessions
+from service.composition import services
 from service.orgs.repository import get_org_by_id
 from service.passkeys.repository import list_passkeys
 from service.profile.browsers import browser_words
-from service.services import services
 from service.store.tables import Member, Organisation, Passkey, Session
 
 

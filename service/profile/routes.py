@@ -7,12 +7,12 @@ from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
 from service.access.authorization import authorize_self, reauthorize_self
+from service.composition import services
 from service.dashboard.form_auth import own_form
 from service.dashboard.navigation import page_context
 from service.passkeys.changes import remove_passkey
 from service.profile.changes import end_other_sessions, end_own_session
 from service.profile.page import load_profile_view
-from service.services import services
 
 blueprint = Blueprint("profile", __name__, url_prefix="/admin/ui/profile")
 

@@ -16,7 +16,7 @@ from service.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR
 from service.store.store import Store
 from service.store.tables import RejectedSubject
 from service.verifier.codes import FailureCode
-from service.web.inputs import parse_limit
+from service.web.request_parsing import parse_limit
 
 PARAMETERS: Final = ("verified", "code", "since", "limit")
 LIMIT_DEFAULT: Final = 100

@@ -5,13 +5,13 @@ from quart.typing import ResponseReturnValue
 
 from service.access.authorization import authorize
 from service.access.capabilities import Capability
+from service.composition import services
 from service.errors import Forbidden, Invalid, OrgNotFound, UnknownParameter
 from service.rejected.forms import RejectedList, RejectedQuery, rejected_form
 from service.rejected.listing import PARAMETERS, list_entries, parse_wanted
-from service.services import services
-from service.web.answers import json_answer
-from service.web.inputs import query_parameters
 from service.web.openapi import documented
+from service.web.request_parsing import query_parameters
+from service.web.responses import json_answer
 
 blueprint = Blueprint("rejected", __name__, url_prefix="/api/v1/admin/orgs/<slug>")
 

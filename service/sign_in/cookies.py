@@ -6,7 +6,7 @@ from typing import Final
 from quart import Request, Response
 from werkzeug.wrappers import Response as BaseResponse
 
-from service.services import services
+from service.composition import services
 from service.sign_in.signed_cookie import LIFETIME
 
 FLOW_COOKIE: Final = "sign_in"

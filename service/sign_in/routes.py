@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from analytics.model.rows import VerdictSource
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token, csrf_token
 from service.access.routes import refuse_cross_site_form, set_session_cookie
+from service.composition import services
 from service.errors import (
     AccountNotKnown,
     NotFound,
@@ -18,7 +19,6 @@ from service.errors import (
     SignInNotUnderWay,
     SignInRefused,
 )
-from service.services import services
 from service.sign_in.completion import enter, record_failure, spend
 from service.sign_in.cookies import CHOICE_COOKIE, FLOW_COOKIE, forget, keep, kept_by
 from service.sign_in.eligible_memberships import WayIn, list_ways_in

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from service.web.guard import ASGIApp
+from service.web.request_validation import ASGIApp
 
 
 def with_headers(app: ASGIApp, headers: Mapping[str, str]) -> ASGIApp:

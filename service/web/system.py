@@ -8,13 +8,13 @@ from msgspec import Struct
 from quart import Blueprint, Response, current_app, render_template, request
 from quart.typing import ResponseReturnValue
 
+from service.composition import services
 from service.errors import StoreUnavailable
 from service.lake import file_fault
-from service.services import services
 from service.store.storage_stats import storage_stats_by_tenant
-from service.web.answers import JSON_TYPE, json_answer
-from service.web.fixed_answers import FixedAnswer, fixed_answer
 from service.web.openapi import documented, openapi_document
+from service.web.responses import JSON_TYPE, json_answer
+from service.web.static_responses import FixedAnswer, fixed_answer
 
 blueprint = Blueprint("system", __name__)
 

@@ -10,6 +10,7 @@ from service.access.callers import RequestOrigin, admin_token_caller
 from service.access.sessions import issue_session
 from service.bindings.changes import add_binding, revoke_binding
 from service.clock import utc_now
+from service.composition import Services
 from service.metrics import Metrics
 from service.orgs.changes import (
     add_member,
@@ -20,7 +21,6 @@ from service.orgs.changes import (
 )
 from service.orgs.repository import get_member, get_org
 from service.rejected.subjects import RejectedSubjects
-from service.services import Services
 from service.store.journal import append
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, Passkey

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from service.composition import Services
 from service.orgs.changes import add_member, issue_sign_in
 from service.orgs.repository import get_member, get_org
-from service.services import Services
 from tests.browser.chromium import needs_chromium
 from tests.conftest import BY_OPERATOR, binding_body, bindings_path
 from tests.processes.homes import Home, Server, add_acme

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from service.composition import Services
 from service.orgs.changes import add_member, create_team, issue_cookie, set_team_admin
 from service.orgs.repository import get_org
-from service.services import Services
 from tests.browser.accessible import expect_nothing_to_mend, in_every_light
 from tests.browser.chromium import needs_chromium
 from tests.budgets import only_full

@@ -6,10 +6,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from analytics.model.events import Event
+from service.composition import Services
 from service.dashboard.labels import EVENT_WORDS
 from service.orgs.changes import add_member, create_org
 from service.orgs.repository import get_org
-from service.services import Services
 from tests.browser.chromium import needs_chromium
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server

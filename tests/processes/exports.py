@@ -6,8 +6,8 @@ import random
 from datetime import timedelta
 
 from analytics.model.rows import AuditRow
+from service.composition import Services
 from service.orgs.repository import get_org
-from service.services import Services
 from service.store.journal import append
 from tests.analytics.samples import sample_row
 

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import httpx
 
+from service.bootstrap import prepare
 from service.clock import utc_now
+from service.composition import Services, build_services
 from service.orgs.changes import add_member, create_org, issue_cookie
 from service.orgs.repository import get_org
-from service.prepare import prepare
-from service.services import Services, build_services
 from service.settings import PREFIX, Settings, load_settings
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR
 from tests.interpreters import run_module, start_module

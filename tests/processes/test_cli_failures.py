@@ -11,8 +11,8 @@ from service.access.callers import cli_caller
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.audit.sealer import Sealer
 from service.cli.audit import audit_seal
-from service.cli.desk import Desk
-from service.services import Services
+from service.cli.context import CommandContext
+from service.composition import Services
 from service.settings import REPOSITORY
 from tests.processes.homes import PLATFORM, Home
 
@@ -147,7 +147,7 @@ def test_a_lease_lost_while_sealing_is_said_like_one_not_had(home, monkeypatch):
         raise LeaseLost
 
     async def seal(services: Services) -> None:
-        await audit_seal(Desk(services, cli_caller(PLATFORM)))
+        await audit_seal(CommandContext(services, cli_caller(PLATFORM)))
 
     monkeypatch.setattr(Sealer, "seal_due", lose)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from service.clock import utc_now
+from service.composition import Services
 from service.orgs.repository import get_org
-from service.services import Services
 from service.verifier.codes import FailureCode
 from tests.service.rejected.notes import rejection
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from service.clock import utc_now
+from service.composition import Services
 from service.orgs.changes import create_org
 from service.orgs.repository import get_org
-from service.services import Services
 from service.store.journal import append
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR

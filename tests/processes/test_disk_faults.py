@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.cli.desk import EXIT_UNAVAILABLE
+from service.cli.context import EXIT_UNAVAILABLE
 from service.errors import StorageDamaged, StorageFull, StorageReadOnly
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, add_acme, all_entries, eventually

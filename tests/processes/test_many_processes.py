@@ -8,8 +8,8 @@ from collections import Counter
 import httpx
 import pytest
 
+from service.bootstrap import prepare
 from service.errors import BindingExists
-from service.prepare import prepare
 from service.settings import Settings
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.homes import (

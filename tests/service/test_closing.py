@@ -13,9 +13,9 @@ from analytics.query.engine import Engine
 from analytics.storage.segment_metadata import Segment
 from service.app import create_app
 from service.audit.compactor import Compactor
+from service.bootstrap import prepare
 from service.clock import utc_now
-from service.prepare import prepare
-from service.services import EXTENSION, build_services
+from service.composition import EXTENSION, build_services
 from service.settings import Settings
 from service.store.tables import Binding
 from tests.conftest import SettableClock, running_world

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.prepare import prepare
+from service.bootstrap import prepare
 from service.secrets import with_secrets
 from service.settings import InvalidSetting, Settings
 

@@ -14,9 +14,9 @@ from analytics.imports.chunks import FileKind, ImportFormat
 from service.app import create_app
 from service.audit.importer import Imported, Job, Source, Watch
 from service.audit.integrity_check import Check
+from service.bootstrap import prepare
+from service.composition import EXTENSION, Services
 from service.orgs.repository import get_org
-from service.prepare import prepare
-from service.services import EXTENSION, Services
 from service.settings import Settings
 from service.store.catalog import list_live_segments
 from service.store.tables import Organisation, Project, Team

@@ -17,9 +17,9 @@ import pytest
 from analytics.imports.chunks import ImportFormat
 from analytics.model.filters import Query
 from analytics.model.schema import NewerSchema
+from service.backup.create import take_backup
 from service.backup.manifest import read_manifest
 from service.backup.refusals import NewerBackup
-from service.backup.taking import take_backup
 from service.settings import REPOSITORY
 from tests.analytics.samples import sample_row
 from tests.conftest import START

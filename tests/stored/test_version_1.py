@@ -11,9 +11,9 @@ import pytest
 from analytics.export.writers import ExportFormat
 from analytics.imports.chunks import ImportFormat
 from analytics.model.schema import COLUMNS, SCHEMA_VERSION
+from service.backup.create import take_backup
 from service.backup.manifest import read_manifest
-from service.backup.restoring import restore_backup
-from service.backup.taking import take_backup
+from service.backup.restore import restore_backup
 from service.store.catalog import list_live_segments
 from service.store.journal import list_batches
 from tests.service.audit.conftest import AuditWorld

@@ -7,11 +7,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.authenticate import API_KEY_HEADER
 from service.access.callers import Caller
+from service.composition import services
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.orgs.repository import get_api_key, get_project, list_api_keys, list_projects
-from service.services import services
 from service.store.tables import Organisation
 
 REVOKED_MAX: Final = 100

@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from service.access.callers import Caller, MemberPrincipal
+from service.composition import services
 from service.dashboard.form_auth import Form
 from service.errors import FormSpent
 from service.secrets import new_token
-from service.services import services
 from service.settings import Settings
 from service.sign_in.completion import spend
 from service.sign_in.signed_cookie import Kept, Signer, expiry

@@ -9,11 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
 from service.access.capabilities import Role
+from service.composition import services
 from service.dashboard.navigation import page_context
 from service.dashboard.people.form_state import EMPTY_FORM, FormState
 from service.dashboard.people.one_time_form import one_time_form
 from service.errors import Forbidden, Invalid
-from service.services import services
 from service.store.tables import Organisation
 
 DONE_PARAMETER: Final = "done"

@@ -12,6 +12,7 @@ from analytics.model.instants import format_us
 from service.access.callers import Caller
 from service.access.capabilities import Capability
 from service.bindings.repository import find_binding
+from service.composition import services
 from service.dashboard.display_names import Person
 from service.dashboard.labels import event_words
 from service.dashboard.navigation import may
@@ -20,7 +21,6 @@ from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, if
 from service.dashboard.trust.binding_view import ShownBinding, show_bindings
 from service.dashboard.trust.permissions import may_revoke
 from service.errors import BindingNotFound
-from service.services import services
 from service.store.tables import Organisation
 
 _CHANGES: Final = (Event.OIDC_BINDING_CREATED, Event.OIDC_BINDING_REVOKED)

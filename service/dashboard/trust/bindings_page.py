@@ -10,9 +10,9 @@ from analytics.model.filters import only
 from analytics.model.instants import parse_since
 from service.bindings.listing import Wanted, list_page, parse_state
 from service.bindings.rules import SUB_PATTERN_MAX
+from service.composition import services
 from service.dashboard.trust.binding_view import ShownBinding, show_bindings
 from service.errors import Invalid
-from service.services import services
 from service.store.tables import Organisation
 
 _FILTERS: Final[tuple[str, ...]] = ("text", "state", "asOf")

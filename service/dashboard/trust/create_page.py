@@ -11,11 +11,11 @@ from service.bindings.changes import add_binding
 from service.bindings.repository import find_places
 from service.bindings.rules import Origin, parse_binding
 from service.bindings.slots import find_holder
+from service.composition import services
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.permissions import may_create
 from service.errors import BindingExists, NotOrgAdmin, NotTeamAdmin, Refusal
 from service.orgs.repository import list_projects, list_teams
-from service.services import services
 from service.store.tables import Organisation
 
 FIELDS: Final = (

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from service.composition import services
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.failures import Failure, failure_of
 from service.errors import Invalid, NeitherTokenNorClaims
 from service.explain.explanation import Explanation
 from service.explain.service import Asked, explain_asked
 from service.orgs.repository import list_projects
-from service.services import services
 from service.store.tables import Organisation
 
 PASTED: Final = "pasted"

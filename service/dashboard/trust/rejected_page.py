@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from service.composition import services
 from service.dashboard.display_names import Names, find_names
 from service.dashboard.trust.failures import Failure, failure_of
 from service.rejected.listing import LIMIT_DEFAULT, Entry, Wanted, get_entry, list_entries
 from service.rejected.proposals import Resolution
 from service.rejected.subjects import KEPT_FOR
-from service.services import services
 from service.store.tables import Organisation, RejectedSubject
 
 

@@ -10,6 +10,7 @@ from service.access.callers import Caller
 from service.access.capabilities import Capability
 from service.bindings.changes import revoke_binding
 from service.bindings.rules import parse_reason
+from service.composition import services
 from service.dashboard.form_auth import authorize_form
 from service.dashboard.navigation import may, page_context
 from service.dashboard.trust.binding_page import BindingView, load_binding_view
@@ -41,9 +42,8 @@ from service.errors import (
     NotTeamAdmin,
     ReasonInvalid,
 )
-from service.services import services
 from service.store.tables import Organisation
-from service.web.inputs import query_parameters
+from service.web.request_parsing import query_parameters
 
 blueprint = Blueprint("dashboard_trust", __name__, url_prefix="/admin/ui/orgs/<slug>")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analytics.model.rows import AuditRow
-from service.services import Services, build_services
+from service.composition import Services, build_services
 from service.settings import Settings
 from service.store.journal import append
 from service.store.tables import Organisation

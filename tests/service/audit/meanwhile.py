@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import event
 
-from service.services import Services
+from service.composition import Services
 from tests.service.audit.conftest import AuditWorld, start_worker
 
 Action = Callable[[], None]

@@ -6,8 +6,8 @@ from typing import Any
 
 from analytics.model.instants import midnight, utc_day
 from service.audit.pruner import Pruned
+from service.composition import Services
 from service.orgs.repository import get_org
-from service.services import Services
 from service.store.store import UnitOfWork
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import delete, select
 from structlog.testing import capture_logs
 
+from service.bootstrap import prepare
 from service.errors import ClockNotTrusted, NoClockRecord
-from service.prepare import prepare
 from service.store.tables import Fact
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over

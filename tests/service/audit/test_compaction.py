@@ -12,7 +12,7 @@ from analytics.model.filters import Query
 from analytics.model.instants import utc_day
 from service.audit.compactor import LARGE_TIMES, LATE_QUIET, MERGED_MAX, WAITING_MAX
 from service.audit.lease import LeaseLost, LeaseTaken
-from service.services import Services
+from service.composition import Services
 from service.store.tables import SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over

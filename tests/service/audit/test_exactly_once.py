@@ -38,11 +38,11 @@ from analytics.model.instants import format_us
 from analytics.model.retention import RETENTION_DAYS, Tier, retention_floor
 from service.app import create_app
 from service.audit.importer import Job, Source, Watch
+from service.bootstrap import prepare
+from service.composition import EXTENSION, Services
 from service.orgs.changes import create_org, set_tier
 from service.orgs.holds import hold, release
 from service.orgs.repository import get_org
-from service.prepare import prepare
-from service.services import EXTENSION, Services
 from service.store.journal import append
 from tests.analytics.forced import KINDS, forced
 from tests.analytics.samples import sample_row

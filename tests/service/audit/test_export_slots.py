@@ -104,10 +104,10 @@ async def be_cancelled(stream, audit):
 
 async def break_off(stream, audit):
     files = list(audit.services.settings.audit_dir.glob("**/*.parquet"))
-    aside = [file.rename(file.with_suffix(".aside")) for file in files]
+    run_in_thread = [file.rename(file.with_suffix(".aside")) for file in files]
     with pytest.raises(StoreFault):
         await finish(stream, audit)
-    for file, moved in zip(files, aside, strict=True):
+    for file, moved in zip(files, run_in_thread, strict=True):
         moved.rename(file)
 
 
@@ -129,9 +129,9 @@ async def test_however_an_export_ends_the_next_may_begin(filled, end):
 async def test_what_never_began_takes_no_place(filled):
     """Neither what could not be counted nor what could not be recorded."""
     file, *_ = filled.services.settings.audit_dir.glob(f"tenant={filled.world.acme.id}/*/*.parquet")
-    aside = file.rename(file.with_suffix(".aside"))
+    run_in_thread = file.rename(file.with_suffix(".aside"))
     for _ in range(AT_ONCE + 1):
         assert (await filled.export(format="csv")).status_code == 503
-    aside.rename(file)
+    run_in_thread.rename(file)
 
     assert await is_free(filled)

@@ -30,7 +30,7 @@ from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.audit.importer import FileChanged, Imported, Job, Source, Watch
 from service.audit.lease import LeaseKeeper, LeaseLost, LeaseTaken
 from service.audit.unnamed_files import ImportOvertaken
-from service.services import Services
+from service.composition import Services
 from service.store.journal import append
 from service.store.tables import ImportedFile, JournalEntry, Lease, SegmentEntry
 from tests.analytics.samples import sample_row

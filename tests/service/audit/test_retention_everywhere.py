@@ -6,7 +6,7 @@ import pytest
 
 from service.access.callers import cli_caller
 from service.cli.audit import audit_query
-from service.cli.desk import Desk
+from service.cli.context import CommandContext
 from service.orgs.changes import set_tier
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
@@ -75,7 +75,7 @@ async def assert_is_there(audit, audit_id: str, *, is_there: bool) -> None:
     entry = await audit.get(f"/{audit_id}")
     summary = await (await audit.get("/summary", event=EVENT)).get_json()
     export = await audit.export(format="json", event=EVENT)
-    desk = Desk(audit.services, cli_caller("org_platform"))
+    desk = CommandContext(audit.services, cli_caller("org_platform"))
     said = await audit_query(
         desk, slug="acme", event=(EVENT,), limit=None, cursor=None, explain=False
     )

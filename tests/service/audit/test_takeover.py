@@ -10,7 +10,7 @@ from sqlalchemy import select
 from analytics.cache.lru import ByteCache
 from analytics.model.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
-from service.services import Services
+from service.composition import Services
 from service.store.connection import DirectTransaction
 from service.store.snapshots import snapshot
 from service.store.tables import JournalEntry, SegmentEntry

@@ -13,10 +13,10 @@ from quart import Quart
 
 from service.app import create_app
 from service.audit.integrity_check import Check
+from service.backup.create import take_backup
 from service.backup.manifest import Manifest
-from service.backup.restoring import Restored, restore_backup
-from service.backup.taking import take_backup
-from service.services import EXTENSION, Services
+from service.backup.restore import Restored, restore_backup
+from service.composition import EXTENSION, Services
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
 from tests.service.audit.conftest import AuditWorld, audit  # noqa: F401 - found by name

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select
 
 from service.app import create_app
+from service.bootstrap import prepare
 from service.errors import Conflict
-from service.prepare import prepare
 from service.settings import Settings
 from service.store.tables import Fact
 from tests.conftest import World, binding_body, bindings_path, refused

@@ -14,9 +14,9 @@ import pytest_asyncio
 from quart.typing import TestClientProtocol
 
 from service.app import create_app
+from service.bootstrap import prepare
+from service.composition import EXTENSION, Services
 from service.demo.seed import DEMO_ORG, seed_demo
-from service.prepare import prepare
-from service.services import EXTENSION, Services
 from tests.conftest import ADMIN_TOKEN, START, SettableClock, bindings_path, settings_over
 
 

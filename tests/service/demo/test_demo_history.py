@@ -7,8 +7,8 @@ import pytest
 
 from analytics.model.instants import utc_day
 from service.bindings.rules import Origin
+from service.demo.actors import Actors, Key, Person, Trust, stamping
 from service.demo.calendar import Calendar
-from service.demo.cast import Cast, Key, Person, Trust, stamping
 from service.demo.history import History
 from service.demo.profile import load_profile
 
@@ -31,7 +31,7 @@ def history_at(now: datetime) -> History:
         for name, entry in PROFILE.members.items()
     }
     keys = {name: Key(f"key_{name}", None) for name in PROFILE.keys}
-    return History(PROFILE, calendar, Cast(people=people, keys=keys, trusts={}))
+    return History(PROFILE, calendar, Actors(people=people, keys=keys, trusts={}))
 
 
 @pytest.mark.parametrize("weekday", range(7))

@@ -14,9 +14,9 @@ from analytics.model.envelopes import ENVELOPES, parse_envelope
 from analytics.model.events import Event
 from analytics.model.instants import format_us
 from service.app import create_app
+from service.bootstrap import prepare
+from service.composition import EXTENSION
 from service.demo.seed import DEMO_ORG, seed_demo
-from service.prepare import prepare
-from service.services import EXTENSION
 from service.settings import Settings
 from tests.conftest import ADMIN_TOKEN, START, SettableClock, bindings_path
 from tests.service.demo.conftest import Demo, Row, seeded_demo

@@ -9,24 +9,24 @@ from service.issuers.key_source import KeySource
 from service.metrics import Metrics
 from tests.conftest import ISSUER, SettableClock
 from tests.issuers.fixtures import issuer_process
-from tests.service.issuers.sources import GITHUB, Desk, Network
+from tests.service.issuers.sources import GITHUB, CommandContext, Network
 
 __all__ = ["issuer_process"]  # a fixture for all tests here
 
 
 @pytest.fixture
-async def desk(clock: SettableClock) -> AsyncIterator[Desk]:
+async def desk(clock: SettableClock) -> AsyncIterator[CommandContext]:
     """A source that has no keys yet."""
     network, metrics = Network(), Metrics()
     async with httpx.AsyncClient(transport=httpx.MockTransport(network.answer)) as http:
         source = KeySource({ISSUER: GITHUB}, http, clock, metrics)
-        yield Desk(source, network, clock, metrics)
+        yield CommandContext(source, network, clock, metrics)
         network.gate.set()
         await source.close()
 
 
 @pytest.fixture
-async def warm(desk: Desk) -> Desk:
+async def warm(desk: CommandContext) -> CommandContext:
     """A source with fresh keys, and a network that has counted nothing."""
     await desk.source.warm_up()
     desk.issuer.requests.clear()

@@ -58,7 +58,7 @@ class Network:
 
 
 @dataclass
-class Desk:
+class CommandContext:
     """A key source, and what it works with."""
 
     source: KeySource

@@ -393,7 +393,7 @@ async def test_the_bookkeeping_writes_and_forgets(world, notes):
     await remember(world, rejection(world.acme.id, at=START - 2 * KEPT_FOR))
     notes.note(rejection(world.acme.id, sub="repo:acme/new"))
     stop = asyncio.Event()
-    rounds = asyncio.create_task(world.services.bookkeeping().run(stop))
+    rounds = asyncio.create_task(world.services.write_behind().run(stop))
     async with asyncio.timeout(30):
         while [row.sub for row in await remembered(world)] != ["repo:acme/new"]:
             await world.services.store.ping()

@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from service.bootstrap import prepare
 from service.orgs.changes import create_org
-from service.prepare import prepare
 from service.settings import Settings
 from service.store.engine import Engines, create_engines
 from service.store.store import Store

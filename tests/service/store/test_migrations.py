@@ -8,7 +8,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
-from service.prepare import prepare
+from service.bootstrap import prepare
 from service.store.migrate import migrate
 from service.store.tables import Base
 from tests.conftest import settings_over

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import strategies as st
 
 from analytics.model.filters import Query, parse_query
+from service.bootstrap import prepare
 from service.lake import Lake
-from service.prepare import prepare
 from service.store.catalog import add_segment, list_ids, load_segments
 from service.store.engine import create_engines
 from service.store.journal import (

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from service.access.callers import cli_caller
 from service.app import create_app
 from service.bindings.changes import add_binding, revoke_binding
+from service.composition import EXTENSION, Services
 from service.orgs.changes import create_project, create_team, issue_api_key
-from service.services import EXTENSION, Services
 from service.settings import REPOSITORY
 from service.store.store import SyncUnitOfWork, UnitOfWork
 from service.store.tables import Binding, Organisation

@@ -196,7 +196,7 @@ async def test_the_bookkeeping_writes_what_is_noted_and_survives_a_failure(
     stop = asyncio.Event()
     use.note(binding_id, START)
     with capture_logs() as logs, locked(settings):
-        rounds = asyncio.create_task(world.services.bookkeeping().run(stop))
+        rounds = asyncio.create_task(world.services.write_behind().run(stop))
         async with asyncio.timeout(PATIENCE_S):
             while "maintenance_failed" not in {line["event"] for line in logs}:
                 await world.services.store.ping()

@@ -19,8 +19,9 @@ from service.access.callers import (
 from service.access.capabilities import Capability, Role
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.rules import Origin
+from service.composition import Services
+from service.demo.actors import Actors, Key, Person, Trust
 from service.demo.calendar import Calendar, drawn_id, drawn_request_id, seeded, to_us
-from service.demo.cast import Cast, Key, Person, Trust
 from service.demo.profile import BindingEntry, Change, MemberEntry, Moment, Profile, Revocation
 from service.orgs.changes import (
     add_member,
@@ -32,7 +33,6 @@ from service.orgs.changes import (
     set_role_override,
     set_team_admin,
 )
-from service.services import Services
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Binding, Member, Organisation, Project, Team
 
@@ -42,7 +42,7 @@ _BETWEEN_STEPS: Final = timedelta(seconds=7)
 Step = Callable[[], Awaitable[None]]
 
 
-class Founder:
+class OrganisationBuilder:
     """Makes the organisation of a profile in one transaction.
 
     It sets the transaction's `now`: every change takes its instant from there, and these are
@@ -75,13 +75,13 @@ class Founder:
         self._work.now = now
         return org
 
-    def cast(self) -> Cast:
+    def actors(self) -> Actors:
         """Everybody the history's rows can name."""
         trusts: dict[str, list[Trust]] = {}
         for binding in self.bindings.values():
             trusts.setdefault(binding.sub_pattern, []).append(_trust(binding))
         entries = self._profile.members
-        return Cast(
+        return Actors(
             people={
                 name: _person(name, member, entries[name]) for name, member in self._members.items()
             },

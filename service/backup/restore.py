@@ -129,13 +129,13 @@ def _put_in_place(part: Path, data_dir: Path, moved_at: datetime | None) -> Path
         part.rename(data_dir)  # over an empty folder, if there is one
         fsync(data_dir.parent)
         return None
-    aside = data_dir.with_name(f"{data_dir.name}.before-{moved_at:%Y%m%dT%H%M%S.%fZ}")
-    data_dir.rename(aside)
+    run_in_thread = data_dir.with_name(f"{data_dir.name}.before-{moved_at:%Y%m%dT%H%M%S.%fZ}")
+    data_dir.rename(run_in_thread)
     try:
         part.rename(data_dir)
     except BaseException:  # Ctrl-C, too, must not leave the service without any data dir
         if not data_dir.exists():
-            aside.rename(data_dir)
+            run_in_thread.rename(data_dir)
         raise
     fsync(data_dir.parent)
-    return aside
+    return run_in_thread

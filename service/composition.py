@@ -43,7 +43,7 @@ from service.worker_process import WorkerProcess
 _log = structlog.get_logger(__name__)
 
 EXTENSION = "countersign"
-BOOKKEEPING_INTERVAL_S: Final = 2.0
+WRITE_BEHIND_INTERVAL_S: Final = 2.0
 """How much of what the verifier notes a process that is killed may lose."""
 KEY_RENEWAL_INTERVAL_S: Final = 15.0
 
@@ -91,7 +91,7 @@ class Services:
         )
         return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
 
-    def bookkeeping(self) -> Maintenance:
+    def write_behind(self) -> Maintenance:
         """What one process of `serve` writes down every few seconds, beside its maintenance.
 
         Apart from it, because a merge of segments may take longer than that.
@@ -106,14 +106,14 @@ class Services:
                 self.authenticator.forget_ended_sessions,
             ),
         ]
-        return Maintenance(jobs, BOOKKEEPING_INTERVAL_S, self.clock, self.metrics)
+        return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, self.clock, self.metrics)
 
     def key_renewal(self) -> Maintenance:
         """The renewal of issuers' keys ahead of need, apart: an issuer may take its time."""
         jobs = [Job("renew_keys", 0, self.keys.refresh_due)]
         return Maintenance(jobs, KEY_RENEWAL_INTERVAL_S, self.clock, self.metrics)
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Write down what is known in memory alone, once no request comes any more."""
         await self.exporter.drain()
         await self.group_commit.drain()
@@ -128,7 +128,7 @@ class Services:
         await self.keys.close()
         await self.sign_in.close()
         await self.http.aclose()
-        await self.settle()
+        await self.flush()
         self.worker.close()
         await self.store.close()
         self.lake.close()

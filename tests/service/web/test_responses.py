@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.web.answers import error_answer
+from service.web.responses import error_answer
 
 
 @pytest.mark.parametrize(

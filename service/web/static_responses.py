@@ -7,7 +7,7 @@ from typing import Final
 from quart import Request, Response, current_app
 
 from analytics.export.compression import Compression, compressor
-from service.web.codings import content_coding
+from service.web.content_negotiation import content_coding
 
 _EXTENSION: Final = "countersign.fixed_answers"
 

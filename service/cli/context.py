@@ -22,13 +22,13 @@ from service.access.callers import Operator, cli_caller
 from service.audit.lease import LeaseTaken
 from service.audit.unnamed_files import ImportOvertaken
 from service.backup.refusals import BackupOvertaken
+from service.bootstrap import check_writable
 from service.clock import utc_now
+from service.composition import Services, build_services
 from service.errors import Invalid, Refusal, StoreUnavailable
 from service.logs import configure_logs
 from service.orgs.repository import get_org
-from service.prepare import check_writable
 from service.secrets import with_secrets
-from service.services import Services, build_services
 from service.settings import InvalidSetting, Settings, load_settings
 from service.store.migrate import check_schema
 from service.store.store import UnitOfWork
@@ -86,7 +86,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class CommandContext:
     """The operator at work: the services, and who they are in audit rows."""
 
     services: Services
@@ -117,17 +117,17 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 def command(
     group: click.Group, name: str
 ) -> Callable[
-    [Callable[Concatenate[Desk, _Parameters], Awaitable[Answer]]],
-    Callable[Concatenate[Desk, _Parameters], Awaitable[Answer]],
+    [Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]]],
+    Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]],
 ]:
-    """Make an async function a command of `group`: it gets a Desk and answers with an Answer."""
+    """Make an async function of a CommandContext a command of `group`; it returns an Answer."""
 
     def register(
-        function: Callable[Concatenate[Desk, _Parameters], Awaitable[Answer]],
-    ) -> Callable[Concatenate[Desk, _Parameters], Awaitable[Answer]]:
+        function: Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]],
+    ) -> Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]]:
         @functools.wraps(function)
         def run(*, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click's own values
-            run_at_desk(function, options, as_json=as_json)
+            run_command(function, options, as_json=as_json)
 
         with_json = click.option(
             "--json", "as_json", is_flag=True, help="Answer in JSON, for scripts."
@@ -138,19 +138,19 @@ def command(
     return register
 
 
-def run_at_desk(
+def run_command(
     function: Callable[..., Awaitable[Answer]], options: dict[str, Any], *, as_json: bool
 ) -> None:
     """Run `function` over the data dir of the settings and show its answer."""
     with one_line_failures(as_json=as_json):
-        refuse_what_is_no_text(options)
+        refuse_unencodable_text(options)
         settings = load_settings()
         configure_logs("warning")
-        answer = asyncio.run(_at_desk(settings, function, options))
+        answer = asyncio.run(_run_in_context(settings, function, options))
         answer.end(as_json=as_json)
 
 
-def refuse_what_is_no_text(options: dict[str, Any]) -> None:
+def refuse_unencodable_text(options: dict[str, Any]) -> None:
     """Raise Invalid for bytes that are not UTF-8: they arrive as lone surrogates.
 
     Nothing behind a command could store them, or find anything by them.
@@ -163,7 +163,7 @@ def refuse_what_is_no_text(options: dict[str, Any]) -> None:
                 raise Invalid("arguments must be text in UTF-8") from error
 
 
-async def _at_desk(
+async def _run_in_context(
     settings: Settings, function: Callable[..., Awaitable[Answer]], options: dict[str, Any]
 ) -> Answer:
     if not settings.audit_dir.is_dir():
@@ -172,7 +172,9 @@ async def _at_desk(
     services = build_services(with_secrets(settings), utc_now)
     try:
         await check_schema(services.store)
-        return await function(Desk(services, cli_caller(settings.platform_tenant_id)), **options)
+        return await function(
+            CommandContext(services, cli_caller(settings.platform_tenant_id)), **options
+        )
     finally:
         await services.close()
 

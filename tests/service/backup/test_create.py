@@ -17,6 +17,7 @@ import pytest
 from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.file_copy import FileCopy, SourceFault
 from analytics.storage.segment_metadata import Segment
+from service.backup.create import take_backup
 from service.backup.manifest import DATABASE, NAME, MissingSegment, read_manifest
 from service.backup.refusals import (
     BackupExists,
@@ -25,7 +26,6 @@ from service.backup.refusals import (
     LinksImpossible,
     NoRoom,
 )
-from service.backup.taking import take_backup
 from service.errors import StorageDamaged
 from service.store.catalog import list_live_segments
 from service.store.journal import append
@@ -331,7 +331,7 @@ async def test_a_damaged_database_is_not_taken_for_a_backup(filled, target, monk
     for start in range(8192, len(content) - 4096, 8192):
         content[start : start + 64] = b"\xff" * 64
     copy.write_bytes(content)
-    monkeypatch.setattr("service.backup.taking.file_of", lambda url: copy)
+    monkeypatch.setattr("service.backup.create.file_of", lambda url: copy)
 
     with pytest.raises(StorageDamaged):
         await take(filled.services, target.with_name("second"))

@@ -65,7 +65,7 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class Actors:
     """Everybody and everything, by the names the profile gives them; trusts by `sub`."""
 
     people: dict[str, Person]

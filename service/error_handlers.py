@@ -22,7 +22,7 @@ from service.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from service.web.answers import error_answer
+from service.web.responses import error_answer
 
 Answer = BaseResponse | Response
 

@@ -39,10 +39,10 @@ from service.backup.refusals import (
     NoRoom,
     NotABackup,
 )
-from service.backup.restoring import _put_in_place, restore_backup
+from service.backup.restore import _put_in_place, restore_backup
+from service.bootstrap import prepare
 from service.clock import utc_now
-from service.prepare import prepare
-from service.services import EXTENSION
+from service.composition import EXTENSION
 from service.settings import REPOSITORY
 from service.store.catalog import list_live_segments
 from service.store.journal import append

@@ -29,8 +29,8 @@ from service.backup.manifest import (
     write_manifest,
 )
 from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossible
+from service.composition import Services
 from service.secrets import secret_files
-from service.services import Services
 from service.store.catalog import is_live, list_live_segments
 from service.store.engine import copy_database, create_engines, file_of, url_of
 from service.store.migrate import schema_version
@@ -62,7 +62,7 @@ async def take_backup(
     database = file_of(here.settings.database)
     with part_of(target) as part:
         taken_at = here.clock()
-        await here.lake.to_the_end(partial(copy_database, database, part / DATABASE))
+        await here.lake.run_uncancellable(partial(copy_database, database, part / DATABASE))
         schema, rows, segments = await _contents(here, part / DATABASE)
         secrets = secret_files(data_dir) if has_secrets else []
         copier = _Copier(here, part, show, is_linked=is_linked)
@@ -75,7 +75,7 @@ async def take_backup(
         rows -= sum(segment.rows for segment in copier.missing)
         manifest = make_manifest(schema, taken_at, rows, copier.kept, copier.missing)
         write_manifest(part, manifest)
-        await here.lake.to_the_end(partial(sync_folders, part))
+        await here.lake.run_uncancellable(partial(sync_folders, part))
         _check_absent(target)
         part.rename(target)
         fsync(target.parent)
@@ -126,7 +126,9 @@ class _Copier:
         database = self._part / DATABASE
         fsync(database)  # SQLite may have tidied up when what was read of it was closed
         size = database.stat().st_size
-        self._keep(database, size, await self._here.lake.aside(partial(sha256_of, database)))
+        self._keep(
+            database, size, await self._here.lake.run_in_thread(partial(sha256_of, database))
+        )
         self._advance(size)
 
     async def copy_segment(self, segment: Segment) -> None:
@@ -180,7 +182,7 @@ class _Copier:
         self._keep(copy.target, copy.size, copy.sha256)
 
     async def _run(self, copy: FileCopy) -> None:
-        async for size in self._here.lake.steps(copy):
+        async for size in self._here.lake.iterate_in_thread(copy):
             self._advance(size)
 
     def _keep(self, path: Path, size: int, sha256: str) -> None:

@@ -5,24 +5,24 @@ import click
 from service.audit.integrity_check import Check
 from service.audit.stats import list_stats
 from service.cli.audit import audit
-from service.cli.desk import EXIT_DONE, EXIT_FOUND, Answer, Desk, command, table
+from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, CommandContext, command, table
 from service.cli.progress import row_progress
 from service.orgs.repository import get_org
 
 
 @command(audit, "check")
 @click.option("--org", "slug", metavar="SLUG", help="Only this organisation; else all of them.")
-async def audit_check(desk: Desk, slug: str | None) -> Answer:
+async def audit_check(context: CommandContext, slug: str | None) -> Answer:
     """Read everything stored and compare it with the catalog.
 
     Exit code 1 means that something was found. A note is no finding: it is about a file that the
     service removes by itself. The service may be running.
     """
-    here = desk.services
-    async with here.store.read() as session:
+    services = context.services
+    async with services.store.read() as session:
         org = None if slug is None else await get_org(session, slug)
     with row_progress("Checking") as show:
-        report = await Check(here, org, show).run()
+        report = await Check(services, org, show).run()
     findings = [report.line(finding) for finding in report.findings]
     notes = [report.line(note) for note in report.notes]
     noted = f", {len(notes)} notes" if notes else ""
@@ -51,16 +51,16 @@ def _sentence(what: str, line: dict[str, str | None]) -> str:
 
 @command(audit, "reindex")
 @click.option("--org", "slug", metavar="SLUG", help="Only this organisation; else all of them.")
-async def audit_reindex(desk: Desk, slug: str | None) -> Answer:
+async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
     """Build the index of every segment anew from its rows.
 
     The service does so by itself where an index is missing or damaged, and may be running.
     """
-    here = desk.services
-    async with here.store.read() as session:
+    services = context.services
+    async with services.store.read() as session:
         org = None if slug is None else await get_org(session, slug)
     with row_progress("Indexing") as show:
-        built, unreadable = await here.indexer.rebuild_all(org.id if org else None, show)
+        built, unreadable = await services.indexer.rebuild_all(org.id if org else None, show)
     lines = [f"Built {built} indexes."]
     lines += [f"Not built, its rows cannot be read: {segment_id}" for segment_id in unreadable]
     data = {"indexes": built, "unreadable": unreadable}
@@ -68,11 +68,11 @@ async def audit_reindex(desk: Desk, slug: str | None) -> Answer:
 
 
 @command(audit, "stats")
-async def audit_stats(desk: Desk) -> Answer:
+async def audit_stats(context: CommandContext) -> Answer:
     """Show what is stored for each organisation, and in all."""
-    here = desk.services
-    async with here.store.read() as session:
-        stats = await list_stats(session, here.lake)
+    services = context.services
+    async with services.store.read() as session:
+        stats = await list_stats(session, services.lake)
     total = stats["total"]
     cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
     shown = table("Audit log", ["org", *total], cells)
