@@ -11,7 +11,6 @@ from quart import Quart, Request, Response, g, request
 from quart.globals import app_ctx, request_ctx
 from werkzeug.datastructures import ImmutableDict
 
-from service.access.routes import blueprint as access
 from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
 from service.audit.routes import blueprint as audit
@@ -29,6 +28,7 @@ from service.passkeys.routes import blueprint as passkeys
 from service.profile.routes import blueprint as profile
 from service.rejected.routes import blueprint as rejected
 from service.settings import REPOSITORY, Settings
+from service.sign_in.link_routes import blueprint as access
 from service.sign_in.routes import blueprint as sign_in
 from service.web.headers import with_headers
 from service.web.openapi import add_openapi

@@ -21,6 +21,7 @@ from service.audit.maintenance import Job, Maintenance, maintenance_jobs
 from service.audit.pruner import Pruner
 from service.audit.query_service import AuditQueryService
 from service.audit.sealer import Sealer
+from service.bindings.cache import BindingCache
 from service.clock import Clock
 from service.dashboard.live_places import LivePlaces
 from service.errors import StoreUnavailable
@@ -35,7 +36,6 @@ from service.sign_in.services import SignInServices
 from service.store.engine import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
-from service.verifier.binding_cache import BindingCache
 from service.verifier.usage import BindingUse
 from service.verifier.verifier import Verifier
 from service.worker_process import WorkerProcess
@@ -155,7 +155,7 @@ def build_services(
     verifier = Verifier(
         issuers,
         settings.audience,
-        BindingCache(store),
+        BindingCache(store).candidates,
         keys,
         binding_use,
         rejected.note,

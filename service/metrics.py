@@ -1,15 +1,13 @@
 """What Prometheus can scrape. One registry per app, so that two apps never share a counter."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cache
-from typing import Final, get_args
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from service.issuers.issuers import Provider
 from service.store.storage_stats import StorageStats, total_of
-from service.verifier.codes import FailureCode
 
 _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -105,17 +103,14 @@ class Metrics:
         for verified in _VERIFIED.values():
             self._rejections_dropped.labels(verified)
 
-        attributed = self._counter(
+        self._attributed = self._counter(
             "countersign_ci_requests_attributed",
             "Requests that a verified CI token attributed.",
             "provider",
         )
-        auth_failures = self._counter(
+        self._auth_failures = self._counter(
             "countersign_auth_failures", "CI tokens that were rejected.", "code"
         )
-        # What is the first must be seen as an increase.
-        self._attributed_of = {name: attributed.labels(name) for name in get_args(Provider)}
-        self._auth_failures_of = {code: auth_failures.labels(code) for code in FailureCode}
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
@@ -143,13 +138,20 @@ class Metrics:
             if stored.oldest_sealed_at is not None:
                 self._oldest_sealed.labels(tenant_id).set(stored.oldest_sealed_at.timestamp())
 
-    def attributed(self, provider: Provider) -> None:
-        """Count a request whose token was verified."""
-        self._attributed_of[provider].inc()
+    def verifies(self, providers: Iterable[str], codes: Iterable[str]) -> None:
+        """Show the counters below from now on: the first count must be seen as an increase."""
+        for provider in providers:
+            self._attributed.labels(provider)
+        for code in codes:
+            self._auth_failures.labels(code)
 
-    def auth_failed(self, code: FailureCode) -> None:
+    def attributed(self, provider: str) -> None:
+        """Count a request whose token was verified."""
+        self._attributed.labels(provider).inc()
+
+    def auth_failed(self, code: str) -> None:
         """Count a request whose token was rejected."""
-        self._auth_failures_of[code].inc()
+        self._auth_failures.labels(code).inc()
 
     def maintains(self, job: str) -> None:
         """Show `job` from now on: a failure that is the first must be seen as an increase."""

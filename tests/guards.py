@@ -1031,7 +1031,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a revoke is seen in every process",
-        "service/verifier/binding_cache.py",
+        "service/bindings/cache.py",
         "        key = (org.id, org.trust_revision)\n",
         "        key = (org.id, 1)\n",
         f"{_ATTRIBUTION}::test_a_revoke_is_seen_in_every_process",
@@ -1124,10 +1124,10 @@ GUARDS: Final = [
     ),
     Guard(
         "what bindings take in memory is counted",
-        "service/verifier/binding_cache.py",
+        "service/bindings/cache.py",
         " + sum(map(_bytes_of_set, candidate.event_sets))",
         "",
-        "tests/service/verifier/test_binding_cache.py",
+        "tests/service/bindings/test_cache.py",
     ),
     Guard(
         "a token is sent once",
@@ -1614,7 +1614,7 @@ GUARDS: Final = [
     ),
     Guard(
         "no override makes an owner of somebody",
-        "service/access/capabilities.py",
+        "service/orgs/roles.py",
         "return not is_higher and granted(other, overrides) <= granted(role, overrides)",
         "return granted(other, overrides) <= granted(role, overrides)",
         f"{_ROLES}::test_no_role_covers_a_higher_one_whatever_it_is_granted",

@@ -18,28 +18,25 @@ from service.access.callers import (
     RequestOrigin,
     admin_token_caller,
 )
-from service.access.capabilities import Role
 from service.access.cross_site import is_cross_site
-from service.access.sessions import (
-    SESSION_COOKIE,
+from service.clock import Clock
+from service.errors import Unauthenticated
+from service.orgs.repository import KeyScope, find_live_key
+from service.orgs.roles import Role
+from service.orgs.sessions import (
     SessionLifetimes,
     find_session,
     forget_ended,
     list_teams_of,
     touch_session,
 )
-from service.clock import Clock
-from service.errors import Unauthenticated
-from service.orgs.repository import KeyScope, find_live_key
 from service.secrets import token_hash
 from service.settings import Settings
 from service.store.store import Store
 from service.store.tables import Member, Session
 from service.store.transaction import Transaction
 from service.web.context import request_id, source_ip, user_agent
-
-API_KEY_HEADER = "x-service-api-key"
-ADMIN_TOKEN_HEADER = "x-service-admin-token"  # noqa: S105 - a header's name
+from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER, SESSION_COOKIE
 
 
 class Authenticator:

@@ -15,13 +15,16 @@ from service.access.callers import (
     MemberPrincipal,
     Principal,
 )
-from service.access.capabilities import Capability
 from service.composition import services
 from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id, read_org
+from service.orgs.roles import Capability
 from service.store.tables import Member, Organisation
-from service.verifier.verifier import CI_TOKEN_HEADER, TokenRequest
+from service.verifier.verifier import (
+    TokenRequest,
+)
 from service.web.context import request_id
+from service.web.header_names import CI_TOKEN_HEADER
 
 _Principal = TypeVar("_Principal", bound=Principal)
 

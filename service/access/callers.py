@@ -4,13 +4,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from analytics.model.rows import AuditContext, VerdictSource
-from service.access.capabilities import (
-    ORG_BINDING_ROLES,
-    Capability,
-    Role,
-    covers,
-    granted,
-)
 from service.errors import (
     CrossSite,
     Forbidden,
@@ -21,6 +14,13 @@ from service.errors import (
     NotOrgAdmin,
     NotTeamAdmin,
     RoleBeyondOwn,
+)
+from service.orgs.roles import (
+    ORG_BINDING_ROLES,
+    Capability,
+    Role,
+    covers,
+    granted,
 )
 from service.store.tables import Organisation
 from service.verifier.attribution import Attribution

@@ -13,10 +13,10 @@ from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize
-from service.access.capabilities import Capability
 from service.audit.api_schemas import AuditEntry
 from service.composition import services
 from service.errors import Invalid
+from service.orgs.roles import Capability
 from service.web.content_negotiation import content_coding
 from service.web.request_parsing import all_parameters, refuse_head
 from service.web.responses import JSON_TYPE

@@ -7,7 +7,6 @@ from quart.typing import ResponseReturnValue
 from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize
-from service.access.capabilities import Capability
 from service.audit.api_schemas import (
     AuditEntry,
     AuditPage,
@@ -30,6 +29,7 @@ from service.errors import (
     TooManyExports,
     UnknownParameter,
 )
+from service.orgs.roles import Capability
 from service.web.openapi import documented
 from service.web.request_parsing import all_parameters, query_parameters
 from service.web.responses import json_answer

@@ -20,7 +20,6 @@ from service.bindings.rules import (
     HTTP_ORIGINS,
     BindingSlot,
     Draft,
-    Origin,
     parse_binding,
     slot_key,
 )
@@ -29,7 +28,7 @@ from service.errors import BindingExists, BindingNotFound, OutsideEnvelope
 from service.ids import new_id
 from service.issuers.issuers import Issuers
 from service.store.store import UnitOfWork
-from service.store.tables import Binding, Organisation
+from service.store.tables import Binding, Organisation, Origin
 
 
 async def add_binding(

@@ -10,13 +10,11 @@ from analytics.model.instants import format_ms
 from service.bindings.rules import (
     EVENT_NAME_MAX,
     EVENT_NAMES_MAX,
-    REASON_MAX,
-    REFUSED_CHARACTERS,
     REPOSITORY_ID_DIGITS_MAX,
     SUB_PATTERN_MAX,
-    Origin,
 )
-from service.store.tables import Binding
+from service.store.tables import Binding, Origin
+from service.text_rules import REASON_MAX, REFUSED_CHARACTERS
 from service.web.openapi import INSTANT_PATTERN
 
 PLAIN_PATTERN = f"^[^{REFUSED_CHARACTERS}]+$"

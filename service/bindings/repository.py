@@ -8,10 +8,11 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.bindings.rules import BindingSlot, Draft, Origin, Places, slot_key
+from service.bindings.rules import BindingSlot, Draft, Places, slot_key
 from service.errors import NoSuchBinding
 from service.store.batching import scalars_of
-from service.store.tables import Binding, Organisation, Project, Team
+from service.store.tables import Binding, Organisation, Origin, Project, Team
+from service.verifier.candidates import BindingTerms
 
 
 class BindingState(StrEnum):
@@ -19,19 +20,6 @@ class BindingState(StrEnum):
 
     ACTIVE = "active"
     REVOKED = "revoked"
-
-
-class BindingTerms(NamedTuple):
-    """What of an active binding a token is compared with."""
-
-    id: str
-    project_id: str | None
-    team_id: str | None
-    issuer: str
-    sub_pattern: str
-    repository_id: str | None
-    event_names: list[str]
-    origin: str
 
 
 async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> Places:

@@ -8,7 +8,6 @@ from quart.typing import ResponseReturnValue
 from analytics.model.filters import only
 from analytics.model.instants import parse_instant
 from service.access.authorization import authorize, reauthorize
-from service.access.capabilities import Capability
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.forms import (
     REQUEST_EXAMPLE,
@@ -25,7 +24,6 @@ from service.bindings.forms import (
 )
 from service.bindings.listing import parse_state
 from service.bindings.repository import get_binding, list_bindings
-from service.bindings.rules import parse_reason
 from service.composition import services
 from service.errors import (
     CREATE_REFUSALS,
@@ -40,6 +38,8 @@ from service.errors import (
     ReasonInvalid,
     UnknownParameter,
 )
+from service.orgs.roles import Capability
+from service.text_rules import parse_reason
 from service.web.openapi import documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer

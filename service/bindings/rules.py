@@ -6,10 +6,8 @@ organisation is an argument.
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final, Literal
 
 from service.errors import (
@@ -21,7 +19,6 @@ from service.errors import (
     OriginNotAllowed,
     ProjectIdNotString,
     ProjectNotFound,
-    ReasonInvalid,
     RepositoryIdMissing,
     RepositoryIdNotDigits,
     RepositoryIdNotInteger,
@@ -34,39 +31,19 @@ from service.errors import (
     UnknownField,
 )
 from service.issuers.issuers import Issuers
+from service.store.tables import Origin
+from service.text_rules import is_plain
 
 SUB_PATTERN_MAX: Final = 1024
 REPOSITORY_ID_DIGITS_MAX: Final = 32
 EVENT_NAME_MAX: Final = 64
 EVENT_NAMES_MAX: Final = 64
-REASON_MAX: Final = 1024
 
 _FIELDS: Final = frozenset(
     {"issuer", "sub_pattern", "repository_id", "event_names", "origin", "project_id", "team_id"}
 )
-_REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
-
-# The characters `is_plain` refuses, lone surrogates aside, as the inside of a regular expression's
-# character class: the API's schema states the rule in these terms. A test holds the two together.
-REFUSED_CHARACTERS: Final = (
-    "\u0000-\u0020\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2"
-    "\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u2066-\u206f\u3000\ufeff"
-    "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U00013438\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
-)
-
-_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode's categories of what is not seen, or changes how what is seen is read."""
 
 BindingSlot = Literal["global", "tenant"]
-
-
-class Origin(StrEnum):
-    """Who vouches for a binding."""
-
-    ORG_ADMIN = "org_admin"
-    TEAM_ADMIN = "team_admin"
-    PLATFORM_ADMIN = "platform_admin"
 
 
 HTTP_ORIGINS: Final = frozenset({Origin.ORG_ADMIN, Origin.TEAM_ADMIN})
@@ -143,15 +120,6 @@ def parse_repository_id(value: object) -> str:
     return str(value)
 
 
-def parse_reason(text: str | None) -> str | None:
-    """Why a binding is revoked; empty is the same as none. Raises Invalid."""
-    if text is None or text == "":
-        return None
-    if len(text) > REASON_MAX or any(unicodedata.category(c) in _UNSEEN for c in text):
-        raise ReasonInvalid
-    return text
-
-
 def slot_key(draft: Draft, tenant_id: str, slot_rule: BindingSlot) -> str:
     """The key of which at most one binding may be active.
 
@@ -162,14 +130,6 @@ def slot_key(draft: Draft, tenant_id: str, slot_rule: BindingSlot) -> str:
     scope = tenant_id if slot_rule == "tenant" else None
     parts = [draft.issuer, draft.sub_pattern, draft.repository_id, draft.team_id, scope]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def is_plain(text: str) -> bool:
-    """True if `text` has no whitespace, control, format or separator characters.
-
-    What a person cannot see must not be part of what they trust.
-    """
-    return not any(c.isspace() or unicodedata.category(c) in _REFUSED_CATEGORIES for c in text)
 
 
 def _issuer(value: object, issuers: Issuers) -> str:

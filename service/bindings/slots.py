@@ -5,10 +5,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.repository import find_active
-from service.bindings.rules import BindingSlot, Draft, Origin, slot_key
+from service.bindings.rules import BindingSlot, Draft, slot_key
 from service.errors import Conflict
 from service.store.store import Store
-from service.store.tables import Binding, Fact
+from service.store.tables import Binding, Fact, Origin
 
 _FACT = "binding_slot"
 

@@ -12,7 +12,6 @@ import msgspec
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
-from service.access.capabilities import Role
 from service.cli.context import Answer, CommandContext, run_command
 from service.errors import Conflict, Invalid, NotFound
 from service.orgs.changes import (
@@ -34,6 +33,7 @@ from service.orgs.repository import (
     get_member,
     list_team_admins,
 )
+from service.orgs.roles import Role
 from service.sign_in.domains import list_domains, set_domain
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation

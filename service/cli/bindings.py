@@ -16,11 +16,12 @@ from service.bindings.repository import (
     list_bindings,
     list_by_repository,
 )
-from service.bindings.rules import Origin, parse_reason, parse_repository_id
+from service.bindings.rules import parse_repository_id
 from service.cli.context import Answer, CommandContext, command, org_option, table
 from service.errors import Invalid, NotFound
 from service.orgs.repository import get_org, get_org_by_id, get_project
-from service.store.tables import Binding, Organisation
+from service.store.tables import Binding, Organisation, Origin
+from service.text_rules import parse_reason
 
 _COLUMNS = ["org", "id", "subPattern", "repositoryId", "origin", "addedBy", "addedAt", "revokedAt"]
 

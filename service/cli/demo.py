@@ -8,7 +8,6 @@ import click
 import msgspec
 
 from service.access.callers import cli_caller
-from service.access.capabilities import Role
 from service.bootstrap import prepare
 from service.cli.context import Answer, one_line_failures
 from service.cli.progress import row_progress
@@ -17,6 +16,7 @@ from service.composition import build_services
 from service.demo.seed import DEMO_ORG, seed_demo
 from service.orgs.changes import issue_sign_in
 from service.orgs.repository import get_org, list_members
+from service.orgs.roles import Role
 from service.server import listen, serve
 from service.settings import Settings, load_settings
 

@@ -8,7 +8,6 @@ import click
 from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
-from service.access.capabilities import Capability, Role
 from service.cli.context import Answer, CommandContext, command, org_option, table
 from service.orgs.changes import (
     create_org,
@@ -28,6 +27,7 @@ from service.orgs.repository import (
     list_team_offices,
     list_teams,
 )
+from service.orgs.roles import Capability, Role
 from service.sign_in.domains import list_domains, set_domain
 
 _TIERS = click.Choice([tier.value for tier in Tier])

@@ -6,8 +6,6 @@ import click
 
 from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
-from service.access.capabilities import Role
-from service.access.sessions import LINK_LIFETIME, SESSION_COOKIE
 from service.cli.context import Answer, CommandContext, command, org_option, table
 from service.orgs.changes import (
     add_member,
@@ -27,8 +25,13 @@ from service.orgs.repository import (
     list_api_keys,
     list_members,
 )
+from service.orgs.roles import Role
+from service.orgs.sessions import (
+    LINK_LIFETIME,
+)
 from service.passkeys.changes import remove_all_passkeys
 from service.passkeys.repository import count_passkeys
+from service.web.header_names import SESSION_COOKIE
 
 _ROLES = click.Choice([role.value for role in Role])
 

@@ -6,9 +6,9 @@ from werkzeug.datastructures import MultiDict
 from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize, authorize_member
 from service.access.callers import Caller, MemberPrincipal
-from service.access.capabilities import Capability
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.composition import services
+from service.orgs.roles import Capability
 from service.store.tables import Organisation
 
 Form = MultiDict[str, str]

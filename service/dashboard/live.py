@@ -21,7 +21,6 @@ from analytics.model.retention import Tier, retention_floor
 from analytics.model.schema import parse_audit_id
 from service.access.authorization import reauthorize
 from service.access.callers import Caller, MemberPrincipal
-from service.access.capabilities import Capability
 from service.composition import services
 from service.dashboard.navigation import may
 from service.dashboard.rows import ShownRow, shown_row
@@ -33,6 +32,7 @@ from service.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
+from service.orgs.roles import Capability
 from service.store.tables import Organisation
 
 POLL_S: Final = 1.0

@@ -6,10 +6,10 @@ from typing import Any, Final
 from quart import request, url_for
 
 from service.access.callers import Caller, MemberPrincipal
-from service.access.capabilities import Capability
 from service.access.csrf import csrf_token
 from service.composition import services
 from service.errors import Forbidden
+from service.orgs.roles import Capability
 from service.store.tables import Organisation
 
 

@@ -12,7 +12,6 @@ from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.query.summaries import TOP_MAX, ValueCount
 from analytics.storage.snapshot import Snapshot
 from service.access.callers import Caller, MemberPrincipal
-from service.access.capabilities import Capability, Role
 from service.bindings.repository import BindingCounts, count_active
 from service.composition import services
 from service.dashboard.display_names import Person, find_names
@@ -31,6 +30,7 @@ from service.dashboard.summary_panel import (
     top_value,
 )
 from service.orgs.repository import list_owners
+from service.orgs.roles import Capability, Role
 from service.rejected.rows import count_rejected
 from service.store.tables import Organisation
 

@@ -7,7 +7,6 @@ from analytics.model.filters import literal
 from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize, authorize_member
 from service.access.callers import MemberPrincipal
-from service.access.capabilities import Capability
 from service.composition import services
 from service.dashboard.audit_page import load_audit_view
 from service.dashboard.autocomplete import COMPLETED, PARAMETERS, complete
@@ -20,6 +19,7 @@ from service.dashboard.state import parse_state
 from service.dashboard.streaming import streamed
 from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
+from service.orgs.roles import Capability
 from service.web.request_parsing import all_parameters, query_parameters, refuse_head
 from service.web.responses import json_answer
 from service.web.streams import begun

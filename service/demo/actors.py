@@ -6,7 +6,7 @@ from datetime import datetime
 
 from analytics.model.org_envelopes import IdentityProviderName
 from service.access.callers import member_actor
-from service.bindings.rules import Origin
+from service.store.tables import Origin
 from service.verifier.codes import Detail
 
 

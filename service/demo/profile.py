@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from analytics.model.org_envelopes import IdentityProviderName
-from service.access.capabilities import Capability, Role
+from service.orgs.roles import Capability, Role
 from service.settings import REPOSITORY
 
 DEMO_FILE: Final = REPOSITORY / "data" / "demo.toml"

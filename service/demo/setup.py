@@ -16,9 +16,7 @@ from service.access.callers import (
     admin_token_caller,
     cli_caller,
 )
-from service.access.capabilities import Capability, Role
 from service.bindings.changes import add_binding, revoke_binding
-from service.bindings.rules import Origin
 from service.composition import Services
 from service.demo.actors import Actors, Key, Person, Trust
 from service.demo.calendar import Calendar, drawn_id, drawn_request_id, seeded, to_us
@@ -33,8 +31,9 @@ from service.orgs.changes import (
     set_role_override,
     set_team_admin,
 )
+from service.orgs.roles import Capability, Role
 from service.store.store import UnitOfWork
-from service.store.tables import ApiKey, Binding, Member, Organisation, Project, Team
+from service.store.tables import ApiKey, Binding, Member, Organisation, Origin, Project, Team
 
 ADMIN_TOKEN: Final = "admin-token"  # noqa: S105 - how the profile names it, not its value
 _BETWEEN_STEPS: Final = timedelta(seconds=7)

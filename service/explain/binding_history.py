@@ -7,8 +7,8 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.bindings.repository import BindingTerms
 from service.store.tables import Binding
+from service.verifier.candidates import BindingTerms
 
 
 @dataclass(slots=True)

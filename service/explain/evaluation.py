@@ -6,11 +6,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from service.bindings.repository import BindingTerms
 from service.explain.binding_history import KnownBinding, active_terms
 from service.issuers.issuers import Issuer
 from service.issuers.jwks import SigningKeys
-from service.verifier.candidates import Candidate
+from service.verifier.candidates import BindingTerms, Candidate
 from service.verifier.claims import UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import TokenRejected
 from service.verifier.rules import (

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from service.bindings.repository import BindingTerms
-from service.bindings.rules import Draft, Origin, Places, parse_binding
+from service.bindings.rules import Draft, Places, parse_binding
 from service.errors import Invalid
 from service.explain.text_diff import shown
 from service.issuers.issuers import Issuer
-from service.verifier.candidates import ActiveBinding, candidates_of
+from service.store.tables import Origin
+from service.verifier.candidates import ActiveBinding, BindingTerms, candidates_of
 from service.verifier.claims import UnverifiedClaims
 from service.verifier.codes import TokenRejected
 from service.verifier.rules import VerificationContext, match_binding

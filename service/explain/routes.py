@@ -4,7 +4,6 @@ from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from service.access.authorization import authorize
-from service.access.capabilities import Capability
 from service.composition import services
 from service.errors import (
     BodyTooLarge,
@@ -27,6 +26,7 @@ from service.explain.forms import (
     explanation_form,
 )
 from service.explain.service import explain_asked, parse_asked
+from service.orgs.roles import Capability
 from service.web.openapi import documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer

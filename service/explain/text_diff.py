@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from service.bindings.rules import is_plain
+from service.text_rules import is_plain
 
 SHOWN_CHARS_MAX: Final = 1024
 SHOWN_ENTRIES_MAX: Final = 16

@@ -25,11 +25,11 @@ from analytics.model.org_envelopes import (
 )
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
-from service.access.capabilities import Capability, Role, covers
-from service.access.sessions import issue_link, issue_session, revoke_sessions
 from service.errors import Conflict, Invalid
 from service.ids import new_id
 from service.orgs.repository import find_member, find_org, find_project, find_team
+from service.orgs.roles import Capability, Role, covers
+from service.orgs.sessions import issue_link, issue_session, revoke_sessions
 from service.secrets import new_token, token_hash
 from service.store.store import UnitOfWork
 from service.store.tables import (

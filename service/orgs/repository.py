@@ -8,8 +8,8 @@ from sqlalchemy import bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.retention import Tier
-from service.access.capabilities import Role
 from service.errors import NotFound, OrgNotFound
+from service.orgs.roles import Role
 from service.store.tables import (
     ApiKey,
     FormerTier,

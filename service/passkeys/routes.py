@@ -14,7 +14,6 @@ from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize_self, reauthorize_self
 from service.access.callers import MemberPrincipal, RequestOrigin
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
-from service.access.routes import refuse_cross_site_form, set_session_cookie
 from service.composition import services
 from service.errors import Invalid, NotFound, PasskeyNotMade, PasskeyNotUnderWay, PasskeyRefused
 from service.orgs.repository import get_org_by_id
@@ -37,6 +36,7 @@ from service.passkeys.repository import list_passkeys
 from service.passkeys.sign_in import NOT_PROVED, enter_with_passkey
 from service.sign_in.cookies import NEW_PASSKEY_COOKIE, PASSKEY_COOKIE, forget, keep, kept_by
 from service.sign_in.flow import own_page, page_after
+from service.sign_in.link_routes import refuse_cross_site_form, set_session_cookie
 from service.sign_in.relying_party import RelyingParty
 from service.store.tables import Member
 from service.web.request_parsing import json_object

@@ -7,9 +7,9 @@ import structlog
 
 from analytics.model.org_envelopes import PasskeyAuthenticationSucceeded, SignInFailed
 from service.access.callers import RequestOrigin
-from service.access.sessions import issue_session
 from service.errors import PasskeyNotUnderWay
 from service.orgs.repository import get_org_by_id
+from service.orgs.sessions import issue_session
 from service.passkeys.ceremonies import Assertion, NotProved, check_assertion, has_grown
 from service.passkeys.challenges import SignInChallenge
 from service.passkeys.repository import find_passkey

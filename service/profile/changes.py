@@ -2,7 +2,7 @@
 
 from analytics.model.org_envelopes import SessionRevoked
 from analytics.model.rows import AuditContext
-from service.access.sessions import revoke_sessions
+from service.orgs.sessions import revoke_sessions
 from service.store.store import UnitOfWork
 from service.store.tables import Member
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import MemberPrincipal
-from service.access.sessions import list_sessions
 from service.composition import services
 from service.orgs.repository import get_org_by_id
+from service.orgs.sessions import list_sessions
 from service.passkeys.repository import list_passkeys
 from service.profile.browsers import browser_words
 from service.store.tables import Member, Organisation, Passkey, Session

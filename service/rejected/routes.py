@@ -4,9 +4,9 @@ from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from service.access.authorization import authorize
-from service.access.capabilities import Capability
 from service.composition import services
 from service.errors import Forbidden, Invalid, OrgNotFound, UnknownParameter
+from service.orgs.roles import Capability
 from service.rejected.forms import RejectedList, RejectedQuery, rejected_form
 from service.rejected.listing import PARAMETERS, list_entries, parse_wanted
 from service.web.openapi import documented

@@ -9,9 +9,9 @@ from sqlalchemy import delete, select
 from analytics.model.org_envelopes import OauthLoginSucceeded, SignInFailed
 from analytics.model.rows import AuditContext
 from service.access.callers import RequestOrigin, member_actor
-from service.access.capabilities import Role
-from service.access.sessions import issue_session
 from service.orgs.changes import add_member
+from service.orgs.roles import Role
+from service.orgs.sessions import issue_session
 from service.secrets import token_hash
 from service.sign_in.eligible_memberships import WayIn, has_address, has_identity
 from service.sign_in.identity import Identity

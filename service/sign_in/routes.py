@@ -10,7 +10,6 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from analytics.model.rows import VerdictSource
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token, csrf_token
-from service.access.routes import refuse_cross_site_form, set_session_cookie
 from service.composition import services
 from service.errors import (
     AccountNotKnown,
@@ -25,6 +24,7 @@ from service.sign_in.eligible_memberships import WayIn, list_ways_in
 from service.sign_in.exchange import error_code
 from service.sign_in.flow import Flow, authorization_url, begin, own_page, page_after
 from service.sign_in.identity import Identity
+from service.sign_in.link_routes import refuse_cross_site_form, set_session_cookie
 from service.sign_in.providers import Provider
 from service.sign_in.signed_cookie import Kept, expiry
 from service.store.store import UnitOfWork

@@ -1,6 +1,7 @@
 """Every table, with the invariants the database itself holds."""
 
 from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
@@ -246,6 +247,14 @@ class ApiKey(Base):
     secret_hash: Mapped[str] = mapped_column(unique=True)
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
+
+
+class Origin(StrEnum):
+    """Who vouches for a binding."""
+
+    ORG_ADMIN = "org_admin"
+    TEAM_ADMIN = "team_admin"
+    PLATFORM_ADMIN = "platform_admin"
 
 
 class Binding(Base):

@@ -7,10 +7,23 @@ active, and never reaches past it.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from service.bindings.repository import BindingTerms
-from service.bindings.rules import Origin
-from service.store.tables import Binding
+from service.store.tables import Binding, Origin
+
+
+class BindingTerms(NamedTuple):
+    """What of an active binding a token is compared with."""
+
+    id: str
+    project_id: str | None
+    team_id: str | None
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: str
+
 
 ActiveBinding = Binding | BindingTerms
 

@@ -1,18 +1,18 @@
 """The verifier: from the header of a request to its attribution, or to a rejection on record."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, get_args
 
 from msgspec import Struct
 
 from service.clock import Clock
-from service.issuers.issuers import Issuer, Issuers
+from service.issuers.issuers import Issuer, Issuers, Provider
 from service.issuers.jwks import SigningKeys
 from service.issuers.key_source import KeySource
 from service.metrics import Metrics
 from service.store.tables import Organisation
 from service.verifier.attribution import Attribution
-from service.verifier.binding_cache import BindingCache
+from service.verifier.candidates import Candidates
 from service.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import FailureCode, TokenRejected
 from service.verifier.parsing import parse_token, read_header
@@ -29,7 +29,8 @@ from service.verifier.signatures import unverified_kid
 from service.verifier.token_cache import VerifiedTokenCache
 from service.verifier.usage import BindingUse
 
-CI_TOKEN_HEADER: Final = "x-service-ci-oidc"  # noqa: S105 - a header's name
+CandidatesOf = Callable[[Organisation], Awaitable[Candidates]]
+"""The active bindings of an organisation, no older than it is."""
 
 # Codes a token can get whatever its signature: who says what it says is then asked apart.
 _ABOUT_BINDINGS: Final = frozenset(
@@ -67,7 +68,7 @@ class Verifier:
         self,
         issuers: Issuers,
         audience: str,
-        bindings: BindingCache,
+        candidates_of: CandidatesOf,
         keys: KeySource,
         use: BindingUse,
         note_rejection: Callable[[Rejection], None],
@@ -76,13 +77,14 @@ class Verifier:
     ) -> None:
         self._issuers = issuers
         self._audience = audience
-        self._bindings = bindings
+        self._candidates_of = candidates_of
         self._keys = keys
         self._use = use
         self._note_rejection = note_rejection
         self._metrics = metrics
         self._clock = clock
         self._tokens = VerifiedTokenCache()
+        metrics.verifies(get_args(Provider), FailureCode)
 
     async def attribute(self, values: Sequence[str], request: TokenRequest) -> Attribution | None:
         """What the token in the header `values` proves, or None, and then why is on record."""
@@ -113,7 +115,7 @@ class Verifier:
 
     async def context(self, org: Organisation, project_id: str | None) -> VerificationContext:
         """What tokens for `org` are judged on now."""
-        candidates = await self._bindings.candidates(org)
+        candidates = await self._candidates_of(org)
         return VerificationContext(self._issuers, self._audience, candidates, project_id)
 
     def _read(self, compact: str) -> _ParsedToken:

@@ -25,10 +25,13 @@ from quart_schema import (
 )
 from werkzeug.routing.rules import Rule
 
-from service.access.authenticate import ADMIN_TOKEN_HEADER, API_KEY_HEADER
-from service.access.sessions import SESSION_COOKIE
 from service.errors import Internal, Refusal, StorageFull, StoreUnavailable, Unauthenticated
-from service.verifier.verifier import CI_TOKEN_HEADER
+from service.web.header_names import (
+    ADMIN_TOKEN_HEADER,
+    API_KEY_HEADER,
+    CI_TOKEN_HEADER,
+    SESSION_COOKIE,
+)
 
 _ATTRIBUTE: Final = "_countersign_documentation"
 _EVERYWHERE: Final = (Internal, StoreUnavailable, StorageFull)

@@ -7,7 +7,6 @@ import msgspec
 from analytics.model.envelopes import InstallAllowed
 from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.access.callers import RequestOrigin, admin_token_caller
-from service.access.sessions import issue_session
 from service.bindings.changes import add_binding, revoke_binding
 from service.clock import utc_now
 from service.composition import Services
@@ -20,6 +19,7 @@ from service.orgs.changes import (
     set_team_admin,
 )
 from service.orgs.repository import get_member, get_org
+from service.orgs.sessions import issue_session
 from service.rejected.subjects import RejectedSubjects
 from service.store.journal import append
 from service.store.store import UnitOfWork

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from service.verifier.verifier import CI_TOKEN_HEADER
+from service.web.header_names import CI_TOKEN_HEADER
 from tests.browser.accessible import expect_nothing_to_mend, in_every_light
 from tests.browser.chromium import needs_chromium
 from tests.conftest import binding_body, bindings_path

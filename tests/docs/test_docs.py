@@ -13,8 +13,8 @@ from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import WIRE_COLUMNS
 from analytics.storage.integrity import Kind
 from service import errors
-from service.access.capabilities import Capability, Role
 from service.cli.apply import apply_org, read_declaration
+from service.orgs.roles import Capability, Role
 from service.settings import PREFIX, Settings
 from service.verifier.codes import Detail, FailureCode
 from tests.conftest import BY_OPERATOR, World

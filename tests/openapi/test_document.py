@@ -8,8 +8,8 @@ import pytest
 
 from service import errors
 from service.bindings.forms import PLAIN_PATTERN, REQUEST_EXAMPLE
-from service.bindings.rules import is_plain
-from service.verifier.verifier import CI_TOKEN_HEADER
+from service.text_rules import is_plain
+from service.web.header_names import CI_TOKEN_HEADER
 from tests.conftest import World
 
 PAGES = {"/", "/sign-in", "/sign-out", "/docs"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from service.verifier.verifier import CI_TOKEN_HEADER
+from service.web.header_names import CI_TOKEN_HEADER
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.issuers.fixtures import IssuerProcess, issuer_process
 from tests.processes.homes import DEADLINE_S, Home, Server, eventually

@@ -8,7 +8,7 @@ from contextlib import closing
 import httpx
 import pytest
 
-from service.verifier.verifier import CI_TOKEN_HEADER
+from service.web.header_names import CI_TOKEN_HEADER
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.homes import Home, Server, eventually
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from service.settings import Settings
 from service.verifier.codes import LOG_EVENT_PREFIX
-from service.verifier.verifier import CI_TOKEN_HEADER
+from service.web.header_names import CI_TOKEN_HEADER
 from tests.conftest import (
     SettableClock,
     World,

@@ -13,7 +13,6 @@ from quart.typing import ResponseReturnValue
 from analytics.model.rows import AuditContext
 from service.access.authorization import reauthorize
 from service.access.callers import Caller
-from service.access.capabilities import Capability, Role
 from service.composition import services
 from service.dashboard.form_auth import Form, authorize_form
 from service.dashboard.people.form_state import FormState, refused
@@ -21,6 +20,7 @@ from service.dashboard.people.one_time_form import spend_form
 from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.errors import Conflict, Invalid, NotFound
 from service.orgs.repository import get_member
+from service.orgs.roles import Capability, Role
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation
 

@@ -5,7 +5,6 @@ from typing import Any, Final
 from quart import url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.authenticate import API_KEY_HEADER
 from service.access.callers import Caller
 from service.composition import services
 from service.dashboard.people.form_actions import Change
@@ -13,6 +12,7 @@ from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.orgs.repository import get_api_key, get_project, list_api_keys, list_projects
 from service.store.tables import Organisation
+from service.web.header_names import API_KEY_HEADER
 
 REVOKED_MAX: Final = 100
 """How many revoked keys the page shows."""

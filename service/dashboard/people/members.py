@@ -10,14 +10,14 @@ from quart import url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller, MemberPrincipal
-from service.access.capabilities import Role
-from service.access.sessions import LINK_LIFETIME, find_last_seen
 from service.composition import services
 from service.dashboard.labels import PROVIDER_WORDS
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import IssuedSecret, OrgPage, may_decide_over
 from service.orgs.changes import add_member, end_sessions, issue_sign_in, remove_member, set_role
 from service.orgs.repository import list_members_from, list_team_offices
+from service.orgs.roles import Role
+from service.orgs.sessions import LINK_LIFETIME, find_last_seen
 from service.passkeys.changes import remove_all_passkeys
 from service.passkeys.repository import count_passkeys
 from service.sign_in.domains import list_domains

@@ -8,12 +8,12 @@ from quart import render_template, request, url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
-from service.access.capabilities import Role
 from service.composition import services
 from service.dashboard.navigation import page_context
 from service.dashboard.people.form_state import EMPTY_FORM, FormState
 from service.dashboard.people.one_time_form import one_time_form
 from service.errors import Forbidden, Invalid
+from service.orgs.roles import Role
 from service.store.tables import Organisation
 
 DONE_PARAMETER: Final = "done"

@@ -7,12 +7,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.callers import Caller
-from service.access.capabilities import ROLE_DEFAULTS, Capability, Role, granted
 from service.dashboard.navigation import may
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import OrgPage, may_decide_over
 from service.errors import OverrideMoved
 from service.orgs.changes import set_role_override
+from service.orgs.roles import ROLE_DEFAULTS, Capability, Role, granted
 from service.store.tables import Organisation
 
 CAPABILITY_WORDS: Final[dict[Capability, str]] = {

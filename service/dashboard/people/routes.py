@@ -7,7 +7,6 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize
-from service.access.capabilities import Capability
 from service.dashboard.people import keys, members, projects, roles, teams
 from service.dashboard.people.form_actions import issue_secret, submit
 from service.dashboard.people.keys import KEYS
@@ -16,6 +15,7 @@ from service.dashboard.people.page import OrgPage
 from service.dashboard.people.projects import PROJECTS
 from service.dashboard.people.roles import ROLES
 from service.dashboard.people.teams import TEAMS
+from service.orgs.roles import Capability
 
 blueprint = Blueprint("dashboard_people", __name__, url_prefix="/admin/ui/orgs/<slug>")
 

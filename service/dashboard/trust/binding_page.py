@@ -10,7 +10,6 @@ from analytics.model.events import Event
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from service.access.callers import Caller
-from service.access.capabilities import Capability
 from service.bindings.repository import find_binding
 from service.composition import services
 from service.dashboard.display_names import Person
@@ -21,6 +20,7 @@ from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, if
 from service.dashboard.trust.binding_view import ShownBinding, show_bindings
 from service.dashboard.trust.permissions import may_revoke
 from service.errors import BindingNotFound
+from service.orgs.roles import Capability
 from service.store.tables import Organisation
 
 _CHANGES: Final = (Event.OIDC_BINDING_CREATED, Event.OIDC_BINDING_REVOKED)

@@ -6,17 +6,17 @@ from typing import Any, Final
 
 from service.access.authorization import reauthorize
 from service.access.callers import Caller
-from service.access.capabilities import Capability
 from service.bindings.changes import add_binding
 from service.bindings.repository import find_places
-from service.bindings.rules import Origin, parse_binding
+from service.bindings.rules import parse_binding
 from service.bindings.slots import find_holder
 from service.composition import services
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.permissions import may_create
 from service.errors import BindingExists, NotOrgAdmin, NotTeamAdmin, Refusal
 from service.orgs.repository import list_projects, list_teams
-from service.store.tables import Organisation
+from service.orgs.roles import Capability
+from service.store.tables import Organisation, Origin
 
 FIELDS: Final = (
     "issuer",

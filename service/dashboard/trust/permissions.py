@@ -1,9 +1,9 @@
 """What a page may offer whoever looks at it. What is sent is asked about again."""
 
 from service.access.callers import Caller
-from service.access.capabilities import Capability
 from service.dashboard.navigation import may
 from service.errors import Forbidden
+from service.orgs.roles import Capability
 from service.store.tables import Organisation
 
 

@@ -7,9 +7,7 @@ from analytics.model.filters import only
 from analytics.model.rows import VerdictSource
 from service.access.authorization import authorize, reauthorize
 from service.access.callers import Caller
-from service.access.capabilities import Capability
 from service.bindings.changes import revoke_binding
-from service.bindings.rules import parse_reason
 from service.composition import services
 from service.dashboard.form_auth import authorize_form
 from service.dashboard.navigation import may, page_context
@@ -42,7 +40,9 @@ from service.errors import (
     NotTeamAdmin,
     ReasonInvalid,
 )
+from service.orgs.roles import Capability
 from service.store.tables import Organisation
+from service.text_rules import parse_reason
 from service.web.request_parsing import query_parameters
 
 blueprint = Blueprint("dashboard_trust", __name__, url_prefix="/admin/ui/orgs/<slug>")

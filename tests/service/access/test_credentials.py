@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-from service.access.sessions import revoke_sessions
 from service.errors import (
     ForeignForm,
     KeyOfAnotherOrg,
@@ -19,6 +18,7 @@ from service.errors import (
     Unauthenticated,
 )
 from service.orgs.changes import add_member, issue_api_key, issue_cookie, remove_member
+from service.orgs.sessions import revoke_sessions
 from service.store.tables import Member
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, grant, refused
 

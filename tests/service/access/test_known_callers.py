@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sqlalchemy import update
 
-from service.access.sessions import revoke_sessions
 from service.orgs.changes import (
     issue_api_key,
     remove_member,
@@ -15,6 +14,7 @@ from service.orgs.changes import (
     set_tier,
 )
 from service.orgs.repository import get_member, get_org
+from service.orgs.sessions import revoke_sessions
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation
 from tests.conftest import BY_OPERATOR, World, running_world

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from sqlalchemy import func, select
 
-from service.access.sessions import revoke_sessions
 from service.app import create_app
 from service.orgs.changes import issue_sign_in, remove_member
+from service.orgs.sessions import revoke_sessions
 from service.settings import Settings
 from service.store.tables import Member, Session, SignInLink
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused

@@ -7,7 +7,7 @@ import pytest
 
 from service.access.callers import cli_caller
 from service.bindings.changes import add_binding, revoke_binding
-from service.bindings.rules import Origin
+from service.store.tables import Origin
 from tests.conftest import ISSUER, World, binding_body, bindings_path, grant
 
 CREATED_KEYS = {

@@ -11,11 +11,11 @@ from sqlalchemy import select
 
 from analytics.model.envelopes import BlocklistHit
 from analytics.model.errors import StoreFault
-from service.access.sessions import revoke_sessions
 from service.dashboard import live, live_places
 from service.errors import QueryTooSlow, TooManyStreams
 from service.lake import Lake
 from service.orgs.changes import remove_member, set_role, set_tier
+from service.orgs.sessions import revoke_sessions
 from service.settings import Settings
 from service.store.tables import Member, Session
 from tests.conftest import BY_OPERATOR, SettableClock, World, refused, running_world

@@ -6,11 +6,11 @@ import pyarrow.compute as pc
 import pytest
 
 from analytics.model.instants import utc_day
-from service.bindings.rules import Origin
 from service.demo.actors import Actors, Key, Person, Trust, stamping
 from service.demo.calendar import Calendar
 from service.demo.history import History
 from service.demo.profile import load_profile
+from service.store.tables import Origin
 
 MONDAY = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PROFILE = load_profile()

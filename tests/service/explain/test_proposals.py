@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.bindings.repository import BindingTerms
 from service.explain.proposals import draft_of
 from service.issuers.issuers import Issuer as KnownIssuer
+from service.verifier.candidates import BindingTerms
 from tests.conftest import ISSUER, START, World
 from tests.issuers.issuer import Issuer
 from tests.issuers.known import GITHUB

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.access.sessions import SESSION_COOKIE
+from service.web.header_names import SESSION_COOKIE
 from tests.service.browsing import Browser
 from tests.service.dashboard.page import Page
 from tests.service.passkeys.authenticators import Authenticator

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from service.access.sessions import SESSION_COOKIE
 from service.errors import PasskeyNotUnderWay, PasskeyRefused, TooManySignIns
 from service.orgs.changes import remove_member
 from service.passkeys.sign_in import ANOTHER_MEMBER, COUNTER, NOT_PROVED, PASSKEY_REMOVED
 from service.sign_in.completion import MEMBER_REMOVED
 from service.sign_in.rate_limit import PER_ADDRESS_MAX
 from service.store.tables import Member
+from service.web.header_names import SESSION_COOKIE
 from tests.conftest import BY_OPERATOR, refused
 from tests.service.dashboard.page import AUDIT, ORG, Page
 from tests.service.passkeys.authenticators import PRESENT, VERIFIED, encoded, new_key

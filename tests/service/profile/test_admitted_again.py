@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from service.access.sessions import revoke_sessions
+from service.orgs.sessions import revoke_sessions
 from service.passkeys.repository import list_passkeys
 from tests.conftest import World, refused
 from tests.service.passkeys.holders import PROFILE, Holder

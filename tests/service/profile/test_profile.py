@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.access.sessions import SESSION_COOKIE
 from service.orgs.changes import issue_cookie, issue_sign_in
 from service.profile.browsers import browser_words
+from service.web.header_names import SESSION_COOKIE
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.dashboard.page import Page
 from tests.service.passkeys.holders import PROFILE, Holder

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.access.sessions import SESSION_COOKIE
 from service.settings import Settings
 from service.sign_in.rate_limit import PER_ADDRESS_MAX, TOTAL_MAX
+from service.web.header_names import SESSION_COOKIE
 from tests.conftest import SettableClock
 from tests.service.sign_in.visitors import SIGN_IN, Visitor, open_visit, told
 from tests.sign_in.fixtures import PROVIDERS, ProviderProcess

@@ -5,9 +5,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from service.access.sessions import SESSION_COOKIE
 from service.orgs.changes import remove_member
 from service.store.tables import Member
+from service.web.header_names import SESSION_COOKIE
 from tests.conftest import BY_OPERATOR, bindings_path
 from tests.service.sign_in.visitors import ADA, SIGN_IN, Visitor, told
 from tests.sign_in.fixtures import PROVIDERS

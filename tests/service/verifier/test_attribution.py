@@ -17,7 +17,7 @@ from service.orgs.changes import create_project, create_team, issue_api_key
 from service.settings import REPOSITORY
 from service.store.store import SyncUnitOfWork, UnitOfWork
 from service.store.tables import Binding, Organisation
-from service.verifier.verifier import CI_TOKEN_HEADER
+from service.web.header_names import CI_TOKEN_HEADER
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, settings_over
 from tests.polling import until
 from tests.service.gates import TRUSTED, Gate, open_gate

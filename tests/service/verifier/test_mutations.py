@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from service.bindings.repository import BindingTerms
 from service.issuers.issuers import load_issuers
 from service.issuers.jwks import parse_jwks
 from service.settings import Settings
-from service.verifier.candidates import candidates_of
+from service.verifier.candidates import BindingTerms, candidates_of
 from service.verifier.codes import Detail, FailureCode, TokenRejected
 from service.verifier.parsing import parse_token, read_header
 from service.verifier.rules import VerificationContext, match_binding, verify_signature_and_time

@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.access.capabilities import Capability
 from service.orgs.changes import set_tier
 from service.orgs.holds import hold
+from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World, bindings_path, grant
 from tests.service.dashboard.page import ORG, Page, send_form

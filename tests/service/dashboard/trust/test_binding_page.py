@@ -5,9 +5,9 @@ from sqlalchemy import select
 
 from analytics.model.errors import StoreFault
 from service.access.csrf import csrf_token
-from service.bindings.rules import REASON_MAX
 from service.errors import QueryTooSlow, ReasonInvalid, StoreUnavailable
 from service.store.tables import Session
+from service.text_rules import REASON_MAX
 from tests.conftest import grant
 from tests.service.dashboard.page import AUDIT, ORG, OWN_PAGE, Page, fails, open_page, send_form
 from tests.service.dashboard.trust.pages import BINDINGS, SUB, answered, bind, revoke, see

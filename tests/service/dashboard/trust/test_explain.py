@@ -16,7 +16,7 @@ from service.settings import Settings
 from service.store.tables import Organisation
 from service.verifier.codes import Detail, FailureCode
 from service.verifier.parsing import TOKEN_CHARS_MAX
-from service.verifier.verifier import CI_TOKEN_HEADER
+from service.web.header_names import CI_TOKEN_HEADER
 from tests.conftest import BY_OPERATOR, SettableClock, World, bindings_path, grant, running_world
 from tests.issuers.issuer import Issuer
 from tests.service.dashboard.page import OWN_PAGE, Page, send_form

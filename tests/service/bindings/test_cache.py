@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.bindings.repository import BindingTerms
-from service.verifier.binding_cache import bytes_of
-from service.verifier.candidates import candidates_of
+from service.bindings.cache import bytes_of
+from service.verifier.candidates import BindingTerms, candidates_of
 from tests.conftest import ISSUER
 
 BINDINGS = 500

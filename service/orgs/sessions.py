@@ -3,19 +3,17 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from service.access.callers import RequestOrigin
 from service.ids import new_id
 from service.secrets import new_token, token_hash
 from service.store.store import Store
 from service.store.tables import Member, Session, SignInLink, TeamAdmin
 
-SESSION_COOKIE: Final = "admin_session"
 LINK_LIFETIME: Final = timedelta(minutes=10)
 SEEN_STEP: Final = timedelta(minutes=1)
 """How stale `last_seen_at` may grow before a request writes it again."""
@@ -40,8 +38,20 @@ class SessionLifetimes:
         return min(entry.last_seen_at + self.idle, entry.created_at + self.absolute)
 
 
+class SessionOrigin(Protocol):
+    """Where a session began: what the member is shown of it."""
+
+    @property
+    def source_ip(self) -> str | None:
+        """The address of the client."""
+
+    @property
+    def user_agent(self) -> str | None:
+        """What the browser calls itself."""
+
+
 async def issue_session(
-    session: AsyncSession, member: Member, now: datetime, origin: RequestOrigin | None = None
+    session: AsyncSession, member: Member, now: datetime, origin: SessionOrigin | None = None
 ) -> tuple[str, str]:
     """Start a session for `member`; its id and the cookie value, which is stored nowhere.
 

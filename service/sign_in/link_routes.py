@@ -10,20 +10,20 @@ from service.access.authorization import authorize_self
 from service.access.callers import RequestOrigin, member_actor
 from service.access.cross_site import is_cross_site
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
-from service.access.sessions import (
-    SESSION_COOKIE,
+from service.composition import services
+from service.errors import CrossSite, Unauthenticated
+from service.orgs.repository import get_org_by_id
+from service.orgs.sessions import (
     consume_link,
     find_link_owner,
     issue_session,
     revoke_sessions,
 )
-from service.composition import services
-from service.errors import CrossSite, Unauthenticated
-from service.orgs.repository import get_org_by_id
 from service.store.store import UnitOfWork
+from service.web.header_names import SESSION_COOKIE
 from service.web.paths import overview_path
 
-blueprint = Blueprint("access", __name__)
+blueprint = Blueprint("links", __name__)
 
 
 @blueprint.get("/sign-in")

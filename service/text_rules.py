@@ -1,0 +1,39 @@
+"""What text from outside may contain: identifiers, and reasons that people read."""
+
+import unicodedata
+from typing import Final
+
+from service.errors import ReasonInvalid
+
+REASON_MAX: Final = 1024
+
+_REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
+
+# The characters `is_plain` refuses, lone surrogates aside, as the inside of a regular expression's
+# character class: the API's schema states the rule in these terms. A test holds the two together.
+REFUSED_CHARACTERS: Final = (
+    "\u0000-\u0020\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2"
+    "\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u2066-\u206f\u3000\ufeff"
+    "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U00013438\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
+)
+
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode's categories of what is not seen, or changes how what is seen is read."""
+
+
+def is_plain(text: str) -> bool:
+    """True if `text` has no whitespace, control, format or separator characters.
+
+    What a person cannot see must not be part of what they trust.
+    """
+    return not any(c.isspace() or unicodedata.category(c) in _REFUSED_CATEGORIES for c in text)
+
+
+def parse_reason(text: str | None) -> str | None:
+    """Why a binding is revoked; empty is the same as none. Raises Invalid."""
+    if text is None or text == "":
+        return None
+    if len(text) > REASON_MAX or any(unicodedata.category(c) in _UNSEEN for c in text):
+        raise ReasonInvalid
+    return text
