@@ -208,7 +208,7 @@ def _to_arrow(columns: dict[str, list[Any]]) -> pa.Table:
         {
             field.name: pa.array(
                 columns[field.name], pa.int64() if pa.types.is_timestamp(field.type) else field.type
-            ).actors(field.type)
+            ).cast(field.type)
             for field in JOURNAL_SCHEMA
         },
         schema=JOURNAL_SCHEMA,

@@ -133,7 +133,7 @@ async def test_an_export_that_takes_too_long_breaks_off(filled):
     hasty = Exporter(filled.services.store, filled.services.lake, -1.0, at_once_max=1)
 
     with pytest.raises(ExportBroken):
-        await _receive(await hasty.start(await begin(filled)), [])
+        await _receive(await hasty.stream(await begin(filled)), [])
     await hasty.drain()
 
     assert [end["complete"] for end in await events(filled, "audit_export_finished")] == [False]

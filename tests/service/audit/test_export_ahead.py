@@ -91,7 +91,7 @@ async def test_the_deadline_counts_from_the_snapshot_on(audit, made):
     await asyncio.sleep(0.25)
 
     with pytest.raises(ExportBroken):
-        await hasty.start(export)
+        await hasty.stream(export)
     await hasty.drain()
 
     assert made == []
