@@ -28,8 +28,9 @@ from service.passkeys.routes import blueprint as passkeys
 from service.profile.routes import blueprint as profile
 from service.rejected.routes import blueprint as rejected
 from service.settings import REPOSITORY, Settings
-from service.sign_in.link_routes import blueprint as access
+from service.sign_in.link_routes import blueprint as links
 from service.sign_in.routes import blueprint as sign_in
+from service.web.dependencies import provide
 from service.web.headers import with_headers
 from service.web.openapi import add_openapi
 from service.web.paths import BindingName, RowName
@@ -102,7 +103,9 @@ def create_app(
     app.url_map.converters["binding"] = BindingName
     app.url_map.converters["row"] = RowName
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
-    app.extensions[EXTENSION] = build_services(settings, clock, transport)
+    services = build_services(settings, clock, transport)
+    app.extensions[EXTENSION] = services
+    provide(app, services.groups())
     add_openapi(app, version("countersign"))
     for blueprint in (
         system,
@@ -111,7 +114,7 @@ def create_app(
         rejected,
         audit,
         ingest,
-        access,
+        links,
         sign_in,
         passkeys,
         profile,

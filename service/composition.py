@@ -1,15 +1,15 @@
-"""What endpoints and commands work with, built once."""
+"""Builds everything that endpoints, commands and background jobs work with."""
 
 from dataclasses import dataclass
 from datetime import timedelta
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Final, cast
+from typing import Final
 
 import httpx
 import structlog
-from quart import current_app
 
 from service.access.authenticate import Authenticator
+from service.access.authorization import Authorizer
 from service.audit.compactor import Compactor
 from service.audit.exports import Exporter
 from service.audit.garbage_collector import GarbageCollector
@@ -21,9 +21,12 @@ from service.audit.maintenance import Job, Maintenance, maintenance_jobs
 from service.audit.pruner import Pruner
 from service.audit.query_service import AuditQueryService
 from service.audit.sealer import Sealer
+from service.audit.services import AuditServices, IngestServices
 from service.bindings.cache import BindingCache
+from service.bindings.services import BindingServices
 from service.clock import Clock
 from service.dashboard.live_places import LivePlaces
+from service.dashboard.services import DashboardServices
 from service.errors import StoreUnavailable
 from service.issuers.issuers import Issuers, load_issuers
 from service.issuers.key_source import KeySource
@@ -38,6 +41,7 @@ from service.store.group_commit import GroupCommit
 from service.store.store import Store
 from service.verifier.usage import BindingUse
 from service.verifier.verifier import Verifier
+from service.web.system import SystemServices
 from service.worker_process import WorkerProcess
 
 _log = structlog.get_logger(__name__)
@@ -50,7 +54,10 @@ KEY_RENEWAL_INTERVAL_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything one process shares between its requests."""
+    """Everything one process shares between its requests.
+
+    Commands and background jobs use it as a whole; routes receive `groups` of it.
+    """
 
     settings: Settings
     clock: Clock
@@ -58,6 +65,7 @@ class Services:
     lake: Lake
     issuers: Issuers
     authenticator: Authenticator
+    access: Authorizer
     audit_queries: AuditQueryService
     exporter: Exporter
     importer: Importer
@@ -78,6 +86,47 @@ class Services:
     sign_in: SignInServices
     live: LivePlaces
     http: httpx.AsyncClient
+
+    def groups(self) -> tuple[object, ...]:
+        """The groups of which each route receives one."""
+        audit = AuditServices(
+            self.settings,
+            self.clock,
+            self.access,
+            self.store,
+            self.lake,
+            self.audit_queries,
+            self.exporter,
+        )
+        return (
+            audit,
+            IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
+            self.binding_services(),
+            self.sign_in,
+            SystemServices(self.store, self.lake, self.metrics),
+            DashboardServices(
+                self.settings,
+                self.clock,
+                self.authenticator,
+                self.access,
+                self.store,
+                audit,
+                self.binding_services(),
+                self.sign_in,
+                self.live,
+            ),
+        )
+
+    def binding_services(self) -> BindingServices:
+        """The group for bindings and explanations."""
+        return BindingServices(
+            self.clock,
+            self.access,
+            self.store,
+            self.issuers,
+            self.keys,
+            self.settings.audience,
+        )
 
     def maintenance(self) -> Maintenance:
         """What one process of `serve` does in the background."""
@@ -164,6 +213,8 @@ def build_services(
     )
     lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
     sealer = Sealer(settings, store, lake, lease, clock)
+    authenticator = Authenticator(settings, store, clock)
+    access = Authorizer(authenticator, store, verifier)
     worker = WorkerProcess(lake, settings.ingest_processes)
     return Services(
         settings=settings,
@@ -171,7 +222,8 @@ def build_services(
         store=store,
         lake=lake,
         issuers=issuers,
-        authenticator=Authenticator(settings, store, clock),
+        authenticator=authenticator,
+        access=access,
         audit_queries=AuditQueryService(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),
@@ -191,12 +243,7 @@ def build_services(
         verifier=verifier,
         binding_use=binding_use,
         rejected=rejected,
-        sign_in=SignInServices(settings, http, clock, metrics),
+        sign_in=SignInServices(settings, clock, store, authenticator, access, http, metrics),
         live=LivePlaces(),
         http=http,
     )
-
-
-def services() -> Services:
-    """The services of the app that handles the current request."""
-    return cast("Services", current_app.extensions[EXTENSION])

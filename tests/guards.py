@@ -629,9 +629,9 @@ GUARDS: Final = [
     Guard(
         "an explanation wants its capability",
         "service/explain/routes.py",
-        "    _, org = await authorize(slug, Capability.OIDC_READ)\n"
+        "    _, org = await services.access.authorize(slug, Capability.OIDC_READ)\n"
         "    query_parameters(request, ())\n    asked",
-        "    _, org = await authorize(slug, Capability.AUDIT_READ)\n"
+        "    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)\n"
         "    query_parameters(request, ())\n    asked",
         f"{_EXPLAIN}/test_routes.py::test_who_may_ask",
     ),
@@ -1053,7 +1053,7 @@ GUARDS: Final = [
     Guard(
         "a change is attributed as trust stands in its transaction",
         "service/access/authorization.py",
-        "    present = await _revalidated_ci(present, present_org)\n",
+        "        present = await self._revalidated_ci(present, present_org)\n",
         "",
         f"{_ATTRIBUTION}::test_a_slow_change_does_not_outlast_a_revoke",
     ),
@@ -1551,7 +1551,7 @@ GUARDS: Final = [
     Guard(
         "a passkey is signed in with from our own pages",
         "service/passkeys/routes.py",
-        "    refuse_cross_site_form()\n",
+        "    refuse_cross_site_form(request, services.settings.origin)\n",
         "",
         f"{_PASSKEYS}::test_another_site_cannot_sign_anybody_in",
     ),
@@ -1587,7 +1587,7 @@ GUARDS: Final = [
     Guard(
         "a passkey is added from its owner's own page",
         "service/passkeys/routes.py",
-        "    check_form_token(given, here.settings.secret_key, caller.session_id)\n",
+        "    check_form_token(given, services.settings.secret_key, caller.session_id)\n",
         "",
         f"{_NEW_PASSKEYS}::test_another_site_cannot_add_one",
     ),
@@ -1601,14 +1601,14 @@ GUARDS: Final = [
     Guard(
         "a session that ended meanwhile changes nothing of its member's",
         "service/access/authorization.py",
-        "present = await services().authenticator.refreshed_member(session, caller)",
+        "present = await self._authenticator.refreshed_member(session, caller)",
         "present = caller",
-        "tests/service/profile/test_admitted_again.py::test_what_ended_before_the_body_did_is_over",
+        "tests/service/profile/test_reauthorized.py::test_what_ended_before_the_body_did_is_over",
     ),
     Guard(
         "what is a member's own is changed from their own page",
         "service/access/authorization.py",
-        "    if caller.is_cross_site:\n        raise CrossSite\n",
+        "        if caller.is_cross_site:\n            raise CrossSite\n",
         "",
         f"{_PROFILE}::test_another_site_cannot_send_them",
     ),
@@ -1657,7 +1657,7 @@ GUARDS: Final = [
     Guard(
         "who runs an organisation still may when a change commits",
         "service/dashboard/people/form_actions.py",
-        """            present, present_org = await reauthorize(
+        """            present, present_org = await services.access.reauthorize(
                 work.session, caller, org, Capability.ORG_ADMIN
             )
 """,
@@ -1738,8 +1738,8 @@ GUARDS: Final = [
     Guard(
         "rows and numbers of a page are of one snapshot",
         "service/dashboard/audit_page.py",
-        "audit_queries.page(org, wanted, now, rows_now)",
-        "audit_queries.page(org, wanted, now)",
+        "queries.page(org, wanted, now, rows_now)",
+        "queries.page(org, wanted, now)",
         f"{_AUDIT_PAGE}::test_the_page_asks_for_its_rows_and_for_its_numbers_once",
     ),
     Guard(

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,16 @@ def test_one_module_sends_work_to_threads() -> None:
     ]
 
     assert users == ["service/lake.py"]
+
+
+def test_packages_of_the_service_form_no_cycle() -> None:
+    """Each package can be read, changed and tested without those above it."""
+    edges: dict[str, set[str]] = {}
+    for module in (ROOT / "service").rglob("*.py"):
+        package = module.relative_to(ROOT / "service").parts[0].removesuffix(".py")
+        edges.setdefault(package, set()).update(imported_parts(module, "service") - {package})
+
+    # CycleError names the packages of the cycle.
+    order = list(TopologicalSorter(edges).static_order())
+
+    assert order.index("store") < order.index("bindings") < order.index("composition")

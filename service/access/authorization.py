@@ -8,6 +8,7 @@ from quart.globals import request_ctx
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.rows import VerdictSource
+from service.access.authenticate import Authenticator
 from service.access.callers import (
     ApiKeyPrincipal,
     Caller,
@@ -15,13 +16,14 @@ from service.access.callers import (
     MemberPrincipal,
     Principal,
 )
-from service.composition import services
 from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id, read_org
 from service.orgs.roles import Capability
+from service.store.store import Store
 from service.store.tables import Member, Organisation
 from service.verifier.verifier import (
     TokenRequest,
+    Verifier,
 )
 from service.web.context import request_id
 from service.web.header_names import CI_TOKEN_HEADER
@@ -29,119 +31,119 @@ from service.web.header_names import CI_TOKEN_HEADER
 _Principal = TypeVar("_Principal", bound=Principal)
 
 
-async def authorize_ingest(slug: str) -> tuple[IngestPrincipal, Organisation]:
-    """Who sends audit rows in the current request, and of which organisation.
+class Authorizer:
+    """Decides who may do what in the current request: 401, then 404, then 403."""
 
-    Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order.
-    """
-    # The proxy `request` would be looked through a dozen times.
-    principal = await services().authenticator.principal(request_ctx.request)
-    org = await _org(slug)
-    principal = await _from_ci(principal, org)
-    principal.require_sending_rights(org)
-    return principal, org
+    def __init__(self, authenticator: Authenticator, store: Store, verifier: Verifier) -> None:
+        self._authenticator = authenticator
+        self._store = store
+        self._verifier = verifier
 
+    async def authorize_ingest(self, slug: str) -> tuple[IngestPrincipal, Organisation]:
+        """Who sends audit rows in the current request, and of which organisation.
 
-async def authorize(
-    slug: str,
-    capability: Capability,
-    origin: VerdictSource = VerdictSource.ADMIN_API,
-    *,
-    keeps_alive: bool = True,
-) -> tuple[Caller, Organisation]:
-    """The caller of the current request and the organisation `slug`, once both are sure.
+        Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order.
+        """
+        # The proxy `request` would be looked through a dozen times.
+        principal = await self._authenticator.principal(request_ctx.request)
+        org = await self._org(slug)
+        principal = await self._from_ci(principal, org)
+        principal.require_sending_rights(org)
+        return principal, org
 
-    Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order, before
-    anything else of the request is looked at. What a page does by itself must not be what
-    `keeps_alive` a session that nobody uses any more.
-    """
-    caller, org = await _arrived(slug, origin, keeps_alive=keeps_alive)
-    caller.require(capability, org)
-    return caller, org
+    async def authorize(
+        self,
+        slug: str,
+        capability: Capability,
+        origin: VerdictSource = VerdictSource.ADMIN_API,
+        *,
+        keeps_alive: bool = True,
+    ) -> tuple[Caller, Organisation]:
+        """The caller of the current request and the organisation `slug`, once both are sure.
 
+        Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order, before
+        anything else of the request is looked at. What a page does by itself must not be what
+        `keeps_alive` a session that nobody uses any more.
+        """
+        caller, org = await self._arrived(slug, origin, keeps_alive=keeps_alive)
+        caller.require(capability, org)
+        return caller, org
 
-async def authorize_member(
-    slug: str, origin: VerdictSource = VerdictSource.DASHBOARD
-) -> tuple[Caller, Organisation]:
-    """The caller of the current request and their organisation `slug`, whatever their role.
+    async def authorize_member(
+        self, slug: str, origin: VerdictSource = VerdictSource.DASHBOARD
+    ) -> tuple[Caller, Organisation]:
+        """The caller of the current request and their organisation `slug`, whatever their role.
 
-    For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
-    (403), in this order.
-    """
-    caller, org = await _arrived(slug, origin)
-    caller.require_membership(org)
-    return caller, org
+        For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
+        (403), in this order.
+        """
+        caller, org = await self._arrived(slug, origin)
+        caller.require_membership(org)
+        return caller, org
 
+    async def authorize_self(self) -> MemberPrincipal:
+        """The member whose session the current request carries, for what is theirs alone.
 
-async def authorize_self() -> MemberPrincipal:
-    """The member whose session the current request carries, for what is theirs alone.
+        Raises Unauthenticated (401), CrossSite (403). The admin token is nobody's.
+        """
+        caller = await self._authenticator.caller(request, VerdictSource.DASHBOARD)
+        if not isinstance(caller, MemberPrincipal):
+            raise Unauthenticated
+        if caller.is_cross_site:
+            raise CrossSite
+        return caller
 
-    Raises Unauthenticated (401), CrossSite (403). The admin token is nobody's.
-    """
-    caller = await services().authenticator.caller(request, VerdictSource.DASHBOARD)
-    if not isinstance(caller, MemberPrincipal):
-        raise Unauthenticated
-    if caller.is_cross_site:
-        raise CrossSite
-    return caller
+    async def reauthorize_self(
+        self, session: AsyncSession, caller: MemberPrincipal
+    ) -> tuple[MemberPrincipal, Member]:
+        """`caller` and their membership inside the transaction that is about to change something.
 
+        Raises Unauthenticated if their session has ended meanwhile.
+        """
+        present = await self._authenticator.refreshed_member(session, caller)
+        return present, await session.get_one(Member, present.member_id)
 
-async def reauthorize_self(
-    session: AsyncSession, caller: MemberPrincipal
-) -> tuple[MemberPrincipal, Member]:
-    """`caller` and their membership inside the transaction that is about to change something.
+    async def reauthorize(
+        self, session: AsyncSession, caller: Caller, org: Organisation, capability: Capability
+    ) -> tuple[Caller, Organisation]:
+        """`caller` and `org` as they are inside the transaction that is about to change something.
 
-    Raises Unauthenticated if their session has ended meanwhile.
-    """
-    present = await services().authenticator.refreshed_member(session, caller)
-    return present, await session.get_one(Member, present.member_id)
+        Reading the body can take a client long. Meanwhile a session may have ended, or a role or a
+        binding may be gone. Raises Unauthenticated, OrgNotFound, Forbidden.
+        """
+        present = await self._authenticator.refreshed(session, caller)
+        present_org = await get_org_by_id(session, org.id)
+        present = await self._revalidated_ci(present, present_org)
+        present.require(capability, present_org)
+        return present, present_org
 
+    async def _arrived(
+        self, slug: str, origin: VerdictSource, *, keeps_alive: bool = True
+    ) -> tuple[Caller, Organisation]:
+        caller = await self._authenticator.caller(request, origin, keeps_alive=keeps_alive)
+        org = await self._org(slug)
+        return await self._from_ci(caller, org), org
 
-async def reauthorize(
-    session: AsyncSession, caller: Caller, org: Organisation, capability: Capability
-) -> tuple[Caller, Organisation]:
-    """`caller` and `org` as they are inside the transaction that is about to change something.
+    async def _org(self, slug: str) -> Organisation:
+        return await self._store.cached_at_once(("org", slug), partial(read_org, slug=slug))
 
-    Between `authorize` and now the body was read, which a client can make last; meanwhile a session
-    may have ended, a role or a binding have gone. Raises Unauthenticated, OrgNotFound, Forbidden.
-    """
-    present = await services().authenticator.refreshed(session, caller)
-    present_org = await get_org_by_id(session, org.id)
-    present = await _revalidated_ci(present, present_org)
-    present.require(capability, present_org)
-    return present, present_org
+    async def _from_ci(self, principal: _Principal, org: Organisation) -> _Principal:
+        """`principal` with the CI job that the request's token proves, if it has one that does.
 
+        The token of a credential of another organisation is not looked at.
+        """
+        values = request.headers.getlist(CI_TOKEN_HEADER)
+        if not values or not principal.belongs_to(org):
+            return principal
+        found = await self._verifier.attribute(values, _token_request(principal, org))
+        return principal.with_ci(found)
 
-async def _arrived(
-    slug: str, origin: VerdictSource, *, keeps_alive: bool = True
-) -> tuple[Caller, Organisation]:
-    caller = await services().authenticator.caller(request, origin, keeps_alive=keeps_alive)
-    org = await _org(slug)
-    return await _from_ci(caller, org), org
-
-
-async def _org(slug: str) -> Organisation:
-    return await services().store.cached_at_once(("org", slug), partial(read_org, slug=slug))
-
-
-async def _from_ci(principal: _Principal, org: Organisation) -> _Principal:
-    """`principal` with the CI job that the request's token proves, if it has one that does.
-
-    A credential of another organisation says nothing here: not even that its token was rejected.
-    """
-    values = request.headers.getlist(CI_TOKEN_HEADER)
-    if not values or not principal.belongs_to(org):
-        return principal
-    found = await services().verifier.attribute(values, _token_request(principal, org))
-    return principal.with_ci(found)
-
-
-async def _revalidated_ci(principal: _Principal, org: Organisation) -> _Principal:
-    """`principal` with the CI job they had, as far as `org`, read anew, still trusts it."""
-    ci = principal.origin.ci
-    if ci is None:
-        return principal
-    return principal.with_ci(await services().verifier.revalidate(ci, org))
+    async def _revalidated_ci(self, principal: _Principal, org: Organisation) -> _Principal:
+        """`principal` with the CI job they had, as far as `org`, read anew, still trusts it."""
+        ci = principal.origin.ci
+        if ci is None:
+            return principal
+        return principal.with_ci(await self._verifier.revalidate(ci, org))
 
 
 def _token_request(principal: Principal, org: Organisation) -> TokenRequest:

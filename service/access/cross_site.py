@@ -2,6 +2,10 @@
 
 from typing import Final
 
+from quart import Request
+
+from service.errors import CrossSite
+
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 
@@ -22,3 +26,15 @@ def is_cross_site(
     return (origin is not None and origin != own_origin) or (
         fetch_site is not None and fetch_site not in _OWN_SITES
     )
+
+
+def refuse_cross_site_form(request: Request, own_origin: str) -> None:
+    """Raise CrossSite unless the form that was sent is on one of our own pages."""
+    if is_cross_site(
+        request.method,
+        request.headers.get("origin"),
+        request.headers.get("sec-fetch-site"),
+        own_origin,
+        is_form=True,
+    ):
+        raise CrossSite

@@ -12,9 +12,8 @@ from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.rows import VerdictSource
-from service.access.authorization import authorize
 from service.audit.api_schemas import AuditEntry
-from service.composition import services
+from service.audit.services import AuditServices
 from service.errors import Invalid
 from service.orgs.roles import Capability
 from service.web.content_negotiation import content_coding
@@ -54,20 +53,19 @@ EXPORT_HEADERS: Final = {
 }
 
 
-async def answer_export(slug: str, origin: VerdictSource) -> Response:
+async def answer_export(services: AuditServices, slug: str, origin: VerdictSource) -> Response:
     """The file the current request asks for; its audit row is durable before this returns."""
     refuse_head(request)
-    here = services()
-    caller, org = await authorize(slug, Capability.AUDIT_EXPORT, origin)
+    caller, org = await services.access.authorize(slug, Capability.AUDIT_EXPORT, origin)
     parameters = all_parameters(request)
     form = _file_form(request, parameters)
     query = parse_query(
         {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}
     )
-    now = here.clock()
-    begun = await here.exporter.prepare(org, query, form, caller.audit_context, now)
+    now = services.clock()
+    begun = await services.exporter.prepare(org, query, form, caller.audit_context, now)
     response = Response(
-        await here.exporter.stream(begun),
+        await services.exporter.stream(begun),
         content_type=_TYPES[form.format]
         if form.compression is None
         else _COMPRESSED_TYPES[form.compression],
@@ -81,7 +79,7 @@ async def answer_export(slug: str, origin: VerdictSource) -> Response:
         response.headers["content-encoding"] = form.coding
     # Quart's own limit is a minute. This one also cuts readers who stall, whom the exporter
     # does not see.
-    response.timeout = here.settings.export_max_s
+    response.timeout = services.settings.export_max_s
     return response
 
 

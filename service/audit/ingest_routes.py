@@ -7,9 +7,8 @@ from quart import Blueprint
 from quart.globals import request_ctx
 from quart.typing import ResponseReturnValue
 
-from service.access.authorization import authorize_ingest
 from service.audit.ingest_items import Body
-from service.composition import services
+from service.audit.services import IngestServices
 from service.errors import (
     AnswersFull,
     BodyTooLarge,
@@ -28,6 +27,7 @@ from service.errors import (
     UnknownParameter,
 )
 from service.web.bodies import idempotency_key, read_body
+from service.web.dependencies import receives
 from service.web.openapi import documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
@@ -103,11 +103,14 @@ class Headers(Struct):
     ],
     credentials=("adminToken", "apiKey"),
 )
-async def events(slug: str) -> ResponseReturnValue:
+@receives(IngestServices)
+async def events(services: IngestServices, slug: str) -> ResponseReturnValue:
     """Take install rows in; each one counted as accepted is durable when this answers."""
-    here, sent = services(), request_ctx.request
-    principal, org = await authorize_ingest(slug)
+    sent = request_ctx.request
+    principal, org = await services.access.authorize_ingest(slug)
     query_parameters(sent, ())
     key = idempotency_key(sent)
-    body = await read_body(sent, here.settings.ingest_bytes_max)
-    return json_answer(Raw(await here.ingest.take(org, principal, Body(body, sent.mimetype), key)))
+    body = await read_body(sent, services.body_bytes_max)
+    return json_answer(
+        Raw(await services.ingest.take(org, principal, Body(body, sent.mimetype), key))
+    )

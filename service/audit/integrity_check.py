@@ -16,10 +16,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.integrity import Finding, Kind, SeqSet
 from analytics.storage.segment_metadata import Segment
-from service.composition import Services
+from service.lake import Lake
 from service.orgs.repository import list_orgs
 from service.store.catalog import is_live, list_live_segments, list_places
 from service.store.journal import last_seq, list_batches, list_pending_days
+from service.store.store import Store
 from service.store.tables import Organisation
 from service.store.transaction import within
 
@@ -57,10 +58,14 @@ class Check:
     """
 
     def __init__(
-        self, here: Services, org: Organisation | None, on_progress: Callable[[int, int], None]
+        self,
+        store: Store,
+        lake: Lake,
+        org: Organisation | None,
+        on_progress: Callable[[int, int], None],
     ) -> None:
-        self._store = here.store
-        self._lake = here.lake
+        self._store = store
+        self._lake = lake
         self._tenant_id = None if org is None else org.id
         self._on_progress = on_progress
         self._seen = SeqSet()

@@ -6,7 +6,6 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
-from service.access.authorization import authorize
 from service.audit.api_schemas import (
     AuditEntry,
     AuditPage,
@@ -17,8 +16,8 @@ from service.audit.api_schemas import (
 )
 from service.audit.export_response import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
 from service.audit.query_service import parse_page_request
+from service.audit.services import AuditServices
 from service.audit.summaries import parse_summary_request, summarise_audit
-from service.composition import services
 from service.errors import (
     AuditRowNotFound,
     Forbidden,
@@ -30,6 +29,7 @@ from service.errors import (
     UnknownParameter,
 )
 from service.orgs.roles import Capability
+from service.web.dependencies import receives
 from service.web.openapi import documented
 from service.web.request_parsing import all_parameters, query_parameters
 from service.web.responses import json_answer
@@ -45,12 +45,12 @@ _AUDIT = "/api/v1/admin/orgs/<slug>/audit"
     querystring=PageQuery,
     refusals=[Invalid, UnknownParameter, InvalidCursor, Forbidden, OrgNotFound, QueryTooSlow],
 )
-async def page(slug: str) -> ResponseReturnValue:
+@receives(AuditServices)
+async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
-    here = services()
-    _, org = await authorize(slug, Capability.AUDIT_READ)
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
     wanted = parse_page_request(all_parameters(request))
-    found = await here.audit_queries.page(org, wanted, here.clock())
+    found = await services.queries.page(org, wanted, services.clock())
     floor = found.retention_floor
     return json_answer(
         {
@@ -68,12 +68,14 @@ async def page(slug: str) -> ResponseReturnValue:
     querystring=SummaryQuery,
     refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
 )
-async def summary(slug: str) -> ResponseReturnValue:
+@receives(AuditServices)
+async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Count the organisation's audit rows over time, and name the most frequent values."""
-    here = services()
-    _, org = await authorize(slug, Capability.AUDIT_READ)
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
     wanted = parse_summary_request(all_parameters(request))
-    return json_answer(await summarise_audit(here.store, here.lake, org, wanted, here.clock()))
+    return json_answer(
+        await summarise_audit(services.store, services.lake, org, wanted, services.clock())
+    )
 
 
 @blueprint.get(f"{_AUDIT}/<row:audit_id>")
@@ -81,12 +83,12 @@ async def summary(slug: str) -> ResponseReturnValue:
     answers={200: AuditEntry},
     refusals=[UnknownParameter, Forbidden, OrgNotFound, AuditRowNotFound, QueryTooSlow],
 )
-async def entry(slug: str, audit_id: str) -> ResponseReturnValue:
+@receives(AuditServices)
+async def entry(services: AuditServices, slug: str, audit_id: str) -> ResponseReturnValue:
     """One audit row by its id."""
-    here = services()
-    _, org = await authorize(slug, Capability.AUDIT_READ)
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
     query_parameters(request, ())
-    return json_answer(Raw(await here.audit_queries.entry(org, audit_id, here.clock())))
+    return json_answer(Raw(await services.queries.entry(org, audit_id, services.clock())))
 
 
 _documented_export = documented(
@@ -99,13 +101,15 @@ _documented_export = documented(
 
 @blueprint.get(f"{_AUDIT}/export")
 @_documented_export
-async def export(slug: str) -> ResponseReturnValue:
+@receives(AuditServices)
+async def export(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Take all rows of a query away as one file; a broken connection means a broken file."""
-    return await answer_export(slug, VerdictSource.ADMIN_API)
+    return await answer_export(services, slug, VerdictSource.ADMIN_API)
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit/export")
 @_documented_export
-async def dashboard_export(slug: str) -> ResponseReturnValue:
+@receives(AuditServices)
+async def dashboard_export(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Take all rows of a query away from the audit page: the same file, recorded as taken there."""
-    return await answer_export(slug, VerdictSource.DASHBOARD)
+    return await answer_export(services, slug, VerdictSource.DASHBOARD)

@@ -7,7 +7,6 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from analytics.model.instants import parse_instant
-from service.access.authorization import authorize, reauthorize
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.forms import (
     REQUEST_EXAMPLE,
@@ -24,7 +23,7 @@ from service.bindings.forms import (
 )
 from service.bindings.listing import parse_state
 from service.bindings.repository import get_binding, list_bindings
-from service.composition import services
+from service.bindings.services import BindingServices
 from service.errors import (
     CREATE_REFUSALS,
     BindingExists,
@@ -40,6 +39,7 @@ from service.errors import (
 )
 from service.orgs.roles import Capability
 from service.text_rules import parse_reason
+from service.web.dependencies import receives
 from service.web.openapi import documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
@@ -53,14 +53,14 @@ blueprint = Blueprint("bindings", __name__, url_prefix="/api/v1/admin/orgs/<slug
     querystring=ListQuery,
     refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound],
 )
-async def list_(slug: str) -> ResponseReturnValue:
+@receives(BindingServices)
+async def list_(services: BindingServices, slug: str) -> ResponseReturnValue:
     """List every binding of the organisation, active and revoked, newest first."""
-    here = services()
-    _, org = await authorize(slug, Capability.OIDC_READ)
+    _, org = await services.access.authorize(slug, Capability.OIDC_READ)
     parameters = query_parameters(request, ("state", "asOf"))
     state = parse_state(only(parameters, "state"))
     as_of = _as_of(only(parameters, "asOf"))
-    async with here.store.read() as session:
+    async with services.store.read() as session:
         bindings = await list_bindings(session, org.id, state, as_of)
     return json_answer(list_form(slug, bindings))
 
@@ -81,15 +81,17 @@ async def list_(slug: str) -> ResponseReturnValue:
     ],
     headers={"location": "Where the binding is, see `GET`."},
 )
-async def create(slug: str) -> ResponseReturnValue:
+@receives(BindingServices)
+async def create(services: BindingServices, slug: str) -> ResponseReturnValue:
     """Trust one CI identity; after a 201 neither the binding nor its audit row can be lost."""
-    here = services()
-    caller, org = await authorize(slug, Capability.OIDC_WRITE)
+    caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
     query_parameters(request, ())
     body = await json_object(request)
-    async with here.store.write() as work:
-        caller, org = await reauthorize(work.session, caller, org, Capability.OIDC_WRITE)
-        binding = await add_binding(work, org, body, caller, here.issuers)
+    async with services.store.write() as work:
+        caller, org = await services.access.reauthorize(
+            work.session, caller, org, Capability.OIDC_WRITE
+        )
+        binding = await add_binding(work, org, body, caller, services.issuers)
     answer = json_answer(created_form(binding), 201)
     answer.headers["location"] = url_for("bindings.show", slug=slug, binding_id=binding.id)
     return answer
@@ -100,11 +102,12 @@ async def create(slug: str) -> ResponseReturnValue:
     answers={200: ListedBinding},
     refusals=[UnknownParameter, Forbidden, OrgNotFound, NoSuchBinding],
 )
-async def show(slug: str, binding_id: str) -> ResponseReturnValue:
+@receives(BindingServices)
+async def show(services: BindingServices, slug: str, binding_id: str) -> ResponseReturnValue:
     """Show one binding of the organisation, active or revoked."""
-    _, org = await authorize(slug, Capability.OIDC_READ)
+    _, org = await services.access.authorize(slug, Capability.OIDC_READ)
     query_parameters(request, ())
-    async with services().store.read() as session:
+    async with services.store.read() as session:
         binding = await get_binding(session, org.id, binding_id)
     return json_answer(listed_form(binding))
 
@@ -115,13 +118,15 @@ async def show(slug: str, binding_id: str) -> ResponseReturnValue:
     querystring=RevokeQuery,
     refusals=[ReasonInvalid, UnknownParameter, Forbidden, OrgNotFound, BindingNotFound],
 )
-async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
+@receives(BindingServices)
+async def revoke(services: BindingServices, slug: str, binding_id: str) -> ResponseReturnValue:
     """Revoke a binding for good; its row stays, so that the history of trust can be replayed."""
-    here = services()
-    caller, org = await authorize(slug, Capability.OIDC_WRITE)
+    caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
     reason = parse_reason(only(query_parameters(request, ("reason",)), "reason"))
-    async with here.store.write() as work:
-        caller, org = await reauthorize(work.session, caller, org, Capability.OIDC_WRITE)
+    async with services.store.write() as work:
+        caller, org = await services.access.reauthorize(
+            work.session, caller, org, Capability.OIDC_WRITE
+        )
         await revoke_binding(work, org, binding_id, reason, caller)
     return json_answer(Revoked(revoked=binding_id))
 

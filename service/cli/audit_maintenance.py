@@ -22,7 +22,7 @@ async def audit_check(context: CommandContext, slug: str | None) -> Answer:
     async with services.store.read() as session:
         org = None if slug is None else await get_org(session, slug)
     with row_progress("Checking") as show:
-        report = await Check(services, org, show).run()
+        report = await Check(services.store, services.lake, org, show).run()
     findings = [report.line(finding) for finding in report.findings]
     notes = [report.line(note) for note in report.notes]
     noted = f", {len(notes)} notes" if notes else ""

@@ -68,7 +68,7 @@ async def bindings_explain(
     else:
         asked = Asked.from_token(raw.decode(errors="replace"), project_id)
     services = context.services
-    explanation = await explain_asked(asked, services, org, services.keys.keys_for)
+    explanation = await explain_asked(services.binding_services(), asked, org)
     said = msgspec.to_builtins(explanation_form(explanation))
     return Answer(
         said,

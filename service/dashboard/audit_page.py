@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from analytics.model.filters import VALUES_MAX, InvalidQuery, Order
 from service.audit.query_service import parse_page_request
-from service.composition import services
+from service.audit.services import AuditServices
 from service.dashboard.chips import Chip, active_chips
 from service.dashboard.retention_window import Kept, kept_by
 from service.dashboard.rows import ShownRow, shown_row
@@ -72,9 +72,9 @@ _TOO_LONG: Final = (
 )
 
 
-async def load_audit_view(org: Organisation, state: State) -> AuditView:
+async def load_audit_view(services: AuditServices, org: Organisation, state: State) -> AuditView:
     """What the page with this state shows of `org` now. Raises StoreFault, StoreUnavailable."""
-    now = services().clock()
+    now = services.clock()
     kept = kept_by(org, now)
     found, fault = None, None
     if state.is_too_long:
@@ -82,7 +82,7 @@ async def load_audit_view(org: Organisation, state: State) -> AuditView:
     exact = state.as_of(now)
     try:
         if fault is None:
-            found = await _find(org, kept, state, exact, now)
+            found = await _find(services, org, kept, state, exact, now)
     except (InvalidQuery, Invalid) as error:
         fault = _fault_of(str(error), state)
     except QueryTooSlow as error:
@@ -99,13 +99,19 @@ async def load_audit_view(org: Organisation, state: State) -> AuditView:
     )
 
 
-async def _find(org: Organisation, kept: Kept, state: State, exact: State, now: datetime) -> Found:
+async def _find(
+    services: AuditServices,
+    org: Organisation,
+    kept: Kept,
+    state: State,
+    exact: State,
+    now: datetime,
+) -> Found:
     """The rows, and the way to their summary. Raises InvalidQuery, Invalid, QueryTooSlow."""
-    here = services()
     state.check_window()
     wanted = parse_page_request({"limit": [ROWS_DEFAULT], **exact.asked})
-    rows_now = await here.store.snapshot(org.id)
-    page = await here.audit_queries.page(org, wanted, now, rows_now)
+    rows_now = await services.store.snapshot(org.id)
+    page = await services.queries.page(org, wanted, now, rows_now)
     newer = exact.newer()
     return Found(
         rows=[shown_row(entry, state) for entry in page.entries],
@@ -114,7 +120,7 @@ async def _find(org: Organisation, kept: Kept, state: State, exact: State, now: 
         newer=None if newer is None else newer.href,
         live=state.live(rows_now.watermark).href if state.is_live else None,
         summary_panel=lambda: load_summary_panel(
-            here.lake, rows_now, wanted.query, kept.floor, now, state
+            services.lake, rows_now, wanted.query, kept.floor, now, state
         ),
     )
 

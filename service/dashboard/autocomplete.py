@@ -15,7 +15,7 @@ from analytics.model.filters import (
     parse_term,
 )
 from analytics.model.retention import Tier, retention_floor
-from service.composition import services
+from service.audit.services import AuditServices
 from service.dashboard.state import parse_state
 from service.errors import Invalid
 from service.store.tables import Organisation
@@ -30,24 +30,26 @@ TIME_MAX_S: Final = 1.0
 """Whoever types does not wait: what comes later than that is of no use."""
 
 
-async def complete(org: Organisation, parameters: Mapping[str, list[str]]) -> list[str]:
+async def complete(
+    services: AuditServices, org: Organisation, parameters: Mapping[str, list[str]]
+) -> list[str]:
     """What the filter `name` may go on to from `prefix`, most frequent first, as a field has it.
 
     Of the window that is asked for, and only as far back as `org` may look. Raises InvalidQuery,
     Invalid, QueryTooSlow, StoreFault.
     """
-    here, name = services(), only(parameters, "name")
+    name = only(parameters, "name")
     if name not in COMPLETED:
         raise Invalid(f"name must be one of {', '.join(COMPLETED)}")
     typed = _typed(name, only(parameters, "prefix") or "")
     beginning = Condition(FILTER_COLUMNS[name], (replace(typed, is_prefix=True, is_negated=False),))
     window = {key: values for key, values in parameters.items() if key not in {"name", "prefix"}}
-    state, now = parse_state(window), here.clock()
+    state, now = parse_state(window), services.clock()
     state.check_window()
     query = replace(parse_query(state.as_of(now).filters), conditions=(beginning,))
     within = query.not_before(retention_floor(Tier(org.tier), now))
-    rows_now = await here.store.snapshot(org.id)
-    found = await here.lake.values(rows_now, within, beginning.column, VALUES_MAX, TIME_MAX_S)
+    rows_now = await services.store.snapshot(org.id)
+    found = await services.lake.values(rows_now, within, beginning.column, VALUES_MAX, TIME_MAX_S)
     return [f"{'!' if typed.is_negated else ''}{literal(value)}" for value, _ in found]
 
 

@@ -4,39 +4,42 @@ from quart import request
 from werkzeug.datastructures import MultiDict
 
 from analytics.model.rows import VerdictSource
-from service.access.authorization import authorize, authorize_member
 from service.access.callers import Caller, MemberPrincipal
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
-from service.composition import services
+from service.dashboard.services import DashboardServices
 from service.orgs.roles import Capability
+from service.settings import Settings
 from service.store.tables import Organisation
 
 Form = MultiDict[str, str]
 
 
-async def authorize_form(slug: str, capability: Capability) -> tuple[Caller, Organisation, Form]:
+async def authorize_form(
+    services: DashboardServices, slug: str, capability: Capability
+) -> tuple[Caller, Organisation, Form]:
     """The caller, the organisation and the form of the current request, once all three are sure.
 
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order; a request from
     another site, or a form of another session, is among the last.
     """
-    caller, org = await authorize(slug, capability, VerdictSource.DASHBOARD)
-    return caller, org, await own_form(caller)
+    caller, org = await services.access.authorize(slug, capability, VerdictSource.DASHBOARD)
+    return caller, org, await own_form(services.settings, caller)
 
 
-async def authorize_member_form(slug: str) -> tuple[Caller, Organisation, Form]:
+async def authorize_member_form(
+    services: DashboardServices, slug: str
+) -> tuple[Caller, Organisation, Form]:
     """The same for what every member may do."""
-    caller, org = await authorize_member(slug)
-    return caller, org, await own_form(caller)
+    caller, org = await services.access.authorize_member(slug)
+    return caller, org, await own_form(services.settings, caller)
 
 
-async def own_form(caller: Caller) -> Form:
+async def own_form(settings: Settings, caller: Caller) -> Form:
     """The form of the current request. Raises ForeignForm unless this session was shown it.
 
     Whoever brings the admin token brings it knowingly: no browser sends that header by itself.
     """
     form: Form = await request.form
     if isinstance(caller, MemberPrincipal):
-        secret_key = services().settings.secret_key
-        check_form_token(form.get(FORM_TOKEN_FIELD), secret_key, caller.session_id)
+        check_form_token(form.get(FORM_TOKEN_FIELD), settings.secret_key, caller.session_id)
     return form

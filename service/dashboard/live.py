@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -19,11 +20,10 @@ from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, only, parse_query
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.schema import parse_audit_id
-from service.access.authorization import reauthorize
 from service.access.callers import Caller, MemberPrincipal
-from service.composition import services
 from service.dashboard.navigation import may
 from service.dashboard.rows import ShownRow, shown_row
+from service.dashboard.services import DashboardServices
 from service.dashboard.state import State, parse_state
 from service.errors import (
     Invalid,
@@ -33,6 +33,7 @@ from service.errors import (
     Unauthenticated,
 )
 from service.orgs.roles import Capability
+from service.store.store import Store
 from service.store.tables import Organisation
 
 POLL_S: Final = 1.0
@@ -62,7 +63,9 @@ class LiveRequest:
     seen: int | None
 
 
-def parse_live(parameters: Mapping[str, list[str]], last_event_id: str | None) -> LiveRequest:
+def parse_live(
+    parameters: Mapping[str, list[str]], last_event_id: str | None, now: datetime
+) -> LiveRequest:
     """What a page waits for. Who comes back after a break names the last event they saw.
 
     Raises InvalidQuery, Invalid.
@@ -72,7 +75,7 @@ def parse_live(parameters: Mapping[str, list[str]], last_event_id: str | None) -
     if state.is_too_long or not state.is_live:
         raise Invalid("live rows come newest first, without until and cursor")
     state.check_window()
-    query = parse_query(state.as_of(services().clock()).filters)
+    query = parse_query(state.as_of(now).filters)
     return LiveRequest(state, query, _seq(last_event_id or only(parameters, "after")))
 
 
@@ -83,17 +86,17 @@ def _seq(text: str | None) -> int | None:
 
 
 async def live_events(
-    caller: Caller, org: Organisation, wanted: LiveRequest
+    services: DashboardServices, caller: Caller, org: Organisation, wanted: LiveRequest
 ) -> AsyncGenerator[str, None]:
     """The stream, until its reader leaves, may not read on, or the server ends.
 
     Raises TooManyStreams before its first event.
     """
-    places = services().live
+    places = services.live
     session_id = caller.session_id if isinstance(caller, MemberPrincipal) else None
     with places.place(org.id, session_id):
         # Before the head is sent: whoever has it misses nothing that is accepted from then on.
-        watch = _Watch(caller, org, wanted, await _last_seq())
+        watch = _Watch(services, caller, org, wanted, await _last_seq(services.store))
         yield f"retry: {RETRY_MS}\n\n"
         beat_at, check_at = time.monotonic() + HEARTBEAT_S, time.monotonic() + CHECK_S
         try:
@@ -121,7 +124,15 @@ def _why(error: Refusal | StoreFault) -> str:
 class _Watch:
     """Looks for new rows on behalf of somebody who may see them."""
 
-    def __init__(self, caller: Caller, org: Organisation, wanted: LiveRequest, newest: int) -> None:
+    def __init__(
+        self,
+        services: DashboardServices,
+        caller: Caller,
+        org: Organisation,
+        wanted: LiveRequest,
+        newest: int,
+    ) -> None:
+        self._services = services
         self._caller = caller
         self._org = org
         self._wanted = wanted
@@ -130,8 +141,8 @@ class _Watch:
 
     async def check(self) -> None:
         """Raise Refusal if whoever looks may not any more. To a session this is no use of it."""
-        async with services().store.read() as session:
-            self._caller, self._org = await reauthorize(
+        async with self._services.store.read() as session:
+            self._caller, self._org = await self._services.access.reauthorize(
                 session, self._caller, self._org, Capability.AUDIT_READ
             )
 
@@ -140,7 +151,7 @@ class _Watch:
 
         With nothing new in the whole service this is one read of one line.
         """
-        if await _last_seq() == self._seen:
+        if await _last_seq(self._services.store) == self._seen:
             return
         rows, self._seen = await self._look(self._seen)
         if rows is None:
@@ -154,12 +165,11 @@ class _Watch:
 
     async def _look(self, seen: int) -> tuple[list[ShownRow] | None, int]:
         """The rows after `seen`, None if they are too many, and up to where this looked."""
-        here = services()
-        rows_now = await here.store.snapshot(self._org.id)
-        floor = retention_floor(Tier(self._org.tier), here.clock())
+        rows_now = await self._services.store.snapshot(self._org.id)
+        floor = retention_floor(Tier(self._org.tier), self._services.clock())
         query = self._wanted.query.not_before(floor)
         try:
-            rows = await here.lake.accepted_after(
+            rows = await self._services.audit.lake.accepted_after(
                 rows_now, query, seen, AT_ONCE_MAX + 1, READ_MAX_S
             )
         except QueryTooSlow:
@@ -175,12 +185,12 @@ class _Watch:
         return f": still here\nid: {self._seen}\n\n"
 
 
-async def _last_seq() -> int:
+async def _last_seq(store: Store) -> int:
     """See `Store.last_seq`. Who leaves meanwhile leaves it to its end, as most of them will.
 
     A read that is broken off costs the pool its connection, and the log a page of it.
     """
-    return await asyncio.shield(asyncio.create_task(services().store.last_seq()))
+    return await asyncio.shield(asyncio.create_task(store.last_seq()))
 
 
 def _event(name: str, data: str, seq: int | None = None) -> str:

@@ -7,9 +7,9 @@ from quart import request, url_for
 
 from service.access.callers import Caller, MemberPrincipal
 from service.access.csrf import csrf_token
-from service.composition import services
 from service.errors import Forbidden
 from service.orgs.roles import Capability
+from service.settings import Settings
 from service.store.tables import Organisation
 
 
@@ -66,7 +66,7 @@ def navigation(caller: Caller, org: Organisation) -> list[NavItem]:
     return [NavItem(label, path, path == here) for label, path in places]
 
 
-def page_context(caller: Caller, org: Organisation) -> dict[str, Any]:
+def page_context(settings: Settings, caller: Caller, org: Organisation) -> dict[str, Any]:
     """What a page of `org` needs: where it is, where it leads, the way out, and what to offer.
 
     `may` are the names of the capabilities that `caller` has; `csrf` goes into every form.
@@ -75,7 +75,7 @@ def page_context(caller: Caller, org: Organisation) -> dict[str, Any]:
         "org": org,
         "navigation": navigation(caller, org),
         "may": {capability for capability in Capability if may(caller, capability, org)},
-        "csrf": csrf_token(services().settings.secret_key, caller.session_id)
+        "csrf": csrf_token(settings.secret_key, caller.session_id)
         if isinstance(caller, MemberPrincipal)
         else None,
     }

@@ -13,12 +13,12 @@ from analytics.query.summaries import TOP_MAX, ValueCount
 from analytics.storage.snapshot import Snapshot
 from service.access.callers import Caller, MemberPrincipal
 from service.bindings.repository import BindingCounts, count_active
-from service.composition import services
 from service.dashboard.display_names import Person, find_names
 from service.dashboard.labels import CI_SOURCE_PREFIX
 from service.dashboard.navigation import may
 from service.dashboard.retention_window import Kept, kept_by
 from service.dashboard.rows import ShownRow, shown_row
+from service.dashboard.services import DashboardServices
 from service.dashboard.state import WINDOWS, State
 from service.dashboard.summary_panel import (
     GLANCE_MAX_S,
@@ -66,6 +66,7 @@ class LogView:
     Each part is read when the template asks for it, and is a NoGlance where it cannot be had.
     """
 
+    services: DashboardServices
     org: Organisation
     rows_now: Snapshot
     floor: datetime | None
@@ -76,7 +77,7 @@ class LogView:
         """The last day's numbers."""
         query = parse_query(self.state.as_of(self.now).filters)
         return await load_summary_panel(
-            services().lake, self.rows_now, query, self.floor, self.now, self.state
+            self.services.audit.lake, self.rows_now, query, self.floor, self.now, self.state
         )
 
     async def blocked_packages(self) -> list[TopValue] | SummaryUnavailable:
@@ -92,12 +93,14 @@ class LogView:
         state = self.all_changes
         query = parse_query(state.filters).not_before(self.floor)
         rows = await if_found(
-            services().lake.page(self.rows_now, query, CHANGES_MAX, None, GLANCE_MAX_S)
+            self.services.audit.lake.page(self.rows_now, query, CHANGES_MAX, None, GLANCE_MAX_S)
         )
         if isinstance(rows, SummaryUnavailable):
             return rows
         return await _named(
-            self.org, [shown_row(text, state) for text in json_objects(rows, self.org.id)]
+            self.services,
+            self.org,
+            [shown_row(text, state) for text in json_objects(rows, self.org.id)],
         )
 
     @property
@@ -108,7 +111,7 @@ class LogView:
     async def _top(self, name: str, state: State) -> list[TopValue] | SummaryUnavailable:
         query = parse_query(state.as_of(self.now).filters).not_before(self.floor)
         found = await if_found(
-            services().lake.values(
+            self.services.audit.lake.values(
                 self.rows_now, query, FILTER_COLUMNS[name], TOP_MAX, GLANCE_MAX_S
             )
         )
@@ -131,25 +134,28 @@ class Overview:
     owners: list[str]
 
 
-async def look_over(caller: Caller, org: Organisation) -> Overview:
+async def look_over(services: DashboardServices, caller: Caller, org: Organisation) -> Overview:
     """What `caller` may see of `org` at a glance, as of now. Raises StoreUnavailable."""
-    here = services()
-    now = here.clock()
+    now = services.clock()
     kept = kept_by(org, now)
     trust, log, owners = None, None, []
     if may(caller, Capability.OIDC_READ, org):
-        trust = await _trust(org, now - LENGTH)
+        trust = await _trust(services, org, now - LENGTH)
     if may(caller, Capability.AUDIT_READ, org):
-        log = LogView(org, await here.store.snapshot(org.id), kept.floor, now, _last_day(org))
+        log = LogView(
+            services, org, await services.store.snapshot(org.id), kept.floor, now, _last_day(org)
+        )
     if trust is None or log is None:
-        async with here.store.read() as session:
+        async with services.store.read() as session:
             owners = [one.email for one in await list_owners(session, org, OWNERS_MAX)]
     role = caller.role if isinstance(caller, MemberPrincipal) else None
     return Overview(kept, role, trust, log, owners)
 
 
-async def _named(org: Organisation, rows: list[ShownRow]) -> list[Change]:
-    async with services().store.read() as session:
+async def _named(
+    services: DashboardServices, org: Organisation, rows: list[ShownRow]
+) -> list[Change]:
+    async with services.store.read() as session:
         actors = {row.entry["actor"] for row in rows}
         names = await find_names(session, org.id, actors=actors)
     return [Change(row, names.person(row.entry["actor"])) for row in rows]
@@ -159,8 +165,8 @@ def _last_day(org: Organisation) -> State:
     return State({"last": (WINDOW,)}, url_for("dashboard.audit_page", slug=org.slug))
 
 
-async def _trust(org: Organisation, lately: datetime) -> Trust:
-    async with services().store.read() as session:
+async def _trust(services: DashboardServices, org: Organisation, lately: datetime) -> Trust:
+    async with services.store.read() as session:
         return Trust(
             await count_active(session, org.id, lately),
             await count_rejected(session, org.id, lately),

@@ -5,9 +5,7 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import literal
 from analytics.model.rows import VerdictSource
-from service.access.authorization import authorize, authorize_member
 from service.access.callers import MemberPrincipal
-from service.composition import services
 from service.dashboard.audit_page import load_audit_view
 from service.dashboard.autocomplete import COMPLETED, PARAMETERS, complete
 from service.dashboard.labels import ACTOR_SOURCES, EVENT_WORDS, cut, grouped
@@ -15,11 +13,13 @@ from service.dashboard.live import live_events, parse_live
 from service.dashboard.navigation import page_context
 from service.dashboard.overview import look_over
 from service.dashboard.rows import pretty_json
+from service.dashboard.services import DashboardServices
 from service.dashboard.state import parse_state
 from service.dashboard.streaming import streamed
 from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.orgs.roles import Capability
+from service.web.dependencies import receives
 from service.web.request_parsing import all_parameters, query_parameters, refuse_head
 from service.web.responses import json_answer
 from service.web.streams import begun
@@ -31,39 +31,45 @@ for text_filter in (pretty_json, cut, grouped, literal):
 
 
 @blueprint.get("/")
-async def home() -> ResponseReturnValue:
+@receives(DashboardServices)
+async def home(services: DashboardServices) -> ResponseReturnValue:
     """Say what this is, to whoever comes without a link; who is signed in can go on."""
-    here = services()
     try:
-        caller = await here.authenticator.caller(request, VerdictSource.DASHBOARD)
+        caller = await services.authenticator.caller(request, VerdictSource.DASHBOARD)
     except Unauthenticated:
         return await render_template("home.html")
     if not isinstance(caller, MemberPrincipal):
         return await render_template("home.html")
-    async with here.store.read() as session:
+    async with services.store.read() as session:
         org = await get_org_by_id(session, caller.tenant_id)
     return await render_template("home.html", org=org)
 
 
 @blueprint.get("/admin/ui/orgs/<slug>")
-async def overview_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def overview_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show a member what there is of their organisation, as far as they may see it."""
-    caller, org = await authorize_member(slug)
+    caller, org = await services.access.authorize_member(slug)
     query_parameters(request, ())
     return await streamed(
-        "overview.html", overview=await look_over(caller, org), **page_context(caller, org)
+        "overview.html",
+        overview=await look_over(services, caller, org),
+        **page_context(services.settings, caller, org),
     )
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit/live")
-async def live_rows(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def live_rows(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Send the rows that come in, as the audit page shows them, until its reader leaves."""
     refuse_head(request)
-    caller, org = await authorize(
+    caller, org = await services.access.authorize(
         slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD, keeps_alive=False
     )
-    wanted = parse_live(all_parameters(request), request.headers.get("last-event-id"))
-    events = await begun(live_events(caller, org, wanted))
+    wanted = parse_live(
+        all_parameters(request), request.headers.get("last-event-id"), services.clock()
+    )
+    events = await begun(live_events(services, caller, org, wanted))
     response = Response(
         stream_with_context(lambda: events)(),
         content_type="text/event-stream",
@@ -74,17 +80,23 @@ async def live_rows(slug: str) -> ResponseReturnValue:
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit/values")
-async def filter_values(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def filter_values(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Complete what somebody types into a filter of the audit page."""
-    _, org = await authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
-    return json_answer({"values": await complete(org, query_parameters(request, PARAMETERS))})
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
+    return json_answer(
+        {"values": await complete(services.audit, org, query_parameters(request, PARAMETERS))}
+    )
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit")
-async def audit_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def audit_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the organisation's audit log, filtered, newest first, and summed up."""
-    caller, org = await authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
-    found = await load_audit_view(org, parse_state(all_parameters(request)))
+    caller, org = await services.access.authorize(
+        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
+    )
+    found = await load_audit_view(services.audit, org, parse_state(all_parameters(request)))
     return await streamed(
         "audit.html",
         found.status,
@@ -92,5 +104,5 @@ async def audit_page(slug: str) -> ResponseReturnValue:
         event_names=EVENT_WORDS,
         actor_sources=ACTOR_SOURCES,
         completed=COMPLETED,
-        **page_context(caller, org),
+        **page_context(services.settings, caller, org),
     )

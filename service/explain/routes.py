@@ -3,8 +3,7 @@
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
-from service.access.authorization import authorize
-from service.composition import services
+from service.bindings.services import BindingServices
 from service.errors import (
     BodyTooLarge,
     ClaimsNotObject,
@@ -27,6 +26,7 @@ from service.explain.forms import (
 )
 from service.explain.service import explain_asked, parse_asked
 from service.orgs.roles import Capability
+from service.web.dependencies import receives
 from service.web.openapi import documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
@@ -54,11 +54,11 @@ blueprint = Blueprint("explain", __name__, url_prefix="/api/v1/admin/orgs/<slug>
         NotJson,
     ],
 )
-async def explain(slug: str) -> ResponseReturnValue:
+@receives(BindingServices)
+async def explain(services: BindingServices, slug: str) -> ResponseReturnValue:
     """Say why a CI token is or is not trusted, and what would make it so; nothing is kept."""
-    here = services()
-    _, org = await authorize(slug, Capability.OIDC_READ)
+    _, org = await services.access.authorize(slug, Capability.OIDC_READ)
     query_parameters(request, ())
     asked = parse_asked(await json_object(request))
-    explanation = await explain_asked(asked, here, org, here.keys.keys_for)
+    explanation = await explain_asked(services, asked, org)
     return json_answer(explanation_form(explanation))

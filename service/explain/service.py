@@ -5,13 +5,13 @@ Nothing that is sent here is kept, logged or counted.
 
 import base64
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from service.bindings.repository import find_places
 from service.bindings.rules import Places
-from service.composition import Services
+from service.bindings.services import BindingServices
 from service.errors import (
     ClaimsNotObject,
     NeitherTokenNorClaims,
@@ -22,8 +22,8 @@ from service.errors import (
 )
 from service.explain.binding_history import active_terms, list_known_bindings
 from service.explain.explanation import Explanation, explain_no_token, explain_token
-from service.issuers.issuers import Issuer
 from service.issuers.jwks import SigningKeys
+from service.issuers.key_source import KeySource
 from service.store.tables import Organisation
 from service.verifier.candidates import candidates_of
 from service.verifier.claims import UnverifiedToken
@@ -31,9 +31,6 @@ from service.verifier.codes import TokenRejected
 from service.verifier.parsing import parse_token, read_header
 from service.verifier.rules import VerificationContext, match_binding
 from service.verifier.signatures import unverified_kid
-
-KeysFor = Callable[[Issuer, str | None], Awaitable[SigningKeys]]
-"""An issuer's keys, fetched if need be because of the `kid` a token asks for."""
 
 _FIELDS = frozenset({"token", "claims", "project_id"})
 
@@ -84,30 +81,28 @@ def parse_asked(body: Mapping[str, Any]) -> Asked:
     return Asked.from_claims(text.encode(errors="surrogatepass"), project_id)
 
 
-async def explain_asked(
-    asked: Asked, here: Services, org: Organisation, keys_for: KeysFor
-) -> Explanation:
+async def explain_asked(services: BindingServices, asked: Asked, org: Organisation) -> Explanation:
     """Why a request of `org` with this token would or would not be trusted just now.
 
     Raises ProjectNotFound.
     """
-    async with here.store.read() as session:
+    async with services.store.read() as session:
         places = await find_places(session, org.id, asked.project_id)
         _require_project(asked.project_id, places)
         bindings = await list_known_bindings(session, org.id)
-    now = here.clock()
+    now = services.clock()
     try:
         token = parse_token(read_header([asked.unverified_compact]))
     except TokenRejected as rejection:
         return explain_no_token(rejection, now)
     active = active_terms(bindings, token.unverified_claims.text("sub"))
     context = VerificationContext(
-        issuers=here.issuers,
-        audience=here.settings.audience,
+        issuers=services.issuers,
+        audience=services.audience,
         candidates=candidates_of(active),
         project_id=asked.project_id,
     )
-    keys = await _keys(token, context, keys_for) if asked.has_signature else None
+    keys = await _keys(token, context, services.keys) if asked.has_signature else None
     return explain_token(token, context, bindings, keys, now)
 
 
@@ -117,7 +112,7 @@ def _require_project(project_id: str | None, places: Places) -> None:
 
 
 async def _keys(
-    token: UnverifiedToken, context: VerificationContext, keys_for: KeysFor
+    token: UnverifiedToken, context: VerificationContext, keys: KeySource
 ) -> SigningKeys:
     """The keys rule 6 needs; none, and nobody is asked, if the token does not get that far."""
     try:
@@ -125,4 +120,4 @@ async def _keys(
     except TokenRejected:
         return SigningKeys()
     kid = unverified_kid(token, issuer.algorithms)
-    return SigningKeys() if kid is None else await keys_for(issuer, kid)
+    return SigningKeys() if kid is None else await keys.keys_for(issuer, kid)

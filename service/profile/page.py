@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import MemberPrincipal
-from service.composition import services
 from service.orgs.repository import get_org_by_id
 from service.orgs.sessions import list_sessions
 from service.passkeys.repository import list_passkeys
 from service.profile.browsers import browser_words
+from service.sign_in.services import SignInServices
 from service.store.tables import Member, Organisation, Passkey, Session
 
 
@@ -40,12 +40,13 @@ class Profile:
         return any(not session.is_this for session in self.sessions)
 
 
-async def load_profile_view(session: AsyncSession, caller: MemberPrincipal) -> Profile:
+async def load_profile_view(
+    services: SignInServices, session: AsyncSession, caller: MemberPrincipal
+) -> Profile:
     """The profile of the member who calls."""
-    here = services()
     member = await session.get_one(Member, caller.member_id)
-    lifetimes = here.authenticator.lifetimes
-    live = await list_sessions(session, member.id, lifetimes, here.clock())
+    lifetimes = services.authenticator.lifetimes
+    live = await list_sessions(session, member.id, lifetimes, services.clock())
     return Profile(
         org=await get_org_by_id(session, member.tenant_id),
         member=member,
@@ -54,6 +55,6 @@ async def load_profile_view(session: AsyncSession, caller: MemberPrincipal) -> P
             ShownSession(one, browser_words(one.user_agent), one.id == caller.session_id)
             for one in live
         ],
-        has_passkeys=here.sign_in.relying_party is not None,
+        has_passkeys=services.relying_party is not None,
         passkey_name=browser_words(caller.origin.user_agent) or "Passkey",
     )

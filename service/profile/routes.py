@@ -6,13 +6,13 @@ from quart import Blueprint, redirect, render_template, request, url_for
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
-from service.access.authorization import authorize_self, reauthorize_self
-from service.composition import services
 from service.dashboard.form_auth import own_form
 from service.dashboard.navigation import page_context
 from service.passkeys.changes import remove_passkey
 from service.profile.changes import end_other_sessions, end_own_session
 from service.profile.page import load_profile_view
+from service.sign_in.services import SignInServices
+from service.web.dependencies import receives
 
 blueprint = Blueprint("profile", __name__, url_prefix="/admin/ui/profile")
 
@@ -27,48 +27,52 @@ DONE: Final = {
 
 
 @blueprint.get("")
-async def profile_page() -> ResponseReturnValue:
+@receives(SignInServices)
+async def profile_page(services: SignInServices) -> ResponseReturnValue:
     """Show members who they are here, their passkeys and their sessions."""
-    caller = await authorize_self()
-    async with services().store.read() as session:
-        profile = await load_profile_view(session, caller)
+    caller = await services.access.authorize_self()
+    async with services.store.read() as session:
+        profile = await load_profile_view(services, session, caller)
     return await render_template(
         "profile.html",
         profile=profile,
         done=DONE.get(request.args.get("done", "")),
-        **page_context(caller, profile.org),
+        **page_context(services.settings, caller, profile.org),
     )
 
 
 @blueprint.post("/passkeys/remove")
-async def remove() -> ResponseReturnValue:
+@receives(SignInServices)
+async def remove(services: SignInServices) -> ResponseReturnValue:
     """Remove one of the member's passkeys."""
-    caller = await authorize_self()
-    form = await own_form(caller)
-    async with services().store.write() as work:
-        present, member = await reauthorize_self(work.session, caller)
+    caller = await services.access.authorize_self()
+    form = await own_form(services.settings, caller)
+    async with services.store.write() as work:
+        present, member = await services.access.reauthorize_self(work.session, caller)
         await remove_passkey(work, member, form.get("passkey", ""), present.audit_context)
     return _back("passkey-removed")
 
 
 @blueprint.post("/sessions/end")
-async def end_session() -> ResponseReturnValue:
+@receives(SignInServices)
+async def end_session(services: SignInServices) -> ResponseReturnValue:
     """End one of the member's sessions."""
-    caller = await authorize_self()
-    form = await own_form(caller)
-    async with services().store.write() as work:
-        present, member = await reauthorize_self(work.session, caller)
+    caller = await services.access.authorize_self()
+    form = await own_form(services.settings, caller)
+    async with services.store.write() as work:
+        present, member = await services.access.reauthorize_self(work.session, caller)
         await end_own_session(work, member, form.get("session", ""), present.audit_context)
     return _back("session-ended")
 
 
 @blueprint.post("/sessions/end-others")
-async def end_others() -> ResponseReturnValue:
+@receives(SignInServices)
+async def end_others(services: SignInServices) -> ResponseReturnValue:
     """End all of the member's sessions but this one."""
-    caller = await authorize_self()
-    await own_form(caller)
-    async with services().store.write() as work:
-        present, member = await reauthorize_self(work.session, caller)
+    caller = await services.access.authorize_self()
+    await own_form(services.settings, caller)
+    async with services.store.write() as work:
+        present, member = await services.access.reauthorize_self(work.session, caller)
         await end_other_sessions(work, member, caller.session_id, present.audit_context)
     return _back("sessions-ended")
 

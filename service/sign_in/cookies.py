@@ -1,4 +1,4 @@
-"""The cookies of a sign-in under way."""
+"""The cookies of a session and of a sign-in under way."""
 
 from datetime import timedelta
 from typing import Final
@@ -6,8 +6,9 @@ from typing import Final
 from quart import Request, Response
 from werkzeug.wrappers import Response as BaseResponse
 
-from service.composition import services
+from service.settings import Settings
 from service.sign_in.signed_cookie import LIFETIME
+from service.web.header_names import SESSION_COOKIE
 
 FLOW_COOKIE: Final = "sign_in"
 CHOICE_COOKIE: Final = "sign_in_choice"
@@ -17,37 +18,52 @@ NEW_PASSKEY_COOKIE: Final = "new_passkey"
 _HOST_PREFIX: Final = "__Host-"
 
 
-def kept_by(request: Request, name: str) -> str | None:
-    """What the browser keeps under `name`."""
-    return request.cookies.get(_full_name(name))
+class SignInCookies:
+    """Sets and reads cookies, marked Secure where the service is reached by HTTPS."""
 
+    def __init__(self, settings: Settings) -> None:
+        self._is_secure = settings.has_secure_cookies
+        self._session_s = int(settings.session_absolute_s)
 
-def keep(
-    response: Response | BaseResponse, name: str, value: str, lifetime: timedelta = LIFETIME
-) -> None:
-    """Let the browser keep `value` for as long as a sign-in may take.
+    def read(self, request: Request, name: str) -> str | None:
+        """The value that the browser keeps under `name`."""
+        return request.cookies.get(self._full_name(name))
 
-    Lax, not Strict: the provider sends the browser back to us, and the cookie must come along.
-    """
-    _set(response, name, value, int(lifetime.total_seconds()))
+    def keep(
+        self,
+        response: Response | BaseResponse,
+        name: str,
+        value: str,
+        lifetime: timedelta = LIFETIME,
+    ) -> None:
+        """Have the browser keep `value` for as long as a sign-in may take."""
+        self._set(response, self._full_name(name), value, int(lifetime.total_seconds()))
 
+    def forget(self, response: Response | BaseResponse, name: str) -> None:
+        """Have the browser delete what it keeps under `name`."""
+        self._set(response, self._full_name(name), "", 0)
 
-def forget(response: Response | BaseResponse, name: str) -> None:
-    """Let the browser keep nothing under `name` any more."""
-    _set(response, name, "", 0)
+    def keep_session(self, response: Response | BaseResponse, token: str) -> None:
+        """Have the browser keep `token` as its session, for as long as a session can last."""
+        self._set(response, SESSION_COOKIE, token, self._session_s)
 
+    def forget_session(self, response: Response | BaseResponse) -> None:
+        """Have the browser delete its session."""
+        self._set(response, SESSION_COOKIE, "", 0)
 
-def _set(response: Response | BaseResponse, name: str, value: str, max_age: int) -> None:
-    response.set_cookie(
-        _full_name(name),
-        value,
-        max_age=max_age,
-        path="/",
-        httponly=True,
-        samesite="Lax",
-        secure=services().settings.has_secure_cookies,
-    )
+    def _set(
+        self, response: Response | BaseResponse, name: str, value: str, max_age_s: int
+    ) -> None:
+        # Lax, not Strict: after the provider sends the browser back, the cookie must come along.
+        response.set_cookie(
+            name,
+            value,
+            max_age=max_age_s,
+            path="/",
+            httponly=True,
+            samesite="Lax",
+            secure=self._is_secure,
+        )
 
-
-def _full_name(name: str) -> str:
-    return _HOST_PREFIX + name if services().settings.has_secure_cookies else name
+    def _full_name(self, name: str) -> str:
+        return _HOST_PREFIX + name if self._is_secure else name

@@ -1,17 +1,14 @@
 """Signing in by link and signing out, for people."""
 
-from quart import Blueprint, Response, redirect, render_template, request
+from quart import Blueprint, redirect, render_template, request
 from quart.typing import ResponseReturnValue
-from werkzeug.wrappers import Response as BaseResponse
 
 from analytics.model.org_envelopes import LinkSignInSucceeded, SignedOut, SignInFailed
 from analytics.model.rows import VerdictSource
-from service.access.authorization import authorize_self
 from service.access.callers import RequestOrigin, member_actor
-from service.access.cross_site import is_cross_site
+from service.access.cross_site import refuse_cross_site_form
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
-from service.composition import services
-from service.errors import CrossSite, Unauthenticated
+from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.orgs.sessions import (
     consume_link,
@@ -19,8 +16,9 @@ from service.orgs.sessions import (
     issue_session,
     revoke_sessions,
 )
+from service.sign_in.services import SignInServices
 from service.store.store import UnitOfWork
-from service.web.header_names import SESSION_COOKIE
+from service.web.dependencies import receives
 from service.web.paths import overview_path
 
 blueprint = Blueprint("links", __name__)
@@ -33,31 +31,31 @@ async def sign_in_page() -> ResponseReturnValue:
 
 
 @blueprint.post("/sign-in")
-async def sign_in() -> ResponseReturnValue:
+@receives(SignInServices)
+async def sign_in(services: SignInServices) -> ResponseReturnValue:
     """Use up a sign-in link and start a session."""
-    here = services()
-    refuse_cross_site_form()
-    origin = here.authenticator.origin(request, VerdictSource.DASHBOARD)
-    here.sign_in.attempts.admit(origin.source_ip)
+    refuse_cross_site_form(request, services.settings.origin)
+    origin = services.authenticator.origin(request, VerdictSource.DASHBOARD)
+    services.attempts.admit(origin.source_ip)
     token = (await request.form).get("token", "")
-    async with here.store.write() as work:
+    async with services.store.write() as work:
         signed_in = await _use_link(work, token, origin)
     if signed_in is None:  # raised out here, so that the row about the attempt is committed
         raise Unauthenticated("this sign-in link is used up, expired or wrong")
     slug, cookie = signed_in
     response = redirect(overview_path(slug), 303)
-    set_session_cookie(response, cookie, max_age=int(here.settings.session_absolute_s))
+    services.cookies.keep_session(response, cookie)
     return response
 
 
 @blueprint.post("/sign-out")
-async def sign_out() -> ResponseReturnValue:
+@receives(SignInServices)
+async def sign_out(services: SignInServices) -> ResponseReturnValue:
     """End the session of this browser."""
-    here = services()
-    member = await authorize_self()
+    member = await services.access.authorize_self()
     given = (await request.form).get(FORM_TOKEN_FIELD)
-    check_form_token(given, here.settings.secret_key, member.session_id)
-    async with here.store.write() as work:
+    check_form_token(given, services.settings.secret_key, member.session_id)
+    async with services.store.write() as work:
         ended = await revoke_sessions(
             work.session, member.member_id, work.now, session_id=member.session_id
         )
@@ -69,7 +67,7 @@ async def sign_out() -> ResponseReturnValue:
                 subject=member.member_id,
             )
     response = redirect("/", 303)
-    set_session_cookie(response, "", max_age=0)
+    services.cookies.forget_session(response)
     return response
 
 
@@ -91,28 +89,3 @@ async def _use_link(work: UnitOfWork, token: str, origin: RequestOrigin) -> tupl
     _, cookie = await issue_session(work.session, owner, work.now, origin)
     work.record(org.id, LinkSignInSucceeded(member_id=owner.id), audit_context, subject=owner.id)
     return org.slug, cookie
-
-
-def refuse_cross_site_form() -> None:
-    """Raise CrossSite unless the form that was sent is on one of our own pages."""
-    if is_cross_site(
-        request.method,
-        request.headers.get("origin"),
-        request.headers.get("sec-fetch-site"),
-        services().settings.origin,
-        is_form=True,
-    ):
-        raise CrossSite
-
-
-def set_session_cookie(response: Response | BaseResponse, value: str, max_age: int) -> None:
-    """Let the browser keep `value` as its session; `max_age` is in seconds."""
-    response.set_cookie(
-        SESSION_COOKIE,
-        value,
-        max_age=max_age,
-        path="/",
-        httponly=True,
-        samesite="Lax",
-        secure=services().settings.has_secure_cookies,
-    )

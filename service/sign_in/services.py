@@ -1,24 +1,40 @@
-"""What one process keeps for signing people in: the providers, their keys, and who tries."""
+"""What the pages and steps of signing in work with, shared by all requests of one process."""
 
 import httpx
 
+from service.access.authenticate import Authenticator
+from service.access.authorization import Authorizer
 from service.clock import Clock
 from service.issuers.key_source import KeySource
 from service.metrics import Metrics
 from service.settings import Settings
+from service.sign_in.cookies import SignInCookies
 from service.sign_in.exchange import Exchange
 from service.sign_in.providers import load_providers
 from service.sign_in.rate_limit import Attempts
 from service.sign_in.relying_party import find_relying_party
 from service.sign_in.signed_cookie import Signer
+from service.store.store import Store
 
 
 class SignInServices:
-    """Everything that sign-ins share. Raises InvalidSetting."""
+    """Identity providers, passkeys and sessions. Raises InvalidSetting."""
 
     def __init__(
-        self, settings: Settings, http: httpx.AsyncClient, clock: Clock, metrics: Metrics
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        authenticator: Authenticator,
+        access: Authorizer,
+        http: httpx.AsyncClient,
+        metrics: Metrics,
     ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.store = store
+        self.authenticator = authenticator
+        self.access = access
         self.providers = load_providers(settings)
         issuers = [provider.id_tokens for provider in self.providers.values()]
         self._keys = KeySource(
@@ -26,6 +42,7 @@ class SignInServices:
         )
         self.exchange = Exchange(http, self._keys, clock)
         self.attempts = Attempts(clock)
+        self.cookies = SignInCookies(settings)
         self.flows = Signer(settings.secret_key, "sign-in flow")
         self.choices = Signer(settings.secret_key, "sign-in choice")
         self.relying_party = find_relying_party(settings)
@@ -33,5 +50,5 @@ class SignInServices:
         self.new_passkeys = Signer(settings.secret_key, "new passkey")
 
     async def close(self) -> None:
-        """End what waits for a provider's keys."""
+        """Stop waiting for providers' keys."""
         await self._keys.close()

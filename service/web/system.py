@@ -1,6 +1,7 @@
 """Endpoints about the service itself: is it there, is it well, what does it offer."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -8,10 +9,12 @@ from msgspec import Struct
 from quart import Blueprint, Response, current_app, render_template, request
 from quart.typing import ResponseReturnValue
 
-from service.composition import services
 from service.errors import StoreUnavailable
-from service.lake import file_fault
+from service.lake import Lake, file_fault
+from service.metrics import Metrics
 from service.store.storage_stats import storage_stats_by_tenant
+from service.store.store import Store
+from service.web.dependencies import receives
 from service.web.openapi import documented, openapi_document
 from service.web.responses import JSON_TYPE, json_answer
 from service.web.static_responses import FixedAnswer, fixed_answer
@@ -20,6 +23,15 @@ blueprint = Blueprint("system", __name__)
 
 READY_WITHIN_S: Final = 2.0
 """An orchestrator's probe waits a second or a few; a locked database is waited for longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemServices:
+    """What tells how the service is."""
+
+    store: Store
+    lake: Lake
+    metrics: Metrics
 
 
 class Health(Struct):
@@ -37,13 +49,13 @@ async def healthz() -> ResponseReturnValue:
 
 @blueprint.get("/readyz")
 @documented(answers={200: Health}, credentials=())
-async def readyz() -> ResponseReturnValue:
+@receives(SystemServices)
+async def readyz(services: SystemServices) -> ResponseReturnValue:
     """Say whether requests can be served: the database and the data dir answer."""
-    here = services()
     try:
         async with asyncio.timeout(READY_WITHIN_S):
-            await here.store.ping()
-            await here.lake.ping()
+            await services.store.ping()
+            await services.lake.ping()
     except TimeoutError:
         raise StoreUnavailable from TimeoutError(f"no answer within {READY_WITHIN_S:g} s")
     except OSError as error:
@@ -53,13 +65,13 @@ async def readyz() -> ResponseReturnValue:
 
 @blueprint.get("/metrics")
 @documented(media={"text/plain": str}, credentials=())
-async def metrics() -> ResponseReturnValue:
+@receives(SystemServices)
+async def metrics(services: SystemServices) -> ResponseReturnValue:
     """Counters and gauges in Prometheus' text format."""
-    here = services()
-    async with here.store.read() as session:
+    async with services.store.read() as session:
         stored = await storage_stats_by_tenant(session)
-    here.metrics.stored(stored)
-    return Response(here.metrics.exposition(), content_type="text/plain; version=0.0.4")
+    services.metrics.stored(stored)
+    return Response(services.metrics.exposition(), content_type="text/plain; version=0.0.4")
 
 
 @blueprint.get("/openapi.json")

@@ -68,7 +68,9 @@ async def versions(audit: AuditWorld) -> set[int]:
 
 async def faults(audit: AuditWorld) -> list[str]:
     """What `audit check` finds."""
-    report = await Check(audit.services, None, lambda done, total: None).run()
+    report = await Check(
+        audit.services.store, audit.services.lake, None, lambda done, total: None
+    ).run()
     return [finding.detail for finding in report.findings]
 
 

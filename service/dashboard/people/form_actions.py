@@ -11,13 +11,12 @@ from quart import redirect, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import AuditContext
-from service.access.authorization import reauthorize
 from service.access.callers import Caller
-from service.composition import services
 from service.dashboard.form_auth import Form, authorize_form
 from service.dashboard.people.form_state import FormState, refused
 from service.dashboard.people.one_time_form import spend_form
 from service.dashboard.people.page import IssuedSecret, OrgPage
+from service.dashboard.services import DashboardServices
 from service.errors import Conflict, Invalid, NotFound
 from service.orgs.repository import get_member
 from service.orgs.roles import Capability, Role
@@ -35,6 +34,7 @@ class Change:
     org: Organisation
     caller: Caller
     form: Form
+    public_url: str
 
     @property
     def by(self) -> AuditContext:
@@ -63,22 +63,27 @@ class Change:
 
 
 async def submit(
-    slug: str, page: OrgPage, step: Callable[[Change], Awaitable[str]], field: str | None = None
+    services: DashboardServices,
+    slug: str,
+    page: OrgPage,
+    step: Callable[[Change], Awaitable[str]],
+    field: str | None = None,
 ) -> ResponseReturnValue:
     """Do what the form of the current request asks, then lead back to `page`.
 
     `step` says what it has done by a code of the page. Where it refuses, the page says so beside
     the field that the refusal names, or beside `field`.
     """
-    caller, org, form = await authorize_form(slug, Capability.ORG_ADMIN)
+    caller, org, form = await authorize_form(services, slug, Capability.ORG_ADMIN)
     page.here()  # what cannot be led back to is refused before anything is done
-    done = await _attempt(caller, org, form, step, field)
+    done = await _attempt(services, caller, org, form, step, field)
     if isinstance(done, FormState):
-        return await page.show(caller, org, form_state=done), done.status
+        return await page.show(services, caller, org, form_state=done), done.status
     return redirect(page.address(org, done), 303)
 
 
 async def issue_secret(
+    services: DashboardServices,
     slug: str,
     page: OrgPage,
     step: Callable[[Change], Awaitable[IssuedSecret]],
@@ -88,20 +93,23 @@ async def issue_secret(
 
     Such a form works once: to reload the answer, which sends the form again, makes no second one.
     """
-    caller, org, form = await authorize_form(slug, Capability.ORG_ADMIN)
+    caller, org, form = await authorize_form(services, slug, Capability.ORG_ADMIN)
     page.here()
 
     async def once(change: Change) -> IssuedSecret:
-        await spend_form(change.work, change.caller, form)
+        await spend_form(services.settings, change.work, change.caller, form)
         return await step(change)
 
-    issued_secret = await _attempt(caller, org, form, once, field)
+    issued_secret = await _attempt(services, caller, org, form, once, field)
     if isinstance(issued_secret, FormState):
-        return await page.show(caller, org, form_state=issued_secret), issued_secret.status
-    return await page.show(caller, org, issued_secret=issued_secret)
+        return await page.show(
+            services, caller, org, form_state=issued_secret
+        ), issued_secret.status
+    return await page.show(services, caller, org, issued_secret=issued_secret)
 
 
 async def _attempt(
+    services: DashboardServices,
     caller: Caller,
     org: Organisation,
     form: Form,
@@ -110,10 +118,12 @@ async def _attempt(
 ) -> _Done | FormState:
     """What `step` returns once it is committed, or the form to show again; nothing was changed."""
     try:
-        async with services().store.write() as work:
-            present, present_org = await reauthorize(
+        async with services.store.write() as work:
+            present, present_org = await services.access.reauthorize(
                 work.session, caller, org, Capability.ORG_ADMIN
             )
-            return await step(Change(work, present_org, present, form))
+            return await step(
+                Change(work, present_org, present, form, services.settings.public_url)
+            )
     except (Invalid, Conflict, NotFound) as refusal:
         return refused(request.path, form, refusal, field)

@@ -6,9 +6,9 @@ from quart import url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
-from service.composition import services
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import IssuedSecret, OrgPage
+from service.dashboard.services import DashboardServices
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.orgs.repository import get_api_key, get_project, list_api_keys, list_projects
 from service.store.tables import Organisation
@@ -21,7 +21,7 @@ _TRIAL_ROW: Final = '[{"event": "install_allowed", "packageName": "countersign-t
 
 
 async def load_keys_view(
-    session: AsyncSession, caller: Caller, org: Organisation
+    services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
     """Every live key, and the keys that were revoked, newest first."""
     keys = await list_api_keys(session, org)
@@ -43,7 +43,7 @@ async def issue_key(change: Change) -> IssuedSecret:
     key, secret = await issue_api_key(
         change.work, change.org, change.typed("name"), project, change.by
     )
-    return IssuedSecret(f"{key.name} ({key.id})", secret, _trial(change.org, secret))
+    return IssuedSecret(f"{key.name} ({key.id})", secret, _trial(change, secret))
 
 
 async def revoke_key(change: Change, key_id: str) -> str:
@@ -53,11 +53,11 @@ async def revoke_key(change: Change, key_id: str) -> str:
     return "revoked"
 
 
-def _trial(org: Organisation, secret: str) -> str:
+def _trial(change: Change, secret: str) -> str:
     """A line for a shell that sends one row with the key."""
-    path = url_for("ingest.events", slug=org.slug)
+    path = url_for("ingest.events", slug=change.org.slug)
     return (
-        f"curl -X POST {services().settings.public_url}{path}"
+        f"curl -X POST {change.public_url}{path}"
         f" -H '{API_KEY_HEADER}: {secret}' -H 'content-type: application/json' -d '{_TRIAL_ROW}'"
     )
 

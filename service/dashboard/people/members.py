@@ -10,10 +10,10 @@ from quart import url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller, MemberPrincipal
-from service.composition import services
 from service.dashboard.labels import PROVIDER_WORDS
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import IssuedSecret, OrgPage, may_decide_over
+from service.dashboard.services import DashboardServices
 from service.orgs.changes import add_member, end_sessions, issue_sign_in, remove_member, set_role
 from service.orgs.repository import list_members_from, list_team_offices
 from service.orgs.roles import Role
@@ -42,14 +42,14 @@ class MemberRow:
 
 
 async def load_members_view(
-    session: AsyncSession, caller: Caller, org: Organisation
+    services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
     """Up to ROWS_MAX members, of those that are looked for; and who may come in uninvited."""
     place = MEMBERS.here()
     find, after = (place.get(name, "") for name in MEMBERS.place)
     found = await list_members_from(session, org, find, after, ROWS_MAX + 1)
     shown = found[:ROWS_MAX]
-    providers = services().sign_in.providers
+    providers = services.sign_in.providers
     return {
         "rows": await _rows(session, caller, org, shown),
         "find": find,
@@ -60,7 +60,7 @@ async def load_members_view(
             (name, words if name in providers else f"{words} (not set up here)")
             for name, words in PROVIDER_WORDS.items()
         ],
-        "sign_in_address": services().settings.public_url + url_for("sign_in.ways"),
+        "sign_in_address": services.settings.public_url + url_for("sign_in.ways"),
         "domains": await list_domains(session, org),
         "provider_words": PROVIDER_WORDS,
         "link_minutes": int(LINK_LIFETIME.total_seconds() // 60),
@@ -129,7 +129,7 @@ async def issue_link(change: Change, member_id: str) -> IssuedSecret:
     """A link that signs a member in, once: whoever opens it acts as them."""
     member = await change.member(member_id)
     token = await issue_sign_in(change.work, change.org, member, change.by)
-    return IssuedSecret(member.email, f"{services().settings.public_url}/sign-in?token={token}")
+    return IssuedSecret(member.email, f"{change.public_url}/sign-in?token={token}")
 
 
 MEMBERS: Final = OrgPage(

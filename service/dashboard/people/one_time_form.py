@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from service.access.callers import Caller, MemberPrincipal
-from service.composition import services
 from service.dashboard.form_auth import Form
 from service.errors import FormSpent
 from service.secrets import new_token
@@ -22,9 +21,8 @@ class OneTimeForm(Kept, frozen=True, kw_only=True):
     session_id: str | None
 
 
-def one_time_form(caller: Caller, now: datetime) -> str:
+def one_time_form(settings: Settings, caller: Caller, now: datetime) -> str:
     """The value of ONCE_FIELD in a form shown to `caller`, good for as long as a session can be."""
-    settings = services().settings
     lifetime = timedelta(seconds=settings.session_absolute_s)
     return _signer(settings).sign(
         OneTimeForm(
@@ -33,9 +31,9 @@ def one_time_form(caller: Caller, now: datetime) -> str:
     )
 
 
-async def spend_form(work: UnitOfWork, caller: Caller, form: Form) -> None:
+async def spend_form(settings: Settings, work: UnitOfWork, caller: Caller, form: Form) -> None:
     """Use `form` up, unless what follows in this transaction fails. Raises FormSpent."""
-    signer = _signer(services().settings)
+    signer = _signer(settings)
     kept = signer.read(form.get(ONCE_FIELD), OneTimeForm, work.now)
     if kept is None or kept.session_id != _session_id(caller) or not await spend(work, kept):
         raise FormSpent

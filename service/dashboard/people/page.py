@@ -8,10 +8,10 @@ from quart import render_template, request, url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
-from service.composition import services
 from service.dashboard.navigation import page_context
 from service.dashboard.people.form_state import EMPTY_FORM, FormState
 from service.dashboard.people.one_time_form import one_time_form
+from service.dashboard.services import DashboardServices
 from service.errors import Forbidden, Invalid
 from service.orgs.roles import Role
 from service.store.tables import Organisation
@@ -20,7 +20,9 @@ DONE_PARAMETER: Final = "done"
 PLACE_CHARS_MAX: Final = 255
 """No address of a member's is longer."""
 
-LoadView = Callable[[AsyncSession, Caller, Organisation], Awaitable[dict[str, Any]]]
+LoadView = Callable[
+    [DashboardServices, AsyncSession, Caller, Organisation], Awaitable[dict[str, Any]]
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class OrgPage:
 
     async def show(
         self,
+        services: DashboardServices,
         caller: Caller,
         org: Organisation,
         *,
@@ -70,9 +73,8 @@ class OrgPage:
         issued_secret: IssuedSecret | None = None,
     ) -> str:
         """The page as `caller` may see it now."""
-        here = services()
-        async with here.store.read() as session:
-            seen = await self.load(session, caller, org)
+        async with services.store.read() as session:
+            seen = await self.load(services, session, caller, org)
         return await render_template(
             self.template,
             **seen,
@@ -80,8 +82,8 @@ class OrgPage:
             issued_secret=issued_secret,
             here=self.here(),
             done=self.done.get(request.args.get(DONE_PARAMETER, "")),
-            once=one_time_form(caller, here.clock()),
-            **page_context(caller, org),
+            once=one_time_form(services.settings, caller, services.clock()),
+            **page_context(services.settings, caller, org),
         )
 
 

@@ -9,6 +9,7 @@ from service.access.callers import Caller
 from service.bindings.repository import count_active_by_project
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import OrgPage
+from service.dashboard.services import DashboardServices
 from service.orgs.changes import create_project
 from service.orgs.repository import count_live_keys, list_projects
 from service.store.tables import Organisation, Project
@@ -24,7 +25,7 @@ class ProjectRow:
 
 
 async def load_projects_view(
-    session: AsyncSession, caller: Caller, org: Organisation
+    services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
     """Every project, by name."""
     keys = await count_live_keys(session, org)

@@ -10,6 +10,7 @@ from service.access.callers import Caller
 from service.dashboard.navigation import may
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import OrgPage, may_decide_over
+from service.dashboard.services import DashboardServices
 from service.errors import OverrideMoved
 from service.orgs.changes import set_role_override
 from service.orgs.roles import ROLE_DEFAULTS, Capability, Role, granted
@@ -45,7 +46,7 @@ class RoleRow:
 
 
 async def load_roles_view(
-    session: AsyncSession, caller: Caller, org: Organisation
+    services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
     """Roles by capabilities; and what of the organisation its members cannot change."""
     tier = Tier(org.tier)

@@ -6,7 +6,6 @@ from quart import Blueprint
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
-from service.access.authorization import authorize
 from service.dashboard.people import keys, members, projects, roles, teams
 from service.dashboard.people.form_actions import issue_secret, submit
 from service.dashboard.people.keys import KEYS
@@ -15,122 +14,158 @@ from service.dashboard.people.page import OrgPage
 from service.dashboard.people.projects import PROJECTS
 from service.dashboard.people.roles import ROLES
 from service.dashboard.people.teams import TEAMS
+from service.dashboard.services import DashboardServices
 from service.orgs.roles import Capability
+from service.web.dependencies import receives
 
 blueprint = Blueprint("dashboard_people", __name__, url_prefix="/admin/ui/orgs/<slug>")
 
 
-async def _shown(slug: str, page: OrgPage) -> ResponseReturnValue:
-    caller, org = await authorize(slug, Capability.ORG_ADMIN, VerdictSource.DASHBOARD)
-    return await page.show(caller, org)
+async def _shown(services: DashboardServices, slug: str, page: OrgPage) -> ResponseReturnValue:
+    caller, org = await services.access.authorize(
+        slug, Capability.ORG_ADMIN, VerdictSource.DASHBOARD
+    )
+    return await page.show(services, caller, org)
 
 
 @blueprint.get("/members")
-async def members_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def members_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show who is in the organisation."""
-    return await _shown(slug, MEMBERS)
+    return await _shown(services, slug, MEMBERS)
 
 
 @blueprint.post("/members")
-async def invite(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def invite(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Let somebody in."""
-    return await submit(slug, MEMBERS, members.invite, "email")
+    return await submit(services, slug, MEMBERS, members.invite, "email")
 
 
 @blueprint.post("/members/<member_id>/role")
-async def give_role(slug: str, member_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def give_role(services: DashboardServices, slug: str, member_id: str) -> ResponseReturnValue:
     """Give a member another role."""
     step = partial(members.give_role, member_id=member_id)
-    return await submit(slug, MEMBERS, step, "role")
+    return await submit(services, slug, MEMBERS, step, "role")
 
 
 @blueprint.post("/members/<member_id>/remove")
-async def remove_member(slug: str, member_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def remove_member(
+    services: DashboardServices, slug: str, member_id: str
+) -> ResponseReturnValue:
     """End a membership."""
-    return await submit(slug, MEMBERS, partial(members.remove, member_id=member_id), "remove")
+    return await submit(
+        services, slug, MEMBERS, partial(members.remove, member_id=member_id), "remove"
+    )
 
 
 @blueprint.post("/members/<member_id>/sign-out")
-async def sign_member_out(slug: str, member_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def sign_member_out(
+    services: DashboardServices, slug: str, member_id: str
+) -> ResponseReturnValue:
     """End a member's sessions."""
-    return await submit(slug, MEMBERS, partial(members.sign_out, member_id=member_id))
+    return await submit(services, slug, MEMBERS, partial(members.sign_out, member_id=member_id))
 
 
 @blueprint.post("/members/<member_id>/remove-passkeys")
-async def remove_passkeys(slug: str, member_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def remove_passkeys(
+    services: DashboardServices, slug: str, member_id: str
+) -> ResponseReturnValue:
     """Remove all passkeys of a member."""
     step = partial(members.remove_passkeys, member_id=member_id)
-    return await submit(slug, MEMBERS, step)
+    return await submit(services, slug, MEMBERS, step)
 
 
 @blueprint.post("/members/<member_id>/link")
-async def issue_link(slug: str, member_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def issue_link(services: DashboardServices, slug: str, member_id: str) -> ResponseReturnValue:
     """Show a link that signs a member in, this once."""
-    return await issue_secret(slug, MEMBERS, partial(members.issue_link, member_id=member_id))
+    return await issue_secret(
+        services, slug, MEMBERS, partial(members.issue_link, member_id=member_id)
+    )
 
 
 @blueprint.get("/teams")
-async def teams_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def teams_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the teams and who administers them."""
-    return await _shown(slug, TEAMS)
+    return await _shown(services, slug, TEAMS)
 
 
 @blueprint.post("/teams")
-async def create_team(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def create_team(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Make a team."""
-    return await submit(slug, TEAMS, teams.create, "name")
+    return await submit(services, slug, TEAMS, teams.create, "name")
 
 
 @blueprint.post("/teams/<team_id>/admins")
-async def appoint_team_admin(slug: str, team_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def appoint_team_admin(
+    services: DashboardServices, slug: str, team_id: str
+) -> ResponseReturnValue:
     """Make a member an admin of a team."""
-    return await submit(slug, TEAMS, partial(teams.appoint, team_id=team_id), "member")
+    return await submit(services, slug, TEAMS, partial(teams.appoint, team_id=team_id), "member")
 
 
 @blueprint.post("/teams/<team_id>/admins/<member_id>/dismiss")
-async def dismiss_team_admin(slug: str, team_id: str, member_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def dismiss_team_admin(
+    services: DashboardServices, slug: str, team_id: str, member_id: str
+) -> ResponseReturnValue:
     """End that a member is an admin of a team."""
     step = partial(teams.dismiss, team_id=team_id, member_id=member_id)
-    return await submit(slug, TEAMS, step)
+    return await submit(services, slug, TEAMS, step)
 
 
 @blueprint.get("/projects")
-async def projects_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def projects_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the projects and what is limited to them."""
-    return await _shown(slug, PROJECTS)
+    return await _shown(services, slug, PROJECTS)
 
 
 @blueprint.post("/projects")
-async def create_project(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def create_project(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Make a project."""
-    return await submit(slug, PROJECTS, projects.create, "name")
+    return await submit(services, slug, PROJECTS, projects.create, "name")
 
 
 @blueprint.get("/keys")
-async def keys_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def keys_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show what proxies and scripts send rows with."""
-    return await _shown(slug, KEYS)
+    return await _shown(services, slug, KEYS)
 
 
 @blueprint.post("/keys")
-async def issue_key(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def issue_key(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show a new API key, this once."""
-    return await issue_secret(slug, KEYS, keys.issue_key, "project")
+    return await issue_secret(services, slug, KEYS, keys.issue_key, "project")
 
 
 @blueprint.post("/keys/<key_id>/revoke")
-async def revoke_key(slug: str, key_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def revoke_key(services: DashboardServices, slug: str, key_id: str) -> ResponseReturnValue:
     """End an API key."""
-    return await submit(slug, KEYS, partial(keys.revoke_key, key_id=key_id))
+    return await submit(services, slug, KEYS, partial(keys.revoke_key, key_id=key_id))
 
 
 @blueprint.get("/roles")
-async def roles_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def roles_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show what each role may do."""
-    return await _shown(slug, ROLES)
+    return await _shown(services, slug, ROLES)
 
 
 @blueprint.post("/roles/<role>")
-async def grant(slug: str, role: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def grant(services: DashboardServices, slug: str, role: str) -> ResponseReturnValue:
     """Let a role do more than by default."""
-    return await submit(slug, ROLES, partial(roles.grant, role=role))
+    return await submit(services, slug, ROLES, partial(roles.grant, role=role))

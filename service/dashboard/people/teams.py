@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.access.callers import Caller
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import OrgPage, may_decide_over
+from service.dashboard.services import DashboardServices
 from service.orgs.changes import create_team, set_team_admin
 from service.orgs.repository import (
     get_team,
@@ -39,7 +40,7 @@ class TeamRow:
 
 
 async def load_teams_view(
-    session: AsyncSession, caller: Caller, org: Organisation
+    services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
     """Every team with its admins, and members that could become some."""
     admins: dict[str, list[TeamAdminRow]] = defaultdict(list)

@@ -11,11 +11,11 @@ from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from service.access.callers import Caller
 from service.bindings.repository import find_binding
-from service.composition import services
 from service.dashboard.display_names import Person
 from service.dashboard.labels import event_words
 from service.dashboard.navigation import may
 from service.dashboard.retention_window import kept_by
+from service.dashboard.services import DashboardServices
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, if_found
 from service.dashboard.trust.binding_view import ShownBinding, show_bindings
 from service.dashboard.trust.permissions import may_revoke
@@ -51,6 +51,7 @@ class BindingView:
 
 
 async def load_binding_view(
+    services: DashboardServices,
     caller: Caller,
     org: Organisation,
     binding_id: str,
@@ -60,27 +61,28 @@ async def load_binding_view(
 
     Raises BindingNotFound.
     """
-    here = services()
-    async with here.store.read() as session:
+    async with services.store.read() as session:
         binding = await find_binding(session, org.id, binding_id)
         if binding is None:
             raise BindingNotFound
-        (shown,) = await show_bindings(session, org.id, [binding], here.clock())
+        (shown,) = await show_bindings(session, org.id, [binding], services.clock())
     is_reader = may(caller, Capability.AUDIT_READ, org)
     return BindingView(
         shown=shown,
-        changes=await _changes(org, shown) if is_reader else None,
+        changes=await _changes(services, org, shown) if is_reader else None,
         may_revoke=shown.is_active and may_revoke(caller, org, binding.team_id),
         **more,
     )
 
 
-async def _changes(org: Organisation, shown: ShownBinding) -> list[Change] | None:
+async def _changes(
+    services: DashboardServices, org: Organisation, shown: ShownBinding
+) -> list[Change] | None:
     """The audit rows of the binding's creation and end, newest first, as far as they are kept.
 
     None if they cannot be read: the binding itself is worth showing without them.
     """
-    here, binding = services(), shown.binding
+    binding = shown.binding
     last_at = binding.revoked_at or binding.added_at
     query = parse_query(
         {
@@ -90,9 +92,11 @@ async def _changes(org: Organisation, shown: ShownBinding) -> list[Change] | Non
             "until": [format_us(last_at + _A_MOMENT)],
         }
     )
-    within = query.not_before(kept_by(org, here.clock()).floor)
-    rows_now = await here.store.snapshot(org.id)
-    rows = await if_found(here.lake.page(rows_now, within, len(_CHANGES), None, GLANCE_MAX_S))
+    within = query.not_before(kept_by(org, services.clock()).floor)
+    rows_now = await services.store.snapshot(org.id)
+    rows = await if_found(
+        services.audit.lake.page(rows_now, within, len(_CHANGES), None, GLANCE_MAX_S)
+    )
     if isinstance(rows, SummaryUnavailable):
         return None
     known = {one.actor: one for one in (shown.added_by, shown.revoked_by) if one}

@@ -10,7 +10,7 @@ from analytics.model.filters import only
 from analytics.model.instants import parse_since
 from service.bindings.listing import Wanted, list_page, parse_state
 from service.bindings.rules import SUB_PATTERN_MAX
-from service.composition import services
+from service.bindings.services import BindingServices
 from service.dashboard.trust.binding_view import ShownBinding, show_bindings
 from service.errors import Invalid
 from service.store.tables import Organisation
@@ -49,14 +49,13 @@ class BindingsView:
 
 
 async def load_bindings_view(
-    org: Organisation, parameters: Mapping[str, list[str]]
+    services: BindingServices, org: Organisation, parameters: Mapping[str, list[str]]
 ) -> BindingsView:
     """What the page with these parameters shows of `org`.
 
     Raises InvalidQuery, Invalid, BindingNotFound for what no form of the page sends.
     """
-    here = services()
-    now = here.clock()
+    now = services.clock()
     given = {name: text for name in PARAMETERS if (text := only(parameters, name))}
     faults: dict[str, str] = {}
     as_of = _as_of(given.get("asOf"), now, faults)
@@ -65,7 +64,7 @@ async def load_bindings_view(
     wanted = Wanted(state=parse_state(given.get("state")), as_of=as_of, text=given.get("text"))
     if faults:
         return BindingsView(given, faults)
-    async with here.store.read() as session:
+    async with services.store.read() as session:
         page = await list_page(
             session, org.id, wanted, after=given.get("after"), before=given.get("before")
         )

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from service.access.authorization import reauthorize
 from service.access.callers import Caller
 from service.bindings.changes import add_binding
 from service.bindings.repository import find_places
 from service.bindings.rules import parse_binding
+from service.bindings.services import BindingServices
 from service.bindings.slots import find_holder
-from service.composition import services
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.permissions import may_create
 from service.errors import BindingExists, NotOrgAdmin, NotTeamAdmin, Refusal
@@ -85,28 +84,33 @@ def body_of(given: Typed) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value}
 
 
-async def create_form(caller: Caller, org: Organisation, given: Typed | None = None) -> CreateView:
+async def create_form(
+    services: BindingServices, caller: Caller, org: Organisation, given: Typed | None = None
+) -> CreateView:
     """The form as `caller` may use it, filled in with what is `given`."""
-    return CreateView(await _choices(caller, org), given or {})
+    return CreateView(await _choices(services, caller, org), given or {})
 
 
-async def create_typed(caller: Caller, org: Organisation, given: Typed) -> str:
+async def create_typed(
+    services: BindingServices, caller: Caller, org: Organisation, given: Typed
+) -> str:
     """The id of the new binding. Raises what `add_binding` and `reauthorize` raise."""
-    here = services()
-    async with here.store.write() as work:
-        by, present = await reauthorize(work.session, caller, org, Capability.OIDC_WRITE)
-        binding = await add_binding(work, present, body_of(given), by, here.issuers)
+    async with services.store.write() as work:
+        by, present = await services.access.reauthorize(
+            work.session, caller, org, Capability.OIDC_WRITE
+        )
+        binding = await add_binding(work, present, body_of(given), by, services.issuers)
     return binding.id
 
 
 async def refused_form(
-    caller: Caller, org: Organisation, given: Typed, refusal: Refusal
+    services: BindingServices, caller: Caller, org: Organisation, given: Typed, refusal: Refusal
 ) -> CreateView:
     """The form again, with all that was typed and with `refusal` beside the field it is about."""
-    choices, place = await _choices(caller, org), _place(refusal)
+    choices, place = await _choices(services, caller, org), _place(refusal)
     if place is not None:
         return CreateView(choices, given, {place: refusal.text})
-    holder = await _holder(org, given) if isinstance(refusal, BindingExists) else None
+    holder = await _holder(services, org, given) if isinstance(refusal, BindingExists) else None
     return CreateView(choices, given, fault=refusal.text, holder=holder)
 
 
@@ -116,24 +120,23 @@ def _place(refusal: Refusal) -> str | None:
     return begin if begin in FIELDS else _PLACES.get(type(refusal))
 
 
-async def _holder(org: Organisation, given: Typed) -> str | None:
+async def _holder(services: BindingServices, org: Organisation, given: Typed) -> str | None:
     """The id of the organisation's own binding in the way; another organisation's stays unnamed."""
-    here, body = services(), body_of(given)
-    async with here.store.read() as session:
+    body = body_of(given)
+    async with services.store.read() as session:
         places = await find_places(session, org.id, body.get("project_id"), body.get("team_id"))
-        holder = await find_holder(session, org.id, parse_binding(body, here.issuers, places))
+        holder = await find_holder(session, org.id, parse_binding(body, services.issuers, places))
     return None if holder is None else holder.id
 
 
-async def _choices(caller: Caller, org: Organisation) -> Choices:
-    here = services()
-    async with here.store.read() as session:
+async def _choices(services: BindingServices, caller: Caller, org: Organisation) -> Choices:
+    async with services.store.read() as session:
         teams, projects = await list_teams(session, org), await list_projects(session, org)
     own = [(team.id, team.name) for team in teams if may_create(caller, org, team.id)]
     is_org_admin = may_create(caller, org, None)
     offered = {Origin.ORG_ADMIN: is_org_admin, Origin.TEAM_ADMIN: is_org_admin or bool(own)}
     return Choices(
-        issuers=[(url, url) for url in here.issuers],
+        issuers=[(url, url) for url in services.issuers],
         origins=[(origin, words) for origin, words in _ORIGINS.items() if offered[origin]],
         teams=[("", "none"), *own],
         projects=[("", "any"), *((project.id, project.name) for project in projects)],

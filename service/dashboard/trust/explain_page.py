@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from service.composition import services
+from service.bindings.services import BindingServices
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.failures import Failure, failure_of
 from service.errors import Invalid, NeitherTokenNorClaims
@@ -47,18 +47,17 @@ class ExplainView:
         return failure_of(found.code, found.detail)
 
 
-async def explain_form(org: Organisation) -> ExplainView:
+async def explain_form(services: BindingServices, org: Organisation) -> ExplainView:
     """The form, with nothing in it."""
-    return ExplainView(await _projects(org))
+    return ExplainView(await _projects(services, org))
 
 
-async def explain_pasted(org: Organisation, form: Form) -> ExplainView:
+async def explain_pasted(services: BindingServices, org: Organisation, form: Form) -> ExplainView:
     """What the rules say of what was pasted into the form, or which of its fields is wrong."""
-    here = services()
-    projects, project_id = await _projects(org), form.get(_PROJECT, "")
+    projects, project_id = await _projects(services, org), form.get(_PROJECT, "")
     try:
         asked = _asked(form.get(PASTED, ""), project_id or None)
-        explanation = await explain_asked(asked, here, org, here.keys.keys_for)
+        explanation = await explain_asked(services, asked, org)
     except Invalid as fault:
         name = _PROJECT if fault.text.startswith(_PROJECT) else PASTED
         return ExplainView(projects, project_id, {name: fault.text})
@@ -75,7 +74,7 @@ def _asked(pasted: str, project_id: str | None) -> Asked:
     return Asked.from_token(text, project_id)
 
 
-async def _projects(org: Organisation) -> list[tuple[str, str]]:
-    async with services().store.read() as session:
+async def _projects(services: BindingServices, org: Organisation) -> list[tuple[str, str]]:
+    async with services.store.read() as session:
         found = await list_projects(session, org)
     return [(project.id, project.name) for project in found]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.composition import services
+from service.bindings.services import BindingServices
 from service.dashboard.display_names import Names, find_names
 from service.dashboard.trust.failures import Failure, failure_of
 from service.rejected.listing import LIMIT_DEFAULT, Entry, Wanted, get_entry, list_entries
@@ -38,28 +38,30 @@ class RejectedView:
     kept_days = KEPT_FOR.days
 
 
-async def load_rejected_view(org: Organisation) -> RejectedView:
+async def load_rejected_view(services: BindingServices, org: Organisation) -> RejectedView:
     """The last of `org`'s rejected subjects, of each kind by itself.
 
     Apart, so that what somebody makes up never takes the room of what an issuer says.
     """
-    here = services()
     verified, unverified = [
-        await list_entries(here.store, here.issuers, org.id, Wanted(is_verified=kind), here.clock())
+        await list_entries(
+            services.store, services.issuers, org.id, Wanted(is_verified=kind), services.clock()
+        )
         for kind in (True, False)
     ]
-    names = await _names(org, [*verified, *unverified])
+    names = await _names(services, org, [*verified, *unverified])
     return RejectedView(
         [_shown(entry, names) for entry in verified],
         [_shown(entry, names) for entry in unverified],
     )
 
 
-async def load_rejection_view(org: Organisation, digest: str) -> ShownRejection:
+async def load_rejection_view(
+    services: BindingServices, org: Organisation, digest: str
+) -> ShownRejection:
     """One of `org`'s rejected subjects as it is stored. Raises RejectedNotFound."""
-    here = services()
-    entry = await get_entry(here.store, here.issuers, org.id, digest, here.clock())
-    return _shown(entry, await _names(org, [entry]))
+    entry = await get_entry(services.store, services.issuers, org.id, digest, services.clock())
+    return _shown(entry, await _names(services, org, [entry]))
 
 
 def _shown(entry: Entry, names: Names) -> ShownRejection:
@@ -68,7 +70,7 @@ def _shown(entry: Entry, names: Names) -> ShownRejection:
     return ShownRejection(row, failure_of(row.code, row.detail), entry.resolution, project)
 
 
-async def _names(org: Organisation, entries: Sequence[Entry]) -> Names:
+async def _names(services: BindingServices, org: Organisation, entries: Sequence[Entry]) -> Names:
     ids = {entry.row.project_id for entry in entries if entry.row.project_id}
-    async with services().store.read() as session:
+    async with services.store.read() as session:
         return await find_names(session, org.id, projects=ids)

@@ -5,12 +5,11 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from analytics.model.rows import VerdictSource
-from service.access.authorization import authorize, reauthorize
 from service.access.callers import Caller
 from service.bindings.changes import revoke_binding
-from service.composition import services
 from service.dashboard.form_auth import authorize_form
 from service.dashboard.navigation import may, page_context
+from service.dashboard.services import DashboardServices
 from service.dashboard.trust.binding_page import BindingView, load_binding_view
 from service.dashboard.trust.bindings_page import PARAMETERS, load_bindings_view
 from service.dashboard.trust.create_page import (
@@ -43,6 +42,7 @@ from service.errors import (
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.text_rules import parse_reason
+from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
 
 blueprint = Blueprint("dashboard_trust", __name__, url_prefix="/admin/ui/orgs/<slug>")
@@ -55,100 +55,131 @@ DONE = {
 
 
 @blueprint.get("/bindings")
-async def bindings_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def bindings_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show which CI jobs are trusted, or were at some instant."""
-    caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
-    view = await load_bindings_view(org, query_parameters(request, PARAMETERS))
-    page = await render_template("bindings.html", page=view, **page_context(caller, org))
+    caller, org = await services.access.authorize(
+        slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
+    )
+    view = await load_bindings_view(services.bindings, org, query_parameters(request, PARAMETERS))
+    page = await render_template(
+        "bindings.html", page=view, **page_context(services.settings, caller, org)
+    )
     return page, view.status
 
 
 @blueprint.get("/bindings/new")
-async def new_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def new_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the form that creates a binding, filled in for a rejected subject if one is named."""
-    caller, org = await authorize(slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD)
+    caller, org = await services.access.authorize(
+        slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD
+    )
     digest = only(query_parameters(request, ("from",)), "from")
     if digest is None:
-        return await _new(caller, org, create=await create_form(caller, org))
+        return await _new(
+            services, caller, org, create=await create_form(services.bindings, caller, org)
+        )
     caller.require(Capability.OIDC_READ, org)
-    source = await load_rejection_view(org, digest)
+    source = await load_rejection_view(services.bindings, org, digest)
     proposal = source.resolution.proposal
-    drafted = await create_form(caller, org, typed_of(proposal.body)) if proposal else None
-    return await _new(caller, org, source=source, create=drafted)
+    drafted = (
+        await create_form(services.bindings, caller, org, typed_of(proposal.body))
+        if proposal
+        else None
+    )
+    return await _new(services, caller, org, source=source, create=drafted)
 
 
 @blueprint.post("/bindings/new")
-async def create(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def create(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Create a binding and show it, or the form again with what is wrong."""
-    caller, org, form = await authorize_form(slug, Capability.OIDC_WRITE)
+    caller, org, form = await authorize_form(services, slug, Capability.OIDC_WRITE)
     given = typed(form)
     try:
-        binding_id = await create_typed(caller, org, given)
+        binding_id = await create_typed(services.bindings, caller, org, given)
     except (Invalid, NotOrgAdmin, NotTeamAdmin, BindingExists) as refusal:
-        view = await refused_form(caller, org, given, refusal)
-        return await _new(caller, org, create=view, status=refusal.status)
+        view = await refused_form(services.bindings, caller, org, given, refusal)
+        return await _new(services, caller, org, create=view, status=refusal.status)
     return _after(caller, org, binding_id, "created")
 
 
 @blueprint.get("/bindings/explain")
-async def explain_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def explain_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the form that explains a token."""
-    caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
-    return await _new(caller, org)
+    caller, org = await services.access.authorize(
+        slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
+    )
+    return await _new(services, caller, org)
 
 
 @blueprint.post("/bindings/explain")
-async def explain(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def explain(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Say why a pasted token is or is not trusted, with the binding it lacks ready to create."""
-    caller, org, form = await authorize_form(slug, Capability.OIDC_READ)
-    view = await explain_pasted(org, form)
+    caller, org, form = await authorize_form(services, slug, Capability.OIDC_READ)
+    view = await explain_pasted(services.bindings, org, form)
     proposal = view.explanation.proposal if view.explanation else None
     drafted = None
     if proposal is not None and may(caller, Capability.OIDC_WRITE, org):
-        drafted = await create_form(caller, org, typed_of(proposal.body))
+        drafted = await create_form(services.bindings, caller, org, typed_of(proposal.body))
     status = Invalid.status if view.faults else 200
-    return await _new(caller, org, explain=view, create=drafted, status=status)
+    return await _new(services, caller, org, explain=view, create=drafted, status=status)
 
 
 @blueprint.get("/bindings/<binding:binding_id>")
-async def binding_page(slug: str, binding_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def binding_page(
+    services: DashboardServices, slug: str, binding_id: str
+) -> ResponseReturnValue:
     """Show one binding and what became of it."""
-    caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
-    view = await load_binding_view(caller, org, binding_id)
-    return await _binding(view, caller, org)
+    caller, org = await services.access.authorize(
+        slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
+    )
+    view = await load_binding_view(services, caller, org, binding_id)
+    return await _binding(services, view, caller, org)
 
 
 @blueprint.post("/bindings/<binding:binding_id>/revoke")
-async def revoke(slug: str, binding_id: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def revoke(services: DashboardServices, slug: str, binding_id: str) -> ResponseReturnValue:
     """Revoke a binding for good; its page says what became of it."""
-    here = services()
-    caller, org, form = await authorize_form(slug, Capability.OIDC_WRITE)
+    caller, org, form = await authorize_form(services, slug, Capability.OIDC_WRITE)
     given = {"reason": form.get("reason", "")}
     try:
         reason = parse_reason(given["reason"])
-        async with here.store.write() as work:
-            present = await reauthorize(work.session, caller, org, Capability.OIDC_WRITE)
+        async with services.store.write() as work:
+            present = await services.access.reauthorize(
+                work.session, caller, org, Capability.OIDC_WRITE
+            )
             await revoke_binding(work, present[1], binding_id, reason, present[0])
     except ReasonInvalid as fault:
         caller.require(Capability.OIDC_READ, org)
         view = await load_binding_view(
-            caller, org, binding_id, given=given, faults={"reason": fault.text}
+            services, caller, org, binding_id, given=given, faults={"reason": fault.text}
         )
-        return await _binding(view, caller, org, fault.status)
+        return await _binding(services, view, caller, org, fault.status)
     except BindingNotFound:  # or revoked by somebody else: then its page can say so
         caller.require(Capability.OIDC_READ, org)
-        view = await load_binding_view(caller, org, binding_id, is_too_late=True)
-        return await _binding(view, caller, org, 409)
+        view = await load_binding_view(services, caller, org, binding_id, is_too_late=True)
+        return await _binding(services, view, caller, org, 409)
     return _after(caller, org, binding_id, "revoked")
 
 
 @blueprint.get("/rejected")
-async def rejected_page(slug: str) -> ResponseReturnValue:
+@receives(DashboardServices)
+async def rejected_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the CI identities that were turned away lately, and what each of them lacks."""
-    caller, org = await authorize(slug, Capability.OIDC_READ, VerdictSource.DASHBOARD)
+    caller, org = await services.access.authorize(
+        slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
+    )
     query_parameters(request, ())
-    view = await load_rejected_view(org)
-    return await render_template("rejected.html", page=view, **page_context(caller, org))
+    view = await load_rejected_view(services.bindings, org)
+    return await render_template(
+        "rejected.html", page=view, **page_context(services.settings, caller, org)
+    )
 
 
 def _after(caller: Caller, org: Organisation, binding_id: str, done: str) -> ResponseReturnValue:
@@ -159,6 +190,7 @@ def _after(caller: Caller, org: Organisation, binding_id: str, done: str) -> Res
 
 
 async def _new(
+    services: DashboardServices,
     caller: Caller,
     org: Organisation,
     *,
@@ -169,18 +201,24 @@ async def _new(
 ) -> ResponseReturnValue:
     page = await render_template(
         "binding_new.html",
-        explain=explain or await explain_form(org),
+        explain=explain or await explain_form(services.bindings, org),
         create=create,
         source=source,
         rule_words=RULE_WORDS,
-        **page_context(caller, org),
+        **page_context(services.settings, caller, org),
     )
     return page, status
 
 
 async def _binding(
-    view: BindingView, caller: Caller, org: Organisation, status: int = 200
+    services: DashboardServices,
+    view: BindingView,
+    caller: Caller,
+    org: Organisation,
+    status: int = 200,
 ) -> ResponseReturnValue:
     done = DONE.get(request.args.get("done", ""))
-    page = await render_template("binding.html", page=view, done=done, **page_context(caller, org))
+    page = await render_template(
+        "binding.html", page=view, done=done, **page_context(services.settings, caller, org)
+    )
     return page, status

@@ -7,6 +7,7 @@ import pytest
 
 from service.composition import build_services
 from service.secrets import derive_key
+from service.web.dependencies import provide
 from tests.analytics.samples import sample_row
 from tests.conftest import START, refused
 
@@ -103,7 +104,7 @@ async def test_a_cursor_is_refused_by_a_service_with_another_secret(audit, curso
     assert derive_key(settings.secret_key, "audit cursor") != other_key
     log = audit.services.audit_queries
     foreign = type(log)(audit.services.store, audit.services.lake, other_key)
-    audit.world.app.extensions["countersign"] = replace(audit.services, audit_queries=foreign)
+    provide(audit.world.app, replace(audit.services, audit_queries=foreign).groups())
 
     response = await audit.get(decision="BLOCKED", cursor=cursor)
 
@@ -113,7 +114,7 @@ async def test_a_cursor_is_refused_by_a_service_with_another_secret(audit, curso
 async def test_a_restarted_service_takes_the_cursors_it_gave_out(audit, cursor):
     """A deployment must not break a script in the middle of its pages."""
     restarted = build_services(audit.services.settings, audit.clock)
-    audit.world.app.extensions["countersign"] = restarted
+    provide(audit.world.app, restarted.groups())
 
     try:
         assert (await audit.get(decision="BLOCKED", cursor=cursor)).status_code == 200

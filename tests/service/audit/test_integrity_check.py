@@ -41,7 +41,7 @@ async def filled(audit):
 
 
 async def check(audit, org=None, show=lambda done, total: None) -> Report:
-    return await Check(audit.services, org, show).run()
+    return await Check(audit.services.store, audit.services.lake, org, show).run()
 
 
 def lines(report: Report) -> list[dict]:

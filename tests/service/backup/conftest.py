@@ -98,7 +98,7 @@ async def serving(filled: AuditWorld, data_dir: Path) -> AsyncIterator[Quart]:
     app = create_app(settings, filled.clock)
     here: Services = app.extensions[EXTENSION]
     try:
-        report = await Check(here, None, lambda done, total: None).run()
+        report = await Check(here.store, here.lake, None, lambda done, total: None).run()
         assert (report.findings, report.notes) == ([], [])
         yield app
     finally:

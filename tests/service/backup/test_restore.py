@@ -456,7 +456,7 @@ async def test_a_day_without_its_segment_is_a_fault_and_never_an_empty_page(
     settings = msgspec.structs.replace(filled.services.settings, data_dir=place)
     app = create_app(settings, filled.clock)
     here, client = app.extensions[EXTENSION], app.test_client()
-    report = await Check(here, None, lambda done, total: None).run()
+    report = await Check(here.store, here.lake, None, lambda done, total: None).run()
     assert [(one.kind, one.segment) for one in report.findings] == [
         (Kind.MISSING_FILE, lost.segment_id)
     ]
@@ -513,6 +513,6 @@ async def test_a_backup_of_the_first_version_comes_back(filled, place, tmp_path)
     settings = msgspec.structs.replace(filled.services.settings, data_dir=place)
     await prepare(settings)
     here = create_app(settings, filled.clock).extensions[EXTENSION]
-    report = await Check(here, None, lambda done, total: None).run()
+    report = await Check(here.store, here.lake, None, lambda done, total: None).run()
     assert (report.findings, report.rows) == ([], restored.manifest.rows)
     await here.close()

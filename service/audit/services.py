@@ -1,0 +1,34 @@
+"""What the endpoints and pages of the audit log work with."""
+
+from dataclasses import dataclass
+
+from service.access.authorization import Authorizer
+from service.audit.exports import Exporter
+from service.audit.ingest import Ingest
+from service.audit.query_service import AuditQueryService
+from service.clock import Clock
+from service.lake import Lake
+from service.settings import Settings
+from service.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class AuditServices:
+    """Queries and exports of audit rows."""
+
+    settings: Settings
+    clock: Clock
+    access: Authorizer
+    store: Store
+    lake: Lake
+    queries: AuditQueryService
+    exporter: Exporter
+
+
+@dataclass(frozen=True, slots=True)
+class IngestServices:
+    """What accepts audit rows. A body has at most `body_bytes_max`."""
+
+    access: Authorizer
+    ingest: Ingest
+    body_bytes_max: int
