@@ -2,12 +2,8 @@
 
 import os
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import parent_process
 from threading import Thread
-from typing import Any
 
 
 def answer() -> None:
@@ -26,21 +22,3 @@ def _end_with_parent() -> None:
     if server is not None:
         server.join()
         os._exit(1)
-
-
-@contextmanager
-def without_main() -> Iterator[None]:
-    """Processes that are started within import no main module.
-
-    They would import that of the server, which takes two seconds, for nothing: what they run is
-    found by the name of its own module.
-    """
-    names: dict[str, Any] = vars(sys.modules["__main__"])
-    hidden: dict[str, Any] = {
-        name: names.pop(name) for name in ("__spec__", "__file__") if name in names
-    }
-    names["__spec__"] = None
-    try:
-        yield
-    finally:
-        names.update(hidden)

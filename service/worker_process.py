@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from service.child_process import answer, prepare_process, without_main
+from service.child_process import answer, prepare_process
 from service.lake import Lake
 
 RETRY_S: Final = 60.0
@@ -74,5 +74,4 @@ class WorkerProcess:
                 self._starts_after = time.monotonic() + RETRY_S
                 self.close()
 
-        with without_main():
-            pool.submit(answer).add_done_callback(on_answer)
+        pool.submit(answer).add_done_callback(on_answer)

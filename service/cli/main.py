@@ -1,23 +1,76 @@
-"""The `countersign` command."""
+"""The `countersign` command.
 
-import asyncio
+It imports a command's module when that command runs: `countersign --help` needs no web framework
+and no database engine, and the processes that the server spawns import this module first.
+"""
+
+from importlib import import_module
+from typing import Final, NamedTuple
 
 import click
 
-from service.bootstrap import prepare
-from service.cli.apply import apply_file
-from service.cli.audit import audit
-from service.cli.backup import backup, restore
-from service.cli.bindings import bindings
-from service.cli.context import Answer, one_line_failures
-from service.cli.demo import demo
-from service.cli.orgs import org, project, team
-from service.cli.people import apikey, member, session
-from service.server import serve
-from service.settings import load_settings
+
+class _Lazy(NamedTuple):
+    """Where a command is, and the line that the list of commands shows of it."""
+
+    module: str
+    attribute: str
+    summary: str
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+_COMMANDS: Final = {
+    "apikey": _Lazy("people", "apikey", "API keys: credentials of proxies and scripts."),
+    "apply": _Lazy(
+        "apply", "apply_file", "Make organisations and what is in them what FILE (TOML) says."
+    ),
+    "audit": _Lazy(
+        "audit", "audit", "The audit log: every install, block, admin change and sign-in."
+    ),
+    "backup": _Lazy(
+        "backup", "backup", "Take a backup as the new folder DEST, while the service runs."
+    ),
+    "bindings": _Lazy(
+        "bindings", "bindings", "Trust bindings: which CI jobs an organisation trusts."
+    ),
+    "demo": _Lazy("demo", "demo", "Make the demo organisation, unless it is there, and serve it."),
+    "init": _Lazy(
+        "serving", "init_command", "Prepare the data dir: folders, secrets, database schema."
+    ),
+    "member": _Lazy("people", "member", "Members: the people of an organisation."),
+    "org": _Lazy("orgs", "org", "Organisations: the tenants of this service."),
+    "project": _Lazy("orgs", "project", "Projects: what bindings and API keys can be limited to."),
+    "restore": _Lazy(
+        "backup", "restore", "Make the backup SRC the data dir (COUNTERSIGN_DATA_DIR)."
+    ),
+    "serve": _Lazy("serving", "serve_command", "Serve until SIGTERM or Ctrl-C."),
+    "session": _Lazy("people", "session", "Sessions: letting members in, and putting them out."),
+    "team": _Lazy("orgs", "team", "Teams: groups of members that can hold bindings of their own."),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are imported when they are run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None if there is none of this name."""
+        lazy = _COMMANDS.get(cmd_name)
+        if lazy is None:
+            return None
+        command = getattr(import_module(f"service.cli.{lazy.module}"), lazy.attribute)
+        assert isinstance(command, click.Command)  # noqa: S101 - a slip in the table above
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.summary) for name, lazy in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="countersign", prog_name="countersign")
 def main() -> None:
     """Trust bindings for CI jobs, and the audit log of what they did.
@@ -31,42 +84,6 @@ def main() -> None:
     silent (try again), 4 done but incomplete (a backup without its damaged segments).
     """  # noqa: D301 - click reads the backspace
 
-
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
-def init(*, as_json: bool) -> None:
-    """Prepare the data dir: folders, secrets, database schema. Safe to repeat."""
-    with one_line_failures(as_json=as_json):
-        settings = load_settings()
-        asyncio.run(prepare(settings))
-        token = "the setting" if settings.admin_token else str(settings.data_dir / "admin_token")
-        Answer(
-            data={"data_dir": str(settings.data_dir), "admin_token": token},
-            lines=[f"Ready: {settings.data_dir}", f"The admin token is in {token}."],
-        ).show(as_json=as_json)
-
-
-@main.command("serve")
-@click.option("--host", help="Address to listen on (COUNTERSIGN_HOST).")
-@click.option("--port", type=click.IntRange(1, 65_535), help="Port (COUNTERSIGN_PORT).")
-@click.option(
-    "--json", "as_json", is_flag=True, help="If it cannot start, say so in JSON; the log always is."
-)
-def serve_command(host: str | None, port: int | None, *, as_json: bool) -> None:
-    """Serve until SIGTERM or Ctrl-C.
-
-    Requests in flight are finished first.
-    """
-    with one_line_failures(as_json=as_json):
-        serve(load_settings(host=host, port=port))
-
-
-main.add_command(apply_file)
-main.add_command(demo)
-main.add_command(backup)
-main.add_command(restore)
-for group in (org, project, team, member, apikey, session, bindings, audit):
-    main.add_command(group)
 
 if __name__ == "__main__":
     main()
