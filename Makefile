@@ -19,8 +19,8 @@ help: ## list the targets
 demo: $(VENV)/.installed ## make the demo organisation (once) and serve it
 	$(BIN)/countersign demo
 
-serve: $(VENV)/.installed ## serve the default data dir
-	$(BIN)/countersign serve
+serve: $(VENV)/.installed ## serve the default data dir, with a process for each core
+	$(BIN)/countersign serve --workers $$(nproc)
 
 test: $(VENV)/.installed-dev ## what CI runs
 	@sh tests/browser/install-chromium.sh

@@ -85,11 +85,16 @@ def _request_class(settings: Settings) -> type[Request]:
 
 
 def create_app(
-    settings: Settings, clock: Clock = utc_now, transport: httpx.AsyncBaseTransport | None = None
+    settings: Settings,
+    clock: Clock = utc_now,
+    transport: httpx.AsyncBaseTransport | None = None,
+    *,
+    is_first: bool = True,
 ) -> Quart:
     """The app over a data dir that `service.bootstrap.prepare` has made ready.
 
-    Issuers are asked for their keys through `transport`; None is the network.
+    Issuers are asked for their keys through `transport`; None is the network. Of several processes
+    that serve together, the first does the maintenance.
     """
     app = _App(
         "service",
@@ -125,7 +130,7 @@ def create_app(
         app.register_blueprint(blueprint)
     answer_errors(app)
     _frame_requests(app)
-    _run_maintenance(app)
+    _run_in_background(app, is_first=is_first)
     # Quart's own way to put something in front of an app.
     headers = _headers(settings)
     app.asgi_app = with_headers(guarded(app.asgi_app), headers)  # type: ignore[assignment, method-assign]
@@ -185,14 +190,15 @@ def _has_unread_body(request: Request) -> bool:
     return request.http_version == "1.1" and has_body
 
 
-def _run_maintenance(app: Quart) -> None:
+def _run_in_background(app: Quart, *, is_first: bool) -> None:
     """Work in the background while the app serves; close everything after the last request."""
     here: Services = app.extensions[EXTENSION]
     stop = asyncio.Event()
 
     @app.before_serving
     async def start() -> None:
-        loops = (here.maintenance(), here.write_behind(), here.key_renewal())
+        maintenance = here.maintenance() if is_first else here.sealing()
+        loops = (maintenance, here.write_behind(), here.key_renewal())
         running = [loop.run(stop) for loop in loops]
         warming = (here.keys.warm_up(), here.lake.warm_up())
         app.extensions["background"] = asyncio.gather(*warming, *running)

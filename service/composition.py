@@ -129,7 +129,7 @@ class Services:
         )
 
     def maintenance(self) -> Maintenance:
-        """What one process of `serve` does in the background."""
+        """What one process over a data dir does in the background."""
         jobs = maintenance_jobs(
             self.settings,
             self.sealer,
@@ -138,6 +138,13 @@ class Services:
             self.pruner,
             self.garbage_collector,
         )
+        return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
+
+    def sealing(self) -> Maintenance:
+        """The one job of maintenance that requests ask for: each process does it when asked."""
+        jobs = [
+            Job("seal", self.settings.seal_interval_s, self.sealer.seal_due, self.sealer.wanted)
+        ]
         return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
 
     def write_behind(self) -> Maintenance:
@@ -193,7 +200,7 @@ def build_services(
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     lake = Lake(settings)
     group_commit = GroupCommit(store)
-    metrics = Metrics()
+    metrics = Metrics(is_shared=settings.workers > 1)
     issuers = load_issuers(settings.issuers_file)
     # What one server sets must not come along with what is asked for somebody else.
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))

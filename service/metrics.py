@@ -1,11 +1,19 @@
-"""What Prometheus can scrape. One registry per app, so that two apps never share a counter."""
+"""Metrics for Prometheus. Each app has a registry of its own.
 
-from collections.abc import Callable, Iterable, Mapping
+Processes that serve together share their counts through files (prometheus_client's multiprocess
+mode, which the environment variable PROMETHEUS_MULTIPROC_DIR turns on before this is imported), so
+that a scrape of one of them shows all.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from service.store.storage_stats import StorageStats, total_of
 
@@ -13,20 +21,7 @@ _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
-_STORED: Final = {
-    "journal_rows": "Audit rows not yet in a segment.",
-    "journal_batches": "Journal batches not yet in a segment.",
-    "segments": "Segments in the catalog.",
-    "segment_rows": "Audit rows in segments.",
-    "segment_bytes": "Bytes of all segments.",
-    "retired_segments": "Merged or pruned segments whose files wait to be unlinked.",
-    "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
-}
-"""Fields of StorageStats, each a gauge of all organisations together and one of each."""
-
 _VERIFIED: Final = {True: "true", False: "false"}
-
-_STORED_OF_EACH: Final = _STORED | {"days": "UTC days with audit rows."}
 
 
 class Metrics:
@@ -35,8 +30,9 @@ class Metrics:
     Nor a name: who can reach the port can read them, so an organisation is its opaque tenant id.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_shared: bool = False) -> None:
         self._registry = CollectorRegistry()
+        self._is_shared = is_shared
         self._requests = self._counter(
             "countersign_http_requests", "Requests answered.", "method", "route", "status"
         )
@@ -50,45 +46,37 @@ class Metrics:
         # Bounded like the labels; prometheus_client looks them up under a lock each time.
         self._requests_of = cache(self._requests.labels)
         self._latency_of = cache(self._latency.labels)
-        self._totals = {
-            name: self._gauge(f"countersign_{name}", text) for name, text in _STORED.items()
-        }
-        self._by_tenant = {
-            name: self._gauge(f"countersign_tenant_{name}", f"Of each tenant: {text}", "tenant")
-            for name, text in _STORED_OF_EACH.items()
-        }
-        self._oldest_sealed = self._gauge(
-            "countersign_tenant_oldest_sealed_timestamp_seconds",
-            "Of each tenant: when its oldest sealed row was created.",
-            "tenant",
-        )
+        self._storage = StorageCollector()
+        self._registry.register(self._storage)
         self._succeeded_at = self._gauge(
             "countersign_maintenance_last_success_timestamp_seconds",
-            "When a background job of this process last ran without failing.",
+            "When a background job last ran without failing.",
             "job",
+            mode="max",
         )
         self._failures = self._counter(
             "countersign_maintenance_failures",
-            "Runs of a background job of this process that failed.",
+            "Runs of a background job that failed.",
             "job",
         )
         self._add_token_metrics()
 
     def _add_token_metrics(self) -> None:
         """What is counted of CI tokens, and of the keys they are verified with."""
-        self._keys_age = self._gauge(
-            "countersign_issuer_keys_age_seconds",
-            "How long ago this process last fetched an issuer's keys; +Inf if it has none.",
+        self._keys_fetched_at = self._gauge(
+            "countersign_issuer_keys_fetched_timestamp_seconds",
+            "When an issuer's keys were last fetched, by the process with the oldest; 0 for never.",
             "issuer",
+            mode="livemin",
         )
         self._key_fetches = self._counter(
             "countersign_issuer_key_fetches",
-            "Times this process began to fetch an issuer's keys.",
+            "Times that fetching an issuer's keys began.",
             "issuer",
         )
         self._key_fetch_failures = self._counter(
             "countersign_issuer_key_fetch_failures",
-            "Times this process could not fetch an issuer's keys.",
+            "Times that an issuer's keys could not be fetched.",
             "issuer",
         )
         self._uses_dropped = self._counter(
@@ -115,8 +103,9 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self._registry)
+    def _gauge(self, name: str, text: str, label: str, *, mode: Literal["max", "livemin"]) -> Gauge:
+        # `mode` says which of several processes' values is shown.
+        return Gauge(name, text, [label], registry=self._registry, multiprocess_mode=mode)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request. `route` is the pattern, not the path."""
@@ -125,18 +114,8 @@ class Metrics:
         self._latency_of(route).observe(seconds)
 
     def stored(self, by_tenant: Mapping[str, StorageStats]) -> None:
-        """Set the gauges of what is stored, for each tenant id and in all."""
-        total = total_of(by_tenant.values())
-        for name, gauge in self._totals.items():
-            gauge.set(getattr(total, name))
-        for name, gauge in self._by_tenant.items():
-            gauge.clear()
-            for tenant_id, stored in by_tenant.items():
-                gauge.labels(tenant_id).set(getattr(stored, name))
-        self._oldest_sealed.clear()
-        for tenant_id, stored in by_tenant.items():
-            if stored.oldest_sealed_at is not None:
-                self._oldest_sealed.labels(tenant_id).set(stored.oldest_sealed_at.timestamp())
+        """Show what is stored, for each tenant id and in all."""
+        self._storage.by_tenant = by_tenant
 
     def verifies(self, providers: Iterable[str], codes: Iterable[str]) -> None:
         """Show the counters below from now on: the first count must be seen as an increase."""
@@ -165,11 +144,15 @@ class Metrics:
         """Count a failure of `job`."""
         self._failures.labels(job).inc()
 
-    def keeps_keys_of(self, issuer: str, age_s: Callable[[], float]) -> None:
-        """Show `issuer`, by its name in the issuers file, from now on; `age_s` at each scrape."""
-        self._keys_age.labels(issuer).set_function(age_s)
+    def keeps_keys_of(self, issuer: str) -> None:
+        """Show `issuer`, by its name in the issuers file, from now on."""
+        self._keys_fetched_at.labels(issuer).set(0)
         self._key_fetches.labels(issuer)
         self._key_fetch_failures.labels(issuer)
+
+    def fetched_keys(self, issuer: str, at: datetime) -> None:
+        """Note that `issuer`'s keys were fetched."""
+        self._keys_fetched_at.labels(issuer).set(at.timestamp())
 
     def fetching_keys(self, issuer: str) -> None:
         """Count a fetch of `issuer`'s keys."""
@@ -189,4 +172,52 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Everything, in Prometheus' text format."""
-        return generate_latest(self._registry)
+        if not self._is_shared:
+            return generate_latest(self._registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        registry.register(self._storage)
+        return generate_latest(registry)
+
+
+_STORED: Final = {
+    "journal_rows": "Audit rows not yet in a segment.",
+    "journal_batches": "Journal batches not yet in a segment.",
+    "segments": "Segments in the catalog.",
+    "segment_rows": "Audit rows in segments.",
+    "segment_bytes": "Bytes of all segments.",
+    "retired_segments": "Merged or pruned segments whose files wait to be unlinked.",
+    "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
+}
+"""Fields of StorageStats, each a gauge of all organisations together and one of each."""
+
+_STORED_OF_EACH: Final = _STORED | {"days": "UTC days with audit rows."}
+
+
+class StorageCollector(Collector):
+    """Gauges of what is stored, as of the last scrape's look at the database."""
+
+    def __init__(self) -> None:
+        self.by_tenant: Mapping[str, StorageStats] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """The totals, then each tenant's."""
+        total = total_of(self.by_tenant.values())
+        for name, text in _STORED.items():
+            yield GaugeMetricFamily(f"countersign_{name}", text, value=getattr(total, name))
+        for name, text in _STORED_OF_EACH.items():
+            family = self._family(name, f"Of each tenant: {text}")
+            for tenant_id, stored in self.by_tenant.items():
+                family.add_metric([tenant_id], getattr(stored, name))
+            yield family
+        oldest = self._family(
+            "oldest_sealed_timestamp_seconds",
+            "Of each tenant: when its oldest sealed row was created.",
+        )
+        for tenant_id, stored in self.by_tenant.items():
+            if stored.oldest_sealed_at is not None:
+                oldest.add_metric([tenant_id], stored.oldest_sealed_at.timestamp())
+        yield oldest
+
+    def _family(self, name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"countersign_tenant_{name}", text, labels=["tenant"])

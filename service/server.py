@@ -1,4 +1,4 @@
-"""Serving: one process, one event loop, a graceful end."""
+"""Serving: one event loop in each process, and a graceful end."""
 
 import asyncio
 import gc
@@ -6,19 +6,24 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
 import uvloop
 from quart import Quart
 
+from analytics.model.errors import StoreFault
 from service import hypercorn_server
 from service.app import create_app
 from service.bootstrap import prepare
 from service.composition import EXTENSION, Services
+from service.errors import Refusal
 from service.hypercorn_server import ServerConfig
 from service.logs import configure_logs
 from service.settings import InvalidSetting, Settings
+from service.supervisor import Supervisor
 
 HEADER_BYTES_MAX: Final = 64 * 1024
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -28,32 +33,72 @@ at each of a dozen steps of a request while rows are taken in."""
 _log = structlog.get_logger(__name__)
 
 
-def serve(settings: Settings, listener: socket.socket | None = None) -> None:
+def serve(settings: Settings, listener: socket.socket | None = None) -> int:
     """Prepare the data dir and serve (on `listener`, if given) until SIGTERM or SIGINT.
 
-    On a signal no new request is taken; those in flight have `shutdown_grace_s` to finish.
-    Raises InvalidSetting when the address is taken, or is none of this machine's.
+    On a signal no new request is taken; those in flight have `shutdown_grace_s` to finish. Answers
+    with the exit code. Raises InvalidSetting when the address is taken, or is none of this
+    machine's.
     """
     configure_logs(settings.log_level)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with listener or listen(settings.host, settings.port) as held:
-        uvloop.run(_serve(settings, held))
+        ready = asyncio.run(prepare(settings))
+        if ready.workers == 1:
+            serve_alone(ready, held)
+            return 0
+        return Supervisor(
+            partial(_serve_as_one, ready, held), ready.workers, ready.shutdown_grace_s
+        ).run()
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
-    ready = await prepare(settings)
+def serve_alone(settings: Settings, listener: socket.socket) -> None:
+    """Serve in this process; `settings` are those of a data dir that is prepared."""
+    _run(settings, listener, is_first=True, on_serving=lambda: None)
+
+
+def _serve_as_one(
+    settings: Settings, listener: socket.socket, number: int, on_serving: Callable[[], object]
+) -> None:
+    """Serve in one of several processes. The first does the maintenance."""
+    configure_logs(settings.log_level)
+    try:
+        _run(settings, listener, is_first=number == 0, on_serving=on_serving)
+    except (InvalidSetting, Refusal, StoreFault, OSError) as error:
+        _log.error("cannot_serve", number=number, reason=str(error))
+        sys.exit(1)
+
+
+def _run(
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    is_first: bool,
+    on_serving: Callable[[], object],
+) -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    uvloop.run(_serve(settings, listener, is_first=is_first, on_serving=on_serving))
+
+
+async def _serve(
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    is_first: bool,
+    on_serving: Callable[[], object],
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    app = create_app(ready)
-    # What is there by now stays, and is most of what there ever is. To look through it again every
-    # hundred batches of rows or so takes the garbage collector 80 ms, in which nobody is answered.
+    app = create_app(settings, is_first=is_first)
+    # Objects that exist by now live as long as the process. To look through them again every
+    # hundred batches of rows or so takes the garbage collector 80 ms, in which no request runs.
     gc.collect()
     gc.freeze()
-    _log.info("serving", host=ready.host, port=ready.port, data_dir=str(ready.data_dir))
-    await _answer(app, listener, ready, stop)
-    gc.unfreeze()  # or libraries complain at the very end about what nobody took away
+    _log.info("serving", host=settings.host, port=settings.port, data_dir=str(settings.data_dir))
+    on_serving()
+    await _answer(app, listener, settings, stop)
+    gc.unfreeze()  # else libraries report at exit that their objects were never released
     _log.info("stopped")
 
 

@@ -19,6 +19,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=64)]
+Workers = Annotated[int, msgspec.Meta(ge=1, le=64)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
@@ -36,6 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_url: str = ""
     host: str = "127.0.0.1"
     port: Port = 8080
+    workers: Workers = 1
     base_url: str = ""
     admin_token: str = ""
     secret_key: str = ""

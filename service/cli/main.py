@@ -11,11 +11,15 @@ import click
 
 
 class _Lazy(NamedTuple):
-    """Where a command is, and the line that the list of commands shows of it."""
+    """Where a command is, and the line that the list of commands shows of it.
+
+    `more` are the modules that add commands to a group when they are imported.
+    """
 
     module: str
     attribute: str
     summary: str
+    more: tuple[str, ...] = ()
 
 
 _COMMANDS: Final = {
@@ -24,13 +28,19 @@ _COMMANDS: Final = {
         "apply", "apply_file", "Make organisations and what is in them what FILE (TOML) says."
     ),
     "audit": _Lazy(
-        "audit", "audit", "The audit log: every install, block, admin change and sign-in."
+        "audit",
+        "audit",
+        "The audit log: every install, block, admin change and sign-in.",
+        more=("audit_maintenance", "imports", "retention"),
     ),
     "backup": _Lazy(
         "backup", "backup", "Take a backup as the new folder DEST, while the service runs."
     ),
     "bindings": _Lazy(
-        "bindings", "bindings", "Trust bindings: which CI jobs an organisation trusts."
+        "bindings",
+        "bindings",
+        "Trust bindings: which CI jobs an organisation trusts.",
+        more=("explain", "rejected"),
     ),
     "demo": _Lazy("demo", "demo", "Make the demo organisation, unless it is there, and serve it."),
     "init": _Lazy(
@@ -60,6 +70,8 @@ class _LazyGroup(click.Group):
         lazy = _COMMANDS.get(cmd_name)
         if lazy is None:
             return None
+        for module in lazy.more:
+            import_module(f"service.cli.{module}")
         command = getattr(import_module(f"service.cli.{lazy.module}"), lazy.attribute)
         assert isinstance(command, click.Command)  # noqa: S101 - a slip in the table above
         return command

@@ -1,6 +1,7 @@
 """`countersign init` and `serve`: prepare the data dir, and serve it."""
 
 import asyncio
+import sys
 
 import click
 
@@ -28,12 +29,19 @@ def init_command(*, as_json: bool) -> None:
 @click.option("--host", help="Address to listen on (COUNTERSIGN_HOST).")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port (COUNTERSIGN_PORT).")
 @click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help="Processes that serve together (COUNTERSIGN_WORKERS).",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="If it cannot start, say so in JSON; the log always is."
 )
-def serve_command(host: str | None, port: int | None, *, as_json: bool) -> None:
+def serve_command(
+    host: str | None, port: int | None, workers: int | None, *, as_json: bool
+) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
     Requests in flight are finished first.
     """
     with one_line_failures(as_json=as_json):
-        serve(load_settings(host=host, port=port))
+        sys.exit(serve(load_settings(host=host, port=port, workers=workers)))

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 import httpx
@@ -74,7 +73,7 @@ class KeySource:
         self._held = {url: _Held(issuer) for url, issuer in issuers.items()}
         self._is_closed = False
         for held in self._held.values():
-            metrics.keeps_keys_of(held.issuer.name, partial(self._age_s, held))
+            metrics.keeps_keys_of(held.issuer.name)
 
     async def keys_for(self, issuer: KeyOwner, unverified_kid: str | None) -> SigningKeys:
         """The keys of `issuer`, with the one called `unverified_kid` if it publishes such a key.
@@ -160,6 +159,7 @@ class KeySource:
             held.keys = await fetch_keys(held.issuer, self._http)
             held.renewed_at, held.failed_at = self._clock(), None
             held.was_asked_for = False
+            self._metrics.fetched_keys(name, held.renewed_at)
         except Exception as error:  # whatever it is, the keys that are here go on serving
             reason = str(error) if isinstance(error, KeyFault) else repr(error)
             self._note_failure(held, reason[:REASON_CHARS_MAX])
@@ -186,11 +186,6 @@ class KeySource:
     def _is_younger(self, at: datetime | None, limit: timedelta) -> bool:
         """True if `at` is less than `limit` ago. A clock set back does not stretch that."""
         return at is not None and abs(self._clock() - at) < limit
-
-    def _age_s(self, held: _Held) -> float:
-        if held.renewed_at is None:
-            return float("inf")
-        return (self._clock() - held.renewed_at).total_seconds()
 
 
 async def _end_of(renewal: asyncio.Task[None] | None) -> None:

@@ -28,7 +28,7 @@ AUTHENTICATOR = {
 
 
 @dataclass
-class CommandContext:
+class PasskeyPage:
     """A member at a browser that has an authenticator."""
 
     url: str
@@ -100,7 +100,7 @@ def place(home: Home) -> Place:
 
 
 @pytest.fixture
-def desk(place: Place, browser: Browser) -> Iterator[CommandContext]:
+def desk(place: Place, browser: Browser) -> Iterator[PasskeyPage]:
     """A desk at the profile page, signed in."""
     context = browser.new_context(viewport=WIDE)
     context.add_cookies([{"name": "admin_session", "value": place.cookies[0], "url": place.url}])
@@ -108,7 +108,7 @@ def desk(place: Place, browser: Browser) -> Iterator[CommandContext]:
     cdp = context.new_cdp_session(page)
     cdp.send("WebAuthn.enable")
     added = cdp.send("WebAuthn.addVirtualAuthenticator", {"options": AUTHENTICATOR})
-    desk = CommandContext(place.url, page, cdp, added["authenticatorId"])
+    desk = PasskeyPage(place.url, page, cdp, added["authenticatorId"])
     page.on("console", lambda message: desk.complaints.append(message.text))
     page.on("pageerror", lambda error: desk.complaints.append(str(error)))
     page.goto(f"{place.url}/admin/ui/profile")
@@ -117,7 +117,7 @@ def desk(place: Place, browser: Browser) -> Iterator[CommandContext]:
     assert desk.complaints == [], "a policy was tripped over, or a script"
 
 
-def test_a_passkey_from_its_making_to_its_end(desk: CommandContext, place: Place) -> None:
+def test_a_passkey_from_its_making_to_its_end(desk: PasskeyPage, place: Place) -> None:
     """Added, used; refused to a stranger's finger, to a copy, for another site; removed."""
     page = desk.page
     profile = page.get_by_role("heading", level=1, name="Your profile")
@@ -161,7 +161,7 @@ def test_a_passkey_from_its_making_to_its_end(desk: CommandContext, place: Place
     desk.expect_refusal("This passkey lets nobody in here")
 
 
-def test_the_pages_can_be_used_by_everybody(desk: CommandContext, place: Place) -> None:
+def test_the_pages_can_be_used_by_everybody(desk: PasskeyPage, place: Place) -> None:
     """Axe finds nothing to mend, wide or narrow, light or dark; a session is ended by keyboard."""
     page = desk.page
     page.get_by_role("button", name="Add a passkey").click()

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from analytics.model.filters import FILTER_COLUMNS, PREFIX_PARAMETERS
 from service.cli.audit import audit
 from service.cli.main import main
+from service.settings import REPOSITORY
 
 
 def _commands(command: click.Command, *words: str) -> Iterator[tuple[list[str], click.Command]]:
@@ -50,6 +51,16 @@ def test_the_list_of_commands_shows_each_command_s_own_summary():
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert f"  {name:<10}{command.get_short_help_str(100)}\n" in listed
+
+
+def test_every_module_of_the_command_line_is_reached_from_the_list():
+    """A module that no command imports has commands that cannot be called."""
+    for name in main.list_commands(click.Context(main)):
+        main.get_command(click.Context(main), name)
+    modules = {path.stem for path in (REPOSITORY / "service" / "cli").glob("*.py")} - {"__init__"}
+
+    assert {name for name in modules if f"service.cli.{name}" not in sys.modules} == set()
+    assert {"check", "reindex", "stats", "import", "prune"} <= set(audit.commands)
 
 
 def test_help_imports_neither_the_web_framework_nor_the_query_engine():

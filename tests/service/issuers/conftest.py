@@ -9,24 +9,24 @@ from service.issuers.key_source import KeySource
 from service.metrics import Metrics
 from tests.conftest import ISSUER, SettableClock
 from tests.issuers.fixtures import issuer_process
-from tests.service.issuers.sources import GITHUB, CommandContext, Network
+from tests.service.issuers.sources import GITHUB, KeySourceCase, Network
 
 __all__ = ["issuer_process"]  # a fixture for all tests here
 
 
 @pytest.fixture
-async def desk(clock: SettableClock) -> AsyncIterator[CommandContext]:
+async def desk(clock: SettableClock) -> AsyncIterator[KeySourceCase]:
     """A source that has no keys yet."""
     network, metrics = Network(), Metrics()
     async with httpx.AsyncClient(transport=httpx.MockTransport(network.answer)) as http:
         source = KeySource({ISSUER: GITHUB}, http, clock, metrics)
-        yield CommandContext(source, network, clock, metrics)
+        yield KeySourceCase(source, network, clock, metrics)
         network.gate.set()
         await source.close()
 
 
 @pytest.fixture
-async def warm(desk: CommandContext) -> CommandContext:
+async def warm(desk: KeySourceCase) -> KeySourceCase:
     """A source with fresh keys, and a network that has counted nothing."""
     await desk.source.warm_up()
     desk.issuer.requests.clear()

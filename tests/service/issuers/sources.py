@@ -58,7 +58,7 @@ class Network:
 
 
 @dataclass
-class CommandContext:
+class KeySourceCase:
     """A key source, and what it works with."""
 
     source: KeySource

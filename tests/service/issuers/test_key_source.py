@@ -19,7 +19,7 @@ from tests.service.issuers.sources import (
     GITHUB,
     KEYS_URL,
     Answer,
-    CommandContext,
+    KeySourceCase,
     Network,
     settled,
 )
@@ -281,7 +281,7 @@ async def test_a_key_published_during_a_fetch_is_fetched_after_it(warm):
     assert warm.network.fetches == 2
 
 
-def _once_more_then(desk: CommandContext, jwks: dict[str, Any]) -> Answer:
+def _once_more_then(desk: KeySourceCase, jwks: dict[str, Any]) -> Answer:
     """Answers whose first key set is `jwks`, as it was."""
     left = [jwks]
 
