@@ -1,0 +1,42 @@
+"""The table of common changes points at files that exist."""
+
+import re
+from typing import Final
+
+from service.settings import REPOSITORY
+
+ROWS: Final = 15
+FILES_MAX: Final = 3
+
+
+def table_rows() -> list[str]:
+    """The second cell of each row of "To change X, open Y"."""
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    section = page.split("## To change X, open Y\n")[1].split("\n## ")[0]
+    _, _, *rows = re.findall(r"^\| .+ \| (.+) \|$", section, re.MULTILINE)
+    return rows
+
+
+def named_files(cell: str) -> list[str]:
+    """The paths in backticks; a name without a slash is an identifier."""
+    return [name for name in re.findall(r"`([^`]+)`", cell) if "/" in name]
+
+
+def test_the_table_names_fifteen_changes_and_one_to_three_files_for_each() -> None:
+    """A change that takes more files than that has no home."""
+    rows = table_rows()
+
+    assert len(rows) == ROWS
+    assert all(1 <= len(named_files(row)) <= FILES_MAX for row in rows)
+
+
+def test_every_file_named_in_the_table_exists() -> None:
+    """A file that moves takes its line in the table along."""
+    missing = [
+        name
+        for row in table_rows()
+        for name in named_files(row)
+        if not (REPOSITORY / name).exists()
+    ]
+
+    assert missing == []
