@@ -124,7 +124,7 @@ class Services:
             self.access,
             self.store,
             self.issuers,
-            self.keys,
+            self.keys.keys_for,
             self.settings.audience,
         )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from service.access.authorization import Authorizer
 from service.clock import Clock
 from service.issuers.issuers import Issuers
-from service.issuers.key_source import KeySource
+from service.issuers.key_source import KeysFor
 from service.store.store import Store
 
 
@@ -17,5 +17,5 @@ class BindingServices:
     access: Authorizer
     store: Store
     issuers: Issuers
-    keys: KeySource
+    keys_for: KeysFor
     audience: str

@@ -23,7 +23,7 @@ from service.errors import (
 from service.explain.binding_history import active_terms, list_known_bindings
 from service.explain.explanation import Explanation, explain_no_token, explain_token
 from service.issuers.jwks import SigningKeys
-from service.issuers.key_source import KeySource
+from service.issuers.key_source import KeysFor
 from service.store.tables import Organisation
 from service.verifier.candidates import candidates_of
 from service.verifier.claims import UnverifiedToken
@@ -102,7 +102,7 @@ async def explain_asked(services: BindingServices, asked: Asked, org: Organisati
         candidates=candidates_of(active),
         project_id=asked.project_id,
     )
-    keys = await _keys(token, context, services.keys) if asked.has_signature else None
+    keys = await _keys(token, context, services.keys_for) if asked.has_signature else None
     return explain_token(token, context, bindings, keys, now)
 
 
@@ -112,7 +112,7 @@ def _require_project(project_id: str | None, places: Places) -> None:
 
 
 async def _keys(
-    token: UnverifiedToken, context: VerificationContext, keys: KeySource
+    token: UnverifiedToken, context: VerificationContext, keys_for: KeysFor
 ) -> SigningKeys:
     """The keys rule 6 needs; none, and nobody is asked, if the token does not get that far."""
     try:
@@ -120,4 +120,4 @@ async def _keys(
     except TokenRejected:
         return SigningKeys()
     kid = unverified_kid(token, issuer.algorithms)
-    return SigningKeys() if kid is None else await keys.keys_for(issuer, kid)
+    return SigningKeys() if kid is None else await keys_for(issuer, kid)

@@ -6,7 +6,7 @@ background, kept through an outage, and asked for at most once at a time.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -55,6 +55,10 @@ class _Held:
     def knows(self, kid: str) -> bool:
         """True if the issuer publishes such a key, be it one that may not verify."""
         return kid in self.keys.by_kid or kid in self.keys.refused
+
+
+KeysFor = Callable[[KeyOwner, str | None], Awaitable[SigningKeys]]
+"""The keys of an issuer, as `KeySource.keys_for`."""
 
 
 class KeySource:

@@ -1,14 +1,15 @@
 """What the tests of explanations share: acme's bindings, and tokens explained over HTTP."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from joserfc.jwk import RSAKey
 
 from service.explain.forms import ExplanationForm, explanation_form
-from service.explain.service import Asked, KeysFor, explain_asked
+from service.explain.service import Asked, explain_asked
 from service.issuers.issuers import Issuer as KnownIssuer
 from service.issuers.jwks import SigningKey, SigningKeys
+from service.issuers.key_source import KeysFor
 from tests.conftest import World, bindings_path, refused
 from tests.issuers.issuer import Issuer
 
@@ -54,7 +55,8 @@ def published(issuer: Issuer) -> SigningKeys:
 async def explained_token(world: World, token: str, keys: KeysFor) -> ExplanationForm:
     """What is said of `token` with the issuer's `keys`."""
     asked = Asked.from_token(token)
-    return explanation_form(await explain_asked(asked, world.services, world.acme, keys))
+    services = replace(world.services.binding_services(), keys_for=keys)
+    return explanation_form(await explain_asked(services, asked, world.acme))
 
 
 async def created(world: World, **changes: Any) -> str:
