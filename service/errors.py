@@ -16,12 +16,17 @@ class Refusal(Exception):
 
     status: ClassVar[int]
     text: str
-    retry_after_s: ClassVar[int | None] = None
-    """When it may be worth trying again, where the service has an idea of it."""
+    field: str | None = None
+    """The body's member, form field or query parameter that is at fault; None for no single one."""
 
-    def __init__(self, text: str | None = None, **values: str) -> None:
-        """`text` stands in for the class's own; `values` fill the places it leaves open."""
+    retry_after_s: ClassVar[int | None] = None
+    """When to try again, if that is known."""
+
+    def __init__(self, text: str | None = None, *, field: str | None = None, **values: str) -> None:
+        """`text` and `field` replace the class's own; `values` fill the places in its text."""
         self.text = text if text is not None else type(self).text.format(**values)
+        if field is not None:
+            self.field = field
         super().__init__(self.text)
 
 
@@ -59,120 +64,140 @@ class IdempotencyKeyInvalid(Invalid):
 class InvalidCursor(Invalid):
     """A cursor that was not made for this query."""
 
+    field = "cursor"
     text = "cursor is not valid for this query"
 
 
 class IssuerMissing(Invalid):
     """`issuer` is missing or no string."""
 
+    field = "issuer"
     text = "issuer is required (string)"
 
 
 class IssuerNotAllowed(Invalid):
     """`issuer` is not accepted here; the text repeats it."""
 
+    field = "issuer"
     text = "issuer is not on the allowlist: {value}"
 
 
 class SubPatternMissing(Invalid):
     """`sub_pattern` is missing or no string."""
 
+    field = "sub_pattern"
     text = "sub_pattern is required (string)"
 
 
 class SubPatternInvalid(Invalid):
     """`sub_pattern` is empty, too long, or has characters nobody can see."""
 
+    field = "sub_pattern"
     text = "sub_pattern must be 1..1024 chars with no whitespace / control characters"
 
 
 class RepositoryIdNotDigits(Invalid):
     """`repository_id` is a string, but not of 1 to 32 digits, or zero."""
 
+    field = "repository_id"
     text = "repository_id must be a positive integer string"
 
 
 class RepositoryIdNotInteger(Invalid):
     """`repository_id` is neither a string nor a positive integer."""
 
+    field = "repository_id"
     text = "repository_id must be a positive integer or its string form"
 
 
 class RepositoryIdMissing(Invalid):
     """`repository_id` is missing where the issuer requires it; the text names the issuer."""
 
+    field = "repository_id"
     text = "repository_id is required for issuer {value}"
 
 
 class EventNamesNotStrings(Invalid):
     """`event_names` is not an array of strings."""
 
+    field = "event_names"
     text = "event_names must be an array of strings"
 
 
 class TooManyEventNames(Invalid):
     """`event_names` is too long."""
 
+    field = "event_names"
     text = "event_names must have at most 64 entries"
 
 
 class EventNameInvalid(Invalid):
     """An event name is empty, too long, or has characters nobody can see."""
 
+    field = "event_names"
     text = "every event_names entry must be a non-whitespace 1..64-char string"
 
 
 class OriginMissing(Invalid):
     """`origin` is missing or no string."""
 
+    field = "origin"
     text = "origin is required (string)"
 
 
 class OriginNotAllowed(Invalid):
     """`origin` is none of this surface's."""
 
+    field = "origin"
     text = "origin must be 'org_admin' or 'team_admin' on this surface"
 
 
 class ProjectIdNotString(Invalid):
     """`project_id` is no string."""
 
+    field = "project_id"
     text = "project_id must be a string"
 
 
 class ProjectNotFound(Invalid):
     """`project_id` is no project of the organisation."""
 
+    field = "project_id"
     text = "project_id not found for this org"
 
 
 class TeamIdNotString(Invalid):
     """`team_id` is no string."""
 
+    field = "team_id"
     text = "team_id must be a string"
 
 
 class TeamNotFound(Invalid):
     """`team_id` is no team of the organisation."""
 
+    field = "team_id"
     text = "team_id not found for this org"
 
 
 class TeamIdMissing(Invalid):
     """A team's binding does not say which team."""
 
+    field = "team_id"
     text = "team_id is required for origin=team_admin"
 
 
 class TokenNotString(Invalid):
     """`token` is no string."""
 
+    field = "token"
     text = "token must be a string"
 
 
 class ClaimsNotObject(Invalid):
     """`claims` is no JSON object."""
 
+    field = "claims"
     text = "claims must be a JSON object"
 
 
@@ -197,12 +222,14 @@ class UnknownParameter(Invalid):
 class ReasonInvalid(Invalid):
     """A reason is too long or has control characters."""
 
+    field = "reason"
     text = "reason must be at most 1024 chars with no control characters"
 
 
 class HoldReasonMissing(Invalid):
     """A legal hold for no reason that anybody could read."""
 
+    field = "reason"
     text = "a legal hold needs a reason that can be read"
 
 
@@ -257,12 +284,14 @@ class ForeignForm(Forbidden):
 class NotTeamAdmin(Forbidden):
     """The caller does not administer the team the binding belongs to."""
 
+    field = "team_id"
     text = "caller is not an admin of this team"
 
 
 class NotOrgAdmin(Forbidden):
     """Organisation-level bindings are for owners and admins."""
 
+    field = "origin"
     text = "organisation-level bindings are changed by owners and admins only"
 
 

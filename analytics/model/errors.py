@@ -9,4 +9,4 @@ ARROW_FAULTS: Final = (pa.ArrowException, OSError, ValueError, KeyError)
 
 
 class StoreFault(Exception):
-    """StorageStats rows could not be read. Never to be answered with an empty page."""
+    """Stored rows could not be read. Never to be answered with an empty page."""

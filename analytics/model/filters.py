@@ -32,7 +32,11 @@ _FALSE: Final = pa.scalar(False, pa.bool_())
 
 
 class InvalidQuery(ValueError):
-    """A query the caller can mend; the text names the parameter."""
+    """A query that cannot be run. `field` is the parameter at fault; None for no single one."""
+
+    def __init__(self, text: str, *, field: str | None = None) -> None:
+        super().__init__(text)
+        self.field = field
 
 
 class Order(StrEnum):
@@ -126,11 +130,11 @@ def parse_query(parameters: Mapping[str, Sequence[str]]) -> Query:
         raise InvalidQuery(f"at most {VALUES_MAX} filter values in one query")
     for name, values in parameters.items():
         if "" in values:
-            raise InvalidQuery(f"{name} must not be empty")
+            raise InvalidQuery(f"{name} must not be empty", field=name)
     since = _parse_bound(parameters, "since")
     until = _parse_bound(parameters, "until")
     if since is not None and until is not None and since >= until:
-        raise InvalidQuery("since must be before until")
+        raise InvalidQuery("since must be before until", field="since")
     return Query(
         since=since,
         until=until,
@@ -148,7 +152,7 @@ def only(parameters: Mapping[str, Sequence[str]], name: str) -> str | None:
     """The one value of `name`, or None when it is not there. Raises InvalidQuery for more."""
     values = parameters.get(name, ())
     if len(values) > 1:
-        raise InvalidQuery(f"{name} may be given only once")
+        raise InvalidQuery(f"{name} may be given only once", field=name)
     return values[0] if values else None
 
 
@@ -160,7 +164,8 @@ def _parse_bound(parameters: Mapping[str, Sequence[str]], name: str) -> datetime
         return parse_since(text) if name == "since" else parse_until(text)
     except ValueError as error:
         raise InvalidQuery(
-            f"{name} must be an RFC 3339 instant (2026-01-31T08:00:00Z) or a date (2026-01-31)"
+            f"{name} must be an RFC 3339 instant (2026-01-31T08:00:00Z) or a date (2026-01-31)",
+            field=name,
         ) from error
 
 
@@ -169,14 +174,14 @@ def _parse_order(parameters: Mapping[str, Sequence[str]]) -> Order:
     try:
         return Order(text) if text is not None else Order.NEWEST_FIRST
     except ValueError as error:
-        raise InvalidQuery("order must be 'asc' or 'desc'") from error
+        raise InvalidQuery("order must be 'asc' or 'desc'", field="order") from error
 
 
 def _parse_condition(parameter: FilterParameter, values: Sequence[str]) -> Condition:
     terms = tuple(parse_term(parameter.name, value) for value in values)
     for value, term in zip(values, terms, strict=True):
         if not parameter.can_match(term.text, is_prefix=term.is_prefix):
-            raise InvalidQuery(_not_known(parameter, value, term))
+            raise InvalidQuery(_not_known(parameter, value, term), field=parameter.name)
     return Condition(parameter.column, terms)
 
 
@@ -203,7 +208,7 @@ def parse_term(name: str, value: str) -> Term:
             characters.append(character)
     text = "".join(characters)
     if not text and not is_prefix:
-        raise InvalidQuery(f"{name} must not be empty")
+        raise InvalidQuery(f"{name} must not be empty", field=name)
     return Term(text, is_prefix, is_negated)
 
 

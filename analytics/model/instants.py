@@ -39,12 +39,12 @@ def parse_since(text: str) -> datetime:
 
 def parse_until(text: str) -> datetime:
     """The exclusive upper bound `text` names; a bare date is the end of that day."""
-    if _DATE.fullmatch(text):
-        try:
-            return midnight(date.fromisoformat(text)) + timedelta(days=1)
-        except OverflowError as error:
-            raise ValueError("outside the years 1 to 9999") from error
-    return parse_instant(text)
+    if not _DATE.fullmatch(text):
+        return parse_instant(text)
+    day = date.fromisoformat(text)
+    return (
+        datetime.max.replace(tzinfo=UTC) if day == date.max else midnight(day + timedelta(days=1))
+    )
 
 
 def midnight(day: date) -> datetime:

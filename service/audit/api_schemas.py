@@ -9,7 +9,7 @@ from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import VALUES_MAX
 from analytics.query.summaries import BUCKETS_MAX, TOP_MAX
 from service.audit.query_service import LIMIT_DEFAULT, LIMIT_MAX
-from service.web.openapi import DATE_PATTERN, INSTANT_PATTERN
+from service.web.openapi import INSTANT_OR_DATE_PATTERN
 
 Text = Annotated[str, Meta(min_length=1)]
 Timestamp = Annotated[
@@ -19,7 +19,7 @@ Timestamp = Annotated[
         examples=["2026-01-31T08:00:00.000000Z"],
     ),
 ]
-Bound = Annotated[str, Meta(pattern=f"^({DATE_PATTERN}|{INSTANT_PATTERN})$")]
+Bound = Annotated[str, Meta(pattern=INSTANT_OR_DATE_PATTERN)]
 
 
 class Window(Struct, kw_only=True):

@@ -94,7 +94,9 @@ def _file_form(request: Request, parameters: Mapping[str, Sequence[str]]) -> Fil
     compression = None if compress is None else _choice("compress", compress, Compression)
     is_compressed = export_format is ExportFormat.PARQUET or compression is not None
     if export_format is ExportFormat.PARQUET and compression is not None:
-        raise Invalid("compress does not go with parquet, which is compressed already")
+        raise Invalid(
+            "compress does not go with parquet, which is compressed already", field="compress"
+        )
     return FileForm(
         format=export_format,
         compression=compression,
@@ -105,11 +107,11 @@ def _file_form(request: Request, parameters: Mapping[str, Sequence[str]]) -> Fil
 
 def _choice(name: str, text: str | None, choices: type[_Choice]) -> _Choice:
     if text not in set(choices):
-        raise Invalid(f"{name} must be one of {', '.join(choices)}")
+        raise Invalid(f"{name} must be one of {', '.join(choices)}", field=name)
     return choices(text)
 
 
 def _flag(name: str, text: str | None) -> bool:
     if text not in {None, "0", "1"}:
-        raise Invalid(f"{name} must be 0 or 1")
+        raise Invalid(f"{name} must be 0 or 1", field=name)
     return text == "1"

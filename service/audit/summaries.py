@@ -32,9 +32,9 @@ def parse_summary_request(parameters: Mapping[str, list[str]]) -> SummaryRequest
     try:
         text = only(parameters, "bucket")
     except InvalidQuery as error:
-        raise Invalid(str(error)) from error
+        raise Invalid(str(error), field=error.field) from error
     if text not in {None, *Bucket}:
-        raise Invalid(f"bucket must be one of {', '.join(Bucket)}")
+        raise Invalid(f"bucket must be one of {', '.join(Bucket)}", field="bucket")
     return SummaryRequest(query, Bucket(text or Bucket.DAY))
 
 

@@ -15,7 +15,7 @@ from service.bindings.rules import (
 )
 from service.store.tables import Binding, Origin
 from service.text_rules import REASON_MAX, REFUSED_CHARACTERS
-from service.web.openapi import INSTANT_PATTERN
+from service.web.openapi import INSTANT_OR_DATE_PATTERN
 
 PLAIN_PATTERN = f"^[^{REFUSED_CHARACTERS}]+$"
 
@@ -108,8 +108,11 @@ class ListQuery(Struct, kw_only=True):
         Annotated[
             str,
             Meta(
-                description="Only those that were active (or in `state`) at this instant.",
-                pattern=f"^{INSTANT_PATTERN}$",
+                description=(
+                    "Only those that were active (or in `state`) at this instant; a date is its"
+                    " first instant, UTC."
+                ),
+                pattern=INSTANT_OR_DATE_PATTERN,
                 examples=["2026-01-31T08:00:00Z"],
             ),
         ]
@@ -127,7 +130,7 @@ class RevokeQuery(Struct, kw_only=True):
                 max_length=REASON_MAX,
                 # A little narrower than what is accepted: of white space it has the plain one.
                 pattern=f"^([^{REFUSED_CHARACTERS}]| )*$",
-                description="StorageStats with the binding.",
+                description="Stored with the binding.",
             ),
         ]
         | UnsetType

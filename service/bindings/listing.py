@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.instants import parse_since
 from service.bindings.repository import BindingState, find_binding, in_state
 from service.errors import BindingNotFound, Invalid
 from service.store.tables import Binding
@@ -37,8 +38,18 @@ class Listed:
 def parse_state(text: str | None) -> BindingState | None:
     """The state that a parameter names. Raises Invalid."""
     if text is not None and text not in set(BindingState):
-        raise Invalid(f"state must be one of {', '.join(BindingState)}")
+        raise Invalid(f"state must be one of {', '.join(BindingState)}", field="state")
     return None if text is None else BindingState(text)
+
+
+def parse_as_of(text: str | None) -> datetime | None:
+    """The instant that `asOf` names; a date is its first instant, UTC. Raises Invalid."""
+    try:
+        return None if text is None else parse_since(text)
+    except ValueError as error:
+        raise Invalid(
+            "asOf must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field="asOf"
+        ) from error
 
 
 async def list_page(

@@ -1,12 +1,9 @@
 """The binding API."""
 
-from datetime import datetime
-
 from quart import Blueprint, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
-from analytics.model.instants import parse_instant
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.forms import (
     REQUEST_EXAMPLE,
@@ -21,7 +18,7 @@ from service.bindings.forms import (
     list_form,
     listed_form,
 )
-from service.bindings.listing import parse_state
+from service.bindings.listing import parse_as_of, parse_state
 from service.bindings.repository import get_binding, list_bindings
 from service.bindings.services import BindingServices
 from service.errors import (
@@ -59,7 +56,7 @@ async def list_(services: BindingServices, slug: str) -> ResponseReturnValue:
     _, org = await services.access.authorize(slug, Capability.OIDC_READ)
     parameters = query_parameters(request, ("state", "asOf"))
     state = parse_state(only(parameters, "state"))
-    as_of = _as_of(only(parameters, "asOf"))
+    as_of = parse_as_of(only(parameters, "asOf"))
     async with services.store.read() as session:
         bindings = await list_bindings(session, org.id, state, as_of)
     return json_answer(list_form(slug, bindings))
@@ -129,10 +126,3 @@ async def revoke(services: BindingServices, slug: str, binding_id: str) -> Respo
         )
         await revoke_binding(work, org, binding_id, reason, caller)
     return json_answer(Revoked(revoked=binding_id))
-
-
-def _as_of(text: str | None) -> datetime | None:
-    try:
-        return None if text is None else parse_instant(text)
-    except ValueError as error:
-        raise Invalid("asOf must be an RFC 3339 instant (2026-01-31T08:00:00Z)") from error

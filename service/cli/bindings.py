@@ -8,7 +8,7 @@ import click
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import parse_instant
+from analytics.model.instants import parse_since
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.forms import listed_form
 from service.bindings.repository import (
@@ -207,6 +207,6 @@ def _table(forms: Sequence[dict[str, Any]]) -> Any:  # noqa: ANN401 - a rich tab
 
 def _instant(text: str | None) -> Any:  # noqa: ANN401
     try:
-        return None if text is None else parse_instant(text)
+        return None if text is None else parse_since(text)
     except ValueError as error:
-        raise Invalid("--as-of must be an RFC 3339 instant") from error
+        raise Invalid("--as-of must be a date or an RFC 3339 instant") from error

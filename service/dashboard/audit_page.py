@@ -84,7 +84,7 @@ async def load_audit_view(services: AuditServices, org: Organisation, state: Sta
         if fault is None:
             found = await _find(services, org, kept, state, exact, now)
     except (InvalidQuery, Invalid) as error:
-        fault = _fault_of(str(error), state)
+        fault = _fault_of(error, state)
     except QueryTooSlow as error:
         fault = Fault(error.status, error.text)
     return AuditView(
@@ -125,10 +125,8 @@ async def _find(
     )
 
 
-def _fault_of(text: str, state: State) -> Fault:
-    """The fault of a query; a refusal's text begins with the parameter that it is about."""
-    name = text.split(maxsplit=1)[0]
-    return Fault(Invalid.status, text, name if name in state.given else None)
+def _fault_of(error: InvalidQuery | Invalid, state: State) -> Fault:
+    return Fault(Invalid.status, str(error), error.field if error.field in state.given else None)
 
 
 def _windows(state: State, kept: Kept) -> dict[str, str]:

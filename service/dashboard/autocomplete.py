@@ -40,7 +40,7 @@ async def complete(
     """
     name = only(parameters, "name")
     if name not in COMPLETED:
-        raise Invalid(f"name must be one of {', '.join(COMPLETED)}")
+        raise Invalid(f"name must be one of {', '.join(COMPLETED)}", field="name")
     typed = _typed(name, only(parameters, "prefix") or "")
     beginning = Condition(FILTER_COLUMNS[name], (replace(typed, is_prefix=True, is_negated=False),))
     window = {key: values for key, values in parameters.items() if key not in {"name", "prefix"}}
@@ -55,5 +55,5 @@ async def complete(
 
 def _typed(name: str, text: str) -> Term:
     if len(text) > PREFIX_CHARS_MAX:
-        raise Invalid(f"prefix must be at most {PREFIX_CHARS_MAX} characters")
+        raise Invalid(f"prefix must be at most {PREFIX_CHARS_MAX} characters", field="prefix")
     return parse_term(name, text)

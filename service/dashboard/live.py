@@ -81,7 +81,7 @@ def parse_live(
 
 def _seq(text: str | None) -> int | None:
     if text is not None and not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
-        raise Invalid("after must be the id of an event")
+        raise Invalid("after must be the id of an event", field="after")
     return None if text is None else int(text)
 
 

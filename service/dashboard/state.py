@@ -163,7 +163,7 @@ class State:
     def check_window(self) -> None:
         """Raise InvalidQuery for a window up to now that there is not."""
         if self.last is not None and self.last not in WINDOWS:
-            raise InvalidQuery(f"last must be one of {', '.join(WINDOWS)}")
+            raise InvalidQuery(f"last must be one of {', '.join(WINDOWS)}", field="last")
 
     def as_of(self, now: datetime) -> "State":
         """The same with the window that `last` means now as an instant, as cursors need it.

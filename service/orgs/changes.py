@@ -54,7 +54,7 @@ _EMAIL: Final = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
 async def create_org(work: UnitOfWork, slug: str, tier: str, by: AuditContext) -> Organisation:
     """A new organisation. Raises Invalid, Conflict."""
     if not _SLUG.fullmatch(slug):
-        raise Invalid("slug must be 1 to 64 letters, digits and inner hyphens")
+        raise Invalid("slug must be 1 to 64 letters, digits and inner hyphens", field="slug")
     if await find_org(work.session, slug) is not None:
         raise Conflict(f"organisation {slug} already exists")
     org = Organisation(
@@ -149,10 +149,10 @@ async def add_member(
 ) -> Member:
     """A new member. Raises Invalid, Conflict."""
     if not _EMAIL.fullmatch(email) or not email.isprintable():
-        raise Invalid("email must be an address such as ada@example.com")
+        raise Invalid("email must be an address such as ada@example.com", field="email")
     provider = _PROVIDERS.get(identity_provider)
     if provider is None:
-        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}")
+        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}", field="idp")
     if await find_member(work.session, org, email) is not None:
         raise Conflict(f"{email} is already a member of {org.slug}")
     member = Member(
@@ -295,10 +295,10 @@ async def _insert(
 def check_name(name: str) -> None:
     """Raise Invalid unless somebody can read `name` and say it: up to NAME_MAX characters."""
     if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
-        raise Invalid(f"name must be 1 to {NAME_MAX} printable characters")
+        raise Invalid(f"name must be 1 to {NAME_MAX} printable characters", field="name")
 
 
 def _choice(field: str, value: str, choices: type[Tier] | type[Role] | type[Capability]) -> str:
     if value not in set(choices):
-        raise Invalid(f"{field} must be one of {', '.join(choices)}")
+        raise Invalid(f"{field} must be one of {', '.join(choices)}", field=field)
     return value

@@ -161,7 +161,7 @@ async def _own_json(services: SignInServices) -> tuple[MemberPrincipal, dict[str
 def _name(body: dict[str, Any]) -> str:
     name = _text(body, "name")
     if name is None:
-        raise Invalid("name is required (string)")
+        raise Invalid("name is required (string)", field="name")
     return name.strip()
 
 

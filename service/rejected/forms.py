@@ -10,7 +10,7 @@ from service.bindings.forms import Timestamp
 from service.explain.forms import ProposalForm, proposal_form
 from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Entry
 from service.verifier.codes import Detail, FailureCode
-from service.web.openapi import INSTANT_PATTERN
+from service.web.openapi import INSTANT_OR_DATE_PATTERN
 
 
 class RejectedQuery(Struct, kw_only=True):
@@ -32,7 +32,7 @@ class RejectedQuery(Struct, kw_only=True):
             str,
             Meta(
                 description="Only those that were turned away at this instant or later.",
-                pattern=f"^{INSTANT_PATTERN}$",
+                pattern=INSTANT_OR_DATE_PATTERN,
                 examples=["2026-01-31T08:00:00Z"],
             ),
         ]

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from analytics.model.filters import only
-from analytics.model.instants import parse_instant
+from analytics.model.instants import parse_since
 from service.errors import Invalid, RejectedNotFound
 from service.explain.proposals import Proposal
 from service.issuers.issuers import Issuers
@@ -92,18 +92,20 @@ async def get_entry(
 
 def _is_verified(text: str | None) -> bool | None:
     if text is not None and text not in _VERIFIED:
-        raise Invalid("verified must be true or false")
+        raise Invalid("verified must be true or false", field="verified")
     return None if text is None else _VERIFIED[text]
 
 
 def _code(text: str | None) -> FailureCode | None:
     if text is not None and text not in set(FailureCode):
-        raise Invalid(f"code must be one of {', '.join(FailureCode)}")
+        raise Invalid(f"code must be one of {', '.join(FailureCode)}", field="code")
     return None if text is None else FailureCode(text)
 
 
 def _since(text: str | None) -> datetime | None:
     try:
-        return None if text is None else parse_instant(text)
+        return None if text is None else parse_since(text)
     except ValueError as error:
-        raise Invalid("since must be an RFC 3339 instant (2026-01-31T08:00:00Z)") from error
+        raise Invalid(
+            "since must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field="since"
+        ) from error

@@ -36,10 +36,13 @@ async def set_domain(
     """
     domain = domain.lower()
     if len(domain) > _DOMAIN_CHARS_MAX or not _DOMAIN.fullmatch(domain):
-        raise Invalid("domain must be one such as example.com; write others than ASCII as xn--…")
+        raise Invalid(
+            "domain must be one such as example.com; write others than ASCII as xn--…",
+            field="domain",
+        )
     provider = _PROVIDERS.get(idp)
     if provider is None:
-        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}")
+        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}", field="idp")
     entry = await work.session.get(AllowedDomain, (provider, domain, org.id))
     if (entry is not None) == is_allowed:
         return

@@ -37,13 +37,19 @@ _ATTRIBUTE: Final = "_countersign_documentation"
 _EVERYWHERE: Final = (Internal, StoreUnavailable, StorageFull)
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
-# What the service reads as an instant, a little narrower than what it accepts: a pattern cannot say
-# which months have 31 days, and every request that fits the document must be a good one.
-DATE_PATTERN: Final = r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
-INSTANT_PATTERN: Final = (
-    rf"{DATE_PATTERN}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?"
-    r"(Z|[+-](0[0-9]|1[0-2]):[0-5][0-9])?"
+# The dates of the Gregorian calendar, leap years included.
+DATE_PATTERN: Final = (
+    r"(?!0000)([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
+    r"|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+    r"|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
 )
+# With an offset, the first and the last day are left out: in UTC they may be in no year at all.
+INSTANT_PATTERN: Final = (
+    rf"(?!(0001-01-01|9999-12-31).[0-9:.]+[+\- ]){DATE_PATTERN}"
+    r"[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+    r"([Zz]|[+\- ]([01][0-9]|2[0-3]):[0-5][0-9])?"
+)
+INSTANT_OR_DATE_PATTERN: Final = f"^({DATE_PATTERN}|{INSTANT_PATTERN})$"
 
 PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "slug": {"description": "The organisation.", "example": "acme"},

@@ -68,7 +68,7 @@ def parse_limit(text: str | None, default: int, limit_max: int) -> int:
     if text is None:
         return default
     if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= limit_max:
-        raise Invalid(f"limit must be an integer from 1 to {limit_max}")
+        raise Invalid(f"limit must be an integer from 1 to {limit_max}", field="limit")
     return int(text)
 
 

@@ -57,7 +57,7 @@ class Change:
     def role(self, name: str) -> str:
         """The role `name`, which the caller may give. Raises Invalid, Forbidden."""
         if name not in set(Role):
-            raise Invalid(f"role must be one of {', '.join(Role)}")
+            raise Invalid(f"role must be one of {', '.join(Role)}", field="role")
         self.caller.require_outranks(Role(name), self.org)
         return name
 

@@ -33,6 +33,6 @@ EMPTY_FORM: Final = FormState("", Form(), 200, "")
 
 
 def refused(path: str, typed: Form, refusal: Refusal, field: str | None) -> FormState:
-    """What to show after `refusal`; if its text begins with no field, it is about `field`."""
-    name = refusal.text.partition(" ")[0]
-    return FormState(path, typed, refusal.status, refusal.text, name if name in typed else field)
+    """What to show after `refusal`; if it is about no field of the form, it is about `field`."""
+    at_fault = refusal.field if refusal.field in typed else field
+    return FormState(path, typed, refusal.status, refusal.text, at_fault)

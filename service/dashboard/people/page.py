@@ -60,7 +60,7 @@ class OrgPage:
         given = {name: request.args[name] for name in self.place if request.args.get(name)}
         for name, value in given.items():
             if len(value) > PLACE_CHARS_MAX:
-                raise Invalid(f"{name} must be at most {PLACE_CHARS_MAX} characters")
+                raise Invalid(f"{name} must be at most {PLACE_CHARS_MAX} characters", field=name)
         return given
 
     async def show(

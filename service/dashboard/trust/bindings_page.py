@@ -7,8 +7,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from analytics.model.filters import only
-from analytics.model.instants import parse_since
-from service.bindings.listing import Wanted, list_page, parse_state
+from service.bindings.listing import Wanted, list_page, parse_as_of, parse_state
 from service.bindings.rules import SUB_PATTERN_MAX
 from service.bindings.services import BindingServices
 from service.dashboard.trust.binding_view import ShownBinding, show_bindings
@@ -83,14 +82,12 @@ async def load_bindings_view(
 
 def _as_of(text: str | None, now: datetime, faults: dict[str, str]) -> datetime | None:
     """The instant asked about, or None and a line in `faults` if it is none that has been."""
-    if text is None:
-        return None
     try:
-        as_of = parse_since(text)
-    except ValueError:
-        faults["asOf"] = "asOf must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)"
+        as_of = parse_as_of(text)
+    except Invalid as error:
+        faults["asOf"] = error.text
         return None
-    if as_of > now:
+    if as_of is not None and as_of > now:
         faults["asOf"] = "asOf lies ahead: what will be trusted then is not known"
         return None
     return as_of

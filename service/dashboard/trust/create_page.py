@@ -12,7 +12,7 @@ from service.bindings.services import BindingServices
 from service.bindings.slots import find_holder
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.permissions import may_create
-from service.errors import BindingExists, NotOrgAdmin, NotTeamAdmin, Refusal
+from service.errors import BindingExists, Refusal
 from service.orgs.repository import list_projects, list_teams
 from service.orgs.roles import Capability
 from service.store.tables import Organisation, Origin
@@ -26,7 +26,6 @@ FIELDS: Final = (
     "team_id",
     "project_id",
 )
-_PLACES: Final[dict[type[Refusal], str]] = {NotOrgAdmin: "origin", NotTeamAdmin: "team_id"}
 _ORIGINS: Final = {
     Origin.ORG_ADMIN: "org_admin: the organisation’s own",
     Origin.TEAM_ADMIN: "team_admin: a team’s, within the organisation’s own",
@@ -107,17 +106,11 @@ async def refused_form(
     services: BindingServices, caller: Caller, org: Organisation, given: Typed, refusal: Refusal
 ) -> CreateView:
     """The form again, with all that was typed and with `refusal` beside the field it is about."""
-    choices, place = await _choices(services, caller, org), _place(refusal)
-    if place is not None:
-        return CreateView(choices, given, {place: refusal.text})
+    choices = await _choices(services, caller, org)
+    if refusal.field in FIELDS:
+        return CreateView(choices, given, {refusal.field: refusal.text})
     holder = await _holder(services, org, given) if isinstance(refusal, BindingExists) else None
     return CreateView(choices, given, fault=refusal.text, holder=holder)
-
-
-def _place(refusal: Refusal) -> str | None:
-    """The field that a refusal is about: its text begins with it."""
-    begin = refusal.text.removeprefix("every ").partition(" ")[0]
-    return begin if begin in FIELDS else _PLACES.get(type(refusal))
 
 
 async def _holder(services: BindingServices, org: Organisation, given: Typed) -> str | None:

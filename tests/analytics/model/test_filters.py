@@ -233,10 +233,9 @@ def test_a_bound_that_is_no_instant_is_refused_by_name(name, value):
         parse_query({name: [value]})
 
 
-def test_until_the_last_day_there_is_is_refused_and_no_error_of_ours():
-    """Its end cannot be named."""
-    with pytest.raises(InvalidQuery, match="until must be"):
-        parse_query({"until": ["9999-12-31"]})
+def test_until_the_last_day_means_all_rows():
+    """Its end has no name; its last microsecond stands in for it."""
+    assert parse_query({"until": ["9999-12-31"]}).until == datetime.max.replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,8 @@ async def test_state_shows_one_of_the_two_and_counts_what_it_shows(
         ("2026-03-04T14:00:00.123+01:00", [], ["1"]),
         ("2026-03-04T14:00:00.123 01:00", [], ["1"]),
         ("2026-03-04T13:00:00.122", ["1"], []),
+        ("2026-03-04", [], []),
+        ("2026-03-05", [], ["1"]),
         ("9999-12-31T23:59:59Z", [], ["1"]),
         ("0001-01-01T00:00:00Z", [], []),
     ],
@@ -210,18 +212,18 @@ async def test_an_unknown_state_is_refused(shared_world: World, state: str):
 
 @pytest.mark.parametrize(
     "as_of",
-    ["", "now", "2026-03-04", "2026-02-30T00:00:00Z", "1772625600", "2026-03-04T12:00:00.1234567Z"],
+    ["", "now", "2026-02-30", "2026-02-30T00:00:00Z", "1772625600", "2026-03-04T12:00:00.1234567Z"],
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_as_of_that_is_no_instant_is_refused(shared_world: World, as_of: str):
-    """A bare date has no one instant: midnight and the end of the day differ by a day of trust."""
+    """The text says what would be one."""
     answer = await shared_world.client.get(
         bindings_path(), headers=shared_world.admin, query_string={"asOf": as_of}
     )
 
     assert await refused(answer) == (
         400,
-        "asOf must be an RFC 3339 instant (2026-01-31T08:00:00Z)",
+        "asOf must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)",
     )
 
 
