@@ -1,8 +1,8 @@
-"""What a caller can be refused for: every status, and every exact text.
+"""Every refusal: its status, the field it is about, and its exact text.
 
 The app's one error handler turns a `Refusal` into `{"error": text}`. What the caller sees is
-constant or names their own input; what went wrong inside is for the log. What only a command can
-be refused for stands with it: in `service.backup.refusals`, in `service.cli`.
+constant or names their own input; what went wrong inside is for the log. Refusals of
+commands are in `service.backup.refusals` and `service.cli`.
 """
 
 from datetime import datetime
@@ -12,7 +12,7 @@ from analytics.model.instants import format_ms
 
 
 class Refusal(Exception):
-    """An answer other than the one hoped for, with all that the caller is told of it."""
+    """An error that the caller can act on."""
 
     status: ClassVar[int]
     text: str
@@ -31,7 +31,7 @@ class Refusal(Exception):
 
 
 class Invalid(Refusal):
-    """The request says something it may not; the text names the field."""
+    """The request is not valid; the text names the field."""
 
     status = 400
     text = "invalid request"
@@ -41,6 +41,18 @@ class NotAnObject(Invalid):
     """The body is not a JSON object."""
 
     text = "request body must be a JSON object"
+
+
+class DuplicateMember(Invalid):
+    """An object in the body has a member twice; the text names it."""
+
+    text = "request body has a member twice: {value}"
+
+
+class NotANumber(Invalid):
+    """The body has a number that JSON does not allow; the text names it."""
+
+    text = "request body has {value}, which is not a JSON number"
 
 
 class NotItems(Invalid):
@@ -69,7 +81,7 @@ class InvalidCursor(Invalid):
 
 
 class IssuerMissing(Invalid):
-    """`issuer` is missing or no string."""
+    """`issuer` is missing or not a string."""
 
     field = "issuer"
     text = "issuer is required (string)"
@@ -83,14 +95,14 @@ class IssuerNotAllowed(Invalid):
 
 
 class SubPatternMissing(Invalid):
-    """`sub_pattern` is missing or no string."""
+    """`sub_pattern` is missing or not a string."""
 
     field = "sub_pattern"
     text = "sub_pattern is required (string)"
 
 
 class SubPatternInvalid(Invalid):
-    """`sub_pattern` is empty, too long, or has characters nobody can see."""
+    """`sub_pattern` is empty, too long, or has invisible characters."""
 
     field = "sub_pattern"
     text = "sub_pattern must be 1..1024 chars with no whitespace / control characters"
@@ -132,49 +144,49 @@ class TooManyEventNames(Invalid):
 
 
 class EventNameInvalid(Invalid):
-    """An event name is empty, too long, or has characters nobody can see."""
+    """An event name is empty, too long, or has invisible characters."""
 
     field = "event_names"
     text = "every event_names entry must be a non-whitespace 1..64-char string"
 
 
 class OriginMissing(Invalid):
-    """`origin` is missing or no string."""
+    """`origin` is missing or not a string."""
 
     field = "origin"
     text = "origin is required (string)"
 
 
 class OriginNotAllowed(Invalid):
-    """`origin` is none of this surface's."""
+    """`origin` is not one that the API accepts."""
 
     field = "origin"
     text = "origin must be 'org_admin' or 'team_admin' on this surface"
 
 
 class ProjectIdNotString(Invalid):
-    """`project_id` is no string."""
+    """`project_id` is not a string."""
 
     field = "project_id"
     text = "project_id must be a string"
 
 
 class ProjectNotFound(Invalid):
-    """`project_id` is no project of the organisation."""
+    """`project_id` is not a project of the organisation."""
 
     field = "project_id"
     text = "project_id not found for this org"
 
 
 class TeamIdNotString(Invalid):
-    """`team_id` is no string."""
+    """`team_id` is not a string."""
 
     field = "team_id"
     text = "team_id must be a string"
 
 
 class TeamNotFound(Invalid):
-    """`team_id` is no team of the organisation."""
+    """`team_id` is not a team of the organisation."""
 
     field = "team_id"
     text = "team_id not found for this org"
@@ -188,21 +200,21 @@ class TeamIdMissing(Invalid):
 
 
 class TokenNotString(Invalid):
-    """`token` is no string."""
+    """`token` is not a string."""
 
     field = "token"
     text = "token must be a string"
 
 
 class ClaimsNotObject(Invalid):
-    """`claims` is no JSON object."""
+    """`claims` is not a JSON object."""
 
     field = "claims"
     text = "claims must be a JSON object"
 
 
 class NeitherTokenNorClaims(Invalid):
-    """There is nothing to explain, or twice."""
+    """The body has neither `token` nor `claims`, or both."""
 
     text = "give either token or claims"
 
@@ -227,10 +239,10 @@ class ReasonInvalid(Invalid):
 
 
 class HoldReasonMissing(Invalid):
-    """A legal hold for no reason that anybody could read."""
+    """A legal hold without a readable reason."""
 
     field = "reason"
-    text = "a legal hold needs a reason that can be read"
+    text = "a legal hold needs a reason"
 
 
 class OutsideEnvelope(Invalid):
@@ -276,7 +288,7 @@ class CrossSite(Forbidden):
 
 
 class ForeignForm(Forbidden):
-    """The form is none that this session was shown."""
+    """The form was not shown to this session."""
 
     text = "this form belongs to another session: reload its page and send it again"
 
@@ -296,9 +308,9 @@ class NotOrgAdmin(Forbidden):
 
 
 class RoleBeyondOwn(Forbidden):
-    """The caller would give, or decide over, more than they have."""
+    """The caller would grant, or act on, a role with rights that they lack."""
 
-    text = "this role goes beyond your own: ask somebody who has it"
+    text = "this role has rights beyond your own: ask a member who has it"
 
 
 class NotForSessions(Forbidden):
@@ -314,7 +326,7 @@ class KeyOfAnotherOrg(Forbidden):
 
 
 class NotFound(Refusal):
-    """Nothing is there."""
+    """The resource does not exist."""
 
     status = 404
     text = "not found"
@@ -351,29 +363,29 @@ class AuditRowNotFound(NotFound):
 
 
 class MethodNotAllowed(Refusal):
-    """The path is there, for other methods."""
+    """The path exists for other methods."""
 
     status = 405
     text = "method not allowed"
 
 
 class Conflict(Refusal):
-    """Something of this name is there already."""
+    """The change conflicts with what is stored."""
 
     status = 409
     text = "conflict"
 
 
 class PasskeyExists(Conflict):
-    """Somebody has registered this credential before."""
+    """The credential is already registered."""
 
     text = "this passkey is registered already"
 
 
 class TooManyPasskeys(Conflict):
-    """The member has as many passkeys as one may."""
+    """The member has the maximum number of passkeys."""
 
-    text = "you have 20 passkeys, and nobody may have more: remove one first"
+    text = "passkey limit (20) reached: remove one first"
 
 
 class BindingExists(Conflict):
@@ -383,7 +395,7 @@ class BindingExists(Conflict):
 
 
 class ClockNotTrusted(Conflict):
-    """The clock may have stepped ahead; going by it could drop what is not old at all."""
+    """The clock may have jumped ahead; pruning by it could drop recent rows."""
 
     text = (
         "the clock says {now}, over 48 hours past the last pruning run ({last_run_at});"
@@ -398,63 +410,63 @@ class ClockNotTrusted(Conflict):
 
 
 class NoClockRecord(Conflict):
-    """Nothing to measure the clock against: no `init` of this version has run."""
+    """No earlier instant to compare the clock with: no `init` of this version has run."""
 
     text = "no instant is on record to check the clock against: run `countersign init`"
 
 
 class FormSpent(Conflict):
-    """A form that works once was sent before, or is none of this session's."""
+    """A form that works once was sent before, or belongs to another session."""
 
-    text = "this form has been sent already, or is too old: nothing was done this time"
+    text = "this form was already submitted or has expired: nothing was changed"
 
 
 class OverrideMoved(Conflict):
-    """Somebody else changed what a role is granted since the page was shown."""
+    """The role's capabilities changed after the page was shown."""
 
-    text = "somebody else has changed this role meanwhile: what holds now is shown"
+    text = "the role was changed concurrently; its current value is shown"
 
 
 class KeyReused(Conflict):
-    """The idempotency key stands for another body."""
+    """The idempotency key was used with another body."""
 
     text = "Idempotency-Key was used with another body"
 
 
 class BodyTooLarge(Refusal):
-    """More bytes than a body may have."""
+    """The body has too many bytes."""
 
     status = 413
     text = "request body is too large"
 
 
 class TooManyItems(BodyTooLarge):
-    """More rows than one request may bring."""
+    """The request has too many rows."""
 
     text = "at most 10000 rows in one request"
 
 
 class NotJson(Refusal):
-    """A body of another type than JSON."""
+    """The body is not declared as JSON."""
 
     status = 415
     text = "content-type must be application/json"
 
 
 class NotIngestType(NotJson):
-    """A body of another type than the two that rows come in."""
+    """The body is not declared as a type that ingest accepts."""
 
     text = "content-type must be application/json or application/x-ndjson"
 
 
 class UnknownEncoding(NotJson):
-    """A content encoding nobody here can undo."""
+    """The content encoding is not supported."""
 
     text = "content-encoding must be gzip or identity"
 
 
 class Busy(Refusal):
-    """More than is let in at once; nothing was taken, try again after `Retry-After` seconds."""
+    """Too many concurrent requests. Nothing was stored; try again after `Retry-After` seconds."""
 
     status = 429
     text = "too many requests of this organisation at once"
@@ -462,21 +474,21 @@ class Busy(Refusal):
 
 
 class JournalFull(Busy):
-    """So many rows of the organisation wait to be sealed that no more are taken just now."""
+    """Too many of the organisation's rows wait to be sealed."""
 
     text = "the journal of this organisation is full"
     retry_after_s = 5
 
 
 class AnswersFull(Busy):
-    """So many long answers of the organisation are kept for a repeat that no more are just now."""
+    """Too many long answers of the organisation are kept for repeated requests."""
 
     text = "too many rejected items of this organisation are kept for their Idempotency-Key"
     retry_after_s = 60
 
 
 class TooManyExports(Refusal):
-    """The organisation takes away as much at once as it may."""
+    """The organisation has the maximum number of exports under way."""
 
     status = 429
     text = "too many exports of this organisation at once: wait until one of them ends"
@@ -484,7 +496,7 @@ class TooManyExports(Refusal):
 
 
 class TooManyStreams(Refusal):
-    """As many pages show live rows at once as may."""
+    """The maximum number of pages that show live rows are open."""
 
     status = 429
     text = "too many pages show live rows at once: close one of them"
@@ -492,68 +504,70 @@ class TooManyStreams(Refusal):
 
 
 class SignInRefused(Refusal):
-    """A sign-in that came to nothing. People see it as a page; the log says what went wrong."""
+    """A failed sign-in, shown as a page; the log has the reason."""
 
     status = 400
     text = "you are not signed in"
 
 
 class SignInNotUnderWay(SignInRefused):
-    """The answer belongs to no sign-in that this browser began, or comes late or twice."""
+    """The response belongs to no sign-in of this browser, or is late or repeated."""
 
-    text = "this sign-in was not begun in this browser, has been used, or took over 10 minutes"
+    text = "this sign-in was not started in this browser, was already used, or took over 10 minutes"
 
 
 class ProviderDenied(SignInRefused):
-    """The person turned back at the provider, or it would not let them in."""
+    """The person cancelled at the provider, or the provider denied the sign-in."""
 
     text = "the identity provider did not sign you in"
 
 
 class IdentityNotProved(SignInRefused):
-    """The provider's answer does not say for certain who somebody is."""
+    """The provider's response does not prove an identity."""
 
-    text = "what the identity provider sent does not prove who you are"
+    text = "the identity provider's answer does not prove who you are"
 
 
 class AccountNotKnown(SignInRefused):
-    """The account is linked to no member, nor does anything here let it in."""
+    """The account belongs to no member, and no domain rule accepts it."""
 
     status = 403
     text = (
-        "no organisation here lets this account in: ask an owner to add you with this provider"
+        "no organisation accepts this account: ask an owner to add you with this provider"
         " and the address that it has verified"
     )
 
 
 class ProviderUnavailable(SignInRefused):
-    """The provider does not answer, or not as it should."""
+    """The provider does not respond, or not as its protocol requires."""
 
     status = 502
-    text = "the identity provider does not answer as it should: try again in a few minutes"
+    text = "the identity provider is unavailable: try again in a few minutes"
 
 
 class PasskeyNotUnderWay(SignInRefused):
-    """The answer belongs to no challenge of this browser's, or comes late or twice."""
+    """The response belongs to no challenge of this browser, or is late or repeated."""
 
-    text = "this was not begun in this browser, has been used, or took over 5 minutes: try again"
+    text = (
+        "this was not started in this browser, was already used, or took over 5 minutes: try again"
+    )
 
 
 class PasskeyNotMade(SignInRefused):
-    """The browser's answer to a registration is not what was asked for."""
+    """The browser's response to a registration is not valid."""
 
-    text = "the browser did not make a passkey that can be used here"
+    text = "the browser did not create a passkey that this service accepts"
 
 
 class PasskeyRefused(SignInRefused):
-    """The answer lets nobody in. Why, is for the organisation's log, if it is about a member."""
+    """No accepted passkey was proved. The organisation of a known member has the reason logged."""
 
     status = 403
-    text = "this passkey lets nobody in here: sign in another way"
+    text = "this passkey is not accepted: sign in another way"
 
 
 class TooManySignIns(SignInRefused):
-    """More attempts than people make, from one address or from all together."""
+    """Too many attempts from one address, or in total."""
 
     status = 429
     text = "too many attempts to sign in: wait a minute"
@@ -561,14 +575,14 @@ class TooManySignIns(SignInRefused):
 
 
 class Internal(Refusal):
-    """A fault of ours. The log, under the request id, says which."""
+    """An error in the service. The log has it under the request id."""
 
     status = 500
     text = "internal error"
 
 
 class StoreUnavailable(Refusal):
-    """The database or the audit folder did not answer. Nothing was changed; try again."""
+    """The database or the audit folder does not respond. Nothing was changed; try again."""
 
     status = 503
     text = "storage is unavailable"
@@ -580,32 +594,32 @@ class StoreUnavailable(Refusal):
 
 
 class StorageFull(StoreUnavailable):
-    """There is no room for the change on the disk. Reading still works."""
+    """The disk is full. Reading still works."""
 
     status = 507
     text = "storage is full: nothing was changed"
 
 
 class StorageReadOnly(StoreUnavailable):
-    """The database file or its folder does not take the change. Reading still works."""
+    """The database file or its folder is read-only. Reading still works."""
 
     text = "storage is read-only: nothing was changed"
 
 
 class StorageBusy(StoreUnavailable):
-    """Somebody else held the database for longer than we wait."""
+    """Another process held the database for longer than the limit."""
 
     text = "storage is busy: nothing was changed, try again"
 
 
 class StorageDamaged(StoreUnavailable):
-    """StorageStats rows are missing or not what was stored; the log says which."""
+    """Stored rows are missing or damaged; the log says which."""
 
     text = "stored data is missing or damaged: the log says where"
 
 
 class QueryTooSlow(Refusal):
-    """A query over more than can be read in time. It was stopped; nothing of it goes on."""
+    """The query exceeded its time limit and was stopped."""
 
     status = 503
     text = "the query took too long and was stopped: ask for a shorter window"
@@ -634,3 +648,13 @@ CREATE_REFUSALS: tuple[type[Invalid], ...] = (
     OutsideEnvelope,
 )
 """Every 400 a create can answer with, in the order in which faults are reported."""
+
+BODY_REFUSALS: tuple[type[Refusal], ...] = (
+    DuplicateMember,
+    NotANumber,
+    NotGzip,
+    BodyTooLarge,
+    NotJson,
+    UnknownEncoding,
+)
+"""What reading a JSON body refuses, besides NotAnObject."""

@@ -11,9 +11,9 @@ from analytics.model.envelopes import ENVELOPES, VerifiedCi
 from analytics.model.events import Envelope, Event
 from analytics.model.row_validation import (
     RowRefused,
-    readable,
 )
 from analytics.model.strict_json import DuplicateKey, check_keys
+from analytics.model.validation_errors import describe
 
 _NO_ENVELOPE: Final = frozenset({b"", b"null"})
 
@@ -66,7 +66,7 @@ def read_envelope(event: str, name: str, raw: bytes) -> ImportedEnvelope:
     except DuplicateKey as error:
         raise RowRefused(str(error)) from error
     except msgspec.ValidationError as error:
-        raise RowRefused(readable(error, within=name)) from error
+        raise RowRefused(describe(error, name)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RowRefused(f"{name} {NOT_AN_OBJECT}") from error
     bare = msgspec.structs.replace(envelope, ci=msgspec.UNSET) if envelope.ci else envelope

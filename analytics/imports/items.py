@@ -4,8 +4,9 @@ from typing import Final
 
 import msgspec
 
-from analytics.model.row_validation import RowRefused, readable
+from analytics.model.row_validation import RowRefused
 from analytics.model.strict_json import DuplicateKey, check_keys
+from analytics.model.validation_errors import describe
 
 NOT_AN_OBJECT: Final = "must be a JSON object in UTF-8, without lone surrogates or deep nesting"
 _NOTHING: Final = msgspec.Raw()
@@ -62,7 +63,7 @@ def read_object(line: bytes) -> ImportItem:
     except DuplicateKey as error:
         raise RowRefused(str(error)) from error
     except msgspec.ValidationError as error:
-        raise RowRefused(readable(error, within="")) from error
+        raise RowRefused(describe(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RowRefused(f"the line {NOT_AN_OBJECT}") from error
     return item

@@ -23,10 +23,10 @@ from analytics.model.row_validation import (
     check_decision,
     check_ecosystem,
     check_package_text,
-    readable,
 )
 from analytics.model.rows import AuditContext, AuditRow, audit_row
 from analytics.model.strict_json import DuplicateKey, check_keys
+from analytics.model.validation_errors import describe
 
 INGESTIBLE: Final = tuple(
     sorted(event for event, envelope in ENVELOPES.items() if envelope.ingestible)
@@ -93,7 +93,7 @@ def read_items(
         except (RowRefused, DuplicateKey) as error:
             rejected.append(_rejected(index, str(error)))
         except msgspec.ValidationError as error:
-            rejected.append(_rejected(index, readable(error, within="")))
+            rejected.append(_rejected(index, describe(error)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             rejected.append(Rejection(index, NOT_JSON))
     return rows, rejected
@@ -161,4 +161,4 @@ def _envelope(item: IngestItem) -> Envelope:
     try:
         return parse_envelope(event, {} if item.envelope is UNSET else item.envelope)
     except msgspec.ValidationError as error:
-        raise RowRefused(readable(error, within="envelope")) from error
+        raise RowRefused(describe(error, "envelope")) from error

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
-
 from analytics.model.events import Decision
 from analytics.model.instants import parse_instant
 from analytics.model.rows import Ecosystem
@@ -85,10 +83,3 @@ def check_subject(text: str | None) -> None:
     if text is not None and not text.isprintable():
         text = "".join(c for c in text if unicodedata.category(c) not in _UNKNOWN)
         check_printable("subject", text)
-
-
-def readable(error: msgspec.ValidationError, within: str) -> str:
-    """Msgspec's text with the field's name in front: `envelope.rule_id: Expected …`."""
-    reason, _, place = str(error).partition(" - at `$")
-    field = f"{within}{place.rstrip('`')}".lstrip(".")
-    return f"{field}: {reason}" if field else reason

@@ -21,7 +21,11 @@ class NotStrictJson(ValueError):
 
 
 class DuplicateKey(ValueError):
-    """An object that has a key twice; the text names the key."""
+    """An object that has `key` twice."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"duplicate key: {key}")
+        self.key = key
 
 
 def check_keys(raw: bytes) -> None:
@@ -35,7 +39,7 @@ def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         for key, _ in pairs:
             if key not in members:
-                raise DuplicateKey(f"duplicate key: {key}")
+                raise DuplicateKey(key)
             del members[key]
     return members
 

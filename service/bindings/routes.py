@@ -22,14 +22,13 @@ from service.bindings.listing import parse_as_of, parse_state
 from service.bindings.repository import get_binding, list_bindings
 from service.bindings.services import BindingServices
 from service.errors import (
+    BODY_REFUSALS,
     CREATE_REFUSALS,
     BindingExists,
     BindingNotFound,
-    BodyTooLarge,
     Forbidden,
     Invalid,
     NoSuchBinding,
-    NotJson,
     OrgNotFound,
     ReasonInvalid,
     UnknownParameter,
@@ -73,8 +72,7 @@ async def list_(services: BindingServices, slug: str) -> ResponseReturnValue:
         Forbidden,
         OrgNotFound,
         BindingExists,
-        BodyTooLarge,
-        NotJson,
+        *BODY_REFUSALS,
     ],
     headers={"location": "Where the binding is, see `GET`."},
 )

@@ -36,6 +36,7 @@ from service.text_rules import is_plain
 
 SUB_PATTERN_MAX: Final = 1024
 REPOSITORY_ID_DIGITS_MAX: Final = 32
+ECHO_MAX: Final = 256
 EVENT_NAME_MAX: Final = 64
 EVENT_NAMES_MAX: Final = 64
 
@@ -136,8 +137,13 @@ def _issuer(value: object, issuers: Issuers) -> str:
     if not isinstance(value, str):
         raise IssuerMissing
     if value not in issuers:
-        raise IssuerNotAllowed(value=value)
+        raise IssuerNotAllowed(value=_cut(value))
     return value
+
+
+def _cut(text: str) -> str:
+    """`text` for an error: a body may be 64 KB long, and an error need not be."""
+    return text if len(text) <= ECHO_MAX else f"{text[:ECHO_MAX]}…"
 
 
 def _sub_pattern(value: object) -> str:

@@ -176,7 +176,9 @@ async def _apply_members(
             if member is None:
                 await add_member(work, org, email, wanted.role or Role.MEMBER, wanted.idp, by)
             elif member.identity_provider != wanted.idp:
-                raise Invalid("a member's idp does not change; remove and add them")
+                raise Invalid(
+                    "a member's idp cannot be changed; remove the member and add them again"
+                )
             elif wanted.role is not None:
                 await set_role(work, org, member, wanted.role, by)
 

@@ -5,12 +5,11 @@ from quart.typing import ResponseReturnValue
 
 from service.bindings.services import BindingServices
 from service.errors import (
-    BodyTooLarge,
+    BODY_REFUSALS,
     ClaimsNotObject,
     Forbidden,
     NeitherTokenNorClaims,
     NotAnObject,
-    NotJson,
     OrgNotFound,
     ProjectIdNotString,
     ProjectNotFound,
@@ -50,8 +49,7 @@ blueprint = Blueprint("explain", __name__, url_prefix="/api/v1/admin/orgs/<slug>
         UnknownParameter,
         Forbidden,
         OrgNotFound,
-        BodyTooLarge,
-        NotJson,
+        *BODY_REFUSALS,
     ],
 )
 @receives(BindingServices)

@@ -282,7 +282,9 @@ async def _keep_an_owner(session: AsyncSession, member: Member) -> None:
         )
     )
     if not others:
-        raise Invalid("the last owner stays: make somebody else an owner first")
+        raise Invalid(
+            "the last owner cannot be removed or changed: make another member an owner first"
+        )
 
 
 async def _insert(

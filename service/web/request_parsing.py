@@ -3,15 +3,25 @@
 import json
 import re
 from collections.abc import Collection
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 from quart import Request
 from werkzeug.exceptions import MethodNotAllowed
 
-from analytics.model.strict_json import unique_members
-from service.errors import Invalid, NotAnObject, NotJson, UnknownParameter
+from analytics.model.strict_json import DuplicateKey, unique_members
+from service.errors import (
+    DuplicateMember,
+    Invalid,
+    NotAnObject,
+    NotANumber,
+    NotJson,
+    UnknownParameter,
+)
+from service.web.bodies import read_body
 
 _INTEGER_DIGITS_MAX: Final = 64
+_BODY_BYTES_MAX: Final = 64 * 1024
+_ECHO_MAX: Final = 64
 
 
 class HugeInteger(float):
@@ -30,10 +40,9 @@ def refuse_head(request: Request) -> None:
 async def json_object(request: Request) -> dict[str, Any]:
     """The request's body, which must be one JSON object (RFC 8259, UTF-8).
 
-    Refused besides: members named twice (which of the two would be meant?), NaN and Infinity.
-    Raises NotJson, NotAnObject; BodyTooLarge comes from reading the body.
+    Raises NotAnObject, or one of BODY_REFUSALS.
     """
-    raw = cast("bytes", await request.get_data(as_text=False))
+    raw = await read_body(request, request.max_content_length or _BODY_BYTES_MAX)
     if raw and request.mimetype != "application/json":
         raise NotJson
     try:
@@ -43,6 +52,8 @@ async def json_object(request: Request) -> dict[str, Any]:
             parse_int=_integer,
             parse_constant=_refuse_constant,
         )
+    except DuplicateKey as error:  # two readers would choose differently between the two
+        raise DuplicateMember(value=error.key[:_ECHO_MAX]) from error
     except (ValueError, RecursionError) as error:
         raise NotAnObject from error
     if not isinstance(value, dict):
@@ -77,4 +88,4 @@ def _integer(digits: str) -> int | HugeInteger:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise NotANumber(value=name)

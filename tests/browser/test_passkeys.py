@@ -143,7 +143,7 @@ def test_a_passkey_from_its_making_to_its_end(desk: PasskeyPage, place: Place) -
     expect(profile).to_be_visible()
     desk.replace(copy)
     desk.sign_in()
-    desk.expect_refusal("This passkey lets nobody in here")
+    desk.expect_refusal("This passkey is not accepted")
     (row,) = place.rows("sign_in_failed")
     assert "counter did not grow" in row["payload"]["reason"]
 
@@ -158,7 +158,7 @@ def test_a_passkey_from_its_making_to_its_end(desk: PasskeyPage, place: Place) -
     page.get_by_role("button", name="Remove passkey").click()
     expect(page.get_by_text("You have no passkey.")).to_be_visible()
     desk.sign_in()
-    desk.expect_refusal("This passkey lets nobody in here")
+    desk.expect_refusal("This passkey is not accepted")
 
 
 def test_the_pages_can_be_used_by_everybody(desk: PasskeyPage, place: Place) -> None:

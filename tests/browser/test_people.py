@@ -159,7 +159,7 @@ def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scri
         expect(page.get_by_role("button", name="Copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == secret
     page.reload()
-    expect(page.get_by_role("alert")).to_contain_text("has been sent already")
+    expect(page.get_by_role("alert")).to_contain_text("was already submitted")
     expect(page.get_by_label("The key", exact=True)).to_have_count(0)
     expect(page.get_by_role("row").filter(has_text=f"proxy-{ending}")).to_have_count(1)
 

@@ -24,6 +24,7 @@ TABLE: list[tuple[str, list[dict[str, Any]]]] = [
     (f"issuer is not on the allowlist: {ISSUER}/", [{"issuer": f"{ISSUER}/"}]),
     (f"issuer is not on the allowlist: {ISSUER.upper()}", [{"issuer": ISSUER.upper()}]),
     ("issuer is not on the allowlist: {value}", [{"issuer": "{value}"}]),
+    (f"issuer is not on the allowlist: {'x' * 256}…", [{"issuer": "x" * 50_000}]),
     (
         "sub_pattern is required (string)",
         [{"sub_pattern": v} for v in (MISSING, None, 7, False, ["repo:acme"])],

@@ -2,7 +2,7 @@
 
 import re
 
-from service.errors import CREATE_REFUSALS, Invalid
+from service.errors import CREATE_REFUSALS, DuplicateMember, Invalid, NotANumber
 
 
 def documented(refusal: type[Invalid]) -> re.Pattern[str]:
@@ -10,5 +10,7 @@ def documented(refusal: type[Invalid]) -> re.Pattern[str]:
     return re.compile(re.escape(refusal.text).replace(r"\{value\}", ".*"), re.DOTALL)
 
 
-DOCUMENTED_400 = tuple(documented(refusal) for refusal in CREATE_REFUSALS)
+DOCUMENTED_400 = tuple(
+    documented(refusal) for refusal in (*CREATE_REFUSALS, DuplicateMember, NotANumber)
+)
 """Every text a create may answer a 400 with."""

@@ -1,5 +1,6 @@
 """How a JSON body is read: strictly, and of bounded size."""
 
+import gzip
 import json
 
 import pytest
@@ -116,24 +117,33 @@ class TestRefusedBodies:
     async def test_constants_that_are_not_json_are_refused(
         self, shared_world: World, constant: str
     ):
-        """Python would read them; the JSON of everybody else has none."""
+        """Python would read them; other readers of JSON do not."""
         raw = VALID.replace(b'"123456789"', constant.encode())
 
-        assert await refused(await post(shared_world, raw)) == NOT_AN_OBJECT
+        assert await refused(await post(shared_world, raw)) == (
+            400,
+            f"request body has {constant}, which is not a JSON number",
+        )
 
     @pytest.mark.parametrize(
-        "raw",
+        ("raw", "member"),
         [
-            VALID.replace(b"{", b'{"origin": "platform_admin", ', 1),
-            VALID.replace(b"{", b'{"origin": "org_admin", ', 1),
-            VALID.replace(b"{", b'{"\\u006frigin": "org_admin", ', 1),
-            VALID.replace(b'["push"]', b'[{"a": 1, "a": 2}]'),
+            (VALID.replace(b"{", b'{"origin": "platform_admin", ', 1), "origin"),
+            (VALID.replace(b"{", b'{"origin": "org_admin", ', 1), "origin"),
+            (VALID.replace(b"{", b'{"\\u006frigin": "org_admin", ', 1), "origin"),
+            (VALID.replace(b'["push"]', b'[{"a": 1, "a": 2}]'), "a"),
+            (b'{"' + b"x" * 9_000 + b'": 1, "' + b"x" * 9_000 + b'": 2}', "x" * 64),
         ],
-        ids=["different", "same", "escaped", "nested"],
+        ids=["different", "same", "escaped", "nested", "long"],
     )
-    async def test_a_member_named_twice_is_refused(self, shared_world: World, raw: bytes):
+    async def test_a_member_named_twice_is_refused(
+        self, shared_world: World, raw: bytes, member: str
+    ):
         """A proxy that checks the first and a service that uses the last would disagree."""
-        assert await refused(await post(shared_world, raw)) == NOT_AN_OBJECT
+        assert await refused(await post(shared_world, raw)) == (
+            400,
+            f"request body has a member twice: {member}",
+        )
 
     @pytest.mark.parametrize(
         "raw",
@@ -185,6 +195,34 @@ class TestRefusedBodies:
     async def test_no_refused_body_left_a_binding(self, shared_world: World):
         """Most of the bodies above hold a valid one somewhere."""
         assert await shared_world.bindings() == []
+
+
+async def test_a_gzip_body_is_read(world: World):
+    """As ingest reads one; curl and HTTP clients can send it."""
+    headers = {**world.admin, "content-type": "application/json", "content-encoding": "gzip"}
+
+    answer = await world.client.post(bindings_path(), headers=headers, data=gzip.compress(VALID))
+
+    assert answer.status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("coding", "raw", "expected"),
+    [
+        ("br", VALID, (415, "content-encoding must be gzip or identity")),
+        ("gzip", VALID, (400, "request body is not valid gzip")),
+        ("gzip", gzip.compress(padded(BODY_MAX + 1)), TOO_LARGE),
+    ],
+)
+async def test_what_cannot_be_unpacked_is_refused_with_the_reason(
+    world: World, coding: str, raw: bytes, expected: tuple[int, str]
+):
+    """Bytes that nothing unpacks would be called no JSON object."""
+    headers = {**world.admin, "content-type": "application/json", "content-encoding": coding}
+
+    answer = await world.client.post(bindings_path(), headers=headers, data=raw)
+
+    assert await refused(answer) == expected
 
 
 async def test_a_body_of_exactly_64_kib_is_read(world: World):
