@@ -11,7 +11,8 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, inser
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.store.batching import scalars_of
-from service.store.tables import Instant, RejectedSubject
+from service.store.column_types import Instant
+from service.store.tables import RejectedSubject
 
 
 @dataclass(slots=True, kw_only=True)

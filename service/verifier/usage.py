@@ -13,8 +13,9 @@ from sqlalchemy import bindparam, case, or_, update
 
 from service.errors import StoreUnavailable
 from service.metrics import Metrics
+from service.store.column_types import Instant
 from service.store.store import Store
-from service.store.tables import Binding, Instant
+from service.store.tables import Binding
 
 PENDING_USES_MAX: Final = 50_000
 """Bindings with uses that are not yet written; a database that stays away must not take memory."""
