@@ -54,7 +54,7 @@ class Connection(aiosqlite.Connection):
         self._kept = _Kept()
 
     def begin_with_next(self) -> None:
-        """Begin a read transaction with the next statement: `BEGIN` alone takes no lock or snapshot."""
+        """Begin a read transaction with the next statement; `BEGIN` alone takes no snapshot."""
         self._begins = True
 
     def cursor(self) -> "Cursor":  # type: ignore[override]

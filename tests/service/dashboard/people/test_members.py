@@ -128,7 +128,7 @@ async def test_the_last_owner_stays(world, what):
     answer = await send_form(world, page, of(world, "owner", what), role="member")
     page = await shown(answer, 400)
 
-    said = "the last owner stays: make somebody else an owner first"
+    said = "the last owner stays: make another member an owner first"
     assert said.capitalize() in page.one("div", role="alert").text
     if what == "role":
         assert fault_of(page, f"{world.members['owner'].id}-role") == said
