@@ -1,1 +1,1 @@
-"""Who is calling, and what they may do."""
+"""Authentication and authorisation of requests."""

@@ -1,4 +1,4 @@
-"""From a request's credentials to its caller."""
+"""Resolves a request's credentials to its caller."""
 
 import hmac
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER, SESSION
 
 
 class Authenticator:
-    """Knows every credential the admin surface accepts."""
+    """Verifies the credentials that the admin surface accepts."""
 
     def __init__(self, settings: Settings, store: Store, clock: Clock) -> None:
         self._settings = settings
@@ -58,10 +58,10 @@ class Authenticator:
         *,
         keeps_alive: bool = True,
     ) -> Caller:
-        """Who sent `request`. Raises Unauthenticated.
+        """The caller of `request`. Raises Unauthenticated.
 
-        If the admin-token header is there it decides alone: falling back to a cookie would make
-        a mistyped token act as somebody else.
+        An admin-token header decides alone: falling back to a cookie would let a request with a
+        mistyped token act as the member.
         """
         entrance = self.origin(request, origin)
         tokens = request.headers.getlist(ADMIN_TOKEN_HEADER)
@@ -72,9 +72,9 @@ class Authenticator:
         return admin_token_caller(entrance)
 
     async def principal(self, request: Request) -> IngestPrincipal:
-        """Who sent audit rows in `request`. Raises Unauthenticated.
+        """The sender of the audit rows in `request`. Raises Unauthenticated.
 
-        The first of admin token, API key and session cookie that is there decides alone.
+        The first one present of admin token, API key and session cookie decides alone.
         """
         values = request.headers.getlist(API_KEY_HEADER)
         if ADMIN_TOKEN_HEADER in request.headers or not values:
@@ -87,7 +87,7 @@ class Authenticator:
         return ApiKeyPrincipal(*key, origin=self.origin(request, VerdictSource.PROXY))
 
     async def forget_ended_sessions(self) -> None:
-        """Delete the sessions and sign-in links that ended long ago."""
+        """Delete sessions and sign-in links that ended long ago."""
         async with self._store.write() as work:
             await forget_ended(work.session, self.lifetimes, work.now)
 
@@ -96,16 +96,16 @@ class Authenticator:
     ) -> MemberPrincipal:
         """The member whose session cookie `request` carries. Raises Unauthenticated.
 
-        Unless it `keeps_alive`, the request is none of the person's own, and leaves their session
-        to idle out.
+        Without `keeps_alive` the request, such as one that a page sends periodically, does not
+        extend the session.
         """
         cookie = request.cookies.get(SESSION_COOKIE)
         if not cookie:
             raise Unauthenticated
         now = self._clock()
-        found = await self._session_of(cookie, now)
+        current = await self._session_of(cookie, now)
         if keeps_alive:
-            await touch_session(self._store, found.entry, now)
+            await touch_session(self._store, current.entry, now)
         is_foreign = is_cross_site(
             request.method,
             request.headers.get("origin"),
@@ -114,17 +114,17 @@ class Authenticator:
             is_form=entrance.verdict_source is VerdictSource.DASHBOARD,
         )
         return _member_principal(
-            found.entry, found.member, found.teams, entrance, is_cross_site=is_foreign
+            current.entry, current.member, current.teams, entrance, is_cross_site=is_foreign
         )
 
     async def _live_key(self, hashed: str) -> KeyScope:
-        """The live API key of which this is the hash. Raises Unauthenticated."""
+        """The live API key with this secret hash. Raises Unauthenticated."""
 
         def load(transaction: Transaction) -> KeyScope:
-            found = find_live_key(transaction, hashed)
-            if found is None:
+            key = find_live_key(transaction, hashed)
+            if key is None:
                 raise Unauthenticated
-            return found
+            return key
 
         return await self._store.cached_at_once(("key", hashed), load)
 
@@ -139,13 +139,13 @@ class Authenticator:
             return _Session(*found, await list_teams_of(session, found[1].id))
 
         known = await self._store.cached(("session", hashed), load)
-        # A session also ends by the clock alone, while nobody commits anything.
+        # A session also ends by time, without a commit that would drop it from the cache.
         if now >= self.lifetimes.end_of(known.entry):
             raise Unauthenticated
         return known
 
     async def refreshed(self, session: AsyncSession, caller: Caller) -> Caller:
-        """`caller` as the database knows them now. Raises Unauthenticated."""
+        """`caller` as currently stored in the database. Raises Unauthenticated."""
         if not isinstance(caller, MemberPrincipal):
             return caller
         return await self.refreshed_member(session, caller)
@@ -153,7 +153,7 @@ class Authenticator:
     async def refreshed_member(
         self, session: AsyncSession, caller: MemberPrincipal
     ) -> MemberPrincipal:
-        """The same for a member."""
+        """`caller` as currently stored in the database. Raises Unauthenticated."""
         found = await find_session(
             session, Session.id == caller.session_id, self.lifetimes, self._clock()
         )
@@ -163,7 +163,7 @@ class Authenticator:
         return _member_principal(*found, teams, caller.origin, is_cross_site=caller.is_cross_site)
 
     def origin(self, request: Request, verdict_source: VerdictSource) -> RequestOrigin:
-        """How `request` came in, whoever sent it."""
+        """The origin of `request`, without checking any credentials."""
         address = source_ip(request, self._settings.trusted_proxies)
         return RequestOrigin(verdict_source, request_id(), address, user_agent=user_agent(request))
 
@@ -174,7 +174,7 @@ class Authenticator:
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """A session as the database has it, its member, and the teams they administer."""
+    """A stored session with its member and the ids of the teams they administer."""
 
     entry: Session
     member: Member

@@ -1,4 +1,4 @@
-"""Letting a request in: who is calling, which organisation, may they. In this order."""
+"""Authorisation of requests: the caller, then the organisation, then the permission."""
 
 from functools import partial
 from typing import TypeVar
@@ -21,10 +21,7 @@ from service.orgs.repository import get_org_by_id, read_org
 from service.orgs.roles import Capability
 from service.store.store import Store
 from service.store.tables import Member, Organisation
-from service.verifier.verifier import (
-    TokenRequest,
-    Verifier,
-)
+from service.verifier.verifier import TokenRequest, Verifier
 from service.web.context import request_id
 from service.web.header_names import CI_TOKEN_HEADER
 
@@ -32,7 +29,7 @@ _Principal = TypeVar("_Principal", bound=Principal)
 
 
 class Authorizer:
-    """Decides who may do what in the current request: 401, then 404, then 403."""
+    """Authorises the current request. Refuses with 401, then 404, then 403."""
 
     def __init__(self, authenticator: Authenticator, store: Store, verifier: Verifier) -> None:
         self._authenticator = authenticator
@@ -40,14 +37,14 @@ class Authorizer:
         self._verifier = verifier
 
     async def authorize_ingest(self, slug: str) -> tuple[IngestPrincipal, Organisation]:
-        """Who sends audit rows in the current request, and of which organisation.
+        """The sender of audit rows in the current request, and the organisation `slug`.
 
         Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order.
         """
-        # The proxy `request` would be looked through a dozen times.
+        # Not the proxy `request`: each of a dozen attribute accesses would resolve it again.
         principal = await self._authenticator.principal(request_ctx.request)
         org = await self._org(slug)
-        principal = await self._from_ci(principal, org)
+        principal = await self._with_ci_job(principal, org)
         principal.require_sending_rights(org)
         return principal, org
 
@@ -59,32 +56,32 @@ class Authorizer:
         *,
         keeps_alive: bool = True,
     ) -> tuple[Caller, Organisation]:
-        """The caller of the current request and the organisation `slug`, once both are sure.
+        """The caller of the current request and the organisation `slug`.
 
-        Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order, before
-        anything else of the request is looked at. What a page does by itself must not be what
-        `keeps_alive` a session that nobody uses any more.
+        Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order, before any
+        other part of the request is read. Automatic requests of a page must pass
+        `keeps_alive=False`, so that an unused session ends.
         """
-        caller, org = await self._arrived(slug, origin, keeps_alive=keeps_alive)
+        caller, org = await self._authenticate(slug, origin, keeps_alive=keeps_alive)
         caller.require(capability, org)
         return caller, org
 
     async def authorize_member(
         self, slug: str, origin: VerdictSource = VerdictSource.DASHBOARD
     ) -> tuple[Caller, Organisation]:
-        """The caller of the current request and their organisation `slug`, whatever their role.
+        """The caller of the current request and their organisation `slug`, for any role.
 
         For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
         (403), in this order.
         """
-        caller, org = await self._arrived(slug, origin)
+        caller, org = await self._authenticate(slug, origin)
         caller.require_membership(org)
         return caller, org
 
     async def authorize_self(self) -> MemberPrincipal:
-        """The member whose session the current request carries, for what is theirs alone.
+        """The member whose session the current request carries, for their own settings.
 
-        Raises Unauthenticated (401), CrossSite (403). The admin token is nobody's.
+        Raises Unauthenticated (401), also for the admin token, and CrossSite (403).
         """
         caller = await self._authenticator.caller(request, VerdictSource.DASHBOARD)
         if not isinstance(caller, MemberPrincipal):
@@ -96,7 +93,7 @@ class Authorizer:
     async def reauthorize_self(
         self, session: AsyncSession, caller: MemberPrincipal
     ) -> tuple[MemberPrincipal, Member]:
-        """`caller` and their membership inside the transaction that is about to change something.
+        """`caller` and their membership, re-read inside the transaction that makes a change.
 
         Raises Unauthenticated if their session has ended meanwhile.
         """
@@ -106,10 +103,10 @@ class Authorizer:
     async def reauthorize(
         self, session: AsyncSession, caller: Caller, org: Organisation, capability: Capability
     ) -> tuple[Caller, Organisation]:
-        """`caller` and `org` as they are inside the transaction that is about to change something.
+        """`caller` and `org`, re-read inside the transaction that makes a change.
 
-        Reading the body can take a client long. Meanwhile a session may have ended, or a role or a
-        binding may be gone. Raises Unauthenticated, OrgNotFound, Forbidden.
+        A client may take long to send the body. Meanwhile a session may have ended, or a role or
+        binding may have been revoked. Raises Unauthenticated, OrgNotFound, Forbidden.
         """
         present = await self._authenticator.refreshed(session, caller)
         present_org = await get_org_by_id(session, org.id)
@@ -117,29 +114,29 @@ class Authorizer:
         present.require(capability, present_org)
         return present, present_org
 
-    async def _arrived(
+    async def _authenticate(
         self, slug: str, origin: VerdictSource, *, keeps_alive: bool = True
     ) -> tuple[Caller, Organisation]:
         caller = await self._authenticator.caller(request, origin, keeps_alive=keeps_alive)
         org = await self._org(slug)
-        return await self._from_ci(caller, org), org
+        return await self._with_ci_job(caller, org), org
 
     async def _org(self, slug: str) -> Organisation:
         return await self._store.cached_at_once(("org", slug), partial(read_org, slug=slug))
 
-    async def _from_ci(self, principal: _Principal, org: Organisation) -> _Principal:
-        """`principal` with the CI job that the request's token proves, if it has one that does.
+    async def _with_ci_job(self, principal: _Principal, org: Organisation) -> _Principal:
+        """`principal` with the CI job that the request's token proves, if it carries a valid one.
 
-        The token of a credential of another organisation is not looked at.
+        If the caller's credential is of another organisation, the token is not verified.
         """
         values = request.headers.getlist(CI_TOKEN_HEADER)
         if not values or not principal.belongs_to(org):
             return principal
-        found = await self._verifier.attribute(values, _token_request(principal, org))
-        return principal.with_ci(found)
+        ci_job = await self._verifier.attribute(values, _token_request(principal, org))
+        return principal.with_ci(ci_job)
 
     async def _revalidated_ci(self, principal: _Principal, org: Organisation) -> _Principal:
-        """`principal` with the CI job they had, as far as `org`, read anew, still trusts it."""
+        """`principal` with its CI job if `org`, just re-read, still trusts it."""
         ci = principal.origin.ci
         if ci is None:
             return principal

@@ -1,4 +1,4 @@
-"""The caller of a request, whichever way they proved who they are."""
+"""The callers of requests, by kind of credential."""
 
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
@@ -15,13 +15,7 @@ from service.errors import (
     NotTeamAdmin,
     RoleBeyondOwn,
 )
-from service.orgs.roles import (
-    ORG_BINDING_ROLES,
-    Capability,
-    Role,
-    covers,
-    granted,
-)
+from service.orgs.roles import ORG_BINDING_ROLES, Capability, Role, covers, granted
 from service.store.tables import Organisation
 from service.verifier.attribution import Attribution
 
@@ -31,16 +25,16 @@ MAINTENANCE_ACTOR = "system:maintenance"
 
 
 def member_actor(identity_provider: str, member_id: str) -> str:
-    """A member as `actor` and `addedBy` name them: under their home provider, always."""
+    """A member as named in `actor` and `addedBy`: always with their home provider."""
     return f"{identity_provider}:{member_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOrigin:
-    """How a request came in: what its audit rows say besides the actor.
+    """How a request came in: the parts of its audit rows other than the actor.
 
-    `ci` is the CI job that it came from, if it brought a token that proves it. `user_agent` is for
-    the session that may begin with it, and in no row.
+    `ci` is the CI job that the request's token proves. `user_agent` is stored only with a session
+    that the request starts, in no audit row.
     """
 
     verdict_source: VerdictSource
@@ -50,7 +44,7 @@ class RequestOrigin:
     user_agent: str | None = None
 
     def audit_context(self, actor: str, actor_source: str) -> AuditContext:
-        """What the audit rows of a request by `actor` say."""
+        """The audit context of a request by `actor`."""
         audit_context = AuditContext(
             actor=actor,
             actor_source=actor_source,
@@ -64,70 +58,67 @@ class RequestOrigin:
 
 
 class Principal(Protocol):
-    """Whoever sent a request, once they have proved who they are."""
+    """The authenticated sender of a request."""
 
     @property
     def origin(self) -> RequestOrigin:
-        """How their request came in."""
+        """How the request came in."""
 
     @property
     def audit_context(self) -> AuditContext:
-        """What the audit rows of their actions say of who acted."""
+        """The audit context of the sender's actions."""
 
     def belongs_to(self, org: Organisation) -> bool:
-        """True if their credential is one for `org`."""
+        """True if the credential is valid for `org`."""
 
     def with_ci(self, ci: Attribution | None) -> Self:
-        """The same, their request coming from this CI job, or from none that is proved."""
+        """A copy whose request comes from the CI job `ci`, or from no proven one."""
 
 
 class Caller(Principal, Protocol):
-    """Somebody who may act on organisations."""
+    """A principal that may act on organisations."""
 
     def require_membership(self, org: Organisation) -> None:
-        """Raise Forbidden unless the caller has anything to do with `org` at all."""
+        """Raise Forbidden unless the caller belongs to `org`."""
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Raise Forbidden unless the caller has `capability` in `org`."""
 
     def require_outranks(self, role: Role, org: Organisation) -> None:
-        """Raise Forbidden unless the caller may decide over those who have `role` in `org`.
+        """Raise Forbidden unless the caller may manage members with `role` in `org`.
 
-        That is: make somebody one of them, change or end their membership, or let anybody in under
-        their name. Who could do so with a role beyond their own would have what it can do.
+        Managing means granting the role, changing or ending such a membership, or issuing sign-ins
+        for it. Otherwise a caller could gain the rights of a role beyond their own.
         """
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
-        """Raise Forbidden unless the caller may create bindings of this level.
-
-        `team_id` is None for organisation-level bindings.
-        """
+        """Raise Forbidden unless the caller may create bindings of `team_id` (None: of `org`)."""
 
     def require_revoke_rights(self, org: Organisation, team_id: str | None) -> None:
-        """Raise Forbidden unless the caller may revoke bindings of this level."""
+        """Raise Forbidden unless the caller may revoke bindings of `team_id` (None: of `org`)."""
 
 
 class IngestPrincipal(Principal, Protocol):
-    """Somebody who may, or may not, send audit rows."""
+    """A principal that may send audit rows, if its rights allow."""
 
     def require_sending_rights(self, org: Organisation) -> None:
-        """Raise Forbidden unless the caller may send rows of this organisation."""
+        """Raise Forbidden unless the principal may send audit rows of `org`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FromRequest:
-    """Whoever it was, they came through a door."""
+    """Common part of principals: the origin of their request."""
 
     origin: RequestOrigin = field(kw_only=True)
 
     def with_ci(self, ci: Attribution | None) -> Self:
-        """The same, their request coming from this CI job, or from none that is proved."""
+        """A copy whose request comes from the CI job `ci`, or from no proven one."""
         return replace(self, origin=replace(self.origin, ci=ci))
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyPrincipal(_FromRequest):
-    """A machine with an API key of one organisation. It sends audit rows, and nothing else."""
+    """A machine with an API key of one organisation. It may only send audit rows."""
 
     key_id: str
     tenant_id: str
@@ -135,22 +126,22 @@ class ApiKeyPrincipal(_FromRequest):
 
     @property
     def audit_context(self) -> AuditContext:
-        """The key by its id."""
+        """With the key's id as the actor."""
         return self.origin.audit_context(self.key_id, "api_key")
 
     def belongs_to(self, org: Organisation) -> bool:
-        """A key is for one organisation."""
+        """True for the key's organisation."""
         return org.id == self.tenant_id
 
     def require_sending_rights(self, org: Organisation) -> None:
-        """A key opens its own organisation only."""
+        """Allow only the key's organisation."""
         if not self.belongs_to(org):
             raise KeyOfAnotherOrg
 
 
 @dataclass(frozen=True, slots=True)
 class Operator(_FromRequest):
-    """The platform itself: the admin token over HTTP, or the command line. May do everything."""
+    """The platform operator, by admin token or at the command line. All actions are allowed."""
 
     actor: str
     actor_source: str
@@ -158,47 +149,47 @@ class Operator(_FromRequest):
 
     @property
     def audit_context(self) -> AuditContext:
-        """The credential by its name."""
+        """With the credential's name as the actor."""
         audit_context = self.origin.audit_context(self.actor, self.actor_source)
         return replace(audit_context, actor_tenant_id=self.actor_tenant_id)
 
     def belongs_to(self, org: Organisation) -> bool:
-        """To every one."""
+        """True for every organisation."""
         return True
 
     def require_membership(self, org: Organisation) -> None:
-        """Never refuse."""
+        """Always allow."""
 
     def require(self, capability: Capability, org: Organisation) -> None:
-        """Never refuse."""
+        """Always allow."""
 
     def require_outranks(self, role: Role, org: Organisation) -> None:
-        """Never refuse."""
+        """Always allow."""
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
-        """Never refuse."""
+        """Always allow."""
 
     def require_revoke_rights(self, org: Organisation, team_id: str | None) -> None:
-        """Never refuse."""
+        """Always allow."""
 
     def require_sending_rights(self, org: Organisation) -> None:
-        """Never refuse."""
+        """Always allow."""
 
 
 def admin_token_caller(origin: RequestOrigin) -> Operator:
-    """Whoever sent the admin token. It counts as the organisation's own (`actor_tenant_id`)."""
+    """The sender of the admin token; audit rows treat it as the organisation's own."""
     return Operator(ADMIN_TOKEN_ACTOR, "admin_token", origin=origin)
 
 
 def cli_caller(platform_tenant_id: str) -> Operator:
-    """The operator at the command line: the platform acting across tenants."""
+    """The operator at the command line: acts for the platform across tenants."""
     return Operator(
         CLI_ACTOR, "system", platform_tenant_id, origin=RequestOrigin(VerdictSource.CLI)
     )
 
 
 def service_context(platform_tenant_id: str) -> AuditContext:
-    """What rows say of what the service does in an organisation by itself, asked by nobody."""
+    """The audit context of the service's own maintenance in an organisation."""
     return AuditContext(
         actor=MAINTENANCE_ACTOR,
         actor_source="system",
@@ -209,7 +200,7 @@ def service_context(platform_tenant_id: str) -> AuditContext:
 
 @dataclass(frozen=True, slots=True)
 class MemberPrincipal(_FromRequest):
-    """A member with a session in their browser, or with its cookie in a script."""
+    """A member with a session, in a browser or with its cookie in a script."""
 
     session_id: str
     member_id: str
@@ -221,24 +212,24 @@ class MemberPrincipal(_FromRequest):
 
     @property
     def audit_context(self) -> AuditContext:
-        """The member under their home provider, however they signed in."""
+        """With the member under their home provider, regardless of how they signed in."""
         return self.origin.audit_context(
             member_actor(self.identity_provider, self.member_id), "session"
         )
 
     def belongs_to(self, org: Organisation) -> bool:
-        """A member is one of one organisation."""
+        """True for the member's organisation."""
         return org.id == self.tenant_id
 
     def require_membership(self, org: Organisation) -> None:
-        """Refuse members of other organisations and other sites' requests."""
+        """Refuse members of other organisations and cross-site requests."""
         if self.is_cross_site:
             raise CrossSite
         if not self.belongs_to(org):
             raise NotMember
 
     def require(self, capability: Capability, org: Organisation) -> None:
-        """Refuse members of other organisations, other sites' requests and lacking roles."""
+        """Refuse members of other organisations, cross-site requests and insufficient roles."""
         if self.is_cross_site:
             raise CrossSite
         capabilities = granted(self.role, org.role_overrides)
@@ -246,12 +237,12 @@ class MemberPrincipal(_FromRequest):
             raise LacksCapability(capability)
 
     def require_outranks(self, role: Role, org: Organisation) -> None:
-        """Refuse where a role goes beyond their own."""
+        """Refuse roles beyond the member's own."""
         if not self.belongs_to(org) or not covers(self.role, role, org.role_overrides):
             raise RoleBeyondOwn
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
-        """Owners and admins at the organisation's level; in a team, its admins alone."""
+        """Allow owners and admins at organisation level, and only its admins in a team."""
         if not self.belongs_to(org):
             raise Forbidden
         if team_id is None and self.role not in ORG_BINDING_ROLES:
@@ -260,10 +251,10 @@ class MemberPrincipal(_FromRequest):
             raise NotTeamAdmin
 
     def require_revoke_rights(self, org: Organisation, team_id: str | None) -> None:
-        """As for creating; besides, owners and admins may end any team's binding."""
+        """As for creating; owners and admins may also revoke any team's binding."""
         if self.role not in ORG_BINDING_ROLES or not self.belongs_to(org):
             self.require_binding_rights(org, team_id)
 
     def require_sending_rights(self, org: Organisation) -> None:
-        """History is not written from a browser."""
+        """Refuse: sessions do not send audit rows."""
         raise NotForSessions

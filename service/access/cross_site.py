@@ -1,4 +1,4 @@
-"""Telling a member's own request from one that another site made their browser send."""
+"""Detects requests that another site made a member's browser send."""
 
 from typing import Final
 
@@ -13,11 +13,11 @@ _OWN_SITES: Final = frozenset({"same-origin", "none"})
 def is_cross_site(
     method: str, origin: str | None, fetch_site: str | None, own_origin: str, *, is_form: bool
 ) -> bool:
-    """True if a state-changing request by cookie must be refused.
+    """True if a state-changing request with a cookie must be refused.
 
-    A browser names the site a request comes from in `Origin` (`null` when it hides it) and
-    `Sec-Fetch-Site`; both must be ours. With neither header it is no current browser: welcome
-    on the API, where scripts send cookies, refused for forms (`is_form`).
+    Browsers send the requesting site in `Origin` (`null` if hidden) and `Sec-Fetch-Site`; both must
+    match ours. A client that sends neither is not a current browser: allowed on the API, where
+    scripts send cookies, refused for forms (`is_form`).
     """
     if method in SAFE_METHODS:
         return False
@@ -29,7 +29,7 @@ def is_cross_site(
 
 
 def refuse_cross_site_form(request: Request, own_origin: str) -> None:
-    """Raise CrossSite unless the form that was sent is on one of our own pages."""
+    """Raise CrossSite unless the form was submitted from one of our own pages."""
     if is_cross_site(
         request.method,
         request.headers.get("origin"),

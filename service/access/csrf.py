@@ -1,4 +1,4 @@
-"""Form tokens: proof that a form came from a page this session was shown."""
+"""Form tokens: proof that a form comes from a page that was served to the same session."""
 
 import hashlib
 import hmac
@@ -10,13 +10,13 @@ FORM_TOKEN_FIELD = "csrf"  # noqa: S105 - a field's name
 
 
 def csrf_token(secret_key: str, session_id: str) -> str:
-    """The token every form of this session carries."""
+    """The token in every form of this session."""
     key = derive_key(secret_key, "form token")
     return hmac.new(key, session_id.encode(), hashlib.sha256).hexdigest()
 
 
 def check_form_token(given: str | None, secret_key: str, session_id: str) -> None:
-    """Raise ForeignForm unless `given` is the token of this session's forms."""
+    """Raise ForeignForm unless `given` is this session's form token."""
     expected = csrf_token(secret_key, session_id)
     if not hmac.compare_digest((given or "").encode(errors="replace"), expected.encode()):
         raise ForeignForm

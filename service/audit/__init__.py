@@ -1,1 +1,1 @@
-"""The audit log: taking rows in, keeping them, reading them back, taking them away."""
+"""The audit log: ingest, storage, queries, exports, import and retention."""

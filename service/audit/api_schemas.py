@@ -1,4 +1,4 @@
-"""What audit endpoints take and give, for the OpenAPI document."""
+"""Request and response schemas of the audit endpoints, for the OpenAPI document."""
 
 from types import GenericAlias
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ Bound = Annotated[str, Meta(pattern=INSTANT_OR_DATE_PATTERN)]
 
 
 class Window(Struct, kw_only=True):
-    """Which time."""
+    """The time range."""
 
     since: (
         Annotated[
@@ -55,7 +55,7 @@ def _value_form(parameter: FilterParameter) -> Any:  # noqa: ANN401 - an annotat
 
 
 def _filter_field(parameter: FilterParameter) -> tuple[str, Any, Any]:
-    """The field of a form for one filter. A closed set is spelt out."""
+    """The field of a form for one filter. A closed set of values is listed."""
     parts = [
         parameter.description,
         "; a trailing `*` makes a prefix" if parameter.takes_prefix else "",
@@ -71,14 +71,14 @@ def _filter_field(parameter: FilterParameter) -> tuple[str, Any, Any]:
 
 
 def _with_filters(form: type[Struct]) -> type[Struct]:
-    """`form` with a field for each filter. A repeated one means OR, different ones AND."""
+    """`form` with a field for each filter. Repeated filters mean OR, different ones AND."""
     fields = [_filter_field(parameter) for parameter in FILTER_PARAMETERS]
     more = {"__doc__": form.__doc__}
     return defstruct(form.__name__, fields, bases=(form,), namespace=more, kw_only=True)
 
 
 class OrderedWindow(Window, kw_only=True):
-    """Which time, and in which order."""
+    """The time range and the order."""
 
     order: (
         Annotated[
@@ -116,7 +116,7 @@ class PageQuery(OrderedWindow, kw_only=True):
 
 @_with_filters
 class SummaryQuery(Window, kw_only=True):
-    """Which rows to sum up, and by how much time."""
+    """Which rows to summarise, and the length of a bucket."""
 
     bucket: (
         Annotated[
@@ -129,7 +129,7 @@ class SummaryQuery(Window, kw_only=True):
 
 @_with_filters
 class ExportQuery(OrderedWindow, kw_only=True):
-    """Which rows, and as what file."""
+    """Which rows, and the format of the file."""
 
     format: Annotated[
         Literal["csv", "json", "ndjson", "parquet"], Meta(description="The file's format.")
@@ -144,14 +144,14 @@ class ExportQuery(OrderedWindow, kw_only=True):
     raw: (
         Annotated[
             Literal["0", "1"],
-            Meta(description="`1` leaves CSV values as they are: no guard against formulas."),
+            Meta(description="`1` leaves CSV values unchanged: no protection against formulas."),
         ]
         | UnsetType
     ) = UNSET
 
 
 class AuditEntry(Struct, kw_only=True):
-    """One audit row; every key is always there."""
+    """One audit row; all keys are always present."""
 
     id: str
     created_at: Timestamp
@@ -178,7 +178,7 @@ class AuditEntry(Struct, kw_only=True):
 
 
 class AuditPage(Struct, kw_only=True):
-    """A page of rows. `next_cursor` is null on the last; nothing before the floor is shown."""
+    """A page of rows. `next_cursor` is null on the last; rows before the floor are not shown."""
 
     org: str
     entries: list[AuditEntry]
@@ -199,7 +199,7 @@ class SummaryBucket(Struct, kw_only=True):
 
 
 class FrequentValue(Struct, kw_only=True):
-    """A value, and how many rows have it."""
+    """A value and the number of rows that have it."""
 
     value: str
     count: Annotated[int, Meta(ge=1)]
@@ -209,7 +209,7 @@ TopValues = Annotated[list[FrequentValue], Meta(max_length=TOP_MAX)]
 
 
 class SummaryTop(Struct, kw_only=True):
-    """The most frequent values; equals in the order of their code points."""
+    """The most frequent values; equally frequent ones in code point order."""
 
     event: TopValues
     package: TopValues
@@ -218,7 +218,7 @@ class SummaryTop(Struct, kw_only=True):
 
 
 class AuditSummary(Struct, kw_only=True):
-    """Rows summed up, oldest bucket first; nothing before the floor is counted."""
+    """A summary of rows, oldest bucket first; rows before the floor are not counted."""
 
     org: str
     bucket: Literal["minute", "hour", "day"]

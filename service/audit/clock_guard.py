@@ -1,8 +1,8 @@
-"""The clock that pruning goes by, and the record of what it last said.
+"""Guards pruning against a clock that jumped ahead.
 
-A clock that steps ahead by a year makes a year of history look past retention. So every pruning
-run leaves its instant on record, and one that finds the clock far past the record does not trust
-it. `prepare` makes the first record: not even the first run goes by the clock alone.
+A clock that is a year ahead makes a year of history look past retention. So every pruning run
+records its time, and refuses to run if the clock is far past the last record. `prepare` makes the
+first record, so that even the first run is checked.
 """
 
 from datetime import datetime, timedelta
@@ -16,17 +16,17 @@ from service.store.store import Store
 from service.store.tables import Fact
 
 STEP_MAX: Final = timedelta(hours=48)
-"""How far past the last run the clock may stand; a service that was off for longer asks, too."""
+"""How far the clock may be past the last run; a service that was off for longer must confirm."""
 
 _FACT: Final = "pruner_clock"
 
 
 async def check_clock(session: AsyncSession, now: datetime) -> None:
-    """Raise ClockNotTrusted if `now` is more than STEP_MAX past the record, else nothing.
+    """Raise ClockNotTrusted if `now` is more than STEP_MAX past the record.
 
-    A clock behind the record is no reason to refuse: fewer days are past retention by it. The run
-    puts its own instant on record all the same, so when the clock is set right again, by more
-    than STEP_MAX, that step is asked about like any other. Raises NoClockRecord if there is none.
+    A clock behind the record is accepted: it only makes fewer days past retention. The run then
+    records the earlier time, so that a later correction by more than STEP_MAX must be confirmed
+    like any other jump. Raises NoClockRecord if there is no record.
     """
     fact = await session.get(Fact, _FACT)
     if fact is None:
@@ -37,12 +37,12 @@ async def check_clock(session: AsyncSession, now: datetime) -> None:
 
 
 async def record_clock(session: AsyncSession, now: datetime) -> None:
-    """Put `now` on record: what the next run is measured against."""
+    """Record `now` as the time of the last run."""
     await session.merge(Fact(name=_FACT, value=format_us(now)))
 
 
 async def begin_clock_record(store: Store) -> None:
-    """Make the first record, unless there is one."""
+    """Make the first record, unless there is one already."""
     async with store.write() as work:
         if await work.session.get(Fact, _FACT) is None:
             await record_clock(work.session, work.now)

@@ -1,8 +1,8 @@
-"""The compactor: the many segments of a closed tenant-day become one.
+"""The compactor: merges the segments of a closed tenant-day into one.
 
-A page of an old day then opens one file instead of dozens. The protocol is the sealer's: write
-the new file, then swap the catalog's lines in one commit. The old files stay until nobody can be
-reading them any more (see `service.audit.garbage_collector`).
+A page of an old day then opens one file instead of dozens. As in the sealer, the new file is
+written first, and then the catalog's lines are swapped in one commit. The old files are kept until
+no reader can use them any more (see `service.audit.garbage_collector`).
 """
 
 from collections.abc import AsyncIterator
@@ -30,21 +30,21 @@ from service.store.catalog import (
 from service.store.store import Store
 
 MERGED_MAX: Final = 64
-"""Segments one merge reads at most: it holds all their files open."""
+"""The most segments one merge reads; it holds all their files open."""
 
 WAITING_MAX: Final = 16
-"""Segments that make a closed day due even while late rows keep coming."""
+"""This many segments make a closed day due even if late rows keep arriving."""
 
 LARGE_TIMES: Final = 10
 LATE_QUIET: Final = timedelta(days=1)
-"""How long a day has to be quiet whose largest segment has more than LARGE_TIMES the rows of the
-others together: else a late row now and then would rewrite all its rows each time."""
+"""How long a day must be quiet if its largest segment has more than LARGE_TIMES the rows of the
+others together: otherwise each late row would cause all its rows to be rewritten."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Compactor:
-    """Merges under the lease, so that any number of processes may run one."""
+    """Merges under the lease, so that any number of processes may run a compactor."""
 
     def __init__(
         self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
@@ -58,11 +58,11 @@ class Compactor:
     async def compact_due(
         self, *, everything: bool = False, merges_max: int | None = None
     ) -> list[Segment]:
-        """Merge closed days that are due, at most `merges_max` times; the new segments.
+        """Merge closed days that are due, in at most `merges_max` merges; returns new segments.
 
         With `everything` a closed day is due as soon as it has two segments. Raises LeaseTaken
-        while another process changes segments. A day that cannot be merged does not keep the
-        others waiting: the first such fault is raised once all have had their turn.
+        while another process changes segments. A day that cannot be merged does not block the
+        others: the first such fault is raised after all have been tried.
         """
         due = await self._list_due(everything=everything)
         if not due:
@@ -98,29 +98,29 @@ class Compactor:
             yield segment
 
     async def _merge_some(self, lease: HeldLease, day: SegmentedDay) -> Segment | None:
-        """One segment instead of the day's smallest, or None if one merged segment is left.
+        """Merge the day's smallest segments into one; None if only one merged segment is left.
 
-        A crash before the commit leaves an orphan file, and the old segments as they were; after
-        it the new one is named and the old ones are hidden. Never both, never neither.
+        A crash before the commit leaves an orphan file and the old segments unchanged; the commit
+        adds the new segment and hides the old ones together.
         """
         async with self._store.read() as session:
             segments = await list_segments(session, day.tenant_id, day.day)
         smallest = sorted(segments, key=lambda segment: segment.rows)[:MERGED_MAX]
-        # A segment with a seq base is rewritten even alone: other engines read files as they are.
+        # A segment with a seq base is rewritten even alone: other engines read the file directly.
         if len(smallest) < 2 and not any(segment.seq_base for segment in smallest):
             return None
         parts, merged = await self._merge_what_fits(smallest)
         async with lease.write() as work:
             if await retire_segments(work.session, parts, work.now) != len(parts):
-                raise LeaseLost("segments were retired by somebody else")
+                raise LeaseLost("segments were retired by another process")
             await add_segment(work.session, merged, work.now)
         _log.info("segments_merged", segment=merged.segment_id, of=len(parts), rows=merged.rows)
         return merged
 
     async def _merge_what_fits(self, segments: list[Segment]) -> tuple[list[Segment], Segment]:
-        """The first of `segments`, all or as many as memory allows, and what they were merged into.
+        """Merge as many of the first `segments` as memory allows; returns these and the new one.
 
-        Two always fit, so a day ends as one segment however long its rows are.
+        Two always fit, so a day ends as one segment regardless of its row sizes.
         """
         while True:
             try:

@@ -1,4 +1,4 @@
-"""One tenant-day's bad luck is its own: the others have their turn, then the first is raised."""
+"""Defers errors of single tenant-days until all days have been processed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,16 +13,16 @@ _log = structlog.get_logger(__name__)
 
 
 class DeferredErrors:
-    """What went wrong with some of many days."""
+    """Collects the errors of days; logs each and keeps the first."""
 
     def __init__(self, event: str) -> None:
-        """`event` is what each of them is logged under."""
+        """`event` is the log event of each error."""
         self._event = event
         self._first: Exception | None = None
 
     @contextmanager
     def of(self, tenant_id: str, day: date) -> Iterator[None]:
-        """Log a fault of the block, and go on."""
+        """Log a fault of the block and suppress it."""
         try:
             yield
         except (StoreFault, StoreUnavailable) as fault:
@@ -31,6 +31,6 @@ class DeferredErrors:
             self._first = self._first or fault
 
     def raise_first(self) -> None:
-        """Raise the first of them, if there was any."""
+        """Raise the first collected error, if there is one."""
         if self._first is not None:
             raise self._first

@@ -1,4 +1,4 @@
-"""An export as an HTTP answer: what is asked for, and how the file travels."""
+"""The HTTP response of an export: its parameters, headers and body."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -44,17 +44,17 @@ EXPORT_MEDIA: Final = {
     _PARQUET_TYPE: Bytes,
     **dict.fromkeys(_COMPRESSED_TYPES.values(), Bytes),
 }
-"""What an export may answer with, by content type, for the OpenAPI document."""
+"""The possible content types of an export and their schemas, for the OpenAPI document."""
 
 EXPORT_HEADERS: Final = {
     "content-disposition": "A name for the file.",
-    "x-row-count": "How many rows the file holds.",
-    "vary": "`accept-encoding`: the file may be compressed on its way.",
+    "x-row-count": "The number of rows in the file.",
+    "vary": "`accept-encoding`: the file may be compressed in transit.",
 }
 
 
 async def answer_export(services: AuditServices, slug: str, origin: VerdictSource) -> Response:
-    """The file the current request asks for; its audit row is durable before this returns."""
+    """The requested file; its audit row is durable before this returns."""
     refuse_head(request)
     caller, org = await services.access.authorize(slug, Capability.AUDIT_EXPORT, origin)
     parameters = all_parameters(request)
@@ -77,14 +77,14 @@ async def answer_export(services: AuditServices, slug: str, origin: VerdictSourc
     )
     if form.coding is not None:
         response.headers["content-encoding"] = form.coding
-    # Quart's own limit is a minute. This one also cuts readers who stall, whom the exporter
-    # does not see.
+    # Replaces Quart's limit of one minute. Also ends transfers to stalled readers, which the
+    # exporter does not notice.
     response.timeout = services.settings.export_max_s
     return response
 
 
 def file_name(slug: str, at: datetime, form: FileForm) -> str:
-    """What to save the file as: whose, when, and which tools open it."""
+    """A file name with the organisation, time and format."""
     return f"{slug}-audit-{at:%Y%m%dT%H%M%SZ}.{form.format}{_SUFFIXES[form.compression]}"
 
 

@@ -1,4 +1,4 @@
-"""Taking rows away: fixed, counted and audited before the first byte leaves."""
+"""Exports of rows: snapshotted, counted and audited before the first byte is sent."""
 
 import asyncio
 import hashlib
@@ -26,19 +26,19 @@ from service.store.tables import Organisation
 from service.web.streams import begun
 
 _PAUSES_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
-"""Before an end that could not be recorded is tried again."""
+"""Pauses between attempts to record the end of an export."""
 _NOTHING: Final = Piece(b"", rows=0, size=0, sha256=hashlib.sha256().hexdigest())
 
 _log = structlog.get_logger(__name__)
 
 
 class ExportBroken(Exception):
-    """An export that cannot be finished; the transfer must not look whole."""
+    """An export failed midway; the transfer must not appear complete."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How much of an export has left so far: all up to and with the piece `left`."""
+    """How much of an export was sent: everything up to and including the piece `left`."""
 
     left: Piece = _NOTHING
     is_complete: bool = False
@@ -46,9 +46,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An export that may begin: its audit row is durable. `rows` is the exact count.
+    """An export whose audit row is durable, ready to start. `rows` is the exact count.
 
-    `fixed_at` is when its snapshot was taken, by the monotonic clock.
+    `fixed_at` is the time of its snapshot by the monotonic clock.
     """
 
     export_id: str
@@ -63,9 +63,9 @@ class Export:
 
 
 class Exporter:
-    """Begins exports, streams them and records how they ended.
+    """Starts exports, streams them and records their end.
 
-    An organisation has at most `at_once_max` of them under way in this process.
+    Limits each organisation to `at_once_max` concurrent exports in this process.
     """
 
     def __init__(self, store: Store, lake: Lake, time_max_s: float, at_once_max: int) -> None:
@@ -85,11 +85,10 @@ class Exporter:
         audit_context: AuditContext,
         now: datetime,
     ) -> Export:
-        """Fix and count the rows, and record that they are about to leave.
+        """Take the snapshot, count its rows and record the export.
 
-        What this returns has to be started: it counts as under way until it ends.
-        Raises TooManyExports, and StoreFault, StoreUnavailable: what cannot be recorded is not
-        exported.
+        The returned export must be started: it counts as running until it ends. Raises
+        TooManyExports, StoreFault, StoreUnavailable: an export that cannot be recorded is not made.
         """
         if self._under_way[org.id] >= self._at_once_max:
             raise TooManyExports
@@ -125,29 +124,29 @@ class Exporter:
         )
 
     async def _announce(self, export: Export) -> None:
-        """Record that its rows are about to leave; if its client leaves first, that none did."""
+        """Record the export; if the client disconnects meanwhile, record that it ended empty."""
         recording = asyncio.create_task(self._record_begin(export))
         try:
             await asyncio.shield(recording)
         except asyncio.CancelledError:
-            self._aside(self._end_unsent(export, recording))
+            self._run_in_background(self._end_unsent(export, recording))
             raise
 
     async def stream(self, export: Export) -> AsyncIterator[bytes]:
-        """The file as it is sent, piece by piece; its first piece is made before this returns.
+        """The content of the file in pieces; the first one is made before this returns.
 
-        So an export that cannot even begin is refused with a status (StoreFault), and one whose
-        client is gone already has begun, and its end is recorded like any other.
+        So an export that cannot start is refused with a status (StoreFault). If the client has
+        already disconnected, the export has started and its end is recorded as usual.
         """
         return await begun(self._pieces(export))
 
     async def _pieces(self, export: Export) -> AsyncGenerator[bytes, None]:
-        """The file's pieces. However they end, a row says so, and another export may begin.
+        """The pieces of the file. In any case the end is recorded and the slot is freed.
 
-        Raises ExportBroken or StoreFault midway, which cuts the connection.
+        Raises ExportBroken or StoreFault midway, which closes the connection.
         """
         progress = export.progress
-        # From the snapshot on, because for so long at least the files it names are kept.
+        # Measured from the snapshot: its files are kept for at least this long.
         ends_at = export.fixed_at + self._time_max_s
         try:
             made = self._lake.export(export.snapshot, export.query, export.form, ends_at)
@@ -162,16 +161,16 @@ class Exporter:
             raise ExportBroken("the export took too long") from error
         finally:
             self._free(export.org.id)
-            self._aside(self._record_end(export))
+            self._run_in_background(self._record_end(export))
 
-    def _aside(self, closing: Coroutine[None, None, None]) -> None:
-        # In a task of its own: the client may be gone and this one cancelled.
+    def _run_in_background(self, closing: Coroutine[None, None, None]) -> None:
+        # A separate task: the current one may be cancelled because the client disconnected.
         task = asyncio.create_task(closing)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     async def drain(self) -> None:
-        """Wait until every export that ended is recorded, or is in the log because it cannot be."""
+        """Wait until the end of every ended export is recorded, or logged if that fails."""
         self._is_last_call.set()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
@@ -194,7 +193,7 @@ class Exporter:
             )
 
     async def _end_unsent(self, export: Export, recording: asyncio.Task[None]) -> None:
-        """Say that nothing left, if it was recorded that something was about to."""
+        """Record an end without rows, if the start was recorded."""
         try:
             await recording
         except StoreUnavailable:
@@ -202,7 +201,7 @@ class Exporter:
         await self._record_end(export)
 
     async def _record_end(self, export: Export) -> None:
-        """Record how it ended once the database takes it; the log has it if that is never."""
+        """Record the end, with retries while the database is unavailable; failures are logged."""
         for pause_s in (*_PAUSES_S, None):
             try:
                 await self._write_end(export)

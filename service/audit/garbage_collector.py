@@ -1,4 +1,4 @@
-"""The sweeper: removes what nobody needs any more, once nobody can be using it."""
+"""The sweeper: removes unused files and expired answers once no process can be using them."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger(__name__)
 
 
 class GarbageCollector:
-    """Sweeps under the lease: another process's unfinished work looks like rubbish."""
+    """Sweeps under the lease: files of another process's unfinished work look like orphans."""
 
     def __init__(
         self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
@@ -28,7 +28,7 @@ class GarbageCollector:
         self._clock = clock
 
     async def clear_orphans(self) -> int:
-        """Remove files that no catalog line names and that are past the grace; how many."""
+        """Remove files without a catalog line that are past the grace period; returns how many."""
         async with self._lease.hold():
             files = await self._lake.list_files()
             async with self._store.read() as session:
@@ -37,10 +37,10 @@ class GarbageCollector:
             return await self._lake.remove_orphans(files, known, before_s)
 
     async def unlink_retired(self) -> int:
-        """Remove the files of segments that were retired before the grace; how many.
+        """Remove the files of segments retired before the grace period; returns how many.
 
-        First the file, then its line: a crash in between leaves a line without a file, which the
-        next sweep finds again. The other way round it would leave a file that nobody knows.
+        The file is removed before its line: a crash in between leaves a line without a file, which
+        the next sweep finds. In the other order it would leave a file without a line.
         """
         before = self._clock() - timedelta(seconds=self._settings.retired_grace_s)
         async with self._store.read() as session:
@@ -56,6 +56,6 @@ class GarbageCollector:
         return unlinked
 
     async def forget_old_answers(self) -> None:
-        """Delete answers to idempotency keys that nobody may ask for any more."""
+        """Delete expired answers to idempotency keys."""
         async with self._store.write() as work:
             await forget_old_answers(work.session, work.now)

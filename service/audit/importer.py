@@ -1,9 +1,9 @@
-"""The importer: rows with a history of their own go straight into segments, each exactly once.
+"""The importer: writes rows of an existing history directly into segments, exactly once.
 
-The journal has no part in it: it is for rows that somebody waits for. Files are written first,
-all of them durable; one transaction then names them, gives their rows their place and remembers
-the digest of what was imported. Only that transaction needs the lease: however long a file is,
-sealing goes on.
+The journal is not involved: it is for rows whose sender waits for the commit. All files are written
+and durable first. One transaction then adds them to the catalog, assigns seq numbers and stores the
+digest of the imported file. Only this transaction needs the lease, so sealing continues during a
+long import.
 """
 
 import asyncio
@@ -46,14 +46,14 @@ _log = structlog.get_logger(__name__)
 
 
 class FileChanged(Conflict):
-    """A file was written to while it was read."""
+    """The file was modified while it was read."""
 
     text = "the file changed while it was read: nothing of it was imported"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An open, seekable file, its size in bytes, and what people call it."""
+    """An open, seekable file with its size in bytes and its display name."""
 
     name: str
     file: BinaryIO
@@ -63,7 +63,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One file for one organisation. `is_partial`: rows that are refused do not hold up others."""
+    """One file for one organisation. With `is_partial`, refused rows do not block the others."""
 
     org: Organisation
     source: Source
@@ -73,7 +73,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who wants to know how an import goes: bytes read so far, and every row that is refused."""
+    """Callbacks of an import: the bytes read so far, and the refused rows."""
 
     on_progress: Callable[[int], None]
     on_refused: Callable[[list[Refused]], None]
@@ -81,10 +81,10 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became of a file.
+    """The result of importing a file.
 
-    `rows` are those it brought, `refused` those that were not taken. `known_since` is when the
-    same bytes were imported before: this time nothing was written.
+    `rows` counts imported rows, `refused` refused ones. `known_since` is set if the same bytes were
+    imported before, at that time; then nothing was written.
     """
 
     sha256: str
@@ -107,11 +107,11 @@ class Importer:
         self._clock = clock
 
     async def take(self, job: Job, watch: Watch, wait_s: float) -> Imported:
-        """Import the file, whole or not at all (but for what `job.is_partial` leaves out).
+        """Import the file completely, apart from rows that `job.is_partial` skips, or not at all.
 
-        For its commit it waits while another process has the lease: for `wait_s` seconds, or for
-        as long as the work so far took. Raises LeaseTaken, LeaseLost, ImportOvertaken, FileChanged,
-        UnreadableFile, StoreFault, StoreUnavailable; but for the last, nothing was imported then.
+        Waits for the lease for `wait_s` seconds, or as long as the import took so far if that is
+        longer. Raises LeaseTaken, LeaseLost, ImportOvertaken, FileChanged, UnreadableFile,
+        StoreFault, StoreUnavailable; except for the last one, nothing was imported then.
         """
         sha256 = await self._digest(job.source)
         if known := await self._find(job.org, sha256):
@@ -128,10 +128,10 @@ class Importer:
                     return result
                 give_up_at = time.monotonic() + max(wait_s, time.monotonic() - began_at)
                 lease = await self._take_lease(stack, files, give_up_at)
-                # Nothing is swept from here on: what is there now will be there at the commit.
+                # Under the lease nothing is swept, so existing files are kept until the commit.
                 await files.confirm()
             except BaseException:
-                # No catalog line was ever asked for, so nobody can be reading these files.
+                # The files were never added to the catalog, so they have no readers.
                 await files.discard()
                 raise
             return await self._commit(lease, job, files, result)
@@ -153,7 +153,7 @@ class Importer:
     async def _take_lease(
         self, stack: AsyncExitStack, files: UnnamedFiles, give_up_at: float
     ) -> HeldLease:
-        """The lease, as soon as it is free; a service takes it for moments, again and again."""
+        """Wait for the lease; a service holds it repeatedly for short times."""
         while True:
             try:
                 return await stack.enter_async_context(self._lease.hold())
@@ -164,7 +164,7 @@ class Importer:
             await files.keep()
 
     async def _gather(self, job: Job, files: UnnamedFiles, watch: Watch) -> int:
-        """Write the file's rows as segments that nobody names; how many rows were refused."""
+        """Write the rows as segments outside the catalog; returns the number of refused rows."""
         now = self._clock()
         window = AcceptedInterval(now, retention_floor(Tier(job.org.tier), now))
         row_importer = RowImporter(job.audit_context, window)
@@ -181,12 +181,11 @@ class Importer:
     async def _commit(
         self, lease: HeldLease, job: Job, files: UnnamedFiles, result: Imported
     ) -> Imported:
-        """Name every segment, place its rows and remember the digest, in one transaction.
+        """Add the segments to the catalog, with seq numbers and the digest, in one transaction.
 
-        Another process may have imported the same bytes while we read them: then ours are removed.
-        A crash before it leaves files that no catalog line names; after it, everything is there.
-        When it fails the files are left to the sweeper: a commit that reports failure may still
-        have happened.
+        If another process has imported the same bytes meanwhile, our files are removed. A crash
+        before the commit leaves files without a catalog line. If the commit fails, the files are
+        left to the sweeper: a commit that reports failure may still have happened.
         """
         async with lease.write() as work:
             known = await find_import(work.session, job.org.id, result.sha256)
@@ -200,7 +199,7 @@ class Importer:
 
 
 async def _name(work: UnitOfWork, job: Job, segments: Sequence[Segment], result: Imported) -> None:
-    """Put the segments into the catalog, and record the import."""
+    """Add the segments to the catalog, and record the import."""
     seq_base = await take_seq(work.session, result.rows)
     placed = [segment.with_seq_base(seq_base) for segment in segments]
     await add_segments(work.session, placed, work.now)
@@ -215,7 +214,7 @@ async def _name(work: UnitOfWork, job: Job, segments: Sequence[Segment], result:
             imported_at=work.now,
         ),
     )
-    work.record(job.org.id, _told(job.source.name, result), job.audit_context)
+    work.record(job.org.id, _envelope(job.source.name, result), job.audit_context)
 
 
 def _result(sha256: str, segment_buffer: SegmentBuffer, refused: int) -> Imported:
@@ -223,7 +222,7 @@ def _result(sha256: str, segment_buffer: SegmentBuffer, refused: int) -> Importe
     return Imported(sha256, segment_buffer.rows, refused, tuple(days))
 
 
-def _told(name: str, result: Imported) -> AuditImported:
+def _envelope(name: str, result: Imported) -> AuditImported:
     return AuditImported(
         source=name,
         rows=result.rows,

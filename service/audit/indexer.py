@@ -1,7 +1,7 @@
-"""The indexer: builds index files that are missing or turned out damaged.
+"""The indexer: builds missing and damaged index files.
 
-New segments come with theirs. What is left are segments of a version that wrote none, and files
-that a disk has lost: until they are rebuilt, queries read the rows instead.
+New segments are written with an index. Missing are those of segments from older versions, and files
+lost by a disk. Until they are rebuilt, queries read the rows instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,30 +17,30 @@ from service.store.catalog import is_live, list_live_segments, list_unindexed, s
 from service.store.store import Store
 
 BUILDS_MAX: Final = 16
-"""Indexes that are built in one round: sealing must not wait for those of a year of days."""
+"""The most indexes built in one round, so that sealing does not wait for a year of days."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Indexer:
-    """Builds indexes under the lease, so that any number of processes may run one."""
+    """Builds indexes under the lease, so that any number of processes may run an indexer."""
 
     def __init__(self, store: Store, lake: Lake, lease: LeaseKeeper) -> None:
         self._store = store
         self._lake = lake
         self._lease = lease
         self._unreadable: set[str] = set()
-        """Segments that could not be read: tried once by each process, not in every round."""
+        """Unreadable segments; each process tries them once, not in every round."""
 
     async def build_missing(self) -> int:
-        """Build indexes that the catalog does not name, or that a query found damaged; how many.
+        """Build indexes that are missing or were found damaged by a query; returns how many.
 
         Raises LeaseTaken while another process changes segments.
         """
         async with self._store.read() as session:
             missing = await list_unindexed(session, BUILDS_MAX + len(self._unreadable))
-        found = [*self._lake.damaged(), *missing]
-        wanted = {one.segment_id: one for one in found if one.segment_id not in self._unreadable}
+        due = [*self._lake.damaged(), *missing]
+        wanted = {item.segment_id: item for item in due if item.segment_id not in self._unreadable}
         if not wanted:
             return 0
         async with self._lease.hold() as lease:
@@ -49,9 +49,9 @@ class Indexer:
     async def rebuild_all(
         self, tenant_id: str | None, show: Callable[[int, int], None]
     ) -> tuple[int, list[str]]:
-        """Build every index anew, of one organisation or of all; how many, and which it could not.
+        """Rebuild all indexes, of one organisation or of all; returns how many, and the failed ids.
 
-        `show` is told how many rows were read, and how many there are. Raises LeaseTaken.
+        `show` is called with the rows read so far and in total. Raises LeaseTaken.
         """
         async with self._lease.hold() as lease:
             async with self._store.read() as session:
@@ -69,13 +69,13 @@ class Indexer:
     async def _build(
         self, lease: HeldLease, segments: Sequence[Segment], advance: Callable[[int], None]
     ) -> int:
-        """The file first, then its catalog entry: an index without one is used all the same."""
+        """Write each file before its catalog entry: an index without an entry is also used."""
         built = 0
         for segment in segments:
             try:
                 indexed = await self._lake.reindex(segment)
             except StoreFault as fault:
-                # The rows cannot be read either; queries and `audit check` say so.
+                # The rows are unreadable too; queries and `audit check` report that.
                 self._unreadable.add(segment.segment_id)
                 _log.error("index_not_built", segment=segment.segment_id, reason=str(fault))
             else:

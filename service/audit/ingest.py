@@ -1,4 +1,4 @@
-"""Taking rows in: checked one by one, committed together, answered once they are durable."""
+"""Ingest of rows: validated one by one, committed together, answered once they are durable."""
 
 import hashlib
 from collections import Counter
@@ -29,29 +29,29 @@ from service.verifier.verifier import Verifier
 from service.worker_process import WorkerProcess
 
 ATTRIBUTIONS_MAX: Final = 3
-"""How often rows are made anew because trust has changed before they were written."""
+"""Attempts to attribute rows to a CI job while bindings keep changing."""
 SMALL_BYTES: Final = 8 * 1024
 SMALL_MARKS: Final = 256
-"""Bodies that the event loop prepares, for to hand them to a thread takes longer: their bytes, and
-their commas and line feeds, which bound their items."""
+"""Limits for bodies prepared on the event loop, where a thread switch would take longer: their
+bytes, and their commas and line feeds, which bound the number of items."""
 LARGE_BYTES: Final = 64 * 1024
-"""Bodies from this length on are prepared by the worker process."""
+"""Bodies of at least this length are prepared by the worker process."""
 BATCH_ROWS: Final = 16
-"""So many rows a batch has at least, on average, in a journal that is as full as it may be."""
+"""The minimum average of rows per batch in a full journal."""
 BATCHES_MIN: Final = 16_384
-"""Batches that may wait however few rows may: more than one request makes on top of those that make
-days due to be sealed. Else a journal of single rows could be full before anybody seals it."""
+"""Batches that may wait regardless of the row limit: more than one request adds beyond the number
+that makes days due. Otherwise a journal of single rows could be full before it is sealed."""
 ROW_BYTES: Final = 512
-"""What a row takes in memory at most, on average, in a journal as full as it may be: most take
-half of that, but a row can have an envelope of kilobytes, and a query decodes all of them."""
+"""The maximum average memory of a row in a full journal. Most rows take half of it, but a row can
+have an envelope of kilobytes, and a query decodes all of them."""
 BYTES_MIN: Final = 128 * 2**20
-"""Bytes that may wait however few rows may, with as much room for requests as BATCHES_MIN."""
+"""Bytes that may wait regardless of the row limit, with the same margin as BATCHES_MIN."""
 WAITING_MAX: Final = 64
-"""Requests of one organisation that may wait for their commit at a time."""
+"""Requests of one organisation that may wait for their commit at the same time."""
 
 
 class Ingest:
-    """Takes rows from organisations; no flood of one of them holds up the others."""
+    """Accepts rows of organisations; limits each, so that one cannot block the others."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class Ingest:
         body: Body,
         idempotency_key: str | None,
     ) -> bytes:
-        """The JSON answer to the items of `body`: how many are durable, and why the others are not.
+        """The JSON answer for the items of `body`: how many are durable, and the others' errors.
 
-        With a key, a repeat of `body` is answered as it was the first time and adds nothing. The
-        rows are of the CI job of `sender` if it is trusted by the time they are committed.
-        Raises NotIngestType, NotItems, TooManyItems, Busy, JournalFull, AnswersFull, KeyReused,
+        With a key, a repeated `body` gets its first answer again and adds nothing. Rows are
+        attributed to the CI job of `principal` if it is still trusted at the commit. Raises
+        NotIngestType, NotItems, TooManyItems, Busy, JournalFull, AnswersFull, KeyReused,
         StoreUnavailable.
         """
         now = self._clock()
@@ -101,7 +101,7 @@ class Ingest:
                 if answer is not None:
                     return answer
                 principal = await self._as_trusted_now(org.id, principal)
-            # Trust that changes all the time must not hold up what was installed.
+            # Rows are stored without attribution rather than delayed by changing bindings.
             alone = principal.with_ci(None)
             return cast("bytes", await self._try(org.id, alone, body, window, attempt))
 
@@ -113,9 +113,9 @@ class Ingest:
         window: AcceptedInterval,
         attempt: Attempt | None,
     ) -> bytes | None:
-        """The answer; or None, and nothing is stored, if what the organisation trusts changed.
+        """The answer, or None with nothing stored if the organisation's bindings have changed.
 
-        Since the sender was let in, the body had to come and others to be written.
+        Time passes between authorisation and commit: the body is read, and other writes go first.
         """
         prepared = await self._prepare(body, principal.audit_context, window)
         ci = principal.origin.ci
@@ -150,7 +150,7 @@ class Ingest:
         return await self._worker.compute(prepare_body, body, audit_context, window)
 
     async def _as_trusted_now(self, tenant_id: str, principal: IngestPrincipal) -> IngestPrincipal:
-        """`sender`, of the CI job they had as far as it is still trusted."""
+        """`principal` with its CI job, if the re-read organisation still trusts it."""
         ci = principal.origin.ci
         if ci is None:
             return principal
@@ -170,7 +170,7 @@ class Ingest:
         if accepted:
             self._check_room(waiting, prepared)
         answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
-        # Where nothing was taken a repeat has nothing to add, and may be judged anew.
+        # If no item was accepted, a repeat adds nothing and may be validated again.
         if attempt is not None and accepted:
             check_room(work.transaction, attempt, answer)
             keep_answer(work.transaction, attempt, answer, work.now)
@@ -179,11 +179,11 @@ class Ingest:
         return answer
 
     def _check_room(self, waiting: JournalSize, prepared: Prepared) -> None:
-        """Raise JournalFull if what is prepared has no room beside what is waiting."""
+        """Raise JournalFull if the prepared rows do not fit beside the waiting ones."""
         rows_max = self._journal_rows_max
         if (
             waiting.rows + prepared.accepted > rows_max
-            # Rows of many days are as many batches, each of which is read and decoded by itself.
+            # Each batch is read and decoded separately, and rows of many days are many batches.
             or waiting.batches + len(prepared.batches) > max(rows_max // BATCH_ROWS, BATCHES_MIN)
             or waiting.bytes + prepared.bytes > max(rows_max * ROW_BYTES, BYTES_MIN)
         ):

@@ -1,6 +1,6 @@
-"""The body of an ingest request: cut into items, checked, and encoded for the journal.
+"""Parses the body of an ingest request into items, validates them, encodes them for the journal.
 
-It imports nothing of the web framework: a process of its own does this for large bodies.
+Must not import the web framework: a worker process does this for large bodies.
 """
 
 import re
@@ -20,19 +20,19 @@ from service.errors import NotIngestType, NotItems, TooManyItems
 ITEMS_MAX: Final = 10_000
 NDJSON_TYPE: Final = "application/x-ndjson"
 SHARED_ROWS: Final = 128
-"""Up to so many rows of a request share a batch with those that are committed with them: a batch of
-a few rows takes as long to read as one of hundreds."""
+"""Up to this many rows of a request share a batch with rows committed together with them: reading
+a batch of a few rows takes as long as one of hundreds."""
 
 _JSON_TYPE: Final = "application/json"
 _LINE: Final = re.compile(rb"\S[^\n]*")
-"""From the first that is no white space on."""
+"""From the first character that is not white space."""
 _COMMAS_OF_AN_ITEM: Final = 5
 _items_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The bytes of a request, unpacked, and the type that it says they have."""
+    """The decoded bytes of a request body, and its declared type."""
 
     content: bytes
     mimetype: str
@@ -40,7 +40,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The good items of a request, as rows or as batches, and the others."""
+    """The valid items of a request, as rows or as batches, and the rejected ones."""
 
     rows: Sequence[AuditRow]
     batches: Sequence[EncodedBatch]
@@ -48,17 +48,17 @@ class Prepared:
 
     @property
     def accepted(self) -> int:
-        """How many items are good."""
+        """The number of valid items."""
         return len(self.rows) + sum(batch.rows for batch in self.batches)
 
     @property
     def bytes(self) -> int:
-        """What the batches take in memory; the bytes of a few rows count once they are written."""
+        """The memory of the batches; single rows count only once they are written."""
         return sum(batch.size for batch in self.batches)
 
 
 def prepare_body(body: Body, audit_context: AuditContext, interval: AcceptedInterval) -> Prepared:
-    """The rows of `body`, as of `audit_context`. Raises NotIngestType, NotItems, TooManyItems."""
+    """The rows of `body`, with `audit_context`. Raises NotIngestType, NotItems, TooManyItems."""
     items = split_items(body, ITEMS_MAX)
     rows, rejected = read_items(items, audit_context, interval)
     if len(rows) <= SHARED_ROWS:
@@ -67,9 +67,9 @@ def prepare_body(body: Body, audit_context: AuditContext, interval: AcceptedInte
 
 
 def split_items(body: Body, items_max: int) -> list[bytes | msgspec.Raw]:
-    """The items of a JSON array or of newline-delimited JSON, not yet looked into.
+    """The items of a JSON array or of newline-delimited JSON, not decoded yet.
 
-    Blank lines are no items. Raises NotIngestType, NotItems, TooManyItems.
+    Blank lines are skipped. Raises NotIngestType, NotItems, TooManyItems.
     """
     if body.mimetype == NDJSON_TYPE:
         items = _split_lines(body.content, items_max)
@@ -83,13 +83,13 @@ def split_items(body: Body, items_max: int) -> list[bytes | msgspec.Raw]:
 
 
 def _split_lines(content: bytes, items_max: int) -> list[bytes | msgspec.Raw]:
-    # One more than may be: a body can be millions of lines, blank or not.
+    # One more than allowed, to detect too many: a body can have millions of lines.
     return [line[0] for line in islice(_LINE.finditer(content), items_max + 1)]
 
 
 def _split_array(content: bytes, items_max: int) -> list[bytes | msgspec.Raw]:
     try:
-        # To count millions of tiny items takes a tenth of what it takes to keep them apart.
+        # Counting millions of tiny items takes a tenth of the time of separating them.
         has_many = content.count(b",") > items_max * _COMMAS_OF_AN_ITEM
         if has_many and len(msgspec.json.decode(content, type=list)) > items_max:
             raise TooManyItems

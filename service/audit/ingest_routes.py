@@ -1,4 +1,4 @@
-"""The ingest endpoint: where proxies send what was installed."""
+"""The ingest endpoint, to which proxies send install events."""
 
 from typing import Annotated, Any, Final
 
@@ -50,28 +50,28 @@ EXAMPLE: Final = [
 
 
 class Rejected(Struct):
-    """An item that was not taken: its place in the request, from 0, and why."""
+    """A rejected item: its index in the request, from 0, and the reason."""
 
     index: int
     error: str
 
 
 class Answer(Struct):
-    """How many items are durable rows now, and the others with their reasons."""
+    """The number of items stored durably, and the rejected ones with their reasons."""
 
     accepted: int
     rejected: list[Rejected]
 
 
 class Headers(Struct):
-    """What makes a request safe to repeat."""
+    """Makes a request safe to repeat."""
 
     idempotency_key: (
         Annotated[
             str,
             Meta(
                 pattern="^[ -~]{1,255}$",
-                description="A repeat within 24 hours is answered as the first time.",
+                description="A repeat within 24 hours gets the first answer again.",
             ),
         ]
         | UnsetType
@@ -105,7 +105,7 @@ class Headers(Struct):
 )
 @receives(IngestServices)
 async def events(services: IngestServices, slug: str) -> ResponseReturnValue:
-    """Take install rows in; each one counted as accepted is durable when this answers."""
+    """Store install events; those counted as accepted are durable when this answers."""
     sent = request_ctx.request
     principal, org = await services.access.authorize_ingest(slug)
     query_parameters(sent, ())

@@ -1,9 +1,8 @@
-"""The check: everything stored is read and compared with what the database says of it.
+"""The integrity check: reads everything stored and compares it with the database.
 
-The service may go on meanwhile. Files are listed before the catalog is read, so that a segment
-committed in between is named already; catalog and journal are read in one transaction, so that a
-row that is being sealed is in one of them; and a file that turns out missing counts only if the
-catalog still wants it.
+The service may keep running. Files are listed before the catalog is read, so that a segment
+committed in between is in the catalog. Catalog and journal are read in one transaction, so that a
+row being sealed is in one of them. A missing file is a fault only if the catalog still lists it.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,9 +26,9 @@ from service.store.transaction import within
 
 @dataclass(slots=True)
 class Report:
-    """What was found, and how much was read.
+    """The findings, and how much was read.
 
-    `notes` are no faults: unfinished work, or what is left of it, which sweeps remove.
+    `notes` are no faults: files of unfinished work, or its remains, which sweeps remove.
     """
 
     slugs: dict[str, str] = field(default_factory=dict)
@@ -40,7 +39,7 @@ class Report:
     rows: int = 0
 
     def line(self, finding: Finding) -> dict[str, Any]:
-        """`finding` as it is shown; `org` is the slug, or the id of a tenant that is none."""
+        """`finding` for output; `org` is the slug, or the tenant id if no organisation has it."""
         tenant_id = finding.tenant_id
         return {
             "segment": finding.segment,
@@ -54,7 +53,7 @@ class Report:
 class Check:
     """One check of one organisation (None: of all). It changes nothing.
 
-    `on_progress` is told how many rows of segments were read, and how many there are.
+    `on_progress` is called with the segment rows read so far and in total.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Check:
         self._report = Report()
 
     async def run(self) -> Report:
-        """Read everything there is."""
+        """Check everything stored."""
         files = await self._lake.list_files(self._tenant_id)
         async with self._store.read() as session:
             self._report.slugs = {org.id: org.slug for org in await list_orgs(session)}
@@ -89,7 +88,7 @@ class Check:
         return self._report
 
     async def _check_journal(self, session: AsyncSession) -> None:
-        """Day by day, so that no more than one day's batches are in memory."""
+        """Check day by day, so that only one day's batches are in memory."""
         for tenant_id, day, *_ in await list_pending_days(session):
             if self._tenant_id not in {None, tenant_id}:
                 continue
@@ -120,7 +119,7 @@ class Check:
         self._on_progress(self._sealed_rows, total)
 
     async def _is_gone(self, segment: Segment, found: list[Finding]) -> bool:
-        """True for a file that is missing because it was retired and unlinked meanwhile."""
+        """True if the file is missing because the segment was retired and unlinked meanwhile."""
         if all(finding.kind is not Kind.MISSING_FILE for finding in found):
             return False
         async with self._store.read() as session:
@@ -129,11 +128,11 @@ class Check:
     def _check_line(
         self, tenant_id: str, day: date, max_seq: int, segment_id: str | None = None
     ) -> Iterator[Finding]:
-        """What cannot be, whatever the rows are."""
+        """Faults of the line itself, regardless of its rows."""
         if tenant_id not in self._report.slugs:
             detail = "no organisation has this id"
             yield Finding(Kind.UNKNOWN_TENANT, detail, tenant_id, day, segment_id)
         if max_seq > self._last_seq:
-            # The counter will come to it again, and two rows will have one id.
+            # The counter will allocate it again, so that two rows would get the same id.
             detail = f"seq {max_seq} was never given out: the counter stands at {self._last_seq}"
             yield Finding(Kind.UNKNOWN_SEQ, detail, tenant_id, day, segment_id)

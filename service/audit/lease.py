@@ -1,8 +1,8 @@
-"""The lease: one process at a time may add, merge or remove segments.
+"""The lease: only one process at a time may add, merge or remove segments.
 
-Two locks make it one. A lock on a file in the data dir excludes other processes of this machine
-and vanishes with its holder; a row in the database excludes other machines, expires, and carries
-an epoch by which a commit can tell that its lease is still the one it started under.
+It consists of two locks. A lock on a file in the data dir excludes other processes of this machine
+and is released when its holder ends. A row in the database excludes other machines, expires, and
+carries an epoch by which a commit verifies that its lease is still the current one.
 """
 
 import fcntl
@@ -34,12 +34,12 @@ class LeaseTaken(Refusal):
 
 
 class LeaseLost(Exception):
-    """Another process has taken over; what was about to be committed must not be."""
+    """Another process has taken over the lease; the pending change must not be committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """The right to change segments, until it expires or somebody takes it over."""
+    """The right to change segments, until it expires or another process takes it over."""
 
     holder: str
     epoch: int
@@ -48,9 +48,9 @@ class HeldLease:
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[UnitOfWork]:
-        """As `Store.write`, and how every change of segments commits: under this lease.
+        """As `Store.write`, under this lease; every change of segments commits through it.
 
-        Raises LeaseLost, before the block, if it no longer holds; a commit extends it.
+        Raises LeaseLost, before the block, if the lease is lost; a commit extends it.
         """
         async with self.store.write() as work:
             await self._confirm(work)
@@ -68,7 +68,7 @@ class HeldLease:
 
 
 async def end_leases(work: UnitOfWork) -> None:
-    """Let whoever asks next have the lease, whatever their clock: its holder is not here."""
+    """Expire all leases of a restored database by any clock: their holders do not run here."""
     await work.session.execute(update(Lease).values(holder="", expires_at=_LONG_AGO))
 
 
@@ -80,7 +80,7 @@ def _lock(descriptor: int) -> None:
 
 
 class LeaseKeeper:
-    """Takes and returns the lease on behalf of this process."""
+    """Acquires and releases the lease for this process."""
 
     def __init__(self, store: Store, data_dir: Path, lifetime: timedelta) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class LeaseKeeper:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[HeldLease]:
-        """The lease for the length of the block. Raises LeaseTaken while another has it."""
+        """Hold the lease during the block. Raises LeaseTaken while another process holds it."""
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _lock(descriptor)
@@ -123,5 +123,5 @@ class LeaseKeeper:
             )
 
     def _is_ours(self, holder: str) -> bool:
-        """True for a holder on this machine: we have its file lock, so it is gone."""
+        """True for a holder on this machine: it has ended, because we hold its file lock."""
         return holder.startswith(f"{self._host}/")

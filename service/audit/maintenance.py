@@ -1,4 +1,4 @@
-"""Background jobs: sealing, compacting, indexing, pruning and sweeping, one after the other."""
+"""Background jobs: sealing, compacting, indexing, pruning and sweeping, one at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,17 +20,17 @@ from service.metrics import Metrics
 from service.settings import Settings
 
 MERGES_MAX: Final = 1
-"""Merges in one round: sealing must not wait for a year of days to be compacted."""
+"""Merges in one round, so that sealing does not wait while a year of days is compacted."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do every `every_s` seconds; `name` is what its failures are logged under.
+    """A job to run every `every_s` seconds; its failures are logged under `name`.
 
-    `run` answers with something true when it found something to do, and so may find more. Setting
-    `wanted` runs it at once.
+    `run` returns a true value if there was something to do, and so may be more. Setting `wanted`
+    runs the job at once.
     """
 
     name: str
@@ -47,7 +47,7 @@ def maintenance_jobs(
     pruner: Pruner,
     garbage_collector: GarbageCollector,
 ) -> list[Job]:
-    """The jobs of one process, in the order in which a round does them."""
+    """The jobs of one process, in the order in which a round runs them."""
     return [
         Job("seal", settings.seal_interval_s, sealer.seal_due, sealer.wanted),
         Job(
@@ -64,7 +64,7 @@ def maintenance_jobs(
 
 
 class Maintenance:
-    """Runs jobs until it is told to stop, whatever happens in one of them."""
+    """Runs jobs until it is stopped; a failing job does not affect the others."""
 
     def __init__(
         self, jobs: Sequence[Job], interval_s: float, clock: Clock, metrics: Metrics
@@ -77,13 +77,13 @@ class Maintenance:
         self._clock = clock
         self._ran_at: dict[str, datetime] = {}
         self._failed: set[str] = set()
-        """Jobs whose last run came to nothing: these wait for their time even when wanted."""
+        """Jobs whose last run failed; they wait for their interval even if wanted."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Do what is due: every `interval_s`, and at once while there is more to do.
+        """Run due jobs every `interval_s`, and at once while there is more to do.
 
-        A job that found something to do is due again in the next round. One that failed waits for
-        its time: a file that cannot be read would be read, for nothing, every few seconds.
+        A job that had something to do is due again in the next round. A failed one waits for its
+        interval, so that an unreadable file is not read again every few seconds.
         """
         while not stop.is_set():
             has_more = False
@@ -108,24 +108,24 @@ class Maintenance:
         return ran_at is None or abs(self._clock() - ran_at) >= timedelta(seconds=job.every_s)
 
     async def _try(self, job: Job) -> bool:
-        """Run `job`; True if it found something to do.
+        """Run `job`; True if it had something to do.
 
-        Nothing is lost by a job that fails: it has left things as they were.
+        A failed job can be run again: it leaves the stored state as it was.
         """
-        found: Any = None
+        had_work: Any = None
         job.wanted.clear()
         self._failed.add(job.name)
         try:
-            found = await job.run()
+            had_work = await job.run()
             self._failed.discard(job.name)
             self._metrics.maintained(job.name, self._clock())
         except LeaseTaken:
-            return False  # another process is at it
+            return False  # another process is doing it
         except ClockNotTrusted:
-            self._metrics.maintenance_failed(job.name)  # the pruner has said more of it
+            self._metrics.maintenance_failed(job.name)  # logged by the pruner
         except Exception:
             self._metrics.maintenance_failed(job.name)
             _log.exception("maintenance_failed", job=job.name)
-        if not found:
+        if not had_work:
             self._ran_at[job.name] = self._clock()
-        return bool(found)
+        return bool(had_work)

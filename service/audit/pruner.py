@@ -1,8 +1,8 @@
-"""The pruner: drops the days that are past every retention their organisation held this week.
+"""The pruner: deletes days that are past every retention their organisation had this week.
 
-Queries have hidden such rows for long; here their room is given back. A day goes whole, its
-journal batches with its segments, in one transaction for each organisation. Segments are only
-retired: readers who found them go on, and the sweeper unlinks the files after its grace.
+Queries already hide such rows; pruning frees their space. A whole day, its journal batches and
+segments, is deleted in one transaction per organisation. Segments are only retired: existing
+readers continue, and the sweeper unlinks the files after the grace period.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Days of one organisation that are past retention, and their rows: dropped, unless held."""
+    """The days of one organisation past retention, and their rows: deleted, unless held."""
 
     tenant_id: str
     slug: str
@@ -42,7 +42,7 @@ class Pruned:
 
 
 class Pruner:
-    """Prunes under the lease, so that any number of processes may run one."""
+    """Prunes under the lease, so that any number of processes may run a pruner."""
 
     def __init__(self, settings: Settings, store: Store, lease: LeaseKeeper, clock: Clock) -> None:
         self._settings = settings
@@ -51,7 +51,7 @@ class Pruner:
         self._clock = clock
 
     async def prune_in_background(self) -> None:
-        """`prune` for everybody, in the service's own name; a clock it refuses is logged, too."""
+        """`prune` for all organisations, in the service's name; also logs a refused clock."""
         try:
             await self.prune(service_context(self._settings.platform_tenant_id))
         except ClockNotTrusted as refusal:
@@ -65,45 +65,44 @@ class Pruner:
     async def prune(
         self, by: AuditContext, *, slug: str | None = None, is_clock_accepted: bool = False
     ) -> list[Pruned]:
-        """Drop what is past retention, of all organisations or the one called `slug`.
+        """Delete what is past retention, in all organisations or only in `slug`.
 
-        Answers with what was dropped, and with what only a hold kept. Raises OrgNotFound,
+        Returns what was deleted, and what only a legal hold kept. Raises OrgNotFound,
         ClockNotTrusted (unless `is_clock_accepted`), LeaseTaken, LeaseLost.
         """
-        # The instant that passed the guard is the one every commit goes by: the clock could step
-        # after it, too.
+        # All commits use the time that passed the guard, because the clock could jump after it.
         now = self._clock()
-        found = await self._look(now, slug=slug, is_clock_accepted=is_clock_accepted)
+        due = await self._due(now, slug=slug, is_clock_accepted=is_clock_accepted)
         async with self._lease.hold() as lease:
             async with lease.write() as work:
                 await record_clock(work.session, now)
-            pruned = [await self._drop(lease, past.tenant_id, now, by) for past in found]
+            pruned = [await self._drop(lease, past.tenant_id, now, by) for past in due]
         return [past for past in pruned if past.days]
 
     async def forecast(
         self, *, slug: str | None = None, is_clock_accepted: bool = False
     ) -> list[Pruned]:
-        """What `prune` would answer now, changing nothing. Raises OrgNotFound, ClockNotTrusted."""
-        return await self._look(self._clock(), slug=slug, is_clock_accepted=is_clock_accepted)
+        """What `prune` would return now, without changes. Raises OrgNotFound, ClockNotTrusted."""
+        return await self._due(self._clock(), slug=slug, is_clock_accepted=is_clock_accepted)
 
-    async def _look(
+    async def _due(
         self, now: datetime, *, slug: str | None, is_clock_accepted: bool
     ) -> list[Pruned]:
-        """The organisations with days past retention by `now`, once that is trusted."""
+        """The organisations with days past retention by `now`, which must pass the guard."""
         async with self._store.read() as session:
             orgs = await list_orgs(session) if slug is None else [await get_org(session, slug)]
             if not is_clock_accepted:
                 await check_clock(session, now)
             past = [await _past_days(session, org, now) for org in orgs]
-        return [found for found in past if found.days]
+        return [pruned for pruned in past if pruned.days]
 
     async def _drop(
         self, lease: HeldLease, tenant_id: str, now: datetime, by: AuditContext
     ) -> Pruned:
-        """Drop the past days of one organisation in one commit, unless it is held.
+        """Delete the past days of one organisation in one commit, unless it is on hold.
 
-        What we saw before is read again within the transaction, so that a tier raised or a hold
-        set since then wins. Before the commit everything is there, after it nobody finds the days.
+        Retention and hold are read again in the transaction, so that a tier raised or a hold set
+        meanwhile is respected.
         """
         async with lease.write() as work:
             org = await get_org_by_id(work.session, tenant_id)

@@ -1,4 +1,4 @@
-"""Reading the audit log a page at a time."""
+"""Queries of the audit log, in pages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ PAGE_PARAMETERS: Final = ("limit", "cursor")
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which page of which query."""
+    """A query, and the page of it to return."""
 
     query: Query
     limit: int
@@ -43,7 +43,7 @@ class Page:
 
 
 def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
-    """The page that query parameters ask for. Raises InvalidQuery, Invalid."""
+    """The page in the query parameters. Raises InvalidQuery, Invalid."""
     query = parse_query(
         {name: values for name, values in parameters.items() if name not in PAGE_PARAMETERS}
     )
@@ -55,7 +55,7 @@ def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
 
 
 class AuditQueryService:
-    """Answers audit queries, each within the organisation's retention."""
+    """Answers audit queries within each organisation's retention."""
 
     def __init__(self, store: Store, lake: Lake, cursor_key: bytes) -> None:
         self._store = store
@@ -70,14 +70,14 @@ class AuditQueryService:
         rows_now: Snapshot | None = None,
         reports: list[ScanReport] | None = None,
     ) -> Page:
-        """One page of rows, as of `rows_now` if it is given. Raises InvalidCursor, StoreFault.
+        """One page of rows, as of `rows_now` if given. Raises InvalidCursor, StoreFault.
 
-        What each scan of the plan has read is added to `reports`.
+        Appends to `reports` what each scan of the plan has read.
         """
         after = self._position(org, wanted)
         floor = retention_floor(Tier(org.tier), now)
         rows_now = rows_now or await self._store.snapshot(org.id)
-        # One row more than wanted tells whether there is a next page.
+        # One extra row tells whether there is a next page.
         rows = await self._lake.page(
             rows_now, wanted.query.not_before(floor), wanted.limit + 1, after, reports=reports
         )

@@ -1,4 +1,4 @@
-"""The audit API: pages, summaries, single rows and exports."""
+"""The audit endpoints: pages, summaries, single rows and exports."""
 
 from msgspec import Raw
 from quart import Blueprint, request
@@ -50,13 +50,13 @@ async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
     _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
     wanted = parse_page_request(all_parameters(request))
-    found = await services.queries.page(org, wanted, services.clock())
-    floor = found.retention_floor
+    result = await services.queries.page(org, wanted, services.clock())
+    floor = result.retention_floor
     return json_answer(
         {
             "org": slug,
-            "entries": [Raw(entry) for entry in found.entries],
-            "next_cursor": found.next_cursor,
+            "entries": [Raw(entry) for entry in result.entries],
+            "next_cursor": result.next_cursor,
             "retention_floor": None if floor is None else format_us(floor),
         }
     )
@@ -103,7 +103,7 @@ _documented_export = documented(
 @_documented_export
 @receives(AuditServices)
 async def export(services: AuditServices, slug: str) -> ResponseReturnValue:
-    """Take all rows of a query away as one file; a broken connection means a broken file."""
+    """Export all rows of a query as one file; a broken connection means an incomplete file."""
     return await answer_export(services, slug, VerdictSource.ADMIN_API)
 
 
@@ -111,5 +111,5 @@ async def export(services: AuditServices, slug: str) -> ResponseReturnValue:
 @_documented_export
 @receives(AuditServices)
 async def dashboard_export(services: AuditServices, slug: str) -> ResponseReturnValue:
-    """Take all rows of a query away from the audit page: the same file, recorded as taken there."""
+    """Export all rows of a query from the audit page: the same file, recorded as such."""
     return await answer_export(services, slug, VerdictSource.DASHBOARD)

@@ -1,7 +1,7 @@
-"""The sealer: moves journal rows into segments, without anybody noticing.
+"""The sealer: moves journal rows into segments.
 
-Nobody waits for it: queries read the journal as well as segments. So it lets a tenant-day grow
-until sealing it is worth a file: it has many rows, or its oldest row has waited long enough.
+Nothing waits for it: queries read both journal and segments. So a tenant-day stays in the journal
+until it has enough rows for a file, or its oldest row has waited long enough.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from service.store.store import Store
 
 SEGMENT_ROWS_MAX: Final = 1_000_000
 SEGMENT_BYTES_MAX: Final = 256 * 2**20
-"""What one seal takes at a time: rows, and their bytes. What is decoded at once must fit in memory,
-whatever a tenant sent: a row can be as long as a request."""
+"""Limits of one segment: rows, and their bytes. What is decoded at once must fit in memory even if
+rows are as long as requests."""
 
 BATCHES_MAX: Final = 1_000
-"""Batches that make a tenant-day due however few rows they hold: queries decode each of them."""
+"""Batches that make a tenant-day due regardless of its rows: queries decode each of them."""
 
 BYTES_MAX: Final = SEGMENT_BYTES_MAX // 4
-"""Bytes in memory that make it due however few rows they are."""
+"""Bytes in memory that make a tenant-day due regardless of its rows."""
 
 _log = structlog.get_logger(__name__)
 
@@ -50,13 +50,13 @@ class PendingDay:
     since: datetime
 
     def is_due(self, settings: Settings, now: datetime) -> bool:
-        """True when the day is large or has waited long enough."""
+        """True if the day is large or has waited long enough."""
         has_waited = now - self.since >= timedelta(seconds=settings.seal_age_s)
         return has_waited or is_large(self.size, settings.seal_rows)
 
 
 def is_large(size: JournalSize, seal_rows: int) -> bool:
-    """True for what is worth a file, or too much for every query to decode."""
+    """True for a journal that is worth a file, or slow for queries to decode."""
     return size.rows >= seal_rows or size.batches >= BATCHES_MAX or size.bytes >= BYTES_MAX
 
 
@@ -69,10 +69,10 @@ def _total(sizes: Sequence[JournalSize]) -> JournalSize:
 
 
 def due_days(pending: Iterable[PendingDay], settings: Settings, now: datetime) -> list[PendingDay]:
-    """Those of `pending` that are due, and a tenant's small days as soon as they are many.
+    """The `pending` days that are due, and all small days of a tenant that are large together.
 
-    A snapshot reads the whole journal of a tenant, so to spread rows over days must not make it
-    longer. Large days do not hurry small ones: each of those becomes a file, too.
+    A snapshot reads a tenant's whole journal, so rows spread over many days must not make it
+    longer. Large days do not make small ones due: each of those becomes a file, too.
     """
     due: list[PendingDay] = []
     small: dict[str, list[PendingDay]] = defaultdict(list)
@@ -85,7 +85,7 @@ def due_days(pending: Iterable[PendingDay], settings: Settings, now: datetime) -
 
 
 class Sealer:
-    """Seals under the lease, so that any number of processes may run one.
+    """Seals under the lease, so that any number of processes may run a sealer.
 
     `wanted` is set when a journal has become large enough to be sealed.
     """
@@ -101,10 +101,10 @@ class Sealer:
         self._clock = clock
 
     async def seal_due(self, *, everything: bool = False) -> list[Segment]:
-        """Seal each tenant-day that is due (or `everything`); the segments that came of it.
+        """Seal each tenant-day that is due (all with `everything`); returns the new segments.
 
-        Raises LeaseTaken while another process seals. A day that cannot be sealed does not keep
-        the others waiting: the first such fault is raised once all have had their turn.
+        Raises LeaseTaken while another process seals. A day that cannot be sealed does not block
+        the others: the first such fault is raised after all have been tried.
         """
         due = await self._list_due(everything=everything)
         if not due:
@@ -134,16 +134,16 @@ class Sealer:
     async def _seal_batches(
         self, lease: HeldLease, pending: PendingDay, batches: list[JournalBatch]
     ) -> Segment:
-        """Write the file, then swap journal for catalog in one commit.
+        """Write the file, then remove the journal rows and add the segment in one commit.
 
-        A crash before the commit leaves an orphan file and an untouched journal; after it, the
-        catalog names a file that is durable already. A file whose commit failed is left to
-        the sweeper: a commit that reports failure may still have happened.
+        A crash before the commit leaves an orphan file and the journal unchanged; the file is
+        durable before the commit. If the commit fails, the file is left to the sweeper: a commit
+        that reports failure may still have happened.
         """
         segment = await self._lake.seal(pending.tenant_id, pending.day, new_id("seg"), batches)
         async with lease.write() as work:
             if await remove_batches(work.session, batches) != len(batches):
-                raise LeaseLost("journal rows were sealed by somebody else")
+                raise LeaseLost("journal rows were sealed by another process")
             await add_segment(work.session, segment, work.now)
         _log.info("segment_sealed", segment=segment.segment_id, rows=segment.rows)
         return segment

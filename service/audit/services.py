@@ -1,4 +1,4 @@
-"""What the endpoints and pages of the audit log work with."""
+"""Dependencies of the endpoints and pages of the audit log."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from service.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class AuditServices:
-    """Queries and exports of audit rows."""
+    """Dependencies for queries and exports of audit rows."""
 
     settings: Settings
     clock: Clock
@@ -27,7 +27,7 @@ class AuditServices:
 
 @dataclass(frozen=True, slots=True)
 class IngestServices:
-    """What accepts audit rows. A body has at most `body_bytes_max`."""
+    """Dependencies for ingest. A body has at most `body_bytes_max`."""
 
     access: Authorizer
     ingest: Ingest

@@ -1,4 +1,4 @@
-"""What is stored for each organisation, for people and scripts."""
+"""Storage statistics of each organisation."""
 
 from datetime import datetime
 from functools import partial
@@ -15,10 +15,10 @@ from service.store.storage_stats import StorageStats, storage_stats_by_tenant, t
 
 
 async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
-    """What is stored: `organisations`, one line for each by slug, and their `total`.
+    """The stored amounts: `organisations`, one entry each by slug, and their `total`.
 
-    `bytes` are those of segments, and so is `bytes_per_row`; `oldest_at` is the instant of the
-    oldest row, sealed or not; both are None where there is none. Raises StoreFault.
+    `bytes` and `bytes_per_row` cover segments only; `oldest_at` is the time of the oldest row,
+    sealed or not. The last two are None without rows. Raises StoreFault.
     """
     orgs = await list_orgs(session)
     stored = await storage_stats_by_tenant(session)
@@ -51,10 +51,10 @@ def _line(stored: StorageStats, oldest_at: datetime | None) -> dict[str, Any]:
 async def _oldest(
     session: AsyncSession, lake: Lake, stored: dict[str, StorageStats]
 ) -> dict[str, datetime]:
-    """The instant of each tenant's oldest row.
+    """The time of each tenant's oldest row.
 
-    The catalog knows it of sealed rows. Journal batches have to be decoded: one day's, and only
-    where no sealed row is of an earlier one, so hardly ever once a tenant has history.
+    For sealed rows it is in the catalog. Journal batches have to be decoded, but only those of one
+    day, and only if no sealed row is of an earlier day, which is rare for a tenant with history.
     """
     oldest = {
         tenant_id: part.oldest_sealed_at

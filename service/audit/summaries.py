@@ -1,4 +1,4 @@
-"""Summing the audit log up, within the organisation's retention."""
+"""Summaries of the audit log, within the organisation's retention."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from service.store.tables import Organisation
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """Which rows, by how much time."""
+    """Which rows to summarise, and the length of a bucket."""
 
     query: Query
     bucket: Bucket
 
 
 def parse_summary_request(parameters: Mapping[str, list[str]]) -> SummaryRequest:
-    """The summary that query parameters ask for. Raises Invalid naming the parameter."""
+    """The summary in the query parameters. Raises Invalid naming the parameter."""
     if "order" in parameters:
         raise UnknownParameter(value="order")  # counts have none
     query = parse_query({name: values for name, values in parameters.items() if name != "bucket"})
@@ -41,17 +41,17 @@ def parse_summary_request(parameters: Mapping[str, list[str]]) -> SummaryRequest
 async def summarise_audit(
     store: Store, lake: Lake, org: Organisation, wanted: SummaryRequest, now: datetime
 ) -> dict[str, Any]:
-    """The summary as the API answers it. Raises TooManyBuckets, StoreFault."""
+    """The summary in the API's representation. Raises TooManyBuckets, StoreFault."""
     floor = retention_floor(Tier(org.tier), now)
     rows_now = await store.snapshot(org.id)
-    found = await lake.summary(rows_now, wanted.query, floor, wanted.bucket)
+    summary = await lake.summary(rows_now, wanted.query, floor, wanted.bucket)
     return {
         "org": org.slug,
         "bucket": wanted.bucket,
         "retention_floor": None if floor is None else format_us(floor),
-        "total": found.total,
-        "buckets": [_bucket_form(bucket) for bucket in found.buckets],
-        "top": found.top,
+        "total": summary.total,
+        "buckets": [_bucket_form(bucket) for bucket in summary.buckets],
+        "top": summary.top,
     }
 
 

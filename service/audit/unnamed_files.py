@@ -1,4 +1,4 @@
-"""Files that an import has written and not yet committed, kept from being swept."""
+"""Protects files of an uncommitted import from the sweeper."""
 
 from datetime import timedelta
 from typing import Final
@@ -8,11 +8,11 @@ from service.errors import Refusal
 from service.lake import Lake
 
 _RENEWALS: Final = 4
-"""How often files are renewed while the grace of orphans passes."""
+"""How often files are renewed within the grace period of orphans."""
 
 
 class ImportOvertaken(Refusal):
-    """The import stood still for so long that its files were taken for orphans."""
+    """The import paused for so long that its files were removed as orphans."""
 
     status = 503
     text = (
@@ -22,11 +22,11 @@ class ImportOvertaken(Refusal):
 
 
 class UnnamedFiles:
-    """The segments in `buffer`, of which no catalog line tells.
+    """The segments in `buffer`, which are not in the catalog yet.
 
-    To the sweeper such files are orphans, and it removes those last written before the grace. An
-    import takes as long as it takes and does not hold the lease, so it renews the time its files
-    were written, again and again. When it is killed that ends, and the files are swept.
+    To the sweeper such files are orphans: it removes those last modified before the grace period.
+    An import may take longer and does not hold the lease, so it renews the modification times. If
+    it is killed the renewal ends, and the files are swept.
     """
 
     def __init__(self, lake: Lake, clock: Clock, grace_s: float, tenant_id: str) -> None:
@@ -37,15 +37,15 @@ class UnnamedFiles:
         self._renewed_at = clock()
 
     async def keep(self) -> None:
-        """Renew the files if that is due. Raises ImportOvertaken if one is gone."""
+        """Renew the files if that is due. Raises ImportOvertaken if one is missing."""
         if self._clock() - self._renewed_at > self._renew_after:
             await self.confirm()
 
     async def confirm(self) -> None:
-        """Renew the files, each of which is there. Raises ImportOvertaken.
+        """Renew the files. Raises ImportOvertaken if one is missing.
 
-        Under the lease they stay from then on. Even one who has lost the lease without knowing,
-        and goes on with a sweep that began earlier, finds them younger than its grace.
+        Under the lease they are kept from then on. Even a process that has lost the lease without
+        noticing, and continues a sweep begun earlier, finds them newer than its limit.
         """
         self._renewed_at = self._clock()
         try:
@@ -54,5 +54,5 @@ class UnnamedFiles:
             raise ImportOvertaken from error
 
     async def discard(self) -> None:
-        """Remove the files: they were offered to no catalog."""
+        """Remove the files, which were never added to the catalog."""
         await self._lake.run_uncancellable(self.buffer.discard)

@@ -1,1 +1,1 @@
-"""Backups: all that a data dir holds, as of one instant, in a folder of its own."""
+"""Backups: the complete contents of a data dir at one instant, in a separate folder."""

@@ -1,9 +1,9 @@
-"""Taking a backup while the service runs.
+"""Takes a backup while the service runs.
 
-The database comes first, as of one instant; then the files that this copy of it names. A file that
-is sealed in between is not among them and not missed: its rows are in the copied journal.
-Segments never change, and a retired one stays long enough for a copy that does not take all day.
-One that is missing or damaged is named in the manifest, and does not keep the others from safety.
+The database is copied first, as of one instant, and then the files that the copy lists. A segment
+sealed in between is not needed: its rows are in the copied journal. Segments are immutable, and
+retired ones are kept long enough for a copy that does not take all day. A missing or damaged
+segment is listed in the manifest and does not prevent the backup of the others.
 """
 
 import errno
@@ -38,7 +38,7 @@ from service.store.storage_stats import storage_stats_by_tenant, total_of
 from service.store.store import Store
 
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK})
-"""What file systems say that cannot link these two places."""
+"""The errors of file systems that cannot create hard links between two places."""
 
 
 async def take_backup(
@@ -49,11 +49,11 @@ async def take_backup(
     is_linked: bool,
     has_secrets: bool,
 ) -> Manifest:
-    """All there is now, as the new folder `target`: finished under that name, or not there.
+    """Back up everything to the new folder `target`, which appears only when it is complete.
 
     With `is_linked` segments are hard links, else copies; either way each is read and compared
-    with its catalog line, and left out if it differs. `show` is told the bytes done, and all of
-    them. Raises BackupExists, BackupInside, LinksImpossible, NoRoom, BackupOvertaken,
+    with its catalog line, and left out if it differs. `show` is called with the bytes done and in
+    total. Raises BackupExists, BackupInside, LinksImpossible, NoRoom, BackupOvertaken,
     StoreUnavailable.
     """
     data_dir = here.settings.data_dir
@@ -88,7 +88,7 @@ def _check_absent(target: Path) -> None:
 
 
 async def _contents(here: Services, database: Path) -> tuple[str, int, list[Segment]]:
-    """Schema version, audit rows and live segments, as the copied `database` has them."""
+    """Schema version, audit rows and live segments of the copied `database`."""
     copy = Store(create_engines(url_of(database), here.settings.database_wait_s), here.clock)
     try:
         schema = await schema_version(copy)
@@ -96,11 +96,11 @@ async def _contents(here: Services, database: Path) -> tuple[str, int, list[Segm
             rows = total_of((await storage_stats_by_tenant(session)).values()).rows
             return schema, rows, await list_live_segments(session)
     finally:
-        await copy.close()  # which also leaves one file again, without SQLite's two beside it
+        await copy.close()  # also removes SQLite's two side files
 
 
 class _Copier:
-    """Fills the folder `part`, and remembers with what, and what it could not have."""
+    """Fills the folder `part`; records the files it added and the segments that are missing."""
 
     def __init__(
         self, here: Services, part: Path, show: Callable[[int, int], None], *, is_linked: bool
@@ -115,16 +115,16 @@ class _Copier:
         self.missing: list[MissingSegment] = []
 
     def expect(self, segments: list[Segment]) -> None:
-        """Tell what is to come besides the database. Raises NoRoom."""
+        """Set the expected total, apart from the database. Raises NoRoom."""
         size = sum(segment.size + segment.index_size for segment in segments)
         self._total = size + (self._part / DATABASE).stat().st_size
         if not self._is_linked:
             check_room(self._part, size)
 
     async def keep_database(self) -> None:
-        """Add the database, which is here already."""
+        """Add the database, which is already in the folder."""
         database = self._part / DATABASE
-        fsync(database)  # SQLite may have tidied up when what was read of it was closed
+        fsync(database)  # SQLite may have written to it when the copy was closed
         size = database.stat().st_size
         self._keep(
             database, size, await self._here.lake.run_in_thread(partial(sha256_of, database))
@@ -132,7 +132,7 @@ class _Copier:
         self._advance(size)
 
     async def copy_segment(self, segment: Segment) -> None:
-        """Add the segment's file, if it is what the catalog says it is; else note that it is not.
+        """Add the segment's file if it matches the catalog, else record it as missing.
 
         Raises BackupOvertaken.
         """
@@ -150,7 +150,7 @@ class _Copier:
         self.missing.append(MissingSegment(self._name(copy.target), segment.rows, fault.value))
 
     async def _copy_index(self, segment: Segment) -> None:
-        """Add the index of the segment if it is whole; a missing one is rebuilt after a restore."""
+        """Add the segment's index if it is intact; otherwise it is rebuilt after a restore."""
         source = segment.index_path(self._here.settings.audit_dir)
         copy = FileCopy(source, segment.index_path(self._part / AUDIT), is_link=self._is_linked)
         with suppress(SourceFault):
@@ -162,7 +162,7 @@ class _Copier:
         copy.target.unlink(missing_ok=True)
 
     async def _fault_of(self, copy: FileCopy, segment: Segment) -> Kind | None:
-        """Copy the segment's file; what is wrong with it."""
+        """Copy the segment's file; returns its fault, or None."""
         try:
             with _link_faults(self._part):
                 await self._run(copy)

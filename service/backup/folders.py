@@ -1,4 +1,4 @@
-"""Folders that are filled under another name, and get their own when they are whole."""
+"""Folders that are filled under a temporary name and renamed when complete."""
 
 import secrets
 import shutil
@@ -11,10 +11,10 @@ from service.backup.refusals import BackupInside, NoRoom
 
 @contextmanager
 def part_of(target: Path) -> Iterator[Path]:
-    """A new folder beside `target`, for its owner alone: `.<name>.<random>.part`.
+    """A new folder beside `target`, accessible to its owner only: `.<name>.<random>.part`.
 
-    It is removed when the block ends, unless it has been renamed by then; a process that is
-    killed leaves it behind. What is to become `target` is so on its file system already.
+    It is removed at the end of the block unless it was renamed; a killed process leaves it behind.
+    It is on the same file system as `target`, so that the rename is atomic.
     """
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     part.mkdir(mode=0o700)
@@ -25,14 +25,14 @@ def part_of(target: Path) -> Iterator[Path]:
 
 
 def check_apart(backup: Path, data_dir: Path) -> None:
-    """Raise BackupInside if one of the two would lie in the other."""
+    """Raise BackupInside if one of the folders contains the other."""
     backup, data_dir = backup.resolve(), data_dir.resolve()
     if backup.is_relative_to(data_dir) or data_dir.is_relative_to(backup):
         raise BackupInside(value=str(backup))
 
 
 def check_room(part: Path, size: int) -> None:
-    """Raise NoRoom now, and not when hours have been spent, unless `part` can take `size` bytes."""
+    """Raise NoRoom if `part` has less than `size` bytes free; checked before a long copy."""
     free = shutil.disk_usage(part).free
     if free < size:
         raise NoRoom(value=str(part.parent), needed=str(size), free=str(free))

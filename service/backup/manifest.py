@@ -1,4 +1,4 @@
-"""The manifest: what a backup consists of, so that nothing missing or altered is put back."""
+"""The manifest lists the files of a backup, so that a damaged one is not restored."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ from service.backup.refusals import BackupDamaged, NewerBackup, NotABackup
 from service.store.migrate import check_version
 
 FORMAT: Final = 2
-"""The newest form that this version reads and the one that it writes."""
+"""The format that this version writes, and the newest that it reads."""
 
 NAME: Final = "manifest.json"
 AUDIT: Final = "audit"
 DATABASE: Final = "countersign.db"
-"""What the database is called in a backup, whatever it is called where it serves."""
+"""The file name of the database in a backup, regardless of its name in the data dir."""
 
 
 class KeptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,9 +32,9 @@ class KeptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MissingSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A segment that the database names and the backup does not have.
+    """A segment that is in the database but not in the backup.
 
-    `path` is where it would be, `rows` how many it has, `kind` what `audit check` calls its fault.
+    `path` is where it would be, `rows` its number of rows, `kind` its fault as in `audit check`.
     """
 
     path: str
@@ -43,11 +43,11 @@ class MissingSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything in a backup; `rows` are the audit rows in it, sealed or not.
+    """The contents of a backup; `rows` counts its audit rows, sealed or not.
 
-    `schema` is the database's last migration, `audit_schema` the newest version of the audit rows;
-    format 1 does not say it. `digest` is the SHA-256 of the manifest without it. `missing` is only
-    there if a segment is.
+    `schema` is the database's last migration, `audit_schema` the newest version of the audit rows
+    (not in format 1). `digest` is the SHA-256 of the manifest without it. `missing` is present only
+    if a segment is missing.
     """
 
     format: int
@@ -77,7 +77,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Form(msgspec.Struct, frozen=True):
-    """What every manifest has, that of a later version, too."""
+    """The part of a manifest that all versions have in common."""
 
     format: int
 
@@ -89,7 +89,7 @@ def make_manifest(
     files: Iterable[KeptFile],
     missing: Sequence[MissingSegment] = (),
 ) -> Manifest:
-    """The manifest of these files, and of those that should have been among them."""
+    """The manifest for `files`, and for the `missing` segments."""
     return Manifest(
         format=FORMAT,
         schema=schema,
@@ -102,13 +102,13 @@ def make_manifest(
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Store it durably in the backup's `folder`."""
+    """Write the manifest durably to the backup's `folder`."""
     content = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     write_synced(folder / NAME, content + b"\n", 0o600)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest in `folder`, whole, and of a version this one understands.
+    """The manifest in `folder`, verified, and of a version that this one can read.
 
     Raises NotABackup, BackupDamaged, NewerBackup, NewerDatabase.
     """
@@ -133,7 +133,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _is_within(file: KeptFile) -> bool:
-    """True unless the path leads out of the folder it is put under, or cannot be one."""
+    """True if the path is valid and stays within the backup's folder."""
     path = PurePosixPath(file.path)
     return (
         "\0" not in file.path

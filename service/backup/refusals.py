@@ -1,34 +1,34 @@
-"""What taking a backup, or putting one back, can be refused for."""
+"""The errors of taking and restoring a backup."""
 
 from service.errors import Conflict, Invalid, Refusal
 
 
 class BackupExists(Conflict):
-    """The name a backup would get is taken."""
+    """The name of the backup is taken."""
 
     text = "{value} is there already: a backup never replaces anything, choose another name"
 
 
 class BackupInside(Conflict):
-    """A backup would lie within what it is of, or the other way round."""
+    """The backup would contain the data dir, or the other way round."""
 
     text = "{value} and the data dir lie within each other: choose another place"
 
 
 class LinksImpossible(Conflict):
-    """The backup's place cannot share files with the data dir."""
+    """The place of the backup cannot have hard links to the data dir."""
 
     text = "{value} cannot hold hard links to the data dir: leave out --link to copy"
 
 
 class NoRoom(Conflict):
-    """The place a backup would go to is too small for it."""
+    """The place of the backup has too little free space."""
 
-    text = "{value} has not the room: {needed} bytes are needed, {free} are free"
+    text = "{value} has too little free space: {needed} bytes are needed, {free} are free"
 
 
 class BackupOvertaken(Refusal):
-    """The backup took so long that a file it was to copy has been removed."""
+    """The backup took so long that a file was removed before it was copied."""
 
     status = 503
     text = (
@@ -44,19 +44,19 @@ class NotABackup(Invalid):
 
 
 class BackupDamaged(Conflict):
-    """A backup that is not what it was when it was taken; the text names the file."""
+    """The backup differs from its manifest; the text names the file."""
 
     text = "the backup is damaged: {value}"
 
 
 class NewerBackup(Conflict):
-    """The backup has a form that this version does not know."""
+    """The format of the backup is newer than this version."""
 
     text = "the backup was taken by a newer version of Countersign: update this one"
 
 
 class DatabaseElsewhere(Conflict):
-    """What is put back in one step must lie in one place."""
+    """The database is outside the data dir, which is restored in one step."""
 
     text = (
         "COUNTERSIGN_DATABASE_URL names a database outside the data dir: restore without it, then"
@@ -65,18 +65,18 @@ class DatabaseElsewhere(Conflict):
 
 
 class DataDirInTheWay(Conflict):
-    """There is something where the backup would be put back."""
+    """The place to restore to is not empty."""
 
-    text = "{value} is not empty: restore elsewhere, or --force to move it aside first"
+    text = "{value} is not empty: restore elsewhere, or use --force to move it away first"
 
 
 class DataDirInUse(Conflict):
-    """A service works on what would be moved aside."""
+    """A service uses the data dir that would be moved."""
 
     text = "{value} is in use: stop the service first"
 
 
 class DataDirIsMount(Conflict):
-    """A mount point cannot be replaced in one step."""
+    """The data dir is a mount point, which cannot be replaced in one step."""
 
     text = "{value} is a mount point: set COUNTERSIGN_DATA_DIR to a folder in it"

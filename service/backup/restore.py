@@ -1,6 +1,6 @@
-"""Putting a backup back: checked to the last byte first, and then in one step.
+"""Restores a backup: verifies it completely first, and then puts it in place in one step.
 
-Nothing serves meanwhile, so all of this is synchronous.
+No service runs meanwhile, so all of this is synchronous.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from service.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was put back, and where what was there before has gone (None: nothing was)."""
+    """What was restored, and where the former data dir was moved to (None: there was none)."""
 
     manifest: Manifest
     moved_to: Path | None
@@ -40,13 +40,13 @@ class Restored:
 def restore_backup(
     settings: Settings, source: Path, show: Callable[[int, int], None], *, is_forced: bool
 ) -> Restored:
-    """The backup in `source` as the data dir of `settings`: all that is in it, or nothing.
+    """Restore the backup in `source` as the data dir of `settings`, completely or not at all.
 
-    Segments that were missing when it was taken stay in the catalog: queries over their days fail,
-    and `audit check` names them.
+    Segments that were missing from the backup stay in the catalog: queries over their days fail,
+    and `audit check` lists them.
 
-    The data dir is absent or empty; with `is_forced` what is there is moved aside, and nothing is
-    ever deleted. No migration is run. Raises NotABackup, BackupDamaged, BackupInside, NewerBackup,
+    The data dir must be absent or empty; with `is_forced` an existing one is moved away. Nothing is
+    deleted and no migration is run. Raises NotABackup, BackupDamaged, BackupInside, NewerBackup,
     NewerDatabase, DatabaseElsewhere, DataDirInTheWay, DataDirInUse, DataDirIsMount, NoRoom.
     """
     data_dir = settings.data_dir
@@ -64,7 +64,7 @@ def restore_backup(
             folder.mkdir(exist_ok=True)
         fsync(part / database)
         sync_folders(part)
-        # Once more: copying takes its time, and somebody may have started a service meanwhile.
+        # Checked again: a service may have been started during the copy.
         is_in_the_way = _check_data_dir(settings, is_forced=is_forced)
         return Restored(
             manifest, _put_in_place(part, data_dir, utc_now() if is_in_the_way else None)
@@ -72,7 +72,7 @@ def restore_backup(
 
 
 def _place_of_database(settings: Settings) -> Path:
-    """Where in the data dir the database is to be. Raises DatabaseElsewhere."""
+    """The path of the database within the data dir. Raises DatabaseElsewhere."""
     file = file_of(settings.database)
     if file.parent != settings.data_dir:
         raise DatabaseElsewhere
@@ -80,7 +80,7 @@ def _place_of_database(settings: Settings) -> Path:
 
 
 def _check_data_dir(settings: Settings, *, is_forced: bool) -> bool:
-    """True if something has to be moved aside. Raises DataDirInTheWay, DataDirInUse."""
+    """True if a data dir has to be moved away. Raises DataDirInTheWay, DataDirInUse."""
     data_dir = settings.data_dir
     if not os.path.lexists(data_dir):
         return False
@@ -97,7 +97,7 @@ def _check_data_dir(settings: Settings, *, is_forced: bool) -> bool:
 
 
 def _copy(manifest: Manifest, source: Path, part: Path, show: Callable[[int, int], None]) -> None:
-    """Every file of the backup, each what it was when the backup was taken."""
+    """Copy all files of the backup and verify each against the manifest."""
     done = 0
     for file in manifest.files:
         copy = FileCopy(source / file.path, part / file.path)
@@ -114,7 +114,7 @@ def _copy(manifest: Manifest, source: Path, part: Path, show: Callable[[int, int
 
 
 async def _end_leases(database: Path, wait_s: float) -> None:
-    """Whoever held a lease when the backup was taken does not hold it here."""
+    """Expire the leases in the backup: their holders do not run here."""
     store = Store(create_engines(url_of(database), wait_s), utc_now)
     try:
         async with store.write() as work:
@@ -124,18 +124,18 @@ async def _end_leases(database: Path, wait_s: float) -> None:
 
 
 def _put_in_place(part: Path, data_dir: Path, moved_at: datetime | None) -> Path | None:
-    """Give `part` its name; with `moved_at`, move what has that name aside, and say where to."""
+    """Rename `part` to `data_dir`; with `moved_at`, move that away first and return where to."""
     if moved_at is None:
-        part.rename(data_dir)  # over an empty folder, if there is one
+        part.rename(data_dir)  # replaces an empty folder
         fsync(data_dir.parent)
         return None
-    run_in_thread = data_dir.with_name(f"{data_dir.name}.before-{moved_at:%Y%m%dT%H%M%S.%fZ}")
-    data_dir.rename(run_in_thread)
+    moved_to = data_dir.with_name(f"{data_dir.name}.before-{moved_at:%Y%m%dT%H%M%S.%fZ}")
+    data_dir.rename(moved_to)
     try:
         part.rename(data_dir)
-    except BaseException:  # Ctrl-C, too, must not leave the service without any data dir
+    except BaseException:  # even after Ctrl-C the service must have a data dir
         if not data_dir.exists():
-            run_in_thread.rename(data_dir)
+            moved_to.rename(data_dir)
         raise
     fsync(data_dir.parent)
-    return run_in_thread
+    return moved_to

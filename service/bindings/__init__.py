@@ -1,1 +1,1 @@
-"""Trust bindings: which CI identities an organisation trusts."""
+"""Trust bindings: the CI identities that an organisation trusts."""

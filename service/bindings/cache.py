@@ -1,4 +1,4 @@
-"""What each organisation trusts, in memory: read from the database once for every change."""
+"""In-memory cache of each organisation's active bindings, loaded once per trust revision."""
 
 import asyncio
 from sys import getsizeof
@@ -13,14 +13,14 @@ from service.verifier.candidates import Candidates, candidates_of
 
 KEPT_BYTES_MAX: Final = 128 * 2**20
 _CANDIDATE_BYTES: Final = 768
-"""What a candidate takes in memory besides its subject and events, roughly."""
+"""Approximate memory of a candidate without its subject and events."""
 
 
 class BindingCache:
-    """The candidates of organisations, as of the revision that a request has just read.
+    """Candidates by organisation and trust revision.
 
-    The request reads its organisation anyway, and the revision with it: so a binding that any
-    process has revoked is gone for the next request of every process, and nothing more is asked.
+    A request loads its organisation, and with it the current revision, anyway. So a binding revoked
+    in any process is gone for the next request in every process, without a further query.
     """
 
     def __init__(self, store: Store) -> None:
@@ -29,7 +29,7 @@ class BindingCache:
         self._loading: dict[tuple[str, int], asyncio.Task[Candidates]] = {}
 
     async def candidates(self, org: Organisation) -> Candidates:
-        """The active bindings of `org`, no older than `org` itself."""
+        """The active bindings of `org`, at least as recent as `org`."""
         key = (org.id, org.trust_revision)
         is_known, found = self._kept.find(key)
         if is_known:
@@ -37,28 +37,28 @@ class BindingCache:
         if key not in self._loading:
             self._loading[key] = asyncio.create_task(self._load(org.id))
             self._loading[key].add_done_callback(lambda _: self._loading.pop(key))
-        # Requests that come together wait for one reading, and none of them can cancel it.
+        # Concurrent requests share one load, and a cancelled request does not cancel it.
         return await asyncio.shield(self._loading[key])
 
     async def _load(self, tenant_id: str) -> Candidates:
         async with self._store.read() as session:
             org = await get_org_by_id(session, tenant_id)
             active = await list_active(session, tenant_id)
-        found = candidates_of(active)
-        size = ENTRY_BYTES + bytes_of(found)
-        self._kept.keep((tenant_id, org.trust_revision), found, size)
-        return found
+        candidates = candidates_of(active)
+        size = ENTRY_BYTES + bytes_of(candidates)
+        self._kept.keep((tenant_id, org.trust_revision), candidates, size)
+        return candidates
 
 
 def bytes_of(candidates: Candidates) -> int:
-    """What `candidates` take in memory; rather too much, where they share something."""
+    """Upper bound of the memory of `candidates`; shared objects are counted repeatedly."""
     return sum(
         _CANDIDATE_BYTES + getsizeof(sub) + sum(map(_bytes_of_set, candidate.event_sets))
-        for (_, sub), several in candidates.by_subject.items()
-        for candidate in several
+        for (_, sub), same_subject in candidates.by_subject.items()
+        for candidate in same_subject
     )
 
 
 def _bytes_of_set(events: frozenset[str]) -> int:
-    # Each by itself: a name beyond ASCII takes four times the room of one within.
+    # Measured one by one: a non-ASCII name takes up to four times the memory of an ASCII one.
     return getsizeof(events) + sum(map(getsizeof, events))

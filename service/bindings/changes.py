@@ -1,4 +1,4 @@
-"""Creating and revoking bindings, each with its one audit row, whoever asks."""
+"""Creating and revoking bindings; each change writes exactly one audit row."""
 
 from collections.abc import Container, Mapping
 from datetime import datetime
@@ -16,13 +16,7 @@ from service.bindings.repository import (
     mark_revoked,
     move_trust_on,
 )
-from service.bindings.rules import (
-    HTTP_ORIGINS,
-    BindingSlot,
-    Draft,
-    parse_binding,
-    slot_key,
-)
+from service.bindings.rules import HTTP_ORIGINS, BindingSlot, Draft, parse_binding, slot_key
 from service.bindings.slots import stored_slot_rule
 from service.errors import BindingExists, BindingNotFound, OutsideEnvelope
 from service.ids import new_id
@@ -39,7 +33,7 @@ async def add_binding(
     issuers: Issuers,
     origins: Container[str] = HTTP_ORIGINS,
 ) -> Binding:
-    """Trust what `body` names. Raises Invalid, Forbidden, OutsideEnvelope, BindingExists."""
+    """Create the binding in `body`. Raises Invalid, Forbidden, OutsideEnvelope, BindingExists."""
     places = await find_places(work.session, org.id, body.get("project_id"), body.get("team_id"))
     draft = parse_binding(body, issuers, places, origins)
     by.require_binding_rights(org, draft.team_id)
@@ -65,7 +59,7 @@ async def add_binding(
     work.session.add(binding)
     try:
         await work.session.flush()
-    except IntegrityError as error:  # another process took the slot since we looked
+    except IntegrityError as error:  # a concurrent transaction took the slot
         raise BindingExists from error
     await move_trust_on(work.session, org.id)
     _record_created(work, binding, by)
@@ -75,7 +69,7 @@ async def add_binding(
 async def revoke_binding(
     work: UnitOfWork, org: Organisation, binding_id: str, reason: str | None, by: Caller
 ) -> None:
-    """End the trust, for ever. Raises BindingNotFound, Forbidden."""
+    """Revoke a binding permanently. Raises BindingNotFound, Forbidden."""
     binding = await find_revocable(work.session, org.id, binding_id)
     if binding is None:
         raise BindingNotFound
@@ -95,14 +89,14 @@ async def revoke_binding(
 
 
 def _to_ms(instant: datetime) -> datetime:
-    """`instant` as precise as answers show it, so that an `addedAt` read back as `asOf` fits."""
+    """Truncate to milliseconds, as in answers, so that an `addedAt` can be used as `asOf`."""
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
 async def _project_limit(
     work: UnitOfWork, org: Organisation, draft: Draft, slot_rule: BindingSlot
 ) -> str | None:
-    """The project the binding is limited to; a team's binding never reaches past its envelope.
+    """The project that the binding is limited to; a team binding stays within its envelope.
 
     Raises OutsideEnvelope.
     """

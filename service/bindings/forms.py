@@ -1,4 +1,4 @@
-"""Bindings as the API shows them: camelCase, timestamps with milliseconds."""
+"""The API's representation of bindings: camelCase, timestamps with milliseconds."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -70,7 +70,7 @@ class BindingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         | Annotated[
             int, Meta(ge=1, extra_json_schema={"maximum": 10**REPOSITORY_ID_DIGITS_MAX - 1})
         ],
-        Meta(description="Numeric repository id; required by issuers that say so."),
+        Meta(description="Numeric repository id; required by some issuers."),
     ]
     origin: Literal["org_admin", "team_admin"]
     event_names: (
@@ -98,10 +98,10 @@ REQUEST_EXAMPLE = {
 
 
 class ListQuery(Struct, kw_only=True):
-    """Which bindings to list; all of them unless said otherwise."""
+    """Which bindings to list; by default all."""
 
     state: (
-        Annotated[Literal["active", "revoked"], Meta(description="Only those in this state.")]
+        Annotated[Literal["active", "revoked"], Meta(description="Only bindings in this state.")]
         | UnsetType
     ) = UNSET
     asOf: (  # noqa: N815 - beside camelCase answers
@@ -121,16 +121,16 @@ class ListQuery(Struct, kw_only=True):
 
 
 class RevokeQuery(Struct, kw_only=True):
-    """Why."""
+    """Why the binding is revoked."""
 
     reason: (
         Annotated[
             str,
             Meta(
                 max_length=REASON_MAX,
-                # A little narrower than what is accepted: of white space it has the plain one.
+                # Narrower than the check itself, which also accepts other white space.
                 pattern=f"^([^{REFUSED_CHARACTERS}]| )*$",
-                description="Stored with the binding.",
+                description="Stored with the binding as `revokedReason`.",
             ),
         ]
         | UnsetType
@@ -138,7 +138,7 @@ class RevokeQuery(Struct, kw_only=True):
 
 
 class CreatedBinding(Struct, kw_only=True, rename="camel"):
-    """What the answer to a create shows."""
+    """The binding that was created."""
 
     id: BindingId
     issuer: Issuer
@@ -150,7 +150,7 @@ class CreatedBinding(Struct, kw_only=True, rename="camel"):
 
 
 class ListedBinding(Struct, kw_only=True, rename="camel"):
-    """A binding in full."""
+    """A binding with all its fields."""
 
     id: BindingId
     project_id: str | None
@@ -170,7 +170,7 @@ class ListedBinding(Struct, kw_only=True, rename="camel"):
 
 
 class BindingList(Struct, kw_only=True):
-    """An organisation's bindings, newest first; `count` is how many are listed."""
+    """An organisation's bindings, newest first; `count` is their number."""
 
     org: str
     count: int
@@ -184,7 +184,7 @@ class Revoked(Struct, kw_only=True):
 
 
 def created_form(binding: Binding) -> CreatedBinding:
-    """The fields a create answers with."""
+    """The answer to a create."""
     return CreatedBinding(
         id=binding.id,
         issuer=binding.issuer,
@@ -197,7 +197,7 @@ def created_form(binding: Binding) -> CreatedBinding:
 
 
 def listed_form(binding: Binding) -> ListedBinding:
-    """All fields of a binding, under the names of the wire."""
+    """A binding with all its fields."""
     return ListedBinding(
         id=binding.id,
         project_id=binding.project_id,

@@ -1,4 +1,4 @@
-"""An organisation's bindings a page at a time, for people who look through them."""
+"""An organisation's bindings in pages, for the dashboard."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PAGE_ROWS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which bindings; None is any. `text` is part of a subject or a repository id, in any case."""
+    """A binding filter; None matches all. `text`: part of a sub or repository id, in any case."""
 
     state: BindingState | None = None
     as_of: datetime | None = None
@@ -27,7 +27,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A page, newest first. `total` is how many there are on all pages."""
+    """A page of bindings, newest first. `total` counts all pages."""
 
     bindings: Sequence[Binding]
     total: int
@@ -36,7 +36,7 @@ class Listed:
 
 
 def parse_state(text: str | None) -> BindingState | None:
-    """The state that a parameter names. Raises Invalid."""
+    """The state in a query parameter. Raises Invalid."""
     if text is not None and text not in set(BindingState):
         raise Invalid(f"state must be one of {', '.join(BindingState)}", field="state")
     return None if text is None else BindingState(text)
@@ -60,28 +60,28 @@ async def list_page(
     after: str | None = None,
     before: str | None = None,
 ) -> Listed:
-    """The newest of the organisation's bindings, those `after` one of them, or those `before` it.
+    """The newest matching bindings, or those directly `after` or `before` the given binding.
 
-    A page begins at a binding and not at a number: whoever revokes some on the way through misses
-    none of the others. Raises BindingNotFound if there is no such binding to begin at.
+    Pages start at a binding id rather than an offset, so that revoking bindings while paging skips
+    none. Raises BindingNotFound if the given binding does not exist.
     """
     matching = _matching(tenant_id, wanted)
     total = await session.scalar(select(func.count()).where(*matching)) or 0
     if before is not None:
         above = [*matching, _is_newer(await _get(session, tenant_id, before))]
         oldest_first = select(Binding).where(*above).order_by(Binding.added_at, Binding.id.desc())
-        found = (await session.scalars(oldest_first.limit(PAGE_ROWS + 1))).all()
-        if len(found) > PAGE_ROWS:
-            return Listed(found[:PAGE_ROWS][::-1], total, has_newer=True, has_older=True)
+        rows = (await session.scalars(oldest_first.limit(PAGE_ROWS + 1))).all()
+        if len(rows) > PAGE_ROWS:
+            return Listed(rows[:PAGE_ROWS][::-1], total, has_newer=True, has_older=True)
     elif after is not None:
         matching.append(_is_older(await _get(session, tenant_id, after)))
     newest_first = select(Binding).where(*matching).order_by(Binding.added_at.desc(), Binding.id)
-    found = (await session.scalars(newest_first.limit(PAGE_ROWS + 1))).all()
+    rows = (await session.scalars(newest_first.limit(PAGE_ROWS + 1))).all()
     return Listed(
-        found[:PAGE_ROWS],
+        rows[:PAGE_ROWS],
         total,
         has_newer=after is not None and before is None,
-        has_older=len(found) > PAGE_ROWS,
+        has_older=len(rows) > PAGE_ROWS,
     )
 
 
@@ -89,7 +89,7 @@ def _matching(tenant_id: str, wanted: Wanted) -> list[ColumnElement[bool]]:
     matching = [Binding.tenant_id == tenant_id, in_state(wanted.state, wanted.as_of)]
     if wanted.text:
         columns = (Binding.sub_pattern, Binding.repository_id)
-        matching.append(or_(*(one.icontains(wanted.text, autoescape=True) for one in columns)))
+        matching.append(or_(*(name.icontains(wanted.text, autoescape=True) for name in columns)))
     return matching
 
 

@@ -1,4 +1,4 @@
-"""Bindings in the database: one query, one promise each. Nothing here commits."""
+"""Queries on bindings. Nothing in this module commits."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -16,14 +16,14 @@ from service.verifier.candidates import BindingTerms
 
 
 class BindingState(StrEnum):
-    """A binding is active until it is revoked, and then for ever revoked."""
+    """A binding is active until it is revoked, which is permanent."""
 
     ACTIVE = "active"
     REVOKED = "revoked"
 
 
 async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> Places:
-    """Which of `names` are projects and which are teams of the organisation."""
+    """The project ids and the team ids of the organisation among `names`."""
     ids = [name for name in names if isinstance(name, str) and name.isascii()]
     projects = select(Project.id).where(Project.tenant_id == tenant_id, Project.id.in_(ids))
     teams = select(Team.id).where(Team.tenant_id == tenant_id, Team.id.in_(ids))
@@ -34,14 +34,14 @@ async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> 
 
 
 async def find_active(session: AsyncSession, slot: str) -> Binding | None:
-    """The active binding in `slot`, or None; `one_active_per_slot` holds that there is one."""
+    """The active binding in `slot`, or None; at most one exists (`one_active_per_slot`)."""
     return await session.scalar(
         select(Binding).where(Binding.slot == slot, Binding.revoked_at.is_(None))
     )
 
 
 async def count_active_by_project(session: AsyncSession, tenant_id: str) -> dict[str | None, int]:
-    """How many active bindings are limited to each project; None stands for no such limit."""
+    """The number of active bindings limited to each project; None is the key for no limit."""
     counts = await session.execute(
         select(Binding.project_id, func.count())
         .where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
@@ -61,7 +61,7 @@ async def list_active_with_subs(
 
 
 async def list_active_slots(session: AsyncSession, slots: Sequence[str]) -> dict[str, str]:
-    """Those of `slots` that are taken: slot to the organisation that holds it."""
+    """The occupied slots among `slots`, each with the organisation that holds it."""
     taken = select(Binding).where(Binding.revoked_at.is_(None))
     return {
         binding.slot: binding.tenant_id
@@ -72,7 +72,7 @@ async def list_active_slots(session: AsyncSession, slots: Sequence[str]) -> dict
 async def find_envelope(
     session: AsyncSession, tenant_id: str, draft: Draft, slot_rule: BindingSlot
 ) -> Binding | None:
-    """The organisation's own active binding that a team's `draft` must lie within, or None."""
+    """The organisation-level active binding that a team's `draft` must stay within, or None."""
     org_level = Draft(
         issuer=draft.issuer,
         sub_pattern=draft.sub_pattern,
@@ -117,7 +117,7 @@ async def find_revocable(session: AsyncSession, tenant_id: str, binding_id: str)
 async def mark_revoked(
     session: AsyncSession, binding: Binding, by: str, reason: str | None, now: datetime
 ) -> bool:
-    """Revoke `binding` unless somebody else just did; True if it was this call."""
+    """Revoke `binding` if it is still active; True if this call revoked it."""
     revoked = await session.scalar(
         update(Binding)
         .where(Binding.id == binding.id, Binding.revoked_at.is_(None))
@@ -128,9 +128,9 @@ async def mark_revoked(
 
 
 async def move_trust_on(session: AsyncSession, tenant_id: str) -> None:
-    """Let everybody who has read the organisation's bindings know that they have changed.
+    """Advance the trust revision: caches of the organisation's bindings become stale.
 
-    Part of the change's own transaction: whoever sees the new revision sees the change.
+    Must be in the transaction of the change, so that the new revision implies the change.
     """
     await session.execute(
         update(Organisation)
@@ -140,7 +140,7 @@ async def move_trust_on(session: AsyncSession, tenant_id: str) -> None:
 
 
 async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[BindingTerms]:
-    """What tokens are compared with: the organisation's active bindings, in no order."""
+    """The columns of the organisation's active bindings that tokens are matched against."""
     terms = [getattr(Binding, name) for name in BindingTerms._fields]
     active = select(*terms).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
     rows = await session.execute(active)
@@ -148,7 +148,7 @@ async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[Binding
 
 
 class BindingCounts(NamedTuple):
-    """How many bindings are active, and how many of those are used."""
+    """The number of active bindings, and how many of them are in use."""
 
     active: int
     never_used: int
@@ -156,10 +156,7 @@ class BindingCounts(NamedTuple):
 
 
 async def count_active(session: AsyncSession, tenant_id: str, lately: datetime) -> BindingCounts:
-    """How many active bindings the organisation has, and what use is made of them.
-
-    Lately is from `lately` on.
-    """
+    """The number of the organisation's active bindings, and how many were used since `lately`."""
     counts = select(
         func.count(),
         func.count().filter(Binding.last_used_at.is_(None)),
@@ -176,7 +173,7 @@ async def list_bindings(
 ) -> Sequence[Binding]:
     """The organisation's bindings, newest first, then by id.
 
-    With `as_of`, the ones that were in `state` at that instant (active, unless said otherwise).
+    With `as_of`, those that were in `state` (by default active) at that instant.
     """
     return (
         await session.scalars(
@@ -193,7 +190,7 @@ async def list_by_repository(
     state: BindingState = BindingState.ACTIVE,
     as_of: datetime | None = None,
 ) -> Sequence[Binding]:
-    """The repository's bindings in any organisation that are (or at `as_of` were) in `state`."""
+    """The repository's bindings in all organisations that are (at `as_of`: were) in `state`."""
     return (
         await session.scalars(
             select(Binding)
@@ -204,7 +201,7 @@ async def list_by_repository(
 
 
 def in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:
-    """True of bindings in `state`; with `as_of`, of those in it then (active, unless said)."""
+    """Condition: bindings in `state` (default all), or in it (default active) at `as_of`."""
     if as_of is None:
         match state:
             case BindingState.ACTIVE:

@@ -1,4 +1,4 @@
-"""The binding API."""
+"""The binding endpoints."""
 
 from quart import Blueprint, request, url_for
 from quart.typing import ResponseReturnValue
@@ -74,11 +74,11 @@ async def list_(services: BindingServices, slug: str) -> ResponseReturnValue:
         BindingExists,
         *BODY_REFUSALS,
     ],
-    headers={"location": "Where the binding is, see `GET`."},
+    headers={"location": "The URL of the binding, see `GET`."},
 )
 @receives(BindingServices)
 async def create(services: BindingServices, slug: str) -> ResponseReturnValue:
-    """Trust one CI identity; after a 201 neither the binding nor its audit row can be lost."""
+    """Trust one CI identity; after a 201 both the binding and its audit row are durable."""
     caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
     query_parameters(request, ())
     body = await json_object(request)
@@ -115,7 +115,7 @@ async def show(services: BindingServices, slug: str, binding_id: str) -> Respons
 )
 @receives(BindingServices)
 async def revoke(services: BindingServices, slug: str, binding_id: str) -> ResponseReturnValue:
-    """Revoke a binding for good; its row stays, so that the history of trust can be replayed."""
+    """Revoke a binding permanently; its row stays, so that the history of trust can be replayed."""
     caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
     reason = parse_reason(only(query_parameters(request, ("reason",)), "reason"))
     async with services.store.write() as work:

@@ -1,7 +1,7 @@
-"""What makes a binding request valid, in the order in which faults are reported.
+"""Validation of binding requests, in the order in which faults are reported.
 
-The texts and their order are the error table of the specification. Pure: what exists in the
-organisation is an argument.
+Texts and order follow the error table of the specification. Pure: the organisation's projects and
+teams are arguments.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ HTTP_ORIGINS: Final = frozenset({Origin.ORG_ADMIN, Origin.TEAM_ADMIN})
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A valid request for a binding. `team_id` is None for organisation-level bindings."""
+    """A valid binding request. `team_id` is None for organisation-level bindings."""
 
     issuer: str
     sub_pattern: str
@@ -65,7 +65,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The projects and teams of the organisation, as far as a request could mean them."""
+    """The projects and teams of the organisation that a request refers to."""
 
     projects: Container[str]
     teams: Container[str]
@@ -77,7 +77,7 @@ def parse_binding(
     places: Places,
     origins: Container[str] = HTTP_ORIGINS,
 ) -> Draft:
-    """The binding `body` asks for. Raises Invalid for the first fault in the table's order."""
+    """The binding that `body` requests. Raises Invalid for the first fault in the table's order."""
     issuer = _issuer(body.get("issuer"), issuers)
     sub_pattern = _sub_pattern(body.get("sub_pattern"))
     repository_id = _repository_id(
@@ -102,7 +102,7 @@ def parse_binding(
 
 
 def parse_repository_id(value: object) -> str:
-    """The id in the one spelling that is stored: ASCII digits, no leading zeros. Raises Invalid."""
+    """The id in its canonical form: ASCII digits without leading zeros. Raises Invalid."""
     if isinstance(value, str):
         digits = value.lstrip("0")
         if (
@@ -122,10 +122,10 @@ def parse_repository_id(value: object) -> str:
 
 
 def slot_key(draft: Draft, tenant_id: str, slot_rule: BindingSlot) -> str:
-    """The key of which at most one binding may be active.
+    """The key that at most one active binding may have.
 
-    Organisation-level bindings share one slot for each (issuer, sub, repository id), across the
-    service or (`slot_rule`) within the tenant; each team has a slot of its own below it. A digest,
+    Organisation-level bindings share one slot per (issuer, sub, repository id), either in the whole
+    service or (`slot_rule`) in the tenant; each team has a separate slot. The key is a digest,
     because a sub may be longer than some databases can index.
     """
     scope = tenant_id if slot_rule == "tenant" else None
@@ -163,7 +163,7 @@ def _repository_id(value: object, issuer: str, *, is_required: bool) -> str | No
 
 
 def _event_names(value: object) -> tuple[str, ...]:
-    """The names in the order given, each once."""
+    """The names in the given order, without duplicates."""
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
@@ -192,7 +192,7 @@ def _project_id(value: object, known: Container[str]) -> str | None:
 
 
 def _team_id(value: object, known: Container[str], origin: Origin) -> str | None:
-    """The team of a team's binding; for other origins it is checked and dropped."""
+    """The team of a `team_admin` binding; for other origins it is validated and dropped."""
     if value is not None and not isinstance(value, str):
         raise TeamIdNotString
     if value is not None and value not in known:

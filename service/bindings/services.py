@@ -1,4 +1,4 @@
-"""What the endpoints and pages about trust work with: bindings, explanations, rejected subjects."""
+"""Dependencies of the endpoints and pages for bindings, explanations and rejected subjects."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from service.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class BindingServices:
-    """Bindings, and what tokens are compared with. Tokens must be meant for `audience`."""
+    """Dependencies for bindings and token matching. `audience` is the required `aud` claim."""
 
     clock: Clock
     access: Authorizer

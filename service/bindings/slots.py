@@ -1,4 +1,4 @@
-"""The slot rule the stored bindings follow, and how to move them to another one."""
+"""The slot rule of the stored bindings, and the migration to another rule."""
 
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
@@ -14,26 +14,26 @@ _FACT = "binding_slot"
 
 
 async def stored_slot_rule(session: AsyncSession) -> BindingSlot:
-    """The rule every stored slot follows.
+    """The rule that all stored slots follow.
 
-    What is added has to follow it, too, whatever this process was started with: two rules at a
-    time would let two bindings into one slot.
+    New bindings must follow it regardless of this process's configuration: under two rules at the
+    same time, two active bindings could share a slot.
     """
     fact = await session.get_one(Fact, _FACT)
     return "tenant" if fact.value == "tenant" else "global"
 
 
 async def find_holder(session: AsyncSession, tenant_id: str, draft: Draft) -> Binding | None:
-    """The organisation's active binding in the slot that `draft` wants, or None.
+    """The organisation's active binding in the slot of `draft`, or None.
 
-    Where another organisation holds it, that is none of this one's business: None, too.
+    Also None if another organisation holds it, which must not be disclosed.
     """
     holder = await find_active(session, slot_key(draft, tenant_id, await stored_slot_rule(session)))
     return holder if holder is not None and holder.tenant_id == tenant_id else None
 
 
 async def keep_slot_rule(store: Store, slot_rule: BindingSlot) -> None:
-    """Make every stored slot follow `slot_rule`.
+    """Rekey all stored slots to follow `slot_rule`.
 
     Raises Conflict, changing nothing, if two active bindings would then share a slot.
     """

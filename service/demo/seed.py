@@ -17,7 +17,7 @@ from service.demo.setup import OrganisationBuilder
 from service.ids import new_id
 from service.orgs.repository import find_org
 from service.rejected.rows import RejectionRecord, write_records
-from service.rejected.subjects import KEPT_FOR, noted_of
+from service.rejected.subjects import KEPT_FOR, record_of
 from service.store.catalog import add_segment
 from service.store.journal import list_batches, remove_batches, take_seq
 from service.store.store import UnitOfWork
@@ -63,7 +63,7 @@ async def _remember_rejections(work: UnitOfWork, tenant_id: str, history: Histor
     """What the verifier would still know of those it turned away."""
     records: dict[str, RejectionRecord] = {}
     for rejection in history.rejections(tenant_id):
-        one = noted_of(rejection)
+        one = record_of(rejection)
         if (known := records.setdefault(one.digest, one)) is not one:
             known.add(one)
     remembered = [one for one in records.values() if one.last_at >= work.now - KEPT_FOR]

@@ -1,1 +1,1 @@
-"""Why a CI token is not trusted, and what would make it so."""
+"""Explains why a CI token is or is not trusted, and which binding would make it trusted."""

@@ -1,4 +1,4 @@
-"""An organisation's bindings, active and revoked, as explanations compare them."""
+"""An organisation's bindings, active and revoked, for explanations."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ from service.verifier.candidates import BindingTerms
 
 @dataclass(slots=True)
 class KnownBinding:
-    """What of a binding is compared with a token, and told."""
+    """The columns of a binding that explanations compare with a token or show."""
 
     id: str
     project_id: str | None
@@ -30,24 +30,24 @@ class KnownBinding:
 
     @property
     def is_active(self) -> bool:
-        """True until it is revoked."""
+        """True until the binding is revoked."""
         return self.revoked_at is None
 
     @property
     def terms(self) -> BindingTerms:
-        """What of it decides about tokens."""
+        """The part of the binding that tokens are matched against."""
         return BindingTerms(*(getattr(self, name) for name in BindingTerms._fields))
 
 
 def active_terms(bindings: Iterable[KnownBinding], sub: str | None) -> Sequence[BindingTerms]:
-    """The active ones of `bindings` with the subject `sub`: no other is a candidate for it."""
-    return [one.terms for one in bindings if one.is_active and one.sub_pattern == sub]
+    """The active ones of `bindings` with the subject `sub`; only they can match the token."""
+    return [item.terms for item in bindings if item.is_active and item.sub_pattern == sub]
 
 
 async def list_known_bindings(session: AsyncSession, tenant_id: str) -> Sequence[KnownBinding]:
     """All of the organisation's bindings.
 
-    Columns and not rows of the ORM: an explanation looks at ten thousand for each one it names.
+    Reads columns instead of mapped objects: an explanation may compare ten thousand bindings.
     """
     columns = [getattr(Binding, field.name) for field in fields(KnownBinding)]
     found = await session.execute(select(*columns).where(Binding.tenant_id == tenant_id))

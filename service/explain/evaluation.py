@@ -1,4 +1,4 @@
-"""A token, what it is judged on, and how far through the rules it got. Pure."""
+"""Runs the verification rules on a token and records how far it got. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ TIME_RULE: Final = 7
 
 
 class Status(StrEnum):
-    """What became of a rule."""
+    """The outcome of a rule."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -47,7 +47,7 @@ class Status(StrEnum):
 
 @dataclass(slots=True)
 class RuleTrace:
-    """What each rule handed on to the next one, as far as they got."""
+    """The intermediate results of the rules, up to the first failure."""
 
     issuer: Issuer | None = None
     same_sub: Sequence[Candidate] = ()
@@ -57,7 +57,7 @@ class RuleTrace:
     rejection: TokenRejected | None = None
 
     def status(self, rule: int, *, has_signature: bool) -> Status:
-        """What became of `rule`."""
+        """The outcome of `rule`."""
         if rule == SIGNATURE_RULE and not has_signature:
             return Status.NOT_REACHED
         failed = len(RULE_NAMES) + 1
@@ -70,7 +70,7 @@ class RuleTrace:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A token and everything it is judged on. Without `keys` it is claims that nobody signed."""
+    """A token with the inputs of the rules. Without `keys` it stands for claims alone."""
 
     token: UnverifiedToken
     context: VerificationContext
@@ -81,7 +81,7 @@ class Evaluation:
 
     @property
     def unverified_claims(self) -> UnverifiedClaims:
-        """What the token says of itself."""
+        """The claims of the token, before any rule is applied."""
         return self.token.unverified_claims
 
     @property
@@ -91,7 +91,7 @@ class Evaluation:
 
 
 def run_rules(evaluation: Evaluation) -> None:
-    """The verifier's rules in the verifier's order. Raises TokenRejected."""
+    """Apply the verifier's rules in the verifier's order. Raises TokenRejected."""
     claims, context, trace = evaluation.unverified_claims, evaluation.context, evaluation.trace
     issuer = rule_1_issuer(claims, context.issuers)
     trace.issuer = issuer
@@ -106,14 +106,14 @@ def run_rules(evaluation: Evaluation) -> None:
 
 
 def is_reached(evaluation: Evaluation, rule: int) -> bool:
-    """True if `rule` was tried, whatever came of it."""
+    """True if `rule` was applied, whether it passed or failed."""
     status = evaluation.trace.status(rule, has_signature=evaluation.keys is not None)
     return status is not Status.NOT_REACHED
 
 
 def ambiguous(evaluation: Evaluation) -> set[str]:
-    """The candidates of which rule 5 cannot choose one."""
+    """The ids of the candidates among which rule 5 cannot decide."""
     issuer = evaluation.trace.issuer
     event_name = evaluation.unverified_claims.text(issuer.event_name_claim if issuer else None)
-    allowing = [one for one in evaluation.trace.same_repository if one.allows(event_name)]
-    return {one.id for one in most_specific(allowing)}
+    allowing = [item for item in evaluation.trace.same_repository if item.allows(event_name)]
+    return {candidate.id for candidate in most_specific(allowing)}

@@ -1,6 +1,6 @@
-"""Why a token is or is not trusted: each rule's outcome, what it wanted and what it found.
+"""Explains why a token is or is not trusted: each rule's outcome with expected and found values.
 
-The rules themselves are run, one after the other; nothing here decides whether one holds. Pure.
+Applies the verifier's own rules; nothing here decides whether a rule passes. Pure.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -23,13 +23,13 @@ from service.explain.nearest import NearBinding, TokenSubject, nearest_bindings
 from service.explain.proposals import Proposal, proposal_for
 from service.explain.rule_details import (
     RuleDetail,
-    see_audience,
-    see_event,
-    see_issuer,
-    see_repository,
-    see_signature,
-    see_subject,
-    see_time,
+    audience_detail,
+    event_detail,
+    issuer_detail,
+    repository_detail,
+    signature_detail,
+    subject_detail,
+    time_detail,
 )
 from service.explain.text_diff import Difference, Shown, shown
 from service.explain.times import TimeClaim, times
@@ -41,7 +41,7 @@ from service.verifier.rules import VerificationContext
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rule and what became of it."""
+    """One rule and its outcome."""
 
     rule: int
     name: str
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the verifier would say of a token, and all it takes to understand that."""
+    """The verifier's result for a token, with the details needed to understand it."""
 
     passes: bool
     code: FailureCode | None
@@ -76,17 +76,17 @@ def explain_token(
     keys: SigningKeys | None,
     now: datetime,
 ) -> Explanation:
-    """What the rules say of `token`, and which of the organisation's `bindings` come near.
+    """The outcome of each rule for `token`, and the `bindings` that nearly match.
 
-    `bindings` are all of them, revoked ones too. Without `keys` the signature is left out, as for
-    claims that nobody has signed.
+    `bindings` are all of the organisation's, including revoked ones. Without `keys` the signature
+    is not checked, as for claims without a token.
     """
     evaluation = Evaluation(token, context, bindings, keys, now)
     trace = evaluation.trace
     try:
         run_rules(evaluation)
-    except TokenRejected as broken:
-        trace.rejection = broken
+    except TokenRejected as rejected:
+        trace.rejection = rejected
     rejection = trace.rejection
     nearest = _nearest(evaluation)
     return Explanation(
@@ -109,7 +109,7 @@ def explain_token(
 
 
 def explain_no_token(rejection: TokenRejected, now: datetime) -> Explanation:
-    """The explanation of what is no token at all: no rule is reached."""
+    """The explanation of input that is no token: no rule is reached."""
     return Explanation(
         passes=False,
         code=rejection.code,
@@ -123,29 +123,29 @@ def explain_no_token(rejection: TokenRejected, now: datetime) -> Explanation:
 
 
 def _steps(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> list[Step]:
-    looks: tuple[Callable[[Evaluation], RuleDetail], ...] = (
-        see_issuer,
-        see_audience,
-        lambda evaluation: see_subject(evaluation, nearest),
-        see_repository,
-        see_event,
-        see_signature,
-        see_time,
+    details: tuple[Callable[[Evaluation], RuleDetail], ...] = (
+        issuer_detail,
+        audience_detail,
+        lambda evaluation: subject_detail(evaluation, nearest),
+        repository_detail,
+        event_detail,
+        signature_detail,
+        time_detail,
     )
     steps = []
-    for rule, (name, look) in enumerate(zip(RULE_NAMES, looks, strict=True), 1):
+    for rule, (name, detail_of) in enumerate(zip(RULE_NAMES, details, strict=True), 1):
         status = evaluation.trace.status(rule, has_signature=evaluation.keys is not None)
-        seen = look(evaluation) if status is not Status.NOT_REACHED else RuleDetail()
+        detail = detail_of(evaluation) if status is not Status.NOT_REACHED else RuleDetail()
         if rule == SIGNATURE_RULE and evaluation.keys is None:
-            seen = RuleDetail(note="Claims carry no signature: nobody has said that they are true.")
+            detail = RuleDetail(note="Claims carry no signature: no issuer has confirmed them.")
         steps.append(
-            Step(rule, name, status, seen.expected, seen.found, seen.difference, seen.note)
+            Step(rule, name, status, detail.expected, detail.found, detail.difference, detail.note)
         )
     return steps
 
 
 def _nearest(evaluation: Evaluation) -> Sequence[NearBinding]:
-    """Bindings that come near, where it is for want of a binding that the token fails."""
+    """The nearest bindings, if the token failed because no binding matched."""
     claims, issuer = evaluation.unverified_claims, evaluation.trace.issuer
     rejection = evaluation.trace.rejection
     sub = claims.text("sub")

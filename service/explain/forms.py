@@ -1,4 +1,4 @@
-"""Explanations as the API shows them: camelCase, values bounded."""
+"""The API's representation of explanations: camelCase, values of limited length."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -12,7 +12,7 @@ from service.verifier.codes import Detail, FailureCode
 
 
 class ExplainBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A token, or the claims of one; never both."""
+    """A token or the claims of one; exactly one of the two."""
 
     token: (
         Annotated[
@@ -22,7 +22,7 @@ class ExplainBody(Struct, kw_only=True, forbid_unknown_fields=True):
         | UnsetType
     ) = UNSET
     claims: (
-        Annotated[dict[str, Any], Meta(description="Claims of which there is no token.")]
+        Annotated[dict[str, Any], Meta(description="Claims to explain without a token.")]
         | UnsetType
     ) = UNSET
     project_id: (
@@ -50,7 +50,7 @@ REQUEST_EXAMPLE: Final = {
 
 
 class Difference(Struct, kw_only=True, rename="camel"):
-    """The first place where two texts part; characters are empty, code points null at an end."""
+    """The first difference of two texts; at an end, character is empty and code point null."""
 
     compared_with: str
     at: Annotated[int, Meta(description="In code points, from 0.")]
@@ -62,7 +62,7 @@ class Difference(Struct, kw_only=True, rename="camel"):
 
 
 class RuleOutcome(Struct, kw_only=True, rename="camel"):
-    """One of the seven rules, and what became of it."""
+    """One of the seven rules and its outcome."""
 
     rule: Annotated[int, Meta(ge=1, le=7)]
     name: Literal["issuer", "audience", "subject", "repository", "event", "signature", "time"]
@@ -74,7 +74,7 @@ class RuleOutcome(Struct, kw_only=True, rename="camel"):
 
 
 class TimeOutcome(Struct, kw_only=True, rename="camel"):
-    """A claim about time beside now: `aheadS` is negative for the past."""
+    """A time claim compared with now; `aheadS` is negative for the past."""
 
     claim: Literal["exp", "iat", "nbf"]
     found: str | None
@@ -95,7 +95,7 @@ class NearBinding(Struct, kw_only=True, rename="camel"):
 
 
 class DraftBody(Struct, kw_only=True):
-    """The body of the request that creates the binding, to be sent as it is."""
+    """The request body that creates the binding."""
 
     issuer: str
     sub_pattern: str
@@ -109,9 +109,9 @@ class ProposalForm(Struct, kw_only=True, rename="camel"):
 
     body: DraftBody
     revoke_first: Annotated[
-        list[BindingId], Meta(description="Active bindings that have to be revoked before.")
+        list[BindingId], Meta(description="Active bindings that have to be revoked first.")
     ]
-    review: Annotated[str, Meta(description="What to look at before creating it.")]
+    review: Annotated[str, Meta(description="What to check before creating it.")]
 
 
 class ExplanationForm(Struct, kw_only=True, rename="camel"):
@@ -123,7 +123,7 @@ class ExplanationForm(Struct, kw_only=True, rename="camel"):
     reason: str | None
     binding: BindingId | None
     signature_checked: Annotated[
-        bool, Meta(description="False: nobody knows whether the issuer says any of this.")
+        bool, Meta(description="False: the claims are unconfirmed and may be forged.")
     ]
     now: Timestamp
     rules: list[RuleOutcome]
@@ -133,10 +133,10 @@ class ExplanationForm(Struct, kw_only=True, rename="camel"):
 
 
 def explanation_form(explanation: Explanation) -> ExplanationForm:
-    """`explanation` under the names of the wire."""
+    """`explanation` in the API's representation."""
     return msgspec.convert(explanation, ExplanationForm, from_attributes=True)
 
 
 def proposal_form(proposal: Proposal) -> ProposalForm:
-    """`proposal` under the names of the wire."""
+    """`proposal` in the API's representation."""
     return msgspec.convert(proposal, ProposalForm, from_attributes=True)

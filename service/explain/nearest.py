@@ -1,6 +1,6 @@
-"""Which of an organisation's bindings a rejected token may have been meant for, and why not.
+"""Finds the bindings that a rejected token nearly matches, and says why they do not match.
 
-Pure, and quick with ten thousand bindings: every one of them is looked at, each cheaply.
+Pure, and fast for ten thousand bindings: each one is compared, at low cost.
 """
 
 import re
@@ -24,16 +24,15 @@ AMBIGUOUS_MAX: Final = 100
 _QUALIFIED: Final = re.compile(r"^repo:([^/@:]+)@([0-9]+)/([^/@:]+)@([0-9]+)(?=:|$)")
 FOLDED_CHARS_MAX: Final = 256
 FOLDS_MAX: Final = 500
-"""How many subjects beyond plain ASCII are looked at for their spelling, in no special order.
+"""How many non-ASCII subjects are normalised for comparison, in arbitrary order.
 
-A hostile one takes long: the time goes up with the square of its length, and nobody is answered
-meanwhile.
+Normalising hostile input takes time quadratic in its length and blocks the event loop meanwhile.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSubject:
-    """What a token says of its job, unverified, and the project whose key it came with."""
+    """A token's unverified identity, and the project of the API key sent with it."""
 
     issuer: str
     sub: str
@@ -44,7 +43,7 @@ class TokenSubject:
 
 @dataclass(frozen=True, slots=True)
 class NearBinding:
-    """A binding that nearly matches: why it does not, and where its sub parts from the token's."""
+    """A binding that nearly matches: why it does not, and where its sub differs."""
 
     id: str
     state: BindingState
@@ -55,7 +54,7 @@ class NearBinding:
 
 
 class _Kind(IntEnum):
-    """What is nearly right, the most useful to know first."""
+    """Which part of a binding nearly matches, the most useful first."""
 
     AMBIGUOUS = auto()
     REVOKED = auto()
@@ -70,7 +69,7 @@ class _Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Match:
     binding: KnownBinding
     kind: _Kind
     why: str
@@ -86,30 +85,30 @@ class _Found:
 def nearest_bindings(
     subject: TokenSubject, bindings: Collection[KnownBinding], ambiguous: Collection[str] = ()
 ) -> Sequence[NearBinding]:
-    """The organisation's `bindings` nearest to what no single one of them matches.
+    """The organisation's `bindings` nearest to `subject`.
 
-    With `ambiguous`, the ids of those that match alike, these and no others.
+    If `ambiguous` is given, only these ids: bindings that match equally well.
     """
     if ambiguous:
         why = "It matches, and so do the others listed: none of them goes before the rest."
-        alike = (_Found(b, _Kind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
-        return [_near(one, subject) for one in nsmallest(AMBIGUOUS_MAX, alike, _order)]
-    found = nsmallest(NEAREST_MAX, _compared(subject, bindings), _order)
-    # Where something is nearly right, what is merely alike would only hide it.
-    telling = [one for one in found if one.kind is not _Kind.CLOSEST]
-    return [_near(one, subject) for one in telling or found]
+        equal = (_Match(b, _Kind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
+        return [_near(match, subject) for match in nsmallest(AMBIGUOUS_MAX, equal, _order)]
+    matches = nsmallest(NEAREST_MAX, _compared(subject, bindings), _order)
+    # Merely similar subjects would distract from matches with a specific reason.
+    specific = [match for match in matches if match.kind is not _Kind.CLOSEST]
+    return [_near(match, subject) for match in specific or matches]
 
 
 def plain_sub(sub: str) -> str:
-    """`sub` without the ids that GitHub puts behind the names of owner and repository."""
+    """`sub` without the ids that GitHub appends to the names of owner and repository."""
     return _QUALIFIED.sub(r"repo:\1/\3", sub, count=1) if "@" in sub else sub
 
 
-def _order(found: _Found) -> tuple[int, bool, int, float, str]:
-    return found.order
+def _order(match: _Match) -> tuple[int, bool, int, float, str]:
+    return match.order
 
 
-def _compared(subject: TokenSubject, bindings: Collection[KnownBinding]) -> Iterator[_Found]:
+def _compared(subject: TokenSubject, bindings: Collection[KnownBinding]) -> Iterator[_Match]:
     of_issuer = [binding for binding in bindings if binding.issuer == subject.issuer]
     same_sub = [binding for binding in of_issuer if binding.sub_pattern == subject.sub]
     live = _live_events(same_sub)
@@ -123,31 +122,31 @@ def _compared(subject: TokenSubject, bindings: Collection[KnownBinding]) -> Iter
 
 
 def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[str], ...]]:
-    """Which of these bindings are candidates for tokens at all, and for which events."""
+    """The event sets, by id, of those bindings that are candidates for tokens."""
     active = [binding.terms for binding in same_sub if binding.is_active]
     by_subject = candidates_of(active).by_subject
-    return {found.id: found.event_sets for some in by_subject.values() for found in some}
+    return {item.id: item.event_sets for items in by_subject.values() for item in items}
 
 
 def _with_same_sub(
     subject: TokenSubject, binding: KnownBinding, live: dict[str, tuple[frozenset[str], ...]]
-) -> _Found:
+) -> _Match:
     if binding.repository_id not in {None, subject.repository_id}:
-        return _Found(binding, _Kind.OTHER_REPOSITORY, _why_other_repository(subject, binding))
+        return _Match(binding, _Kind.OTHER_REPOSITORY, _why_other_repository(subject, binding))
     if binding.project_id not in {None, subject.project_id}:
         key = f"one of {subject.project_id}" if subject.project_id else "none of a project"
         why = f"It is for API keys of project {binding.project_id} alone; this is {key}."
-        return _Found(binding, _Kind.OTHER_PROJECT, why)
+        return _Match(binding, _Kind.OTHER_PROJECT, why)
     if binding.revoked_at is None and binding.id not in live:
-        return _Found(binding, _Kind.OUTSIDE_ENVELOPE, _WHY_OUTSIDE)
+        return _Match(binding, _Kind.OUTSIDE_ENVELOPE, _WHY_OUTSIDE)
     event_sets = live.get(binding.id, (frozenset(binding.event_names),))
     missing = [names for names in event_sets if names and subject.event_name not in names]
     if missing:
-        return _Found(binding, _Kind.OTHER_EVENT, _why_other_event(subject, binding, missing[0]))
+        return _Match(binding, _Kind.OTHER_EVENT, _why_other_event(subject, binding, missing[0]))
     if binding.revoked_at is not None:
-        return _Found(binding, _Kind.REVOKED, "It fits.")
-    # A project's key, whose limit a team's binding takes over from its envelope.
-    return _Found(binding, _Kind.OTHER_PROJECT, "Its envelope is limited to another project.")
+        return _Match(binding, _Kind.REVOKED, "It fits.")
+    # The key's project fits the binding, but its envelope is limited to another one.
+    return _Match(binding, _Kind.OTHER_PROJECT, "Its envelope is limited to another project.")
 
 
 _WHY_OUTSIDE: Final = (
@@ -176,23 +175,23 @@ def _why_other_event(subject: TokenSubject, binding: KnownBinding, listed: froze
 
 def _with_other_sub(
     subject: TokenSubject, binding: KnownBinding, plain: str, respelt: Collection[str]
-) -> _Found:
+) -> _Match:
     pattern = binding.sub_pattern
     is_same_repository = binding.repository_id == subject.repository_id is not None
     if plain_sub(pattern) == plain:
-        return _Found(
+        return _Match(
             binding,
             _Kind.QUALIFIED,
             _why_qualified(subject.sub, pattern, is_same_repository=is_same_repository),
             0 if is_same_repository else 1,
         )
     if pattern in respelt:
-        return _Found(binding, _Kind.SPELLING, "Its subject differs in spelling alone.")
+        return _Match(binding, _Kind.SPELLING, "Its subject differs in spelling alone.")
     if is_same_repository:
         why = "It is for the same repository id, but another branch, environment or name."
-        return _Found(binding, _Kind.OTHER_SUBJECT, why, -_likeness(subject.sub, pattern))
+        return _Match(binding, _Kind.OTHER_SUBJECT, why, -_likeness(subject.sub, pattern))
     why = "Its subject is among the most alike."
-    return _Found(binding, _Kind.CLOSEST, why, -_likeness(subject.sub, pattern))
+    return _Match(binding, _Kind.CLOSEST, why, -_likeness(subject.sub, pattern))
 
 
 def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:
@@ -208,7 +207,7 @@ def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:
 
 
 def _respelt(sub: str, patterns: Collection[str]) -> Collection[str]:
-    """Those of `patterns` that differ from `sub` in nothing but spelling."""
+    """The `patterns` that differ from `sub` in spelling only."""
     folded = _folded(sub)
     easy = (pattern for pattern in patterns if _is_easy(pattern))
     hard = (pattern for pattern in patterns if not _is_easy(pattern))
@@ -221,7 +220,7 @@ def _is_easy(sub: str) -> bool:
 
 
 def _folded(sub: str) -> str:
-    """`sub` without what spellings differ in: case, normal form, percent-encoding, ends."""
+    """`sub` normalised: case, Unicode form, percent-encoding, white space and trailing slash."""
     if len(sub) > FOLDED_CHARS_MAX:
         return sub
     text = unquote(sub) if "%" in sub else sub
@@ -235,15 +234,15 @@ def _likeness(one: str, other: str) -> int:
     return prefix + common_prefix(one[prefix:][::-1], other[prefix:][::-1])
 
 
-def _near(found: _Found, subject: TokenSubject) -> NearBinding:
-    binding = found.binding
+def _near(match: _Match, subject: TokenSubject) -> NearBinding:
+    binding = match.binding
     return NearBinding(
         id=binding.id,
         state=BindingState.ACTIVE if binding.revoked_at is None else BindingState.REVOKED,
         sub_pattern=binding.sub_pattern,
         repository_id=binding.repository_id,
-        why=" ".join([found.why, *_revoked(binding)]),
-        difference=_difference(found, subject),
+        why=" ".join([match.why, *_revoked(binding)]),
+        difference=_difference(match, subject),
     )
 
 
@@ -254,8 +253,8 @@ def _revoked(binding: KnownBinding) -> list[str]:
     return [f"Revoked at {format_ms(binding.revoked_at)} by {binding.revoked_by}{reason}."]
 
 
-def _difference(found: _Found, subject: TokenSubject) -> Difference | None:
-    binding = found.binding
-    if found.kind is _Kind.OTHER_REPOSITORY and binding.repository_id and subject.repository_id:
+def _difference(match: _Match, subject: TokenSubject) -> Difference | None:
+    binding = match.binding
+    if match.kind is _Kind.OTHER_REPOSITORY and binding.repository_id and subject.repository_id:
         return difference_of(binding.repository_id, subject.repository_id)
     return difference_of(binding.sub_pattern, subject.sub)

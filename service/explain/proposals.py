@@ -1,4 +1,4 @@
-"""The binding that would make a token trusted: the body of the request that creates it. Pure."""
+"""Proposes the binding that would make a token trusted, as a request body. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _OWNER_CHARS_MAX: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What to send, after revoking the bindings of `revoke_first`, and what to look at before."""
+    """A request body, the bindings to revoke before sending it, and what to check first."""
 
     body: Mapping[str, Any]
     revoke_first: Sequence[str]
@@ -35,10 +35,10 @@ def proposal_for(
     context: VerificationContext,
     active: Collection[ActiveBinding],
 ) -> Proposal | None:
-    """The binding that would make the rules about bindings hold, or None if none would.
+    """The binding with which rules 1 to 5 would pass, or None if there is none.
 
-    `active` are the organisation's with the token's subject, at least. What is proposed has been
-    tried out: with it in place these rules do hold.
+    `active` must include the organisation's bindings with the token's subject. The rules are
+    re-run with the proposed binding before it is returned.
     """
     issuer = context.issuers.get(unverified_claims.text("iss") or "")
     if issuer is None:
@@ -64,16 +64,16 @@ def draft_of(
     owner: str | None,
     active: Collection[ActiveBinding] = (),
 ) -> Proposal | None:
-    """A binding for such jobs, or None where no request for one would be accepted.
+    """A binding for such jobs, or None if no request for one would be accepted.
 
-    What of the organisation's `active` bindings holds the slot has to be revoked first, and what
-    it trusts goes over into the draft.
+    The `active` bindings that hold its slot have to be revoked first; their events are included in
+    the draft.
     """
     if not issuer.requires_repository_id and not (repository_id or "").isdecimal():
-        repository_id = None  # a binding without one takes any repository
+        repository_id = None  # such a binding matches any repository
     draft = _parsed(issuer, sub, repository_id, [event_name] if event_name else [])
     if draft is None or draft.repository_id != repository_id:
-        return None  # an id that is stored in another spelling matches no token
+        return None  # the id would be stored in canonical form, and not match the token
     holders = [binding for binding in active if _holds_slot(binding, draft)]
     draft = _parsed(issuer, sub, repository_id, _union(holders, draft.event_names))
     if draft is None:
@@ -105,7 +105,7 @@ def _parsed(
 
 
 def _holds_slot(binding: ActiveBinding, draft: Draft) -> bool:
-    """True for the organisation's binding of the same triple; a team's has a slot of its own."""
+    """True for an organisation-level binding of the same triple; teams have separate slots."""
     return binding.team_id is None and (
         (binding.issuer, binding.sub_pattern, binding.repository_id)
         == (draft.issuer, draft.sub_pattern, draft.repository_id)
@@ -113,7 +113,7 @@ def _holds_slot(binding: ActiveBinding, draft: Draft) -> bool:
 
 
 def _union(holders: Sequence[ActiveBinding], event_names: Sequence[str]) -> list[str]:
-    """All events listed, in order, each once; none, for any, as soon as one of them allows any."""
+    """All listed events in order, without duplicates; empty (any) if one list is empty."""
     lists = [*(holder.event_names for holder in holders), event_names]
     return list(dict.fromkeys(chain.from_iterable(lists))) if all(lists) else []
 
@@ -124,7 +124,7 @@ def _would_match(
     context: VerificationContext,
     active: Collection[ActiveBinding],
 ) -> bool:
-    """True if rules 1 to 5 hold once the proposal has been followed."""
+    """True if rules 1 to 5 pass once the proposal is applied."""
     body = proposal.body
     supposed = BindingTerms(
         id="obind_supposed",
@@ -146,7 +146,7 @@ def _would_match(
 
 
 def _review(draft: Draft, owner: str | None, holders: Sequence[ActiveBinding]) -> str:
-    """What a person must know to be sure before they send it."""
+    """What a person has to check before creating the binding."""
     who = shown(owner)[:_OWNER_CHARS_MAX] if owner else "an owner the token does not name"
     repository = f"repository {draft.repository_id}" if draft.repository_id else "any repository"
     events = f"started by {', '.join(draft.event_names)}" if draft.event_names else "of any event"

@@ -1,4 +1,4 @@
-"""The verifier's part of the binding API."""
+"""The endpoint that explains tokens."""
 
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
@@ -17,12 +17,7 @@ from service.errors import (
     UnknownField,
     UnknownParameter,
 )
-from service.explain.forms import (
-    REQUEST_EXAMPLE,
-    ExplainRequest,
-    ExplanationForm,
-    explanation_form,
-)
+from service.explain.forms import REQUEST_EXAMPLE, ExplainRequest, ExplanationForm, explanation_form
 from service.explain.service import explain_asked, parse_asked
 from service.orgs.roles import Capability
 from service.web.dependencies import receives
@@ -54,7 +49,7 @@ blueprint = Blueprint("explain", __name__, url_prefix="/api/v1/admin/orgs/<slug>
 )
 @receives(BindingServices)
 async def explain(services: BindingServices, slug: str) -> ResponseReturnValue:
-    """Say why a CI token is or is not trusted, and what would make it so; nothing is kept."""
+    """Explain why a CI token is or is not trusted, and propose a binding; nothing is stored."""
     _, org = await services.access.authorize(slug, Capability.OIDC_READ)
     query_parameters(request, ())
     asked = parse_asked(await json_object(request))

@@ -1,4 +1,4 @@
-"""What each rule wanted and what it found, in the words of people. Pure."""
+"""Describes each rule's expected and found values for users. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from service.verifier.rules import LEEWAY_S
 
 @dataclass(frozen=True, slots=True)
 class RuleDetail:
-    """What a rule wanted and what it found, with a sentence about it."""
+    """A rule's expected and found values, with a sentence about them."""
 
     expected: Shown = None
     found: Shown = None
@@ -30,8 +30,8 @@ class RuleDetail:
     note: str | None = None
 
 
-def see_issuer(evaluation: Evaluation) -> RuleDetail:
-    """Rule 1: which issuers are accepted, and which one it is."""
+def issuer_detail(evaluation: Evaluation) -> RuleDetail:
+    """Rule 1: the accepted issuers, and the token's."""
     accepted = sorted(evaluation.context.issuers)
     found = evaluation.unverified_claims.members.get("iss")
     if evaluation.trace.issuer is not None:
@@ -44,8 +44,8 @@ def see_issuer(evaluation: Evaluation) -> RuleDetail:
     )
 
 
-def see_audience(evaluation: Evaluation) -> RuleDetail:
-    """Rule 2: whom the token was made for."""
+def audience_detail(evaluation: Evaluation) -> RuleDetail:
+    """Rule 2: the audience of the token."""
     wanted, found = evaluation.context.audience, evaluation.unverified_claims.members.get("aud")
     alone = found[0] if isinstance(found, list) and len(found) == 1 else found
     difference = _nearest_difference([wanted], alone)
@@ -59,8 +59,8 @@ def see_audience(evaluation: Evaluation) -> RuleDetail:
     return RuleDetail(shown(wanted), shown_value(found), difference, note)
 
 
-def see_subject(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> RuleDetail:
-    """Rule 3: which job it is, beside the nearest binding where there is none for it."""
+def subject_detail(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> RuleDetail:
+    """Rule 3: the subject, compared with the nearest binding if none matches."""
     claims = evaluation.unverified_claims
     sub = claims.text("sub")
     if sub is None:
@@ -80,12 +80,12 @@ def see_subject(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> RuleD
     return RuleDetail(shown(patterns[0]), shown(sub), difference_of(patterns[0], sub), note)
 
 
-def see_repository(evaluation: Evaluation) -> RuleDetail:
-    """Rule 4: which repository the job belongs to."""
+def repository_detail(evaluation: Evaluation) -> RuleDetail:
+    """Rule 4: the repository of the job."""
     issuer, claims, trace = evaluation.trace.issuer, evaluation.unverified_claims, evaluation.trace
     name = issuer.repository_id_claim if issuer else None
     found = claims.identifier(name)
-    ids = sorted({one.repository_id for one in trace.same_sub if one.repository_id is not None})
+    ids = sorted({item.repository_id for item in trace.same_sub if item.repository_id is not None})
     if trace.same_repository:
         note = None if ids else "The binding has no repository id: it takes any repository."
         return RuleDetail(shown_list(ids) or None, shown_value(found), note=note)
@@ -97,8 +97,8 @@ def see_repository(evaluation: Evaluation) -> RuleDetail:
     return RuleDetail(shown_list(ids), shown(found), _nearest_difference(ids, found), note)
 
 
-def see_event(evaluation: Evaluation) -> RuleDetail:
-    """Rule 5: what started the job, or which bindings match alike."""
+def event_detail(evaluation: Evaluation) -> RuleDetail:
+    """Rule 5: the event that started the job, or the bindings that match equally well."""
     trace, rejection = evaluation.trace, evaluation.trace.rejection
     name = trace.issuer.event_name_claim if trace.issuer else None
     found = shown_value(evaluation.unverified_claims.members.get(name or ""))
@@ -106,7 +106,7 @@ def see_event(evaluation: Evaluation) -> RuleDetail:
         ids = sorted(ambiguous(evaluation))
         return RuleDetail("one binding", shown_list(ids), note="Several bindings fit equally well.")
     considered = [trace.binding] if trace.binding else trace.same_repository
-    events = sorted({event for one in considered for names in one.event_sets for event in names})
+    events = sorted({event for item in considered for names in item.event_sets for event in names})
     if trace.binding is not None:
         return RuleDetail(
             shown_list(events) or None, found, note=None if events else "Any event is."
@@ -117,8 +117,8 @@ def see_event(evaluation: Evaluation) -> RuleDetail:
     return RuleDetail(shown_list(events), found, _nearest_difference(events, found), note)
 
 
-def see_signature(evaluation: Evaluation) -> RuleDetail:
-    """Rule 6: which algorithm and key the header names, and why they prove nothing."""
+def signature_detail(evaluation: Evaluation) -> RuleDetail:
+    """Rule 6: the algorithm and key in the header, and why the signature is not accepted."""
     header, rejection = evaluation.token.unverified_header, evaluation.trace.rejection
     algorithms = list(evaluation.trace.issuer.algorithms) if evaluation.trace.issuer else []
     found = [f"{name}: {one_line(header.get(name))}" for name in ("alg", "kid")]
@@ -133,19 +133,19 @@ def see_signature(evaluation: Evaluation) -> RuleDetail:
     )
 
 
-def see_time(evaluation: Evaluation) -> RuleDetail:
-    """Rule 7: the instants, and by how much they are off."""
-    seen = times(evaluation)
-    off = [lateness(one) for one in seen if not one.holds]
+def time_detail(evaluation: Evaluation) -> RuleDetail:
+    """Rule 7: the time claims, and by how much they are off."""
+    claims = times(evaluation)
+    off = [lateness(claim) for claim in claims if not claim.holds]
     return RuleDetail(
         f"exp after {format_ms(evaluation.now)}; iat and nbf at most {LEEWAY_S} s ahead of it",
-        [f"{one.claim}: {one.instant or one.found or 'missing'}" for one in seen],
+        [f"{claim.claim}: {claim.instant or claim.found or 'missing'}" for claim in claims],
         note=" ".join(off) or None,
     )
 
 
 def _nearest_difference(texts: Sequence[str], found: object) -> Difference | None:
-    """How `found` differs from the one of `texts` it has most in common with."""
+    """How `found` differs from the text in `texts` with the longest common prefix."""
     if not isinstance(found, str) or not texts:
         return None
     return difference_of(max(texts, key=lambda text: common_prefix(text, found)), found)

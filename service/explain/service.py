@@ -1,6 +1,6 @@
-"""Explaining what somebody asks about: with the organisation's bindings and the issuer's keys.
+"""Explains a token or claims with the organisation's bindings and the issuer's keys.
 
-Nothing that is sent here is kept, logged or counted.
+The input is not stored, logged or counted.
 """
 
 import base64
@@ -37,7 +37,7 @@ _FIELDS = frozenset({"token", "claims", "project_id"})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be explained: a token as it was sent, or claims in the guise of one.
+    """The input to explain: a token as it was sent, or claims encoded as an unsigned token.
 
     `project_id` is the project of the API key that the request would carry.
     """
@@ -48,12 +48,12 @@ class Asked:
 
     @classmethod
     def from_token(cls, token: str, project_id: str | None = None) -> Self:
-        """A token as the header would carry it."""
+        """A token as in the request header."""
         return cls(token, has_signature=True, project_id=project_id)
 
     @classmethod
     def from_claims(cls, claims: bytes, project_id: str | None = None) -> Self:
-        """Claims in JSON; what no token could say of itself is as malformed as in a token."""
+        """Claims as JSON; input that is malformed in a token is malformed here too."""
         segments = (
             base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (b"{}", claims)
         )
@@ -61,7 +61,7 @@ class Asked:
 
 
 def parse_asked(body: Mapping[str, Any]) -> Asked:
-    """What `body` asks to have explained. Raises Invalid."""
+    """The input in the request `body`. Raises Invalid."""
     if ("token" in body) == ("claims" in body):
         raise NeitherTokenNorClaims
     token, claims, project_id = (body.get(name) for name in ("token", "claims", "project_id"))
@@ -76,13 +76,13 @@ def parse_asked(body: Mapping[str, Any]) -> Asked:
         raise UnknownField(value=", ".join(unknown))
     if token is not None:
         return Asked.from_token(token, project_id)
-    # Lone surrogates go on as what they are, for the parser of tokens to find.
+    # Lone surrogates are passed on unchanged, so that the token parser reports them.
     text = json.dumps(claims, ensure_ascii=False, separators=(",", ":"))
     return Asked.from_claims(text.encode(errors="surrogatepass"), project_id)
 
 
 async def explain_asked(services: BindingServices, asked: Asked, org: Organisation) -> Explanation:
-    """Why a request of `org` with this token would or would not be trusted just now.
+    """Why a request of `org` with this token would or would not be trusted now.
 
     Raises ProjectNotFound.
     """
@@ -114,7 +114,7 @@ def _require_project(project_id: str | None, places: Places) -> None:
 async def _keys(
     token: UnverifiedToken, context: VerificationContext, keys_for: KeysFor
 ) -> SigningKeys:
-    """The keys rule 6 needs; none, and nobody is asked, if the token does not get that far."""
+    """The keys for rule 6; empty, without a request to the issuer, if an earlier rule fails."""
     try:
         issuer, _ = match_binding(token.unverified_claims, context)
     except TokenRejected:

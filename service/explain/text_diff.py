@@ -1,4 +1,4 @@
-"""Where two texts part, and why that is hard to see. Pure; for people who look for the reason."""
+"""Finds and describes the first difference of two texts, including invisible ones. Pure."""
 
 import json
 import re
@@ -13,20 +13,20 @@ from service.text_rules import is_plain
 SHOWN_CHARS_MAX: Final = 1024
 SHOWN_ENTRIES_MAX: Final = 16
 _ELLIPSIS: Final = "…"
-# Normal forms of long hostile texts take long; no sub that could be bound is longer than this.
+# Normalising long hostile texts is slow, and no bindable sub is longer than this.
 _HINT_CHARS_MAX: Final = 1024
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 Shown = str | list[str] | None
-"""A value as it is shown: None if there is none."""
+"""A displayable value; None if it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where what was found is not what was expected.
+    """The first difference between the expected and the found text.
 
     `at` counts code points from 0. At the end of a text the character is empty and its code point
-    None. `compared_with` is the whole of what was expected, where there were several to choose.
+    None. `compared_with` is the whole expected text.
     """
 
     compared_with: str
@@ -39,7 +39,7 @@ class Difference:
 
 
 def difference_of(expected: str, found: str) -> Difference | None:
-    """Where `found` parts from `expected`, or None if it does not."""
+    """The first difference of `found` from `expected`, or None if they are equal."""
     if expected == found:
         return None
     at = common_prefix(expected, found)
@@ -56,9 +56,9 @@ def difference_of(expected: str, found: str) -> Difference | None:
 
 
 def common_prefix(one: str, other: str) -> int:
-    """How many code points `one` and `other` begin with alike."""
+    """The length of the common prefix of `one` and `other` in code points."""
     low, high = 0, min(len(one), len(other))
-    # By halves: comparing slices is quick where comparing characters one by one is not.
+    # Bisection: comparing slices is faster than comparing single characters.
     while low < high:
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:
@@ -69,13 +69,13 @@ def common_prefix(one: str, other: str) -> int:
 
 
 def shown(text: str) -> str:
-    """`text` as an answer can carry it: cut to a bound, without halves of surrogate pairs."""
+    """`text` for an answer: truncated, with lone surrogates replaced."""
     cut = text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + _ELLIPSIS
     return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", cut)
 
 
 def shown_value(value: object) -> Shown:
-    """A claim's `value`: text as it is, a list of texts as a list, anything else as JSON."""
+    """A claim's `value`: strings unchanged, lists of strings as lists, anything else as JSON."""
     if value is None or isinstance(value, str):
         return None if value is None else shown(value)
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
@@ -84,7 +84,7 @@ def shown_value(value: object) -> Shown:
 
 
 def shown_list(values: list[str]) -> list[str]:
-    """The first of `values`, and how many more there are."""
+    """The first of `values`, and the number of the rest."""
     left = len(values) - SHOWN_ENTRIES_MAX
     rest = [f"{_ELLIPSIS} and {left} more"] if left > 0 else []
     return [*(shown(value) for value in values[:SHOWN_ENTRIES_MAX]), *rest]
@@ -98,7 +98,7 @@ def _code_point(character: str) -> str | None:
 
 
 def _hint(expected: str, found: str, at: int) -> str | None:
-    """What a person would overlook, in words."""
+    """A description of a difference that is easy to overlook, or None."""
     if max(len(expected), len(found)) > _HINT_CHARS_MAX:
         return None
     for hint, makes_equal in _HINTS:
@@ -119,7 +119,7 @@ def _character_hint(expected: str, found: str) -> str | None:
 
 
 def _ascii_lower(text: str) -> str:
-    # Only ASCII: a Kelvin sign is no other case of K but another character.
+    # ASCII only: a Kelvin sign is not an upper-case k but another character.
     return "".join(c.lower() if c.isascii() else c for c in text)
 
 

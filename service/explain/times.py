@@ -1,4 +1,4 @@
-"""Claims about time as instants, beside now. Pure."""
+"""Compares a token's time claims with the current time. Pure."""
 
 import json
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from service.verifier.rules import LEEWAY_S, rule_7_time
 
 @dataclass(frozen=True, slots=True)
 class TimeClaim:
-    """A claim that names an instant, and how many seconds that is ahead of now.
+    """A time claim, and how many seconds it is ahead of now.
 
-    `instant` and `ahead_s` are None for what is no instant.
+    `instant` and `ahead_s` are None if the value is not a valid time.
     """
 
     claim: str
@@ -27,19 +27,19 @@ class TimeClaim:
 
 
 def times(evaluation: Evaluation) -> list[TimeClaim]:
-    """Each claim about time, judged by the rule itself with the others taken out."""
+    """Each time claim, checked by rule 7 without the other ones."""
     members = evaluation.unverified_claims.members
     seconds = evaluation.now.timestamp()
-    good = {"exp": seconds + 1}
+    valid = {"exp": seconds + 1}
     alone = {
         "exp": {name: members[name] for name in ("exp",) if name in members},
-        **{name: good | {name: members[name]} for name in ("iat", "nbf") if name in members},
+        **{name: valid | {name: members[name]} for name in ("iat", "nbf") if name in members},
     }
-    found = []
+    claims = []
     for name, only in alone.items():
         value = members.get(name)
         instant = _instant(value)
-        found.append(
+        claims.append(
             TimeClaim(
                 claim=name,
                 found=one_line(value) if name in members else None,
@@ -48,7 +48,7 @@ def times(evaluation: Evaluation) -> list[TimeClaim]:
                 holds=_holds(UnverifiedClaims(only), evaluation.now),
             )
         )
-    return found
+    return claims
 
 
 def _holds(claims: UnverifiedClaims, now: datetime) -> bool:
@@ -69,7 +69,7 @@ def _instant(value: object) -> datetime | None:
 
 
 def lateness(time: TimeClaim) -> str:
-    """What is wrong with a claim that does not hold."""
+    """A sentence about a time claim that does not hold."""
     if time.found is None:
         return f"{time.claim} is missing."
     if time.ahead_s is None:

@@ -1,1 +1,1 @@
-"""CI identity providers: which are accepted, where their keys are, and which keys may verify."""
+"""CI identity providers: the accepted issuers, and the keys that verify their tokens."""

@@ -1,4 +1,4 @@
-"""The issuers file: which CI identity providers there are, and which are accepted."""
+"""The issuers file: the CI identity providers and which of them are accepted."""
 
 import json
 import re
@@ -23,8 +23,8 @@ ClaimName = Annotated[str, msgspec.Meta(min_length=1)]
 class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One CI identity provider and how its tokens are read.
 
-    `name` is its table's in the issuers file. A claim's name is None where the provider's tokens
-    have no such claim.
+    `name` is the name of its table in the issuers file. Claim names are None if the provider's
+    tokens lack such a claim.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 Issuers = Mapping[str, Issuer]
-"""Issuer URL to issuer; accepted ones only."""
+"""The accepted issuers by URL."""
 
 _KEYS: Final = {field.name: field for field in msgspec.structs.fields(Issuer)}
 _CHOICES: Final[Mapping[str | None, object]] = {"provider": Provider, "algorithms": Algorithm}
@@ -51,7 +51,7 @@ _FIELD_PLACE: Final = re.compile(r" - at `\$\.(\w+).*`$")
 
 
 class _Fault(Exception):
-    """What is wrong in the file, and where: in a table, perhaps at a key of it; or at a line."""
+    """A fault in the file, located by a table and optionally a key in it, or by a line."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class _Fault(Exception):
 
 
 def load_issuers(path: Path) -> Issuers:
-    """The accepted issuers of the file at `path`.
+    """The accepted issuers in the file at `path`.
 
-    Raises InvalidSetting, naming the line that is wrong, whichever issuers are accepted.
+    Raises InvalidSetting with the faulty line, also for faults in issuers that are not accepted.
     """
     text = ""
     try:
@@ -100,7 +100,7 @@ def _tables(text: str) -> dict[str, Any]:
         at_end = text.rstrip("\n").count("\n") + 1
         line = int(place[1]) if place and place[1] else at_end
         raise _Fault(_SYNTAX_PLACE.sub("", str(error)), line=line) from error
-    except ValueError as error:  # what tomllib leaves to Python, which has a limit of its own
+    except ValueError as error:  # raised by int(), whose digits Python limits
         raise _Fault("an integer is too long") from error
     except RecursionError as error:
         raise _Fault("nested too deeply") from error
@@ -135,17 +135,17 @@ def _issuer(name: str, table: object) -> Issuer:
 
 
 def _type_fault(name: str, text: str) -> _Fault:
-    """Msgspec's `… - at `$.key[0]`` with the table's name, and with what could be chosen."""
+    """Msgspec's `… - at `$.key[0]`` error as a fault at the table's key, with valid choices."""
     place = _FIELD_PLACE.search(text)
     key = place[1] if place else None
-    said = _FIELD_PLACE.sub("", text)
-    if said.startswith("Invalid enum value"):
-        said += f", must be one of {', '.join(get_args(_CHOICES.get(key)))}"
-    return _Fault(said, table=name, key=key)
+    message = _FIELD_PLACE.sub("", text)
+    if message.startswith("Invalid enum value"):
+        message += f", must be one of {', '.join(get_args(_CHOICES.get(key)))}"
+    return _Fault(message, table=name, key=key)
 
 
 def _check(issuer: Issuer) -> None:
-    """What a type cannot say."""
+    """Check what the types cannot express."""
     if fault := issuer_url_fault(issuer.url):
         raise _Fault(fault, table=issuer.name, key="url")
     if issuer.jwks_uri is not None and (fault := key_url_fault(issuer.jwks_uri)):
@@ -155,5 +155,5 @@ def _check(issuer: Issuer) -> None:
 
 
 def _shown(name: str) -> str:
-    """`name` as TOML writes it: in quotes if it is no bare key."""
+    """`name` as a TOML key: in quotes unless it can be a bare key."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)

@@ -1,7 +1,7 @@
-"""An issuer's published keys (RFC 7517): which of them may verify its tokens, and why not.
+"""An issuer's published keys (RFC 7517): which of them may verify tokens, and why others may not.
 
-A key set comes from outside. Each key is judged for itself, so that one that is weak or new to us
-never takes the good ones with it, and only its public members are read.
+Key sets are external input. Keys are checked one by one, so that a weak or unsupported key does not
+affect the others. Only public members are read.
 """
 
 from collections import Counter
@@ -21,14 +21,14 @@ from analytics.model.strict_json import NotStrictJson, strict_object
 PublicKey = RSAKey | ECKey | OKPKey
 
 KEYS_MAX: Final = 100
-"""How many published keys are looked at."""
+"""How many published keys are read."""
 
 RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 8192
 RSA_EXPONENT_BITS_MAX: Final = 64
 ROCA_GENERATOR: Final = 65_537
 ROCA_PRIME_MAX: Final = 701
-"""The 126th prime: faulty moduli of 2,048 bits are told by so many, longer ones by more."""
+"""The 126th prime, enough to detect faulty moduli of 2,048 bits; longer ones fit more primes."""
 
 _RSA_ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVE_ALGORITHMS: Final = {
@@ -40,7 +40,7 @@ _CURVE_ALGORITHMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A public key, and the algorithms it may be used with."""
+    """A public key and the algorithms it may be used with."""
 
     key: PublicKey
     algorithms: frozenset[str]
@@ -48,9 +48,9 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKeys:
-    """The keys of one issuer that may verify, by `kid`.
+    """The keys of one issuer that may verify tokens, by `kid`.
 
-    `refused` says of the others why not; `fault` why there are none at all, or none newer.
+    `refused` holds the reason for each other key; `fault` why there are no keys, or no newer ones.
     """
 
     by_kid: Mapping[str, SigningKey] = field(default_factory=dict)
@@ -59,17 +59,17 @@ class SigningKeys:
 
 
 class KeyFault(Exception):
-    """Why an issuer's keys cannot be had; the text is for the log."""
+    """Why an issuer's keys are unavailable; the text is for the log."""
 
 
 class _Refused(Exception):
-    """Why one published key may not verify."""
+    """Why one published key may not verify tokens."""
 
 
 def parse_jwks(raw: bytes, algorithms: Collection[str]) -> SigningKeys:
-    """The keys of a JWK Set that may verify under `algorithms`. At least one: raises KeyFault.
+    """The keys of a JWK Set that may verify under `algorithms`. Raises KeyFault if there are none.
 
-    Two keys with one `kid` are both refused: which of them would be meant?
+    Keys that share a `kid` are all refused, because the choice would be ambiguous.
     """
     entries = _entries(raw)
     published = Counter(kid for entry in entries if (kid := _kid(entry)) is not None)
@@ -101,7 +101,7 @@ def _entries(raw: bytes) -> list[Any]:
 
 
 def _kid(entry: object) -> str | None:
-    """What tokens call a key by, without which none can mean it."""
+    """The id by which tokens refer to the key, or None: such a key cannot be used."""
     kid = entry.get("kid") if isinstance(entry, dict) else None
     return kid if isinstance(kid, str) and kid else None
 
@@ -116,7 +116,7 @@ def _signing_key(jwk: Mapping[str, Any], pinned: frozenset[str]) -> SigningKey:
 
 
 def _check_purpose(jwk: Mapping[str, Any]) -> None:
-    """Signatures, if the key says at all what it is for (RFC 7517, 4.2 and 4.3)."""
+    """Refuse keys declared for anything but signatures (RFC 7517, 4.2 and 4.3)."""
     if jwk.get("use", "sig") != "sig":
         raise _Refused("its use is not sig")
     operations = jwk.get("key_ops", ["verify"])
@@ -125,7 +125,7 @@ def _check_purpose(jwk: Mapping[str, Any]) -> None:
 
 
 def _algorithms(jwk: Mapping[str, Any], pinned: frozenset[str]) -> frozenset[str]:
-    """Those of the `pinned` ones that the key is of the right kind for, and that it says it is."""
+    """The `pinned` algorithms that fit the key's type and its `alg`, if it has one."""
     kind, curve = jwk.get("kty"), jwk.get("crv")
     if kind == "RSA":
         fitting = _RSA_ALGORITHMS
@@ -143,7 +143,7 @@ def _algorithms(jwk: Mapping[str, Any], pinned: frozenset[str]) -> frozenset[str
 
 
 def _public_key(jwk: Mapping[str, Any]) -> PublicKey:
-    """The key without what else was published, a private part least of all."""
+    """The key from its public members; other members, such as a private part, are dropped."""
     match jwk["kty"]:
         case "RSA":
             public = _members(jwk, "n", "e")
@@ -163,9 +163,9 @@ def _members(jwk: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _check_rsa(modulus: int, exponent: int) -> None:
-    """Before anything is computed with them: a long enough number keeps a processor busy.
+    """Refuse weak parameters before computing with them: huge numbers would block a processor.
 
-    With an exponent of 1 every signature would be good.
+    With an exponent of 1 every signature would be valid.
     """
     bits = modulus.bit_length()
     if not RSA_BITS_MIN <= bits <= RSA_BITS_MAX or modulus % 2 == 0:
@@ -180,8 +180,8 @@ def _is_roca(modulus: int) -> bool:
     """True for moduli of Infineon's library, which can be factored (CVE-2017-15361).
 
     Nemec et al., "The Return of Coppersmith's Attack", CCS 2017, section 3.3: both primes, and so
-    the modulus, are powers of 65537 to each of the 126 smallest primes at least, as is a random
-    modulus once in 2^154.
+    the modulus, are powers of 65537 modulo each of at least the 126 smallest primes. A random
+    modulus has this property with a probability of 2^-154.
     """
     return all(
         modulus % prime and pow(modulus, order, prime) == 1 for prime, order in _subgroup_orders()
@@ -190,9 +190,10 @@ def _is_roca(modulus: int) -> bool:
 
 @cache
 def _subgroup_orders() -> list[tuple[int, int]]:
-    """The odd primes among the 126 smallest, and how many powers of 65537 there are to each.
+    """The odd ones of the 126 smallest primes, each with the order of 65537 modulo it.
 
-    Residues to a prime are a cyclic group, so these powers are the numbers of such an order.
+    The residues modulo a prime form a cyclic group, so the powers of 65537 are exactly the elements
+    whose order divides that of 65537.
     """
     primes = [n for n in range(3, ROCA_PRIME_MAX + 1) if all(n % d for d in range(2, isqrt(n) + 1))]
     return [(prime, _order(ROCA_GENERATOR % prime, prime)) for prime in primes]

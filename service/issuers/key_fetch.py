@@ -1,7 +1,7 @@
-"""Fetching an issuer's keys: discovery and JWK Set over HTTP, each step of it bounded.
+"""Fetches an issuer's keys by discovery and JWK Set over HTTP, with limits on each step.
 
-The answers are believed as far as TLS vouches for their host, and no further: an issuer's server
-cannot send this service to another host by a redirect, nor to this machine by its configuration.
+Answers are trusted only for the host that TLS authenticates: an issuer's server cannot direct this
+service to another host by a redirect, nor to the local machine by its configuration.
 """
 
 import asyncio
@@ -15,24 +15,24 @@ from service.issuers.jwks import KeyFault, SigningKeys, parse_jwks
 from service.issuers.urls import is_plain_loopback, key_url_fault
 
 FETCH_S: Final = 5.0
-"""How long it may all take, discovery and redirects included."""
+"""Time limit for one fetch, including discovery and redirects."""
 
 DOCUMENT_BYTES_MAX: Final = 100 * 1024
 REDIRECTS_MAX: Final = 3
 _DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
-# A packed answer could be small on the wire and large in memory.
+# Compressed answers could be small on the wire and large in memory.
 _HEADERS: Final = {"accept": "application/json", "accept-encoding": "identity"}
 
 
 class KeyOwner(Protocol):
-    """Whoever publishes keys: a CI issuer, or one whose id tokens people sign in with.
+    """A publisher of keys: a CI issuer or an identity provider for sign-in.
 
-    Without `jwks_uri` the keys are where the configuration under `url` says.
+    Without `jwks_uri`, the key location is discovered from the configuration under `url`.
     """
 
     @property
     def name(self) -> str:
-        """What logs and metrics call it."""
+        """The name in logs and metrics."""
 
     @property
     def url(self) -> str:
@@ -40,17 +40,17 @@ class KeyOwner(Protocol):
 
     @property
     def jwks_uri(self) -> str | None:
-        """Where its keys are, if that is known."""
+        """The location of its keys, if configured."""
 
     @property
     def algorithms(self) -> Collection[str]:
-        """What its tokens may be signed with."""
+        """The algorithms accepted for its tokens."""
 
 
 async def fetch_keys(issuer: KeyOwner, http: httpx.AsyncClient) -> SigningKeys:
-    """The keys `issuer` publishes now; at least one of them may verify. Raises KeyFault."""
+    """The keys that `issuer` currently publishes; at least one usable. Raises KeyFault."""
     try:
-        # Around everything: a server that drips keeps to each timeout of a single read.
+        # An overall limit: a slow server could stay below the timeout of each single read.
         async with asyncio.timeout(FETCH_S):
             jwks_uri = issuer.jwks_uri or await _discover(issuer, http)
             return parse_jwks(await _document(jwks_uri, http), issuer.algorithms)
@@ -61,7 +61,7 @@ async def fetch_keys(issuer: KeyOwner, http: httpx.AsyncClient) -> SigningKeys:
 
 
 async def _discover(issuer: KeyOwner, http: httpx.AsyncClient) -> str:
-    """Where the keys are (OpenID Connect Discovery, 4)."""
+    """The location of the keys (OpenID Connect Discovery, 4)."""
     raw = await _document(issuer.url.removesuffix("/") + _DISCOVERY_PATH, http)
     try:
         configuration = strict_object(raw)
@@ -72,14 +72,14 @@ async def _discover(issuer: KeyOwner, http: httpx.AsyncClient) -> str:
     jwks_uri = configuration.get("jwks_uri")
     if not isinstance(jwks_uri, str):
         raise KeyFault("the configuration has no jwks_uri")
-    # Else it could point a service that has the network's trust at what listens beside it.
+    # Otherwise the issuer could direct requests to services inside this network.
     if fault := key_url_fault(jwks_uri, is_loopback_allowed=is_plain_loopback(issuer.url)):
         raise KeyFault(f"the jwks_uri {jwks_uri!r} {fault}")
     return jwks_uri
 
 
 async def _document(url: str, http: httpx.AsyncClient) -> bytes:
-    """What is at `url`, or where that redirects to."""
+    """The document at `url`, following redirects within the same origin."""
     for _ in range(REDIRECTS_MAX + 1):
         async with http.stream(
             "GET", url, headers=_HEADERS, follow_redirects=False, timeout=FETCH_S

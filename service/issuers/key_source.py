@@ -1,8 +1,8 @@
-"""The keys of the accepted issuers, kept: who waits for them, and when they are renewed.
+"""The cached keys of the accepted issuers.
 
-A good token must not wait for its issuer, nor fail because the issuer is down; a bad one must not
-make this service call the issuer again and again. So keys are renewed ahead of need in the
-background, kept through an outage, and asked for at most once at a time.
+A valid token must not wait for its issuer, nor fail because the issuer is down. An invalid one must
+not cause repeated requests to the issuer. So keys are renewed early in the background, kept
+through outages, and fetched at most once at a time.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from service.issuers.key_fetch import KeyOwner, fetch_keys
 from service.metrics import Metrics
 
 FRESH: Final = timedelta(minutes=10)
-"""How old keys may be before a request waits for newer ones."""
+"""The age of keys from which requests wait for newer ones."""
 
 AHEAD: Final = timedelta(minutes=2)
-"""How long before that they are renewed in the background."""
+"""Keys are renewed in the background this long before they reach the age FRESH."""
 
 STALE_MAX: Final = timedelta(hours=24)
-"""How old keys may be that serve because no newer ones can be had."""
+"""The maximum age of keys that are used because newer ones are unavailable."""
 
 RETRY_AFTER: Final = timedelta(seconds=30)
-"""How long a failure is answered with before the issuer is asked again."""
+"""How long a failed fetch is not repeated."""
 
 UNKNOWN_KID_EVERY: Final = timedelta(minutes=1)
-"""How often an issuer is asked because of a `kid` it has not published."""
+"""The minimum time between fetches because of an unknown `kid`."""
 
 REASON_CHARS_MAX: Final = 200
 
@@ -40,8 +40,8 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Held:
-    """What is known of one issuer's keys. `keys.fault` tells of the last attempt."""
+class _IssuerKeys:
+    """One issuer's keys and the state of their renewal. `keys.fault` is of the last attempt."""
 
     issuer: KeyOwner
     keys: SigningKeys = field(default_factory=SigningKeys)
@@ -53,7 +53,7 @@ class _Held:
     renewal: asyncio.Task[None] | None = None
 
     def knows(self, kid: str) -> bool:
-        """True if the issuer publishes such a key, be it one that may not verify."""
+        """True if the issuer publishes a key with this id, even one that may not verify."""
         return kid in self.keys.by_kid or kid in self.keys.refused
 
 
@@ -62,7 +62,7 @@ KeysFor = Callable[[KeyOwner, str | None], Awaitable[SigningKeys]]
 
 
 class KeySource:
-    """Every accepted issuer's keys, fetched when needed and kept through its outages."""
+    """The keys of all accepted issuers, fetched when needed and kept through outages."""
 
     def __init__(
         self,
@@ -74,16 +74,16 @@ class KeySource:
         self._http = http
         self._clock = clock
         self._metrics = metrics
-        self._held = {url: _Held(issuer) for url, issuer in issuers.items()}
+        self._held = {url: _IssuerKeys(issuer) for url, issuer in issuers.items()}
         self._is_closed = False
         for held in self._held.values():
             metrics.keeps_keys_of(held.issuer.name)
 
     async def keys_for(self, issuer: KeyOwner, unverified_kid: str | None) -> SigningKeys:
-        """The keys of `issuer`, with the one called `unverified_kid` if it publishes such a key.
+        """The keys of `issuer`, including `unverified_kid` if the issuer publishes it.
 
-        Never raises: `fault` says why keys are missing or could not be renewed. None is the `kid`
-        of a token that no key would make good; nothing is fetched for it.
+        Never raises: `fault` tells why keys are missing or could not be renewed. None as the `kid`
+        means that no key could make the token valid; nothing is fetched.
         """
         held = self._held[issuer.url]
         if unverified_kid is None:
@@ -92,21 +92,21 @@ class KeySource:
         begun = held.renewals_begun
         if not self._is_fresh(held):
             await self._renew_old(held)
-        # A renewal begun since then has seen whatever key the token was signed with.
+        # A renewal that began after this call includes any key that could have signed the token.
         if self._is_fresh(held) and held.renewals_begun == begun:
             await self._renew_for(held, unverified_kid)
         return self._current(held)
 
     def cached(self, issuer: KeyOwner) -> SigningKeys:
-        """The keys of `issuer` that are here now, be they none; nothing is fetched."""
+        """The currently cached keys of `issuer`, possibly none; fetches nothing."""
         return self._current(self._held[issuer.url])
 
     async def warm_up(self) -> None:
-        """Fetch the keys of every issuer, all at once. Failures are logged and no more."""
+        """Fetch the keys of all issuers concurrently. Failures are only logged."""
         await self._renew_all(self._held.values())
 
     async def refresh_due(self) -> None:
-        """Renew keys that are in use and will be too old soon, so that requests hardly ever wait.
+        """Renew keys in use that will soon be too old, so that requests rarely wait.
 
         Takes no longer than one fetch may.
         """
@@ -119,36 +119,36 @@ class KeySource:
         )
 
     async def close(self) -> None:
-        """End what is under way and begin nothing more; whoever waits gets what is here."""
+        """Cancel running renewals and start no more; waiting requests get the cached keys."""
         self._is_closed = True
         renewals = [held.renewal for held in self._held.values() if held.renewal is not None]
         for renewal in renewals:
             renewal.cancel()
         await asyncio.gather(*renewals, return_exceptions=True)
 
-    async def _renew_old(self, held: _Held) -> None:
-        """Newer keys, waited for unless the last attempt failed."""
+    async def _renew_old(self, held: _IssuerKeys) -> None:
+        """Renew the keys; wait unless usable old ones exist and the last attempt failed."""
         if self._has_just_failed(held):
             return
         renewal = self._begin(held)
         has_stale_keys = self._is_younger(held.renewed_at, STALE_MAX)
         if not (has_stale_keys and held.keys.fault is not None):
-            await _end_of(renewal)
+            await _wait_for(renewal)
 
-    async def _renew_for(self, held: _Held, unverified_kid: str) -> None:
-        """Newer keys if `unverified_kid` is not among the fresh ones, waited for."""
+    async def _renew_for(self, held: _IssuerKeys, unverified_kid: str) -> None:
+        """Renew the keys and wait, if `unverified_kid` is not among the fresh ones."""
         if not held.knows(unverified_kid):
-            await _end_of(held.renewal)
+            await _wait_for(held.renewal)
         if held.knows(unverified_kid) or self._is_younger(held.unknown_kid_at, UNKNOWN_KID_EVERY):
             return
         held.unknown_kid_at = self._clock()
-        await _end_of(self._begin(held))
+        await _wait_for(self._begin(held))
 
-    async def _renew_all(self, several: Iterable[_Held]) -> None:
-        await asyncio.gather(*(_end_of(self._begin(held)) for held in several))
+    async def _renew_all(self, several: Iterable[_IssuerKeys]) -> None:
+        await asyncio.gather(*(_wait_for(self._begin(held)) for held in several))
 
-    def _begin(self, held: _Held) -> asyncio.Task[None] | None:
-        """The renewal that is under way, else a new one: never two of one issuer."""
+    def _begin(self, held: _IssuerKeys) -> asyncio.Task[None] | None:
+        """The running renewal or a new one, so that there is at most one per issuer."""
         if self._is_closed:
             return None
         if held.renewal is None:
@@ -156,7 +156,7 @@ class KeySource:
             held.renewal = asyncio.create_task(self._renew(held))
         return held.renewal
 
-    async def _renew(self, held: _Held) -> None:
+    async def _renew(self, held: _IssuerKeys) -> None:
         name = held.issuer.name
         self._metrics.fetching_keys(name)
         try:
@@ -164,35 +164,35 @@ class KeySource:
             held.renewed_at, held.failed_at = self._clock(), None
             held.was_asked_for = False
             self._metrics.fetched_keys(name, held.renewed_at)
-        except Exception as error:  # whatever it is, the keys that are here go on serving
+        except Exception as error:  # the cached keys stay in use after any failure
             reason = str(error) if isinstance(error, KeyFault) else repr(error)
             self._note_failure(held, reason[:REASON_CHARS_MAX])
         finally:
             held.renewal = None
 
-    def _note_failure(self, held: _Held, reason: str) -> None:
+    def _note_failure(self, held: _IssuerKeys, reason: str) -> None:
         held.keys = replace(held.keys, fault=reason)
         held.failed_at = self._clock()
         self._metrics.key_fetch_failed(held.issuer.name)
         _log.warning("issuer_keys_unavailable", issuer=held.issuer.name, reason=reason)
 
-    def _current(self, held: _Held) -> SigningKeys:
+    def _current(self, held: _IssuerKeys) -> SigningKeys:
         if self._is_younger(held.renewed_at, STALE_MAX):
             return held.keys
         return SigningKeys(fault=held.keys.fault or "no keys fetched yet")
 
-    def _is_fresh(self, held: _Held) -> bool:
+    def _is_fresh(self, held: _IssuerKeys) -> bool:
         return self._is_younger(held.renewed_at, FRESH)
 
-    def _has_just_failed(self, held: _Held) -> bool:
+    def _has_just_failed(self, held: _IssuerKeys) -> bool:
         return self._is_younger(held.failed_at, RETRY_AFTER)
 
     def _is_younger(self, at: datetime | None, limit: timedelta) -> bool:
-        """True if `at` is less than `limit` ago. A clock set back does not stretch that."""
+        """True if `at` is less than `limit` away from now, also after the clock was set back."""
         return at is not None and abs(self._clock() - at) < limit
 
 
-async def _end_of(renewal: asyncio.Task[None] | None) -> None:
-    """Return when `renewal` is over. Whoever stops waiting does not stop it for the others."""
+async def _wait_for(renewal: asyncio.Task[None] | None) -> None:
+    """Wait until `renewal` ends. Cancelling this call does not cancel the renewal."""
     if renewal is not None:
         await asyncio.wait({renewal})

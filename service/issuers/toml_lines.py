@@ -1,12 +1,12 @@
-"""Where in a TOML file something stands: tomllib forgets that once it has read it."""
+"""Finds line numbers in TOML files, which tomllib does not report."""
 
 import re
 
 
 def line_of(text: str, table: str, key: str | None = None) -> int | None:
-    """The line, from 1, of `key` in `[table]`, else the table's, else None.
+    """The 1-based line of `key` in `[table]`, else that of the table, else None.
 
-    A search for the usual spellings and no parser: what is written in another way has no line.
+    A text search for the usual spellings, not a parser: other spellings yield None.
     """
     header = re.compile(rf"\s*\[\s*{_spelling(table)}\s*\]")
     inline = re.compile(rf"\s*{_spelling(table)}\s*[=.]")

@@ -1,32 +1,32 @@
-"""Which addresses an issuer and its keys may have: https, or this very machine."""
+"""The URLs that issuers and their keys may have: https, or http on this machine."""
 
 import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-# White space and control characters vanish from URLs in some readers, and letters beyond ASCII
-# have several spellings.
+# Some parsers drop white space and control characters from URLs, and non-ASCII letters have
+# several spellings.
 _VISIBLE_ASCII: Final = re.compile(r"[!-~]+")
 
 
 def issuer_url_fault(url: str) -> str | None:
-    """What is wrong with `url` as an issuer's, or None (OpenID Connect Discovery, 3)."""
+    """The fault of `url` as an issuer URL, or None (OpenID Connect Discovery, 3)."""
     if "?" in url:
         return "has a query"
     return key_url_fault(url)
 
 
 def key_url_fault(url: str, *, is_loopback_allowed: bool = True) -> str | None:
-    """What is wrong with `url` as one that keys are fetched from, or None.
+    """The fault of `url` as a location of keys, or None.
 
-    Plain http is for this machine alone, and only where `is_loopback_allowed`.
+    Plain http is allowed for this machine only, and only if `is_loopback_allowed`.
     """
     if not _VISIBLE_ASCII.fullmatch(url):
         return "is empty, or has a character that no URL has"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # a port out of range is found when it is asked for
+        _ = parts.port  # raises ValueError if it is out of range
     except ValueError as error:
         return f"is not a URL: {error}"
     if "#" in url:
@@ -41,7 +41,7 @@ def key_url_fault(url: str, *, is_loopback_allowed: bool = True) -> str | None:
 
 
 def is_plain_loopback(url: str) -> bool:
-    """True for http:// to this very machine, as tests and trials use."""
+    """True for http:// URLs of this machine, as used in tests and trials."""
     return _is_plain_loopback(urlsplit(url))
 
 

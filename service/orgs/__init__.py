@@ -1,1 +1,1 @@
-"""Organisations and what belongs to them: projects, teams, members, API keys, holds."""
+"""Organisations with their projects, teams, members, API keys, sessions and legal holds."""

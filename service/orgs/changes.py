@@ -1,4 +1,4 @@
-"""Changing organisations and what belongs to them; every change records itself."""
+"""Changes to organisations and what belongs to them; each adds its audit row."""
 
 import re
 from collections.abc import Sequence
@@ -32,15 +32,7 @@ from service.orgs.roles import Capability, Role, covers
 from service.orgs.sessions import issue_link, issue_session, revoke_sessions
 from service.secrets import new_token, token_hash
 from service.store.store import UnitOfWork
-from service.store.tables import (
-    ApiKey,
-    FormerTier,
-    Member,
-    Organisation,
-    Project,
-    Team,
-    TeamAdmin,
-)
+from service.store.tables import ApiKey, FormerTier, Member, Organisation, Project, Team, TeamAdmin
 
 API_KEY_PREFIX: Final = "cs_"
 NAME_MAX: Final = 100
@@ -52,7 +44,7 @@ _EMAIL: Final = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
 
 
 async def create_org(work: UnitOfWork, slug: str, tier: str, by: AuditContext) -> Organisation:
-    """A new organisation. Raises Invalid, Conflict."""
+    """Create an organisation. Raises Invalid, Conflict."""
     if not _SLUG.fullmatch(slug):
         raise Invalid("slug must be 1 to 64 letters, digits and inner hyphens", field="slug")
     if await find_org(work.session, slug) is not None:
@@ -70,7 +62,7 @@ async def create_org(work: UnitOfWork, slug: str, tier: str, by: AuditContext) -
 
 
 async def set_tier(work: UnitOfWork, org: Organisation, tier: str, by: AuditContext) -> None:
-    """Move the organisation to another tier, and remember the one it leaves. Raises Invalid."""
+    """Change the organisation's tier and record the former one. Raises Invalid."""
     before = org.tier
     org.tier = _choice("tier", tier, Tier)
     if before != org.tier:
@@ -81,13 +73,13 @@ async def set_tier(work: UnitOfWork, org: Organisation, tier: str, by: AuditCont
 async def set_role_override(
     work: UnitOfWork, org: Organisation, role: str, capabilities: Sequence[str], by: AuditContext
 ) -> None:
-    """Grant `role` exactly these capabilities beyond its defaults. Raises Invalid."""
+    """Grant `role` exactly `capabilities` beyond its defaults. Raises Invalid."""
     role = _choice("role", role, Role)
     granted = sorted({_choice("capability", name, Capability) for name in capabilities})
     before = org.role_overrides.get(role, [])
     if before == granted:
         return
-    others = {name: kept for name, kept in org.role_overrides.items() if name != role}
+    others = {name: names for name, names in org.role_overrides.items() if name != role}
     org.role_overrides = {**others, role: granted} if granted else others
     work.record(
         org.id,
@@ -99,7 +91,7 @@ async def set_role_override(
 async def create_project(
     work: UnitOfWork, org: Organisation, name: str, by: AuditContext
 ) -> Project:
-    """A new project. Raises Invalid, Conflict."""
+    """Create a project. Raises Invalid, Conflict."""
     check_name(name)
     if await find_project(work.session, org, name) is not None:
         raise Conflict(f"project {name} already exists in {org.slug}")
@@ -110,7 +102,7 @@ async def create_project(
 
 
 async def create_team(work: UnitOfWork, org: Organisation, name: str, by: AuditContext) -> Team:
-    """A new team. Raises Invalid, Conflict."""
+    """Create a team. Raises Invalid, Conflict."""
     check_name(name)
     if await find_team(work.session, org, name) is not None:
         raise Conflict(f"team {name} already exists in {org.slug}")
@@ -123,7 +115,7 @@ async def create_team(work: UnitOfWork, org: Organisation, name: str, by: AuditC
 async def set_team_admin(
     work: UnitOfWork, team: Team, member: Member, by: AuditContext, *, is_admin: bool
 ) -> None:
-    """Make `member` an admin of `team`, or end it; no change leaves no row."""
+    """Add or remove `member` as an admin of `team`; without a change no audit row is added."""
     entry = await work.session.get(TeamAdmin, (team.id, member.id))
     if (entry is not None) == is_admin:
         return
@@ -147,7 +139,7 @@ async def add_member(
     identity_provider: str,
     by: AuditContext,
 ) -> Member:
-    """A new member. Raises Invalid, Conflict."""
+    """Create a member. Raises Invalid, Conflict."""
     if not _EMAIL.fullmatch(email) or not email.isprintable():
         raise Invalid("email must be an address such as ada@example.com", field="email")
     provider = _PROVIDERS.get(identity_provider)
@@ -176,18 +168,18 @@ async def add_member(
 async def set_role(
     work: UnitOfWork, org: Organisation, member: Member, role: str, by: AuditContext
 ) -> None:
-    """Give `member` another role; if it is more, they have to sign in again.
+    """Change the member's role; if the new one grants more, their sessions and links end.
 
-    Raises Invalid, also for the last owner's.
+    Raises Invalid, also for demoting the last owner.
     """
     before = member.role
     after = _choice("role", role, Role)
     if before == after:
         return
-    await _keep_an_owner(work.session, member)
+    await _require_another_owner(work.session, member)
     member.role = after
     if not covers(Role(before), Role(after), org.role_overrides):
-        # Whoever got in as this member, by a link or at a browser left open, must not rise along.
+        # A session that another person may be using must not gain the new role.
         await revoke_sessions(work.session, member.id, work.now)
     work.record(
         org.id,
@@ -200,8 +192,8 @@ async def set_role(
 async def remove_member(
     work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
 ) -> None:
-    """End a membership, its sessions and its team offices. Raises Invalid for the last owner."""
-    await _keep_an_owner(work.session, member)
+    """End a membership, its sessions and team admin roles. Raises Invalid for the last owner."""
+    await _require_another_owner(work.session, member)
     member.removed_at = work.now
     await revoke_sessions(work.session, member.id, work.now)
     await work.session.execute(delete(TeamAdmin).where(TeamAdmin.member_id == member.id))
@@ -211,7 +203,7 @@ async def remove_member(
 async def issue_api_key(
     work: UnitOfWork, org: Organisation, name: str, project: Project | None, by: AuditContext
 ) -> tuple[ApiKey, str]:
-    """A new API key and its value, which is stored nowhere. Raises Invalid."""
+    """Create an API key; returns it with its secret, which is not stored. Raises Invalid."""
     check_name(name)
     secret = new_token(API_KEY_PREFIX)
     key = ApiKey(
@@ -235,7 +227,7 @@ async def issue_api_key(
 async def revoke_api_key(
     work: UnitOfWork, org: Organisation, key: ApiKey, by: AuditContext
 ) -> None:
-    """End an API key."""
+    """Revoke an API key."""
     key.revoked_at = work.now
     work.record(org.id, ApiKeyRevoked(key_id=key.id), by, subject=key.id)
 
@@ -243,7 +235,7 @@ async def revoke_api_key(
 async def issue_sign_in(
     work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
 ) -> str:
-    """A one-time sign-in token for `member`."""
+    """Issue a single-use sign-in token for `member`."""
     token = await issue_link(work.session, member, work.now)
     work.record(org.id, SessionIssued(member_id=member.id, method="link"), by, subject=member.id)
     return token
@@ -252,7 +244,7 @@ async def issue_sign_in(
 async def issue_cookie(
     work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
 ) -> str:
-    """The cookie value of a new session of `member`."""
+    """Start a session of `member` and return its cookie value."""
     _, token = await issue_session(work.session, member, work.now)
     work.record(org.id, SessionIssued(member_id=member.id, method="cookie"), by, subject=member.id)
     return token
@@ -261,14 +253,14 @@ async def issue_cookie(
 async def end_sessions(
     work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
 ) -> int:
-    """End all sessions of `member`; how many there were."""
+    """End all sessions of `member`; returns how many there were."""
     ended = await revoke_sessions(work.session, member.id, work.now)
     work.record(org.id, SessionRevoked(member_id=member.id, sessions=ended), by, subject=member.id)
     return ended
 
 
-async def _keep_an_owner(session: AsyncSession, member: Member) -> None:
-    """Raise Invalid if `member` is the only owner: an organisation must not lock itself out."""
+async def _require_another_owner(session: AsyncSession, member: Member) -> None:
+    """Raise Invalid if `member` is the only owner, so that an organisation always has one."""
     if member.role != Role.OWNER:
         return
     others = await session.scalar(
@@ -295,7 +287,7 @@ async def _insert(
 
 
 def check_name(name: str) -> None:
-    """Raise Invalid unless somebody can read `name` and say it: up to NAME_MAX characters."""
+    """Raise Invalid unless `name` is printable, trimmed, and 1 to NAME_MAX characters long."""
     if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
         raise Invalid(f"name must be 1 to {NAME_MAX} printable characters", field="name")
 

@@ -1,4 +1,4 @@
-"""Legal holds: while an organisation is held, no row of it is dropped, however old."""
+"""Legal holds: no row of an organisation on hold is deleted, regardless of its age."""
 
 from analytics.model.org_envelopes import LegalHoldChanged
 from analytics.model.rows import AuditContext
@@ -9,10 +9,10 @@ from service.text_rules import is_plain, parse_reason
 
 
 async def hold(work: UnitOfWork, org: Organisation, reason: str, by: AuditContext) -> None:
-    """Keep every row from now on, for `reason`. Raises Invalid.
+    """Start or update a legal hold. Raises Invalid.
 
-    Holding again replaces the reason and not `held_since`: there was no gap. The same reason
-    again changes nothing and leaves no row.
+    A repeated hold replaces the reason and keeps `held_since`. The same reason again changes
+    nothing and adds no audit row.
     """
     why = parse_reason(reason)
     if why is None or not any(map(is_plain, why)):
@@ -27,7 +27,7 @@ async def hold(work: UnitOfWork, org: Organisation, reason: str, by: AuditContex
 async def release(
     work: UnitOfWork, org: Organisation, reason: str | None, by: AuditContext
 ) -> None:
-    """End the hold; without one nothing changes and no row is left. Raises Invalid."""
+    """End the hold; without one nothing changes and no audit row is added. Raises Invalid."""
     why = parse_reason(reason)
     if org.held_since is None:
         return

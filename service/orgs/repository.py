@@ -1,4 +1,4 @@
-"""Finding organisations and what belongs to them. `get_` raises, `find_` may return None."""
+"""Queries for organisations and what belongs to them. `get_` raises, `find_` may return None."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,15 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.retention import Tier
 from service.errors import NotFound, OrgNotFound
 from service.orgs.roles import Role
-from service.store.tables import (
-    ApiKey,
-    FormerTier,
-    Member,
-    Organisation,
-    Project,
-    Team,
-    TeamAdmin,
-)
+from service.store.tables import ApiKey, FormerTier, Member, Organisation, Project, Team, TeamAdmin
 from service.store.transaction import Transaction
 
 _HAS_SLUG: Final = Organisation.slug == bindparam("slug")
@@ -33,7 +25,7 @@ _LIVE_KEY: Final = select(ApiKey.id, ApiKey.tenant_id, ApiKey.project_id).where(
 
 
 class KeyScope(NamedTuple):
-    """What an API key is for: rows of one organisation, maybe of one of its projects."""
+    """The organisation, and optionally the project, that an API key is limited to."""
 
     key_id: str
     tenant_id: str
@@ -54,7 +46,7 @@ async def get_org(session: AsyncSession, slug: str) -> Organisation:
 
 
 def read_org(transaction: Transaction, slug: str) -> Organisation:
-    """The same as a record of its own, which no session knows."""
+    """The organisation with this slug, detached from any session. Raises OrgNotFound."""
     for line in transaction.rows(_ORG_COLUMNS, {"slug": slug}):
         return Organisation(**dict(zip(_ORG_COLUMNS.selected_columns.keys(), line, strict=True)))
     raise OrgNotFound
@@ -69,7 +61,7 @@ async def get_org_by_id(session: AsyncSession, tenant_id: str) -> Organisation:
 
 
 def find_trust_revision(transaction: Transaction, tenant_id: str) -> int | None:
-    """Which revision of its bindings the organisation with this id is at, or None."""
+    """The current trust revision of the organisation with this id, or None."""
     for (revision,) in transaction.rows(_TRUST_REVISION, {"tenant_id": tenant_id}):
         return int(revision)
     return None
@@ -81,7 +73,7 @@ async def list_orgs(session: AsyncSession) -> Sequence[Organisation]:
 
 
 async def list_former_tiers(session: AsyncSession, org: Organisation) -> dict[Tier, datetime]:
-    """Each tier the organisation has ever left, and when it last did."""
+    """The organisation's former tiers, each with the time it was last left."""
     former = await session.scalars(select(FormerTier).where(FormerTier.tenant_id == org.id))
     return {Tier(entry.tier): entry.left_at for entry in former}
 
@@ -135,9 +127,9 @@ async def list_owners(session: AsyncSession, org: Organisation, limit: int) -> S
 async def list_members_from(
     session: AsyncSession, org: Organisation, containing: str, after: str, limit: int
 ) -> Sequence[Member]:
-    """The first `limit` present members, by email address, that come after `after`.
+    """The first `limit` present members, by email address, after address `after`.
 
-    Those alone whose address has `containing` in it, in upper or lower case.
+    Only addresses that contain `containing`, case-insensitively.
     """
     return (
         await session.scalars(
@@ -217,7 +209,7 @@ async def list_team_admins(session: AsyncSession, team: Team) -> Sequence[Member
 async def list_team_offices(
     session: AsyncSession, org: Organisation
 ) -> Sequence[tuple[Team, Member]]:
-    """Every team that has admins with each of them, by name and email address."""
+    """All pairs of a team and an admin of it, by team name and email address."""
     offices = await session.execute(
         select(Team, Member)
         .join(TeamAdmin, TeamAdmin.team_id == Team.id)
@@ -241,14 +233,14 @@ async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> 
 
 
 def find_live_key(transaction: Transaction, secret_hash: str) -> KeyScope | None:
-    """The unrevoked API key whose value has this hash, of whatever organisation, or None."""
+    """The unrevoked API key, of any organisation, whose secret has this hash, or None."""
     for line in transaction.rows(_LIVE_KEY, {"secret_hash": secret_hash}):
         return KeyScope(*line)
     return None
 
 
 async def count_live_keys(session: AsyncSession, org: Organisation) -> dict[str | None, int]:
-    """How many live API keys each project has; None stands for the whole organisation."""
+    """The number of live API keys of each project; None is the key for the whole organisation."""
     counts = await session.execute(
         select(ApiKey.project_id, func.count())
         .where(ApiKey.tenant_id == org.id, ApiKey.revoked_at.is_(None))

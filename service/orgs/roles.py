@@ -1,4 +1,4 @@
-"""Roles and capabilities: who may do what."""
+"""Roles, and the capabilities they grant."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Capability(StrEnum):
-    """What an endpoint can ask for."""
+    """A permission that an endpoint requires."""
 
     OIDC_READ = "oidc:r"
     OIDC_WRITE = "oidc:w"
@@ -16,7 +16,7 @@ class Capability(StrEnum):
 
 
 class Role(StrEnum):
-    """What a member is in an organisation, from the highest down."""
+    """A member's role in an organisation, highest first."""
 
     OWNER = "owner"
     ADMIN = "admin"
@@ -30,22 +30,22 @@ ROLE_DEFAULTS: Final[dict[Role, frozenset[Capability]]] = {
     Role.AUDITOR: frozenset({Capability.AUDIT_READ, Capability.AUDIT_EXPORT}),
     Role.MEMBER: frozenset(),
 }
-"""What a role grants by itself; an organisation's overrides only ever add to it."""
+"""The capabilities each role grants; an organisation's overrides only add to them."""
 
 ORG_BINDING_ROLES: Final = frozenset({Role.OWNER, Role.ADMIN})
 """Roles that, with oidc:w, may change organisation-level bindings."""
 
 
 def granted(role: Role, overrides: Mapping[str, Sequence[str]]) -> frozenset[Capability]:
-    """What `role` may do in an organisation with these role overrides."""
+    """The capabilities of `role` in an organisation with these role overrides."""
     return ROLE_DEFAULTS[role] | {Capability(name) for name in overrides.get(role, ())}
 
 
 def covers(role: Role, other: Role, overrides: Mapping[str, Sequence[str]]) -> bool:
-    """True if nothing that `other` may do, under these role overrides, is beyond `role`.
+    """True if `role` ranks no lower than `other` and grants all its capabilities.
 
-    The order of the roles counts besides: no override makes an owner of somebody, and owners and
-    admins alone may change organisation-level bindings (ORG_BINDING_ROLES).
+    Rank matters apart from capabilities: no override makes a member an owner, and only owners and
+    admins may change organisation-level bindings (ORG_BINDING_ROLES).
     """
     ranks = tuple(Role)
     is_higher = ranks.index(other) < ranks.index(role)

@@ -1,4 +1,4 @@
-"""Sessions and sign-in links: opaque random tokens, stored hashed, short-lived."""
+"""Sessions and sign-in links: opaque, short-lived random tokens, stored as hashes."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,30 +16,30 @@ from service.store.tables import Member, Session, SignInLink, TeamAdmin
 
 LINK_LIFETIME: Final = timedelta(minutes=10)
 SEEN_STEP: Final = timedelta(minutes=1)
-"""How stale `last_seen_at` may grow before a request writes it again."""
+"""How stale `last_seen_at` may become before a request updates it."""
 
 ENDED_KEPT: Final = timedelta(days=30)
-"""How long ended sessions and links stay: an old link that is tried is told apart from a made-up
-one, and recorded for the organisation it was issued in."""
+"""How long ended sessions and links are kept, so that the use of an old link can be told from a
+made-up one and recorded in the right organisation."""
 
 LISTED_MAX: Final = 100
-"""How many sessions of one member are listed."""
+"""The maximum number of sessions listed for a member."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLifetimes:
-    """A session ends this long after its last request, and this long after its first."""
+    """A session ends `idle` after its last request, and `absolute` after its first."""
 
     idle: timedelta
     absolute: timedelta
 
     def end_of(self, entry: Session) -> datetime:
-        """The first instant at which `entry` is not live any more, should it not be used again."""
+        """The instant at which `entry` ends if it is not used again."""
         return min(entry.last_seen_at + self.idle, entry.created_at + self.absolute)
 
 
 class SessionOrigin(Protocol):
-    """Where a session began: what the member is shown of it."""
+    """Where a session was started, as shown to the member."""
 
     @property
     def source_ip(self) -> str | None:
@@ -47,16 +47,16 @@ class SessionOrigin(Protocol):
 
     @property
     def user_agent(self) -> str | None:
-        """What the browser calls itself."""
+        """The `User-Agent` of the browser."""
 
 
 async def issue_session(
     session: AsyncSession, member: Member, now: datetime, origin: SessionOrigin | None = None
 ) -> tuple[str, str]:
-    """Start a session for `member`; its id and the cookie value, which is stored nowhere.
+    """Start a session for `member`; returns its id and the cookie value, which is not stored.
 
-    Always a new one, whatever cookie the request that came in by `origin` brought along: one that
-    was planted in the browser before must not become its owner's.
+    Ignores any session cookie that the request carried: reusing a cookie planted in the browser
+    would allow session fixation.
     """
     token = new_token()
     entry = Session(
@@ -74,7 +74,7 @@ async def issue_session(
 
 
 async def issue_link(session: AsyncSession, member: Member, now: datetime) -> str:
-    """A fresh one-time sign-in token for `member`, good for LINK_LIFETIME."""
+    """Issue a single-use sign-in token for `member`, valid for LINK_LIFETIME."""
     token = new_token()
     session.add(
         SignInLink(
@@ -86,7 +86,7 @@ async def issue_link(session: AsyncSession, member: Member, now: datetime) -> st
 
 
 async def find_link_owner(session: AsyncSession, token: str) -> Member | None:
-    """The present member `token` was issued for, even if it works no more, or None."""
+    """The present member that `token` was issued for, even if it has expired, or None."""
     return await session.scalar(
         select(Member)
         .join(SignInLink, SignInLink.member_id == Member.id)
@@ -95,7 +95,7 @@ async def find_link_owner(session: AsyncSession, token: str) -> Member | None:
 
 
 async def consume_link(session: AsyncSession, token: str, now: datetime) -> bool:
-    """Use `token` up; True if it was still good. A token works once."""
+    """Mark `token` as used; True if it was valid. A token works once."""
     used = await session.scalar(
         update(SignInLink)
         .where(
@@ -112,21 +112,21 @@ async def consume_link(session: AsyncSession, token: str, now: datetime) -> bool
 async def find_session(
     session: AsyncSession, which: ColumnElement[bool], lifetimes: SessionLifetimes, now: datetime
 ) -> tuple[Session, Member] | None:
-    """The session that `which` singles out and its member, if it is live, or None."""
-    found = (
+    """The live session that matches `which`, with its member, or None."""
+    row = (
         await session.execute(
             select(Session, Member)
             .join(Member, Member.id == Session.member_id)
             .where(which, _is_live(lifetimes, now), Member.removed_at.is_(None))
         )
     ).first()
-    return None if found is None else (found[0], found[1])
+    return None if row is None else (row[0], row[1])
 
 
 async def list_sessions(
     session: AsyncSession, member_id: str, lifetimes: SessionLifetimes, now: datetime
 ) -> Sequence[Session]:
-    """The member's live sessions, up to LISTED_MAX of them, the last used ones first."""
+    """The member's live sessions, most recently used first, at most LISTED_MAX."""
     return (
         await session.scalars(
             select(Session)
@@ -146,9 +146,9 @@ def _is_live(lifetimes: SessionLifetimes, now: datetime) -> ColumnElement[bool]:
 
 
 async def forget_ended(session: AsyncSession, lifetimes: SessionLifetimes, now: datetime) -> None:
-    """Delete sessions and sign-in links that ended ENDED_KEPT ago; audit rows of them stay.
+    """Delete sessions and sign-in links that ended ENDED_KEPT ago. Audit rows are unaffected.
 
-    Each member's last session stays, too: it says when they were last here.
+    Each member's last session is kept, because it holds when they were last seen.
     """
     before = now - ENDED_KEPT
     had_ended = or_(
@@ -165,7 +165,7 @@ async def forget_ended(session: AsyncSession, lifetimes: SessionLifetimes, now: 
 
 
 async def touch_session(store: Store, entry: Session, now: datetime) -> None:
-    """Keep a session in use from idling out; writes at most once per SEEN_STEP."""
+    """Update `last_seen_at` of a session in use, at most once per SEEN_STEP."""
     if now - entry.last_seen_at < SEEN_STEP:
         return
     async with store.write() as work:
@@ -184,10 +184,10 @@ async def revoke_sessions(
     session_id: str | None = None,
     except_id: str | None = None,
 ) -> int:
-    """End the member's sessions, or the one with `session_id`; how many there were.
+    """End the member's sessions, or only `session_id`, or all but `except_id`; returns how many.
 
-    All but the one with `except_id`, if that is given. With all of them, and with all others, go
-    the sign-in links not yet used, which could bring somebody back.
+    Unless only `session_id` is ended, unused sign-in links end too, because they could start a new
+    session.
     """
     statement = (
         update(Session)
@@ -209,7 +209,7 @@ async def revoke_sessions(
 
 
 async def find_last_seen(session: AsyncSession, member_ids: Collection[str]) -> dict[str, datetime]:
-    """When each of these members was last here; who never was is left out."""
+    """When each member was last seen; members who never signed in are left out."""
     seen = await session.execute(
         select(Session.member_id, func.max(Session.last_seen_at))
         .where(Session.member_id.in_(member_ids))

@@ -1,1 +1,1 @@
-"""CI identities that were turned away: remembered, listed, and proposed for trust."""
+"""Rejected CI identities: recorded, listed, and proposed for trust."""

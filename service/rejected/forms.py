@@ -1,4 +1,4 @@
-"""Rejected subjects as the API shows them."""
+"""The API's representation of rejected subjects."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -14,24 +14,23 @@ from service.web.openapi import INSTANT_OR_DATE_PATTERN
 
 
 class RejectedQuery(Struct, kw_only=True):
-    """Which rejected subjects to list; all of them unless said otherwise."""
+    """Which rejected subjects to list; by default all."""
 
     verified: (
         Annotated[
             Literal["true", "false"],
-            Meta(description="Only those whose token held apart from trust, or only the others."),
+            Meta(description="Only those whose token was valid apart from trust, or only others."),
         ]
         | UnsetType
     ) = UNSET
     code: (
-        Annotated[FailureCode, Meta(description="Only those that were turned away for this.")]
-        | UnsetType
+        Annotated[FailureCode, Meta(description="Only those rejected with this code.")] | UnsetType
     ) = UNSET
     since: (
         Annotated[
             str,
             Meta(
-                description="Only those that were turned away at this instant or later.",
+                description="Only those rejected at this instant or later.",
                 pattern=INSTANT_OR_DATE_PATTERN,
                 examples=["2026-01-31T08:00:00Z"],
             ),
@@ -45,9 +44,9 @@ class RejectedQuery(Struct, kw_only=True):
 
 
 class RejectedEntry(Struct, kw_only=True, rename="camel"):
-    """A CI identity that was turned away.
+    """A rejected CI identity.
 
-    What it says of itself is the issuer's word only if it is `verified`.
+    Its claims come from the issuer only if it is `verified`.
     """
 
     verified: bool
@@ -58,7 +57,7 @@ class RejectedEntry(Struct, kw_only=True, rename="camel"):
     repository_id: str | None
     event_name: str | None
     owner: str | None
-    project_id: Annotated[str, Meta(description="Of the API key it came with.")] | None
+    project_id: Annotated[str, Meta(description="The project of the request's API key.")] | None
     count: Annotated[int, Meta(ge=1)]
     first_at: Timestamp
     last_at: Timestamp
@@ -67,7 +66,7 @@ class RejectedEntry(Struct, kw_only=True, rename="camel"):
 
 
 class RejectedList(Struct, kw_only=True):
-    """Rejected subjects, the one turned away last first; `count` is how many are listed."""
+    """Rejected subjects, last rejected first; `count` is their number."""
 
     org: str
     count: int

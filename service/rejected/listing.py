@@ -1,4 +1,4 @@
-"""Listing whom an organisation's requests brought along and the verifier turned away."""
+"""Lists an organisation's rejected subjects with their current resolution."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _VERIFIED: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which rejected subjects; None is any."""
+    """A filter for rejected subjects; None matches all."""
 
     is_verified: bool | None = None
     code: FailureCode | None = None
@@ -36,19 +36,19 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rejected subject, and how it stands now."""
+    """A rejected subject and its current resolution."""
 
     row: RejectedSubject
     resolution: Resolution
 
     @property
     def proposal(self) -> Proposal | None:
-        """What would make it trusted."""
+        """The binding that would make it trusted, or None."""
         return self.resolution.proposal
 
 
 def parse_wanted(parameters: Mapping[str, list[str]]) -> Wanted:
-    """The rejected subjects that query parameters ask for. Raises Invalid, InvalidQuery."""
+    """The filter in the query parameters. Raises Invalid, InvalidQuery."""
     return Wanted(
         is_verified=_is_verified(only(parameters, "verified")),
         code=_code(only(parameters, "code")),
@@ -60,9 +60,9 @@ def parse_wanted(parameters: Mapping[str, list[str]]) -> Wanted:
 async def list_entries(
     store: Store, issuers: Issuers, tenant_id: str, wanted: Wanted, now: datetime
 ) -> Sequence[Entry]:
-    """The organisation's rejected subjects, the one turned away last first.
+    """The organisation's rejected subjects, last rejected first.
 
-    What is past its time is not there, even where nobody has deleted it yet.
+    Expired rows are left out even if they are not deleted yet.
     """
     floor = now - KEPT_FOR
     async with store.read() as session:
@@ -81,7 +81,7 @@ async def list_entries(
 async def get_entry(
     store: Store, issuers: Issuers, tenant_id: str, digest: str, now: datetime
 ) -> Entry:
-    """The one rejected subject of the organisation with this digest. Raises RejectedNotFound."""
+    """The organisation's rejected subject with this digest. Raises RejectedNotFound."""
     async with store.read() as session:
         row = await find_rejected(session, tenant_id, digest, since=now - KEPT_FOR)
         if row is None:

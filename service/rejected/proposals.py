@@ -1,7 +1,7 @@
-"""What would make the jobs trusted that were turned away, as trust stands now.
+"""Proposes bindings for rejected jobs, according to the current bindings.
 
-Only for rejections whose token held: of any other nobody knows who wrote it, and a proposal made of
-it would put a stranger's words before somebody who may trust them.
+Only for verified rejections. The claims of others may be forged, and a proposal would invite an
+administrator to trust an attacker's claims.
 """
 
 from collections import defaultdict
@@ -23,19 +23,19 @@ from service.verifier.claims import UnverifiedClaims
 from service.verifier.codes import Detail, FailureCode, TokenRejected
 from service.verifier.rules import VerificationContext, match_binding
 
-_MENDED_BY_A_BINDING: Final = frozenset({None, Detail.EVENT_NAME_NOT_ALLOWED})
+_RESOLVED_BY_A_BINDING: Final = frozenset({None, Detail.EVENT_NAME_NOT_ALLOWED})
 _AUDIENCE: Final = "this service"
 _NO_PLACES: Final = Places(projects=(), teams=())
 
 _Job = tuple[str, str | None]
-"""A subject and a repository id."""
+"""Subject and repository id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """How a job that was turned away stands now: trusted by a binding, in want of one, or neither.
+    """The current state of a rejected job: trusted by a binding, with a proposal, or neither.
 
-    `is_taken` says that the binding it wants would be refused: another organisation has it.
+    `is_taken` means that another organisation holds the slot of the binding it would need.
     """
 
     proposal: Proposal | None = None
@@ -46,9 +46,9 @@ class Resolution:
 async def list_resolutions(
     session: AsyncSession, tenant_id: str, rows: Sequence[RejectedSubject], issuers: Issuers
 ) -> Mapping[str, Resolution]:
-    """How the organisation's `rows` stand now, by digest; of most of them there is nothing to say.
+    """The current resolutions of the organisation's `rows`, by digest.
 
-    Nothing of what is unverified, or was turned away for other reasons than bindings.
+    Rows that are unverified, or were rejected for reasons other than bindings, have none.
     """
     askable = [row for row in rows if _is_askable(row, issuers)]
     if not askable:
@@ -64,9 +64,9 @@ async def list_resolutions(
 def _of_job(
     row: RejectedSubject, by_job: Mapping[_Job, Sequence[ActiveBinding]]
 ) -> Sequence[ActiveBinding]:
-    """What could match such a job: of a subject there may be bindings for thousands of others."""
+    """The bindings that could match the job; one subject may have them for thousands of others."""
     repository_ids = dict.fromkeys((row.repository_id, None))
-    return [one for id_ in repository_ids for one in by_job.get((str(row.sub), id_), ())]
+    return [item for id_ in repository_ids for item in by_job.get((str(row.sub), id_), ())]
 
 
 def _is_askable(row: RejectedSubject, issuers: Issuers) -> bool:
@@ -82,21 +82,21 @@ def _is_askable(row: RejectedSubject, issuers: Issuers) -> bool:
 def _resolution(
     row: RejectedSubject, issuers: Issuers, active: Collection[ActiveBinding]
 ) -> Resolution:
-    """What a job like that one would meet today, and what would help if that is no binding."""
+    """The result of the rules for such a job now, with a proposal if a binding would help."""
     claims = _claims(row, issuers)
     context = VerificationContext(issuers, _AUDIENCE, candidates_of(active), row.project_id)
     try:
         _, binding = match_binding(claims, context)
     except TokenRejected as rejected:
         is_unbound = rejected.code is FailureCode.UNBOUND_OIDC_SUBJECT
-        if is_unbound and rejected.detail in _MENDED_BY_A_BINDING:
+        if is_unbound and rejected.detail in _RESOLVED_BY_A_BINDING:
             return Resolution(proposal=proposal_for(claims, context, active))
         return Resolution()
     return Resolution(trusted_by=binding.id)
 
 
 def _claims(row: RejectedSubject, issuers: Issuers) -> UnverifiedClaims:
-    """The claims that count, put together again."""
+    """The claims that the rules use, restored from the row."""
     issuer = issuers[str(row.issuer)]
     values = {
         "iss": row.issuer,
@@ -118,10 +118,10 @@ async def _without_taken(
     slot_rule = await stored_slot_rule(session)
     slots = {
         digest: slot_key(
-            parse_binding(one.proposal.body, issuers, _NO_PLACES), tenant_id, slot_rule
+            parse_binding(resolution.proposal.body, issuers, _NO_PLACES), tenant_id, slot_rule
         )
-        for digest, one in resolutions.items()
-        if one.proposal is not None
+        for digest, resolution in resolutions.items()
+        if resolution.proposal is not None
     }
     holders = await list_active_slots(session, list(slots.values()))
     taken = {digest for digest, slot in slots.items() if holders.get(slot, tenant_id) != tenant_id}

@@ -1,4 +1,4 @@
-"""The list of rejected subjects over HTTP."""
+"""The endpoint that lists rejected subjects."""
 
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
@@ -24,7 +24,7 @@ blueprint = Blueprint("rejected", __name__, url_prefix="/api/v1/admin/orgs/<slug
 )
 @receives(BindingServices)
 async def rejected(services: BindingServices, slug: str) -> ResponseReturnValue:
-    """List the CI identities that were turned away lately, and the bindings they lack."""
+    """List the recently rejected CI identities, and the bindings that would make them trusted."""
     _, org = await services.access.authorize(slug, Capability.OIDC_READ)
     wanted = parse_wanted(query_parameters(request, PARAMETERS))
     entries = await list_entries(services.store, services.issuers, org.id, wanted, services.clock())

@@ -1,4 +1,4 @@
-"""Rejected subjects in the database: one query, one promise each. Nothing here commits."""
+"""Queries on rejected subjects. Nothing in this module commits."""
 
 import hashlib
 import json
@@ -11,12 +11,13 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, inser
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.store.batching import scalars_of
-from service.store.tables import Instant, RejectedSubject
+from service.store.column_types import Instant
+from service.store.tables import RejectedSubject
 
 
 @dataclass(slots=True, kw_only=True)
 class RejectionRecord:
-    """Equal rejections together, under the names of their row."""
+    """Equal rejections, counted together; the columns of their row."""
 
     tenant_id: str
     is_verified: bool
@@ -35,7 +36,7 @@ class RejectionRecord:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What two rejections of an organisation have in common if they are the same one."""
+        """The fields that are equal in equal rejections of an organisation."""
         return (
             self.is_verified,
             self.code,
@@ -49,11 +50,11 @@ class RejectionRecord:
 
     @property
     def digest(self) -> str:
-        """The identity as a key of the table: some databases cannot index texts this long."""
+        """The identity as a key of the table; some databases cannot index texts this long."""
         return hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
 
     def add(self, other: "RejectionRecord") -> None:
-        """Count `other`, which has the same identity, into this one."""
+        """Add the counts and times of `other`, which has the same identity."""
         self.count += other.count
         self.first_at = min(self.first_at, other.first_at)
         if other.last_at >= self.last_at:
@@ -64,19 +65,19 @@ class RejectionRecord:
 async def write_records(
     session: AsyncSession, tenant_id: str, records: Sequence[RejectionRecord]
 ) -> None:
-    """Count `records`, each of another identity, into the organisation's rows.
+    """Add `records`, which differ in identity, to the organisation's rows.
 
-    Between the look and the write nobody else adds one: this transaction began with the write lock.
+    No other transaction can insert in between: this one started with the write lock.
     """
-    by_digest = {one.digest: one for one in records}
+    by_digest = {record.digest: record for record in records}
     theirs = select(RejectedSubject.digest).where(RejectedSubject.tenant_id == tenant_id)
     known = {
         digest
         async for digest in scalars_of(session, theirs, RejectedSubject.digest, list(by_digest))
     }
-    new = [{**asdict(one), "digest": key} for key, one in by_digest.items() if key not in known]
-    again = [_again(one) for key, one in by_digest.items() if key in known]
-    # On the connection: the session knows no UPDATE of many rows by conditions.
+    new = [{**asdict(entry), "digest": key} for key, entry in by_digest.items() if key not in known]
+    again = [_again(record) for key, record in by_digest.items() if key in known]
+    # On the connection: a session cannot run this UPDATE for many parameter sets.
     connection = await session.connection()
     if new:
         await connection.execute(insert(RejectedSubject), new)
@@ -85,9 +86,9 @@ async def write_records(
 
 
 async def keep_newest(session: AsyncSession, tenant_id: str, entries_max: int) -> None:
-    """Delete what the organisation has beyond `entries_max`.
+    """Delete the organisation's rows beyond `entries_max`.
 
-    The oldest unverified go first, then the oldest verified.
+    The oldest unverified ones are deleted first, then the oldest verified ones.
     """
     beyond = (
         select(RejectedSubject.digest)
@@ -104,7 +105,7 @@ async def keep_newest(session: AsyncSession, tenant_id: str, entries_max: int) -
 
 
 async def forget_before(session: AsyncSession, instant: datetime) -> None:
-    """Delete what was last seen before `instant`, whosever it is."""
+    """Delete the rows of all organisations last seen before `instant`."""
     await session.execute(
         delete(RejectedSubject).where(RejectedSubject.last_at < instant),
         execution_options={"synchronize_session": False},
@@ -131,7 +132,7 @@ async def list_rejected(
 
 
 async def count_rejected(session: AsyncSession, tenant_id: str, since: datetime) -> int:
-    """How many of the organisation's rejected subjects were turned away at `since` or later."""
+    """How many of the organisation's subjects were rejected at `since` or later."""
     count = select(func.count()).where(_lately(tenant_id, since))
     return await session.scalar(count) or 0
 
@@ -146,7 +147,7 @@ async def find_rejected(
 
 
 def _lately(tenant_id: str, since: datetime) -> ColumnElement[bool]:
-    """The organisation's own, and of those what was last seen at `since` or later."""
+    """Condition: rows of the organisation last seen at `since` or later."""
     return and_(RejectedSubject.tenant_id == tenant_id, RejectedSubject.last_at >= since)
 
 
@@ -154,7 +155,7 @@ _LAST_AT: Final = bindparam("new_last_at", type_=Instant())
 _FIRST_AT: Final = bindparam("new_first_at", type_=Instant())
 _IS_LATEST: Final = RejectedSubject.last_at <= _LAST_AT
 
-# Counted up by the database, because other processes count, too.
+# Incremented in the database, because other processes count too.
 _COUNT_UP: Final = (
     update(RejectedSubject)
     .where(

@@ -1,9 +1,9 @@
-"""Whom an organisation's requests brought along and the verifier turned away, as it remembers them.
+"""Records rejected CI identities per organisation.
 
-Who was turned away is noted in memory and written every few seconds; what a process has noted and
-not yet written is lost when it is killed. A rejection is *verified* if the token's signature,
-audience and time held: then its issuer says all that. Everything else anybody could have written
-into a token, so what is unverified never takes the room of what is verified.
+Rejections are collected in memory and written every few seconds; a killed process loses those not
+yet written. A rejection is *verified* if the token's signature, audience and times were valid, so
+that its claims come from the issuer. Unverified claims may be forged, so unverified rejections
+never take the space of verified ones.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from service.verifier.rejections import Rejection
 SUB_CHARS_MAX: Final = 1024
 TEXT_CHARS_MAX: Final = 256
 PENDING_PER_ORG_MAX: Final = 200
-"""Different rejections of one organisation that wait to be written."""
+"""Distinct rejections of one organisation waiting to be written."""
 PENDING_MAX: Final = 2_000
-"""Different rejections of all organisations that wait to be written."""
+"""Distinct rejections of all organisations waiting to be written."""
 ENTRIES_PER_ORG_MAX: Final = 1_000
 KEPT_FOR: Final = timedelta(days=30)
 
@@ -32,7 +32,7 @@ _CUT: Final = "…"
 
 @dataclass(slots=True)
 class _Pending:
-    """What waits to be written of one organisation, by identity."""
+    """One organisation's rejections waiting to be written, by identity."""
 
     verified: dict[tuple[object, ...], RejectionRecord] = field(default_factory=dict)
     unverified: dict[tuple[object, ...], RejectionRecord] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class _Pending:
 
 
 class RejectedSubjects:
-    """Notes rejections for every request, and writes them when it is told to."""
+    """Collects rejections in memory; `flush` writes them."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
@@ -55,17 +55,17 @@ class RejectedSubjects:
         self._size = 0
 
     def note(self, rejection: Rejection) -> None:
-        """Remember that a token was turned away; equal rejections are counted together.
+        """Record a rejection; equal ones are counted together.
 
-        Texts are cut to a bound first. Without room the rejection is dropped, unless it is verified
-        and an unverified one can make room for it.
+        Texts are truncated first. Without room the rejection is dropped, unless it is verified and
+        can replace an unverified one.
         """
-        self._add(noted_of(rejection))
+        self._add(record_of(rejection))
 
     async def flush(self) -> None:
-        """Write what was noted since the last time, all of it or nothing.
+        """Write the collected rejections, all or none.
 
-        What cannot be written now (StoreUnavailable) is written next time, as far as there is room.
+        If the write fails (StoreUnavailable), they are kept for the next call while there is room.
         """
         taken, self._pending, self._size = self._pending, {}, 0
         if not taken:
@@ -82,7 +82,7 @@ class RejectedSubjects:
             raise
 
     async def forget_old(self) -> None:
-        """Delete what was last seen longer ago than is kept, in every organisation."""
+        """Delete rows last seen longer than KEPT_FOR ago, in all organisations."""
         async with self._store.write() as work:
             await forget_before(work.session, work.now - KEPT_FOR)
 
@@ -102,9 +102,9 @@ class RejectedSubjects:
         return len(pending) < PENDING_PER_ORG_MAX and self._size < PENDING_MAX
 
     def _make_room(self, pending: _Pending) -> bool:
-        """Drop an unverified rejection: the organisation's own, if it is the one with too many.
+        """Drop an unverified rejection; False if there is none.
 
-        Else one of whoever has the most. False if there is none.
+        Of the same organisation if that is at its limit, else of the one with the most.
         """
         if len(pending) < PENDING_PER_ORG_MAX:
             pending = max(self._pending.values(), key=lambda other: len(other.unverified))
@@ -120,7 +120,7 @@ class RejectedSubjects:
 
 
 def is_cut(sub: str) -> bool:
-    """True if `sub`, as it is stored, may be the beginning of a longer one."""
+    """True if the stored `sub` may be truncated."""
     return len(sub) == SUB_CHARS_MAX and sub.endswith(_CUT)
 
 
@@ -130,8 +130,8 @@ def _bounded(text: str | None, chars_max: int = TEXT_CHARS_MAX) -> str | None:
     return text[: chars_max - 1] + _CUT
 
 
-def noted_of(rejection: Rejection) -> RejectionRecord:
-    """`rejection` as it is stored, its texts cut to a bound: noted once."""
+def record_of(rejection: Rejection) -> RejectionRecord:
+    """`rejection` as a record with count 1 and texts truncated for storage."""
     return RejectionRecord(
         tenant_id=rejection.tenant_id,
         is_verified=rejection.is_verified,

@@ -1,1 +1,1 @@
-"""The transactional store: tables, transactions and what they promise, over SQLite."""
+"""The transactional store over SQLite: tables, transactions, and their guarantees."""

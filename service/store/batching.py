@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 KEYS_MAX: Final = 500
-"""Keys one statement names: databases bound how many values one may bind."""
+"""Keys per statement; databases limit the number of bound values."""
 
 
 async def scalars_of(
@@ -17,8 +17,8 @@ async def scalars_of(
     column: InstrumentedAttribute[Any],
     keys: Sequence[object],
 ) -> AsyncIterator[Any]:
-    """What `statement` selects or returns where `column` is one of `keys`; in no order."""
+    """The values that `statement` yields for rows where `column` is in `keys`; unordered."""
     for start in range(0, len(keys), KEYS_MAX):
-        some = keys[start : start + KEYS_MAX]
-        for found in await session.scalars(statement.where(column.in_(some))):
-            yield found
+        batch = keys[start : start + KEYS_MAX]
+        for value in await session.scalars(statement.where(column.in_(batch))):
+            yield value

@@ -1,4 +1,4 @@
-"""The segment catalog: which files hold rows, and what is known of each without opening it."""
+"""The segment catalog: which Parquet files hold rows, and their metadata."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,16 +34,16 @@ _SEGMENTS: Final = select(
     func.coalesce(SegmentEntry.index_size, 0),
     func.coalesce(SegmentEntry.index_sha256, ""),
 )
-"""What `Segment` is made of, field by field."""
+"""The fields of `Segment`, in order."""
 
 _LIVE_SEGMENTS: Final = _SEGMENTS.where(_IS_LIVE_OF_TENANT)
 _LIVE_SEGMENT: Final = _LIVE_SEGMENTS.where(SegmentEntry.id == bindparam("id"))
 _FEW: Final = 16
-"""Up to so many segments are loaded one by one; of more, all that the tenant has."""
+"""Up to this many segments are loaded one by one; beyond it, all segments of the tenant."""
 
 
 async def list_live_segments(session: AsyncSession, tenant_id: str | None = None) -> list[Segment]:
-    """Every segment that readers are to read, of all tenants unless one is given."""
+    """All live segments, limited to one tenant if `tenant_id` is given."""
     query = _SEGMENTS.where(_IS_LIVE)
     if tenant_id is not None:
         query = query.where(SegmentEntry.tenant_id == tenant_id)
@@ -52,13 +52,13 @@ async def list_live_segments(session: AsyncSession, tenant_id: str | None = None
 
 
 async def list_places(session: AsyncSession) -> dict[str, tuple[str, date]]:
-    """Tenant and day of every segment the catalog names, by id; retired ones included."""
+    """Tenant and day of every segment in the catalog, by id; retired ones included."""
     lines = await session.execute(select(SegmentEntry.id, SegmentEntry.tenant_id, SegmentEntry.day))
     return {segment_id: (tenant_id, day) for segment_id, tenant_id, day in lines}
 
 
 async def is_live(session: AsyncSession, segment_id: str) -> bool:
-    """True while readers are to read this segment."""
+    """True until the segment is retired."""
     query = select(SegmentEntry.id).where(
         SegmentEntry.id == segment_id, SegmentEntry.retired_at.is_(None)
     )
@@ -66,14 +66,14 @@ async def is_live(session: AsyncSession, segment_id: str) -> bool:
 
 
 def list_ids(transaction: Transaction, tenant_id: str) -> list[str]:
-    """The ids of the tenant's segments that readers are to read."""
+    """The ids of the tenant's live segments."""
     return [segment_id for (segment_id,) in transaction.rows(_LIVE_IDS, {"tenant_id": tenant_id})]
 
 
 def load_segments(
     transaction: Transaction, tenant_id: str, ids: Collection[str]
 ) -> dict[str, Segment]:
-    """Those of `ids` that are live segments of the tenant, by id."""
+    """The live segments of the tenant among `ids`, by id."""
     if len(ids) > _FEW:
         lines = transaction.rows(_LIVE_SEGMENTS, {"tenant_id": tenant_id})
     else:
@@ -87,21 +87,21 @@ def load_segments(
 
 
 async def list_segments(session: AsyncSession, tenant_id: str, day: date) -> list[Segment]:
-    """The tenant's segments of one day that readers are to read."""
+    """The tenant's live segments of one day."""
     query = _LIVE_SEGMENTS.where(SegmentEntry.day == day)
     lines = await session.execute(query, {"tenant_id": tenant_id})
     return [Segment(*line) for line in lines]
 
 
 async def add_segment(session: AsyncSession, segment: Segment, sealed_at: datetime) -> None:
-    """Name `segment` in the catalog: from the commit on, readers see it."""
+    """Add `segment` to the catalog; readers see it from the commit on."""
     await add_segments(session, [segment], sealed_at)
 
 
 async def add_segments(
     session: AsyncSession, segments: Sequence[Segment], sealed_at: datetime
 ) -> None:
-    """Name `segments` in the catalog, quickly: whoever else wants to write waits for it."""
+    """Add `segments` to the catalog in one statement: other writers wait meanwhile."""
     await session.execute(insert(SegmentEntry), [_line(segment, sealed_at) for segment in segments])
 
 
@@ -129,9 +129,10 @@ def _line(segment: Segment, sealed_at: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentedDay:
-    """A tenant-day with segments to merge; `last_sealed_at` is when the newest of them came.
+    """A tenant-day whose segments can be merged.
 
-    It has `rows` in all, `rows_max` of them in its largest segment.
+    `last_sealed_at` is when the newest segment was sealed, `rows` the total over all segments, and
+    `rows_max` the rows of the largest one.
     """
 
     tenant_id: str
@@ -143,9 +144,10 @@ class SegmentedDay:
 
 
 async def list_segmented_days(session: AsyncSession, before: date) -> list[SegmentedDay]:
-    """The tenant-days before the UTC day `before` that several segments hold, or one with a base.
+    """The tenant-days before the UTC day `before` with several segments, or one with a seq base.
 
-    Merged, the rows of that one no longer count from 0: its file alone then says what they are.
+    The file of a segment with a seq base numbers its rows from 0. Merging rewrites it with absolute
+    seq numbers, so that it can be read without the catalog.
     """
     days = await session.execute(
         select(
@@ -167,9 +169,9 @@ async def list_segmented_days(session: AsyncSession, before: date) -> list[Segme
 async def retire_segments(
     session: AsyncSession, segments: Iterable[Segment], retired_at: datetime
 ) -> int:
-    """Hide `segments` from every reader to come; how many were not hidden yet.
+    """Hide `segments` from new readers; returns how many were still live.
 
-    Their files stay for those who have found them already, see `list_retired`.
+    The files stay for readers that hold a snapshot of them, see `list_retired`.
     """
     hide = (
         update(SegmentEntry)
@@ -182,7 +184,7 @@ async def retire_segments(
 
 
 async def list_unindexed(session: AsyncSession, limit: int) -> list[Segment]:
-    """Segments that readers are to read and that have no index yet, newest days first."""
+    """Live segments without an index, newest days first."""
     query = (
         _SEGMENTS.where(SegmentEntry.retired_at.is_(None), SegmentEntry.index_sha256.is_(None))
         .order_by(SegmentEntry.day.desc(), SegmentEntry.id)
@@ -192,7 +194,7 @@ async def list_unindexed(session: AsyncSession, limit: int) -> list[Segment]:
 
 
 async def set_index(session: AsyncSession, segment: Segment) -> None:
-    """Name the index file of `segment` as it is now."""
+    """Store the size and digest of the index file of `segment`."""
     await session.execute(
         update(SegmentEntry)
         .where(SegmentEntry.id == segment.segment_id)
@@ -201,19 +203,19 @@ async def set_index(session: AsyncSession, segment: Segment) -> None:
 
 
 async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]:
-    """Segments that were retired before `before`, and whose files nobody reads any more."""
+    """Segments retired before `before`."""
     return await _list(session, _SEGMENTS.where(SegmentEntry.retired_at < before))
 
 
 async def forget_segments(session: AsyncSession, segments: Iterable[Segment]) -> int:
-    """Take `segments`, whose files are gone, out of the catalog; how many were in it."""
+    """Delete `segments`, whose files are already unlinked, from the catalog; returns how many."""
     forget = delete(SegmentEntry).returning(SegmentEntry.id)
     ids = [segment.segment_id for segment in segments]
     return len([gone async for gone in scalars_of(session, forget, SegmentEntry.id, ids)])
 
 
 async def list_segment_ids(session: AsyncSession) -> set[str]:
-    """The ids of every segment the catalog names, retired ones included."""
+    """The ids of all segments in the catalog, retired ones included."""
     return set(await session.scalars(select(SegmentEntry.id)))
 
 

@@ -1,4 +1,4 @@
-"""What was read of the database, for as long as nobody commits anything to it."""
+"""A cache of query results that is valid until the next commit to the database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -13,11 +13,10 @@ _Found = TypeVar("_Found")
 
 
 class CommitCache:
-    """Answers from memory while the database stands still, for every process that writes to it.
+    """Query results, dropped as soon as any process commits to the database.
 
-    Between requests it mostly does; and to ask whether it did costs one look, where to read who
-    calls, which organisation and which rows there are costs a dozen statements. After a commit all
-    ask at once: what several ask for is read once.
+    Checking for a commit costs one look at shared memory; loading the caller, the organisation and
+    the row set costs a dozen statements. Concurrent requests for one key share one load.
     """
 
     def __init__(self, watch: CommitWatcher | None) -> None:
@@ -25,7 +24,7 @@ class CommitCache:
         self._as_of: Version | None = None
         self._kept = ByteCache(KEPT_BYTES_MAX)
         self._coming: dict[Hashable, asyncio.Task[Any]] = {}
-        """What is being read since the last commit."""
+        """The loads in progress since the last commit."""
 
     async def get(
         self,
@@ -33,9 +32,9 @@ class CommitCache:
         load: Callable[[], Awaitable[_Found]],
         size_of: Callable[[_Found], int],
     ) -> _Found:
-        """What `load` finds, as of now or later. What it raises is raised, and not kept.
+        """The result of `load`, as of now or later. Its exceptions propagate and are not cached.
 
-        `key` and the database alone may decide what that is, and nobody may change it.
+        The result may depend on `key` and the database only. Callers must not change it.
         """
         version = None if self._watch is None else self._watch.version()
         if version is None:
@@ -52,7 +51,7 @@ class CommitCache:
         load: Callable[[], Awaitable[_Found]],
         size_of: Callable[[_Found], int],
     ) -> _Found:
-        # These, whatever becomes of them: what is read here is of this version or a later one.
+        # Bound before the load: its result is of this version or a later one.
         kept, coming = self._kept, self._coming
 
         async def read() -> _Found:
@@ -63,10 +62,10 @@ class CommitCache:
         def end(reading: asyncio.Task[_Found]) -> None:
             del coming[key]
             if not reading.cancelled():
-                reading.exception()  # whoever wanted to know of it may be gone
+                reading.exception()  # retrieved here: every waiter may have been cancelled
 
         if key not in coming:
-            # A task of its own: who came first may leave, and others wait for the same.
+            # A separate task: the first caller may be cancelled while others wait for it.
             coming[key] = asyncio.create_task(read())
             coming[key].add_done_callback(end)
         found: _Found = await asyncio.shield(coming[key])

@@ -1,7 +1,6 @@
-"""One connection to SQLite, in a thread of its own that is gone to as seldom as can be.
+"""A SQLite connection in a thread of its own, with as few thread switches as possible.
 
-To go there and back takes longer than most of the statements it is done for, and SQLAlchemy takes
-four steps for each statement: a cursor, its execution, the rows, and the cursor's end.
+A switch takes longer than most statements. SQLAlchemy makes four: open, execute, fetch, close.
 """
 
 import sqlite3
@@ -20,7 +19,7 @@ from service.store.transaction import Statement
 Version = tuple[int, int]
 
 KEPT_MAX: Final = 10_000
-"""How many values transactions may keep for those after them."""
+"""How many values transactions may keep for later ones."""
 
 _BEGIN: Final = "BEGIN"
 _DIALECT: Final = sqlite.dialect()
@@ -28,8 +27,8 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
-    """What a statement has left behind, for nobody to go and ask for."""
+class _Fetched:
+    """A fully fetched statement result."""
 
     rows: list[Any]
     description: Any = None
@@ -38,15 +37,15 @@ class _Ran:
 
 
 class Connection(aiosqlite.Connection):
-    """A connection that gives its locks back when it is closed.
+    """A connection that releases its locks when it is closed.
 
-    A client that leaves cancels its request wherever it stands, and SQLAlchemy then closes the
-    connection. SQLite keeps a closed connection, its open transaction and its write lock for as
-    long as any statement of it is alive somewhere, so the transaction has to be ended first.
+    When a request is cancelled, SQLAlchemy closes its connection. SQLite keeps a closed connection,
+    its transaction and its write lock for as long as any of its statements is referenced, so the
+    transaction is rolled back first.
     """
 
     _is_settled = True
-    """Nothing is under way in the thread, nor waits there: what was begun was also waited for."""
+    """No call is running or queued in the thread: every one that was started was awaited."""
 
     _begins = False
 
@@ -55,130 +54,129 @@ class Connection(aiosqlite.Connection):
         self._kept = _Kept()
 
     def begin_with_next(self) -> None:
-        """Begin a read transaction with the next statement.
-
-        Where `BEGIN` alone takes no lock and no snapshot, so that nobody can tell the difference.
-        """
+        """Begin a read transaction with the next statement; `BEGIN` alone takes no snapshot."""
         self._begins = True
 
     def cursor(self) -> "Cursor":  # type: ignore[override]
-        """A cursor of this service's own."""
+        """A cursor that fetches all rows at once."""
         return Cursor(self)
 
-    async def run(self, work: Callable[[sqlite3.Cursor], object]) -> _Ran:
-        """Have `work` execute something, and bring all of it back at once."""
+    async def run(self, work: Callable[[sqlite3.Cursor], object]) -> _Fetched:
+        """Execute `work` and fetch all its rows in one thread switch."""
         begins, self._begins = self._begins, False
-        ran: _Ran = await self._execute(_run, self._conn, begins, work)
-        return ran
+        result: _Fetched = await self._execute(_run, self._conn, begins, work)
+        return result
 
     async def transact(self, begin: str, work: Callable[["DirectTransaction"], _Result]) -> _Result:
-        """What `work` comes to in a transaction that `begin` begins, in one trip.
+        """The result of `work` in a transaction started by `begin`, in one thread switch.
 
-        It goes on to its commit if its caller leaves; after a failure it is open, to be rolled
-        back by `rollback` or `close`.
+        If the caller is cancelled it still runs to its commit. After a failure the transaction
+        stays open until `rollback` or `close`.
         """
         result: _Result = await self._execute(_transact, self._conn, self._kept, begin, work)
         return result
 
     async def commit(self) -> None:
-        """Commit, unless there is nothing to."""
+        """Commit, if a transaction may be open."""
         self._begins = False
         if self._may_be_in_transaction:
             await super().commit()
 
     async def rollback(self) -> None:
-        """Roll back, unless there is nothing to."""
+        """Roll back, if a transaction may be open."""
         self._begins = False
         if self._may_be_in_transaction:
             await super().rollback()
 
     async def close(self) -> None:
-        """Give back what is held, then close."""
+        """Roll back, then close."""
         with suppress(ValueError, sqlite3.Error):  # closed already, or nothing to roll back
             await self.rollback()
         await super().close()
 
     @property
     def _may_be_in_transaction(self) -> bool:
-        """False only if there is none, and none to come of what a leaving client left behind."""
+        """False only if no transaction is open and no cancelled call can still open one."""
         return not self._is_settled or self.in_transaction
 
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as aiosqlite has it
         self._is_settled = False
         done = await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
-        self._is_settled = True  # not so after a failure, or when whoever waited is gone
+        self._is_settled = True  # not reached after a failure or a cancellation
         return done
 
 
-async def opened(connect: Callable[[], sqlite3.Connection]) -> Connection:
-    """What `connect` connects to, in a thread that ends with the process."""
+async def open_connection(connect: Callable[[], sqlite3.Connection]) -> Connection:
+    """Connect in a daemon thread, which does not keep the process alive."""
     connection = Connection(connect)
     connection._thread.daemon = True  # as SQLAlchemy does with connections it makes itself
     try:
         await connection
     except sqlite3.Error:
-        connection._thread.join()  # it is at its end, and must not tell a loop that is closed
+        connection._thread.join()  # so that it does not call back into a loop already closed
         raise
     return connection
 
 
 class Cursor:
-    """What SQLAlchemy needs of a cursor. It holds no statement open: all rows are fetched."""
+    """The cursor interface that SQLAlchemy uses. All rows are fetched: no statement stays open."""
 
     arraysize = 1
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._ran = _Ran([])
+        self._result = _Fetched([])
 
     async def __aenter__(self) -> Self:
         return self
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """Execute one statement, and fetch its rows."""
-        self._ran = await self._connection.run(lambda cursor: cursor.execute(sql, parameters))
+        """Execute one statement and fetch its rows."""
+        self._result = await self._connection.run(lambda cursor: cursor.execute(sql, parameters))
 
     async def executemany(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
         """Execute one statement for each of `parameters`."""
-        self._ran = await self._connection.run(lambda cursor: cursor.executemany(sql, parameters))
+        self._result = await self._connection.run(
+            lambda cursor: cursor.executemany(sql, parameters)
+        )
 
     async def fetchall(self) -> list[Any]:
-        """The rows, which are here."""
-        return self._ran.rows
+        """The rows of the last statement."""
+        return self._result.rows
 
     async def close(self) -> None:
-        """Nothing: there is no statement any more."""
+        """Do nothing: no statement is open."""
 
     @property
     def description(self) -> Any:  # noqa: ANN401 - as the database API has it
-        """The columns, or None for a statement without any."""
-        return self._ran.description
+        """The columns, or None for a statement that returns no rows."""
+        return self._result.description
 
     @property
     def rowcount(self) -> int:
-        """How many rows a change has changed."""
-        return self._ran.rowcount
+        """The number of rows changed."""
+        return self._result.rowcount
 
     @property
     def lastrowid(self) -> int | None:
-        """The row that an insert has made."""
-        return self._ran.lastrowid
+        """The id of the row inserted last."""
+        return self._result.lastrowid
 
 
 def _run(
     connection: sqlite3.Connection, begins: bool, work: Callable[[sqlite3.Cursor], object]
-) -> _Ran:
+) -> _Fetched:
     with closing(connection.cursor()) as cursor:
         if begins:
             cursor.execute(_BEGIN)
         work(cursor)
         rows = cursor.fetchall() if cursor.description else []
-        return _Ran(rows, cursor.description, cursor.rowcount, cursor.lastrowid)
+        return _Fetched(rows, cursor.description, cursor.rowcount, cursor.lastrowid)
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What transactions of one connection found, as of its `version` of the database."""
+    """Values kept by transactions of one connection, valid for `version` of the database."""
 
     version: Version | None = None
     values: dict[Hashable, Any] = field(default_factory=dict)
@@ -192,7 +190,7 @@ def _transact(
 ) -> _Result:
     transaction = DirectTransaction(connection)
     transaction.execute(begin)
-    # The commits of all other connections, and the rows that this one changed or rolled back.
+    # data_version covers commits of other connections, total_changes the writes of this one.
     ((others,),) = transaction.execute("PRAGMA data_version")
     if kept.version == (others, connection.total_changes) and len(kept.values) <= KEPT_MAX:
         transaction.kept = kept.values
@@ -203,10 +201,10 @@ def _transact(
 
 
 class DirectTransaction:
-    """A transaction in its connection's own thread (`service.store.transaction.Transaction`).
+    """A transaction run directly in its connection's thread (`service.store.transaction`).
 
-    SQLAlchemy takes several times as long for a statement as SQLite does. Here it only writes the
-    SQL, once, and says how each column's values are stored.
+    SQLAlchemy, several times slower than SQLite, only compiles each statement once and converts
+    column values.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -214,11 +212,11 @@ class DirectTransaction:
         self.kept: dict[Hashable, Any] = {}
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows of one statement in SQL."""
+        """Execute one SQL statement and return its rows."""
         return self._connection.execute(sql, values).fetchall()
 
     def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> list[Any]:
-        """What `statement` selects or returns."""
+        """The rows that `statement` selects or returns."""
         prepared = _prepared(statement)
         return prepared.outputs(self.execute(prepared.sql, prepared.inputs(parameters)))
 
@@ -230,7 +228,7 @@ class DirectTransaction:
 
 
 class _Prepared:
-    """A statement as the driver takes it: its text, and how values get there and back."""
+    """A compiled statement: its SQL and the conversions of its parameters and columns."""
 
     def __init__(self, statement: Statement) -> None:
         compiled = statement.compile(dialect=_DIALECT)
@@ -245,7 +243,7 @@ class _Prepared:
         self._decoders = [kind.result_processor(_DIALECT, None) for kind in types]
 
     def inputs(self, parameters: Mapping[str, Any]) -> list[Any]:
-        """The values of `parameters`, in order, as they are stored."""
+        """The values of `parameters` in positional order, converted for storage."""
         given = {**self._constants, **parameters}
         return [
             given[name] if encode is None else encode(given[name])
@@ -253,7 +251,7 @@ class _Prepared:
         ]
 
     def outputs(self, rows: list[Any]) -> list[Any]:
-        """Rows as they were before they were stored."""
+        """`rows` converted to Python values."""
         if not any(self._decoders):
             return rows
         return [
@@ -266,16 +264,15 @@ class _Prepared:
 
 
 _prepared: Final = cache(_Prepared)
-"""Statements are constants, so there are no more of them than in the source."""
+"""Unbounded: statements are constants of the source."""
 
 
 class CommitWatcher:
-    """Tells whether anything was committed to the database in `path`, without reading any of it.
+    """Detects commits to the database in `path` without reading its contents.
 
-    SQLite counts, for each connection, the commits of all others that it has met, of this process
-    and of every other; its own it does not count. So this connection only ever looks. What it
-    looks at lies in shared memory and nobody is waited for, so it needs no thread to do so: to go
-    there and back would take twenty times as long.
+    SQLite counts for each connection the commits of all others, in any process; this one never
+    writes, so it sees all of them. The counter is in shared memory and needs no lock, so the check
+    runs in the caller's thread: a thread switch takes twenty times longer.
     """
 
     def __init__(self, path: str) -> None:
@@ -284,20 +281,20 @@ class CommitWatcher:
         self._opened = 0
 
     def version(self) -> Version | None:
-        """Another one than ever before if anything was committed since; None if nobody knows."""
+        """A version that changes with every commit; None if unavailable."""
         try:
             if self._connection is None:
                 self._connection = sqlite3.connect(self._uri, uri=True, timeout=0)
                 self._opened += 1
             ((count,),) = self._connection.execute("PRAGMA data_version")
-        except sqlite3.Error:  # the database does not answer
+        except sqlite3.Error:
             self.close()
             return None
-        # Each connection counts from where it likes.
+        # Each connection starts its count at an arbitrary value.
         return self._opened, count
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if it is open."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -1,4 +1,4 @@
-"""Whole days of a tenant, in the journal and in segments alike: counting and dropping them."""
+"""Counting and deleting whole days of a tenant, in the journal and in segments."""
 
 from collections import Counter
 from datetime import date, datetime
@@ -10,7 +10,7 @@ from service.store.tables import JournalEntry, SegmentEntry
 
 
 async def count_days(session: AsyncSession, tenant_id: str, before: date) -> Counter[date]:
-    """The rows of each of the tenant's days before `before` that has any."""
+    """The number of rows on each of the tenant's days before `before`."""
     stored = union_all(
         select(JournalEntry.day, JournalEntry.rows).where(
             JournalEntry.tenant_id == tenant_id, JournalEntry.day < before
@@ -30,10 +30,10 @@ async def count_days(session: AsyncSession, tenant_id: str, before: date) -> Cou
 async def drop_days(
     session: AsyncSession, tenant_id: str, through: date, retired_at: datetime
 ) -> Counter[date]:
-    """Hide the tenant's days up to `through` from every reader to come; the rows each had.
+    """Hide the tenant's days up to `through` from new readers; returns the rows of each day.
 
-    Segments are retired (see `service.store.catalog.retire_segments`), journal batches deleted:
-    readers hold copies of those.
+    Segments are retired (see `service.store.catalog.retire_segments`). Journal batches are
+    deleted, because readers hold copies of them.
     """
     retired = await session.execute(
         update(SegmentEntry)

@@ -1,6 +1,6 @@
-"""Connections: how each database is opened so that a commit is durable and a read is one snapshot.
+"""Database engines: every commit is durable, and every read sees one snapshot.
 
-Everything that is SQLite's alone stands in this module, and in `connection` beside it.
+All SQLite-specific code is in this module and in `connection`.
 """
 
 import os
@@ -28,12 +28,12 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.settings import PREFIX, InvalidSetting
-from service.store.connection import CommitWatcher, Connection, opened
+from service.store.connection import CommitWatcher, Connection, open_connection
 from service.store.transaction import Transaction, within
 
 DRIVER_FAULTS: Final = (sqlite3.OperationalError, sqlite3.InterfaceError)
 DRIVER_ERROR: Final = sqlite3.DatabaseError
-"""SQLAlchemy's exceptions of the same names, as the driver raises them without it."""
+"""The driver's own exceptions, which SQLAlchemy wraps in classes of the same names."""
 
 _BEGIN_READING: Final = "BEGIN"
 _BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
@@ -49,28 +49,28 @@ _FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
     sqlite3.SQLITE_CORRUPT: StorageDamaged,
     sqlite3.SQLITE_NOTADB: StorageDamaged,
 }
-"""What SQLite's result codes mean for the caller."""
+"""SQLite's result codes as the store's errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Two ways in: `writer` begins with the write lock, `reader` with a stable snapshot.
+    """A `writer` whose transactions start with the write lock, a `reader` with a stable snapshot.
 
-    `watch` tells whether anything was committed; None where nothing can.
+    `watch` detects commits; None for databases without such a check.
     """
 
     writer: AsyncEngine
     reader: AsyncEngine
     watch: CommitWatcher | None
     are_direct: bool = False
-    """Each connection runs a whole transaction in one trip to its thread."""
+    """Each connection runs a whole transaction in one thread switch."""
 
     async def write_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
-        """What `work` comes to in a write transaction, once that is committed."""
+        """The result of `work` in a write transaction, returned after the commit."""
         return await self._at_once(self.writer, _BEGIN_WRITING, work)
 
     async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
-        """What `work` comes to in a read transaction."""
+        """The result of `work` in a read transaction."""
         return await self._at_once(self.reader, _BEGIN_READING, work)
 
     async def _at_once(
@@ -78,10 +78,10 @@ class Engines:
     ) -> _Result:
         if not self.are_direct:
             async with AsyncSession(engine) as session, session.begin():
-                await session.connection()  # the transaction begins before `work` does
+                await session.connection()  # begin the transaction before `work`
                 return await within(session, work)
 
-        # SQLAlchemy takes and gives back a connection of its own making in three times the time.
+        # An AsyncConnection takes three times as long to check out and return as a raw one.
         def run() -> _Result:
             pooled = engine.sync_engine.raw_connection()
             try:
@@ -101,9 +101,9 @@ class Engines:
 
 
 def create_engines(url: str | URL, wait_s: float) -> Engines:
-    """Engines for `url`; whoever waits longer than `wait_s` for a connection or lock gives up.
+    """Engines for `url`; waits for a connection or a lock end after `wait_s` seconds.
 
-    Connects to nothing yet. Raises InvalidSetting for a URL that no engine can be made of.
+    Does not connect yet. Raises InvalidSetting for a URL that SQLAlchemy cannot use.
     """
     with _url_faults():
         if make_url(url).get_backend_name() == "sqlite":
@@ -117,12 +117,12 @@ def create_engines(url: str | URL, wait_s: float) -> Engines:
 
 
 def url_of(file: Path) -> URL:
-    """How `create_engines` is told of a database in `file`, whatever characters its name has."""
+    """The URL of the SQLite database in `file`; any file name is quoted correctly."""
     return URL.create("sqlite+aiosqlite", database=str(file))
 
 
 def file_of(url: str) -> Path:
-    """The file that holds the database of `url`. Raises InvalidSetting if there is none such."""
+    """The file of the SQLite database at `url`. Raises InvalidSetting if it is not in a file."""
     with _url_faults():
         parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite" or not parsed.database:
@@ -131,30 +131,30 @@ def file_of(url: str) -> Path:
 
 
 def make_private(url: str) -> None:
-    """Make the file of a new database, for its owner alone; SQLite would let everybody read it.
+    """Create the file of a new database with mode 0600; SQLite would make it world-readable.
 
-    What SQLite makes beside it gets the same rights. One that is there is not even opened: to close
-    it would end the locks that this process has on it.
+    SQLite's side files inherit the mode. An existing file is not opened: closing it would drop the
+    POSIX locks that this process holds on it.
     """
-    with suppress(OSError, InvalidSetting):  # whoever connects is told why it cannot be there
+    with suppress(OSError, InvalidSetting):  # connecting reports the cause
         os.close(os.open(file_of(url), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def copy_database(file: Path, target: Path) -> None:
-    """The database in `file` as of one instant, durable, in one new file.
+    """Copy the database in `file`, as of one instant, durably to the new file `target`.
 
-    Everybody may go on writing: all is read in one transaction. Raises StoreUnavailable, also
-    for a database that is damaged.
+    Writers are not blocked: the copy is one read transaction. Raises StoreUnavailable, also if the
+    database is damaged.
     """
     target.touch(mode=0o600)
     try:
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(target)) as copy:
-            # What is unfinished after a crash is thrown away; what is finished is synced below.
+            # An unfinished copy is discarded after a crash; a finished one is synced below.
             copy.execute("PRAGMA synchronous = OFF")
             source.backup(copy)
-            (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise StorageDamaged from sqlite3.DatabaseError(f"{file}: {found}")
+            (outcome,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+            if outcome != "ok":
+                raise StorageDamaged from sqlite3.DatabaseError(f"{file}: {outcome}")
     except sqlite3.Error as error:
         raise _fault(error) from error
     fsync(target)
@@ -167,41 +167,41 @@ def is_in_use(file: Path) -> bool:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("ROLLBACK")
-        except sqlite3.DatabaseError as error:  # or it is damaged, which is why it is replaced
+        except sqlite3.DatabaseError as error:  # or damaged: then it may be replaced
             return _fault(error) is StorageBusy
     return False
 
 
 def fault_of(error: Exception) -> type[StoreUnavailable]:
-    """What a failure of the database is to the caller."""
+    """The StoreUnavailable class for an exception of SQLAlchemy or the driver."""
     return _fault(error.orig if isinstance(error, exc.DBAPIError) else error)
 
 
 def _fault(error: BaseException | None) -> type[StoreUnavailable]:
-    # The low byte is the result; the others say more of it (https://sqlite.org/rescode.html).
+    # The low byte is the primary result code (https://sqlite.org/rescode.html).
     return _FAULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, StoreUnavailable)
 
 
 @contextmanager
 def _url_faults() -> Iterator[None]:
-    """Raise InvalidSetting where the block finds that the URL cannot be used."""
+    """Turn SQLAlchemy's errors about the URL into InvalidSetting."""
     try:
         yield
     except ValueError as error:
-        # The error's own text repeats what was taken for a port: maybe a part of a password.
+        # The error's own text repeats the presumed port, which may be part of a password.
         raise InvalidSetting(f"{_SETTING}: the port is not a number") from error
     except (exc.ArgumentError, exc.InvalidRequestError, ImportError) as error:
         raise InvalidSetting(f"{_SETTING}: {error}") from error
 
 
 def _sqlite_engines(url: str | URL, wait_s: float) -> Engines:
-    """One writer, because SQLite has one: its callers queue here instead of polling the lock."""
+    """One writer, as in SQLite itself: callers queue for it instead of polling the lock."""
     path = make_url(url).database
     if not path or path == ":memory:":
         raise InvalidSetting(f"{_SETTING}: must name a file; memory is not shared or durable")
 
     shared: dict[str, Any] = {
-        "async_creator": partial(opened, partial(sqlite3.connect, path)),
+        "async_creator": partial(open_connection, partial(sqlite3.connect, path)),
         "max_overflow": 0,
         "pool_timeout": wait_s,
         "hide_parameters": True,
@@ -218,7 +218,7 @@ def _sqlite_engines(url: str | URL, wait_s: float) -> Engines:
 def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
     @event.listens_for(engine.sync_engine, "connect")
     def on_connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
-        # sqlite3 opens no transaction for a SELECT; from here on every BEGIN is ours.
+        # Disables sqlite3's implicit transactions: every BEGIN is issued by this module.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
@@ -232,10 +232,10 @@ def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
 
 
 def _switch_to_wal(cursor: DBAPICursor) -> None:
-    """Make the database a WAL one; nothing happens when it is.
+    """Switch the database to WAL mode, if it is not yet.
 
-    SQLite has no patience here: of two processes that open a new database at once, the second
-    is told that it is locked, whatever `busy_timeout` says. Taking the write lock does wait.
+    `busy_timeout` does not apply to this pragma: of two processes that open a new database at once,
+    the second fails with "locked". Taking the write lock does wait, so it comes before each retry.
     """
     for _ in range(_WAL_ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""Telling a database that does not answer from one that refuses."""
+"""Distinguishes an unavailable database from a refused statement."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from service.store.engine import DRIVER_ERROR, DRIVER_FAULTS, fault_of
 
 @contextmanager
 def store_faults() -> Iterator[None]:
-    """Raise a StoreUnavailable where the block finds the database locked, full, gone or damaged."""
+    """Raise StoreUnavailable where the block finds the database locked, full, gone or damaged."""
     try:
         yield
     except exc.TimeoutError as error:
@@ -19,7 +19,7 @@ def store_faults() -> Iterator[None]:
     except (exc.OperationalError, exc.InterfaceError, *DRIVER_FAULTS) as error:
         raise fault_of(error) from error
     except (exc.DatabaseError, DRIVER_ERROR) as error:
-        # What SQLite says of a damaged file has no class of its own, only this common one.
+        # SQLAlchemy and sqlite3 report damage as the base class itself; subclasses are refusals.
         if type(error) not in {exc.DatabaseError, DRIVER_ERROR}:
             raise
         raise fault_of(error) from error

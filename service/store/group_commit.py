@@ -1,4 +1,4 @@
-"""Group commit: changes that arrive together share one transaction, and one sync of the disk."""
+"""Group commit: concurrent changes share one transaction and one disk sync."""
 
 import asyncio
 from collections import deque
@@ -10,7 +10,7 @@ from service.errors import Refusal
 from service.store.store import Store, SyncUnitOfWork
 
 GROUP_MAX: Final = 64
-"""Changes in one transaction: what is already under way is what a newcomer waits for."""
+"""Changes per transaction; bounds how long a new change waits for the current group."""
 
 _Result = TypeVar("_Result")
 
@@ -22,7 +22,7 @@ class _Pending:
 
 
 class GroupCommit:
-    """Runs changes in shared transactions, in the order in which they came."""
+    """Runs changes in shared transactions, in order of arrival."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -30,10 +30,10 @@ class GroupCommit:
         self._worker: asyncio.Task[None] | None = None
 
     async def commit(self, change: Callable[[SyncUnitOfWork], _Result]) -> _Result:
-        """What `change` comes to, once its transaction is durable; it may run in a thread.
+        """The result of `change` once its transaction is durable; it may run in another thread.
 
-        A change may refuse (raise Refusal) only before its first write: the others of its group
-        are committed all the same. Raises StoreUnavailable when nothing of the group was.
+        A change may raise Refusal only before its first write: the rest of its group is committed
+        regardless. Raises StoreUnavailable if the whole group failed.
         """
         answer: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
         self._queue.append(_Pending(change, answer))
@@ -42,7 +42,7 @@ class GroupCommit:
         return await answer
 
     async def drain(self) -> None:
-        """Wait until everything that was asked for is committed."""
+        """Wait until all pending changes are committed."""
         while self._worker is not None:
             await self._worker
 
@@ -65,7 +65,7 @@ class GroupCommit:
                     pending.answer.set_exception(error)
             return
         for pending, (result, refusal) in zip(group, outcomes, strict=True):
-            if pending.answer.done():  # its client has gone
+            if pending.answer.done():  # cancelled by its caller
                 continue
             if refusal is None:
                 pending.answer.set_result(result)

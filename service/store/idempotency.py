@@ -1,4 +1,4 @@
-"""Idempotency keys: a request that is sent again gets the answer of the first time."""
+"""Idempotency keys: a repeated request gets its first answer again."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,9 +13,9 @@ from service.store.transaction import Transaction
 
 LIFETIME: Final = timedelta(hours=24)
 LONG_BYTES: Final = 4_096
-"""Answers from this length on name many items that were not taken."""
+"""Answers of at least this length list many refused items."""
 LONG_BYTES_MAX: Final = 64 * 2**20
-"""What the long ones of one organisation may take together."""
+"""Limit on the total size of one organisation's long answers."""
 
 _TABLE: Final = cast("Table", IdempotencyKey.__table__)
 _IS_KEY: Final = and_(
@@ -32,7 +32,7 @@ _LONG: Final = select(func.coalesce(func.sum(func.length(IdempotencyKey.answer))
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request that may be sent again: who sends it, under which key, and what it says."""
+    """A repeatable request: its sender, idempotency key and body digest."""
 
     tenant_id: str
     credential: str
@@ -41,12 +41,12 @@ class Attempt:
 
     @property
     def key_columns(self) -> dict[str, Any]:
-        """What its answer is kept under."""
+        """The primary key of its stored answer."""
         return {"tenant_id": self.tenant_id, "credential": self.credential, "key": self.key}
 
 
 def find_answer(transaction: Transaction, attempt: Attempt, now: datetime) -> bytes | None:
-    """What this attempt was answered before, or None. Raises KeyReused for another body."""
+    """The stored answer to this attempt, or None. Raises KeyReused for a different body."""
     for body_sha256, answer, created_at in transaction.rows(_FIND, attempt.key_columns):
         if created_at <= now - LIFETIME:
             transaction.run(_FORGET, [attempt.key_columns])
@@ -58,9 +58,9 @@ def find_answer(transaction: Transaction, attempt: Attempt, now: datetime) -> by
 
 
 def check_room(transaction: Transaction, attempt: Attempt, answer: bytes) -> None:
-    """Raise AnswersFull if `answer` is long and the organisation has too many of its kind.
+    """Raise AnswersFull if `answer` is long and the organisation's long answers use up their limit.
 
-    Not for want of room for short ones: there are no more of them than of accepted rows.
+    Short answers need no limit: their number is bounded by that of accepted rows.
     """
     if len(answer) < LONG_BYTES:
         return
@@ -70,11 +70,11 @@ def check_room(transaction: Transaction, attempt: Attempt, answer: bytes) -> Non
 
 
 def keep_answer(transaction: Transaction, attempt: Attempt, answer: bytes, now: datetime) -> None:
-    """Remember the answer in the transaction that makes it true."""
+    """Store the answer in the same transaction as the changes it reports."""
     line = {"body_sha256": attempt.body_sha256, "answer": answer, "created_at": now}
     transaction.run(_KEEP, [attempt.key_columns | line])
 
 
 async def forget_old_answers(session: AsyncSession, now: datetime) -> None:
-    """Drop keys past their lifetime."""
+    """Delete keys past their lifetime."""
     await session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at <= now - LIFETIME))

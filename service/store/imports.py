@@ -1,4 +1,4 @@
-"""Which files' rows an organisation has already."""
+"""Which files were already imported into an organisation."""
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -11,6 +11,6 @@ async def find_import(session: AsyncSession, tenant_id: str, sha256: str) -> Imp
 
 
 async def add_import(session: AsyncSession, imported: ImportedFile) -> None:
-    """Remember `imported`: from the commit on, its bytes are not taken again."""
+    """Store `imported`: from the commit on, the same bytes are not imported again."""
     session.add(imported)
     await session.flush()

@@ -1,4 +1,4 @@
-"""The journal: where rows are from their commit until they are sealed."""
+"""The journal: holds audit rows from their commit until they are sealed into segments."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
@@ -18,7 +18,7 @@ from service.store.transaction import Transaction, within
 
 SEQ = "audit_seq"
 
-# Put together once: that takes SQLAlchemy longer than SQLite takes to answer.
+# Built once: SQLAlchemy takes longer to build a statement than SQLite to execute it.
 _LAST_SEQ: Final = select(Counter.value).where(Counter.name == SEQ)
 _IS_OF_TENANT: Final = JournalEntry.tenant_id == bindparam("tenant_id")
 _FIRST_SEQS: Final = (
@@ -38,8 +38,7 @@ _BATCHES: Final = (
     .order_by(JournalEntry.first_seq)
 )
 _BATCHES_FROM: Final = _BATCHES.where(JournalEntry.first_seq >= bindparam("first_seq"))
-# Of the tables themselves, because nobody holds these lines as objects: what the ORM does for
-# objects takes as long again.
+# On tables rather than mapped classes: no objects are needed, and the ORM would double the time.
 _TAKE_SEQ: Final = (
     update(cast("Table", Counter.__table__))
     .where(Counter.name == SEQ)
@@ -55,7 +54,7 @@ _WAITING: Final = select(
 
 
 class JournalSize(NamedTuple):
-    """How many rows there are, in how many batches, and their bytes in memory."""
+    """Number of rows and batches, and their size in memory in bytes."""
 
     rows: int
     batches: int
@@ -63,10 +62,10 @@ class JournalSize(NamedTuple):
 
 
 def next_seq(transaction: Transaction, count: int) -> int:
-    """The first of `count` fresh seq numbers.
+    """Allocate `count` seq numbers and return the first.
 
-    Invariant: the counter's row stays locked until the commit, so that commit order is seq order
-    and a reader who has seen seq n will never see a smaller one appear.
+    Invariant: the counter's row stays locked until the commit, so commit order is seq order, and a
+    reader that has seen seq n never sees a smaller one appear later.
     """
     for (last,) in transaction.rows(_TAKE_SEQ, {"count": count}):
         return int(last) - count + 1
@@ -74,19 +73,19 @@ def next_seq(transaction: Transaction, count: int) -> int:
 
 
 async def take_seq(session: AsyncSession, count: int) -> int:
-    """`next_seq` in the transaction of `session`."""
+    """`next_seq` for an asynchronous session."""
     return await within(session, next_seq, count)
 
 
 def last_seq(transaction: Transaction) -> int:
-    """The last seq that was given out to any tenant; 0 before the first."""
+    """The highest seq allocated so far, over all tenants; 0 before the first."""
     return next((int(value) for (value,) in transaction.rows(_LAST_SEQ, {})), 0)
 
 
 async def append(
     session: AsyncSession, tenant_id: str, rows: Iterable[AuditRow], *, received_at: datetime
 ) -> None:
-    """Add `rows` to the journal, one batch for each UTC day they fall on."""
+    """Add `rows` to the journal, one batch per UTC day."""
     batches = [(tenant_id, batch) for batch in encode_days(rows)]
     await within(session, append_batches, batches, received_at=received_at)
 
@@ -97,7 +96,7 @@ def append_batches(
     *,
     received_at: datetime,
 ) -> list[JournalBatch]:
-    """Add `batches`, each with its tenant, to the journal; their rows get the next seq."""
+    """Add `batches`, each with its tenant id, to the journal, and assign the next seq numbers."""
     if not batches:
         return []
     rows = [batch.rows for _, batch in batches]
@@ -118,20 +117,20 @@ def _fields(batch: EncodedBatch) -> dict[str, Any]:
 
 
 def count_journal(transaction: Transaction, tenant_id: str) -> JournalSize:
-    """How much of the tenant is not yet in a segment; the index alone is read."""
+    """The size of the tenant's journal, read from the index alone."""
     ((rows, batches, size),) = transaction.rows(_WAITING, {"tenant_id": tenant_id})
     return JournalSize(int(rows), int(batches), int(size))
 
 
 def list_seqs(transaction: Transaction, tenant_id: str) -> list[int]:
-    """What names each of the tenant's batches, in order of acceptance."""
+    """The first seq of each of the tenant's batches, in order of acceptance."""
     return [seq for (seq,) in transaction.rows(_FIRST_SEQS, {"tenant_id": tenant_id})]
 
 
 def load_batches(
     transaction: Transaction, tenant_id: str, first_seqs: Collection[int]
 ) -> dict[int, JournalBatch]:
-    """Those of `first_seqs` that are batches of the tenant, by their first seq."""
+    """The tenant's batches among `first_seqs`, by first seq."""
     wanted = frozenset(first_seqs)
     lines = transaction.rows(
         _BATCHES_FROM, {"tenant_id": tenant_id, "first_seq": min(wanted, default=0)}
@@ -142,7 +141,7 @@ def load_batches(
 async def list_batches(
     session: AsyncSession, tenant_id: str, day: date | None = None
 ) -> list[JournalBatch]:
-    """The tenant's batches (of one day, if given) in the order they were accepted."""
+    """The tenant's batches, optionally of one day, in order of acceptance."""
     query = _BATCHES if day is None else _BATCHES.where(JournalEntry.day == day)
     return [_batch(line) for line in await session.execute(query, {"tenant_id": tenant_id})]
 
@@ -164,7 +163,7 @@ def _batch(line: Sequence[Any]) -> JournalBatch:
 async def list_pending_days(
     session: AsyncSession,
 ) -> list[tuple[str, date, JournalSize, datetime]]:
-    """Each tenant-day with journal rows: how much, and when the oldest was received."""
+    """Each tenant-day with journal rows: its size and when its oldest batch was received."""
     pending = await session.execute(
         select(
             JournalEntry.tenant_id,
@@ -182,7 +181,7 @@ async def list_pending_days(
 
 
 async def remove_batches(session: AsyncSession, batches: Iterable[JournalBatch]) -> int:
-    """Delete `batches` from the journal; how many of them were still there."""
+    """Delete `batches` from the journal; returns how many of them were still there."""
     remove = delete(JournalEntry).returning(JournalEntry.first_seq)
     seqs = [batch.first_seq for batch in batches]
     return len([gone async for gone in scalars_of(session, remove, JournalEntry.first_seq, seqs)])

@@ -1,4 +1,4 @@
-"""The rows that one transaction adds to the journal."""
+"""Collects the audit rows that one transaction adds to the journal."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,28 +10,28 @@ from service.store.transaction import Transaction
 
 
 class JournalWriter:
-    """Gathers rows of any tenant until the transaction that commits them is about to end."""
+    """Collects rows of any tenants and writes them just before the commit."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[AuditRow]] = {}
         self._batches: list[tuple[str, EncodedBatch]] = []
 
     def add(self, tenant_id: str, rows: Iterable[AuditRow]) -> None:
-        """Add a few rows: those of a tenant and day become one batch."""
+        """Add single rows; rows of the same tenant and day become one batch."""
         self._rows.setdefault(tenant_id, []).extend(rows)
 
     def add_batches(self, tenant_id: str, batches: Iterable[EncodedBatch]) -> None:
-        """Add rows that are batches already."""
+        """Add rows that are already encoded in batches."""
         self._batches += [(tenant_id, batch) for batch in batches]
 
     def events(self) -> list[str]:
-        """The events of the single rows, organisation by organisation."""
+        """The events of the single rows, grouped by organisation."""
         return [row.event for rows in self._rows.values() for row in rows]
 
     def count(self, transaction: Transaction, tenant_id: str) -> JournalSize:
-        """How much of the tenant is in no segment yet, what was added here included.
+        """The size of the tenant's journal, including the rows added here.
 
-        Single rows are in no batch, and have no bytes, before they are written.
+        Single rows count as rows only: they have no batch and no bytes until they are written.
         """
         size = transaction.kept.get(_key(tenant_id))
         if size is None:
@@ -41,7 +41,7 @@ class JournalWriter:
         return JournalSize(rows + len(self._rows.get(tenant_id, ())), batches, bytes_)
 
     def write(self, transaction: Transaction, received_at: datetime) -> list[JournalBatch]:
-        """Give all rows their seq and store them; as what batches."""
+        """Assign seq numbers to all rows and store them; returns the stored batches."""
         for tenant_id, rows in self._rows.items():
             self.add_batches(tenant_id, encode_days(rows))
         self._rows.clear()
@@ -54,7 +54,7 @@ class JournalWriter:
 
 
 def _key(tenant_id: str) -> tuple[str, str]:
-    """Under which the size of the tenant's journal is kept: to count it takes as long as it is."""
+    """The key of the tenant's cached journal size; counting takes time linear in the journal."""
     return "journal", tenant_id
 
 

@@ -1,4 +1,4 @@
-"""Bringing a database to this version's schema, whatever version wrote it."""
+"""Migrates a database of any older version to the current schema."""
 
 from functools import cache
 from typing import Final
@@ -19,22 +19,22 @@ _SCRIPTS: Final = REPOSITORY / "service" / "store" / "migrations"
 
 
 class OlderDatabase(Conflict):
-    """Migrations are missing: nothing, or an older version, wrote the database last."""
+    """The database is empty or was last written by an older version: migrations are missing."""
 
     text = "the database is not of this version yet: run `countersign init`"
 
 
 class NewerDatabase(Conflict):
-    """The database has a migration that this version does not know."""
+    """The database has a migration that this version does not contain."""
 
     text = "the database was written by a newer version of Countersign: update this one"
 
 
 async def migrate(engines: Engines) -> None:
-    """Apply every migration that is missing.
+    """Apply all missing migrations.
 
-    Runs in one write transaction: of two processes that start at once, the second waits for the
-    first and then finds nothing to do. Raises NewerDatabase, StoreUnavailable.
+    Runs in one write transaction: of two processes that start at once, the second waits and then
+    finds the schema up to date. Raises NewerDatabase, StoreUnavailable.
     """
     with store_faults():
         async with engines.writer.begin() as connection:
@@ -42,20 +42,20 @@ async def migrate(engines: Engines) -> None:
 
 
 async def check_schema(store: Store) -> None:
-    """Raise OlderDatabase or NewerDatabase unless the schema is this version's."""
+    """Raise OlderDatabase or NewerDatabase unless the schema is current."""
     async with store.read() as session:
         if not await (await session.connection()).run_sync(_is_current):
             raise OlderDatabase
 
 
 async def schema_version(store: Store) -> str:
-    """The last migration the database has seen; "" before the first."""
+    """The last migration applied to the database; "" if none was."""
     async with store.read() as session:
         return await (await session.connection()).run_sync(_current) or ""
 
 
 def check_version(version: str) -> None:
-    """Raise NewerDatabase unless this version of the code knows the schema `version`."""
+    """Raise NewerDatabase unless this version of the code contains migration `version`."""
     if version not in {"", *_known(_scripts())}:
         raise NewerDatabase
 
@@ -68,11 +68,11 @@ def _upgrade(connection: Connection) -> None:
 
 
 def _is_current(connection: Connection) -> bool:
-    """False when migrations are missing. Raises NewerDatabase."""
-    scripts, found = _scripts(), _current(connection)
-    if found is not None and found not in _known(scripts):
+    """False if migrations are missing. Raises NewerDatabase."""
+    scripts, version = _scripts(), _current(connection)
+    if version is not None and version not in _known(scripts):
         raise NewerDatabase
-    return found == scripts.get_current_head()
+    return version == scripts.get_current_head()
 
 
 def _current(connection: Connection) -> str | None:
@@ -85,7 +85,7 @@ def _known(scripts: ScriptDirectory) -> set[str]:
 
 @cache
 def _scripts() -> ScriptDirectory:
-    """What comes with this version: read, and compiled, once a process."""
+    """The migrations of this version, read and compiled once per process."""
     return ScriptDirectory.from_config(_config())
 
 

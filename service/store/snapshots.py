@@ -15,16 +15,16 @@ from service.store.journal import last_seq, list_seqs, load_batches
 from service.store.transaction import Transaction
 
 LINE_BYTES: Final = 2_048
-"""What a line takes in memory besides a batch's bytes, roughly."""
+"""Approximate memory of a catalog line, or of a batch without its data."""
 
 
 def snapshot(transaction: Transaction, tenant_id: str, kept: ByteCache) -> Snapshot:
     """All audit rows of the tenant as of this read transaction.
 
-    The one place where reading is limited to a tenant: whatever is queried, summed or exported
-    starts from here. All reads must share one transaction, or a seal that commits between them
-    would show its rows twice or not at all. Segments and batches never change, so which of them
-    there are is read each time, and what they are only once, as far as `kept` has room.
+    The only place that limits reads to a tenant: every query, summary and export starts here. All
+    reads share one transaction; otherwise a seal committed between them would show its rows twice
+    or not at all. Segments and batches are immutable, so their ids are read each time and their
+    contents are cached in `kept`.
     """
     seqs = list_seqs(transaction, tenant_id)
     batches = _known(kept, seqs, partial(load_batches, transaction, tenant_id))
@@ -39,14 +39,14 @@ def snapshot(transaction: Transaction, tenant_id: str, kept: ByteCache) -> Snaps
 
 @dataclass(frozen=True, slots=True)
 class _LiveSegments:
-    """The tenant's segments, newest first, and their ids in the order of the database."""
+    """The tenant's segments, newest first, and their ids in database order."""
 
     ids: list[str]
     segments: tuple[Segment, ...]
 
 
 def _segments(transaction: Transaction, tenant_id: str, kept: ByteCache) -> tuple[Segment, ...]:
-    """The tenant's segments, newest first; as long as none comes or goes, the same tuple."""
+    """The tenant's segments, newest first; the same tuple until the set changes."""
     ids = list_ids(transaction, tenant_id)
     known: _LiveSegments | None = kept.find(("segments", tenant_id))[1]
     if known is not None and known.ids == ids:
@@ -63,7 +63,7 @@ def _segments(transaction: Transaction, tenant_id: str, kept: ByteCache) -> tupl
 
 
 def keep_batches(kept: ByteCache, batches: Iterable[JournalBatch]) -> None:
-    """Spare the snapshots to come the reading of `batches`, which are committed."""
+    """Cache `batches`, which are committed, for later snapshots."""
     for batch in batches:
         kept.keep(batch.first_seq, batch, _batch_size(batch))
 
@@ -71,7 +71,7 @@ def keep_batches(kept: ByteCache, batches: Iterable[JournalBatch]) -> None:
 def _known(
     kept: ByteCache, seqs: Sequence[int], load: Callable[[Sequence[int]], dict[int, JournalBatch]]
 ) -> dict[int, JournalBatch]:
-    """The batches that `seqs` name, in their order."""
+    """The batches with first seqs `seqs`, in that order."""
     known = {seq: kept.find(seq)[1] for seq in seqs}
     missing = [seq for seq, batch in known.items() if batch is None]
     if missing:
@@ -80,7 +80,7 @@ def _known(
 
 
 def snapshot_size(held: Snapshot) -> int:
-    """What keeping the snapshot may cost, if nothing else keeps its lines and batches."""
+    """Upper bound of the memory of a cached snapshot, in bytes."""
     return len(held.segments) * LINE_BYTES + sum(map(_batch_size, held.batches))
 
 

@@ -1,4 +1,4 @@
-"""What is stored, counted by organisation in a few statements, however many there are."""
+"""Storage statistics per organisation, in a fixed number of statements."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from service.store.tables import JournalEntry, Organisation, SegmentEntry
 
 @dataclass(frozen=True, slots=True)
 class StorageStats:
-    """How much there is of one organisation, or of all together.
+    """Storage of one organisation, or the total of several.
 
-    `days` are those with rows, sealed or not; of several organisations, each one's days. Retired
-    segments have been merged or pruned, and wait until nobody can be reading them.
+    `days` counts days with rows, sealed or not; a total adds up each organisation's days. Retired
+    segments were merged or pruned; their files are kept until no reader can use them.
     """
 
     days: int = 0
@@ -37,12 +37,12 @@ class StorageStats:
 
     @property
     def bytes_per_row(self) -> float | None:
-        """What a sealed row takes on disk; None when nothing is sealed."""
+        """Average bytes of a sealed row on disk; None if nothing is sealed."""
         return self.segment_bytes / self.segment_rows if self.segment_rows else None
 
 
 def total_of(parts: Iterable[StorageStats]) -> StorageStats:
-    """All `parts` together."""
+    """The sum of `parts`."""
     total = StorageStats()
     for part in parts:
         total = StorageStats(
@@ -64,7 +64,7 @@ def _older(one: datetime | None, other: datetime | None) -> datetime | None:
 
 
 async def storage_stats_by_tenant(session: AsyncSession) -> dict[str, StorageStats]:
-    """What is stored of each organisation, by tenant id: four statements, no file, no batch."""
+    """Storage of each organisation by tenant id; four statements, reads no file or batch."""
     stored = {
         tenant_id: StorageStats() for tenant_id in await session.scalars(select(Organisation.id))
     }
@@ -94,12 +94,12 @@ async def storage_stats_by_tenant(session: AsyncSession) -> dict[str, StorageSta
     days = select(each_day.c.tenant_id, func.count().label("days")).group_by(each_day.c.tenant_id)
     for query in (segments, journal, days):
         for line in (await session.execute(query)).mappings():
-            found = {name: value for name, value in line.items() if name != "tenant_id"}
-            known = stored.get(line["tenant_id"], StorageStats())
-            stored[line["tenant_id"]] = replace(known, **found)
+            values = {name: value for name, value in line.items() if name != "tenant_id"}
+            stats = stored.get(line["tenant_id"], StorageStats())
+            stored[line["tenant_id"]] = replace(stats, **values)
     return stored
 
 
 def _sum(column: InstrumentedAttribute[int], where: ColumnElement[bool]) -> ColumnElement[int]:
-    """An integer everywhere: PostgreSQL would make a sum of them a decimal."""
+    """A sum as an integer on every database: PostgreSQL would return a decimal."""
     return cast(func.coalesce(func.sum(column).filter(where), 0), BigInteger)

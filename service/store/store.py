@@ -26,14 +26,14 @@ from service.store.tables import Counter
 from service.store.transaction import Transaction, within
 
 KEPT_BYTES_MAX: Final = 64 * 2**20
-"""What snapshots may keep of catalog lines and journal batches that they have read."""
+"""Memory for the catalog lines and journal batches that snapshots cache."""
 
 _Found = TypeVar("_Found")
 
 
 @dataclass(slots=True)
 class UnitOfWork:
-    """One open write transaction: its session, its instant, and the rows it will journal."""
+    """One open write transaction: its session, its time, and the audit rows to commit with it."""
 
     session: AsyncSession
     now: datetime
@@ -47,21 +47,21 @@ class UnitOfWork:
         *,
         subject: str | None = None,
     ) -> None:
-        """Add an audit row to what this transaction commits."""
+        """Commit an audit row with this transaction."""
         self.journal.add(tenant_id, [audit_row(envelope, audit_context, self.now, subject=subject)])
 
     def recorded_events(self) -> list[str]:
-        """The events recorded so far, organisation by organisation."""
+        """The events recorded so far, grouped by organisation."""
         return self.journal.events()
 
     async def journal_rows(self) -> None:
-        """Give all rows their seq and store them; the last step before the commit."""
+        """Assign seq numbers to all rows and store them; the last step before the commit."""
         await within(self.session, self.journal.write, self.now)
 
 
 @dataclass(frozen=True, slots=True)
 class SyncUnitOfWork:
-    """The same for synchronous code, which runs to its end before anything else is done."""
+    """A unit of work for synchronous code, which runs to its end without yielding."""
 
     transaction: Transaction
     now: datetime
@@ -69,7 +69,7 @@ class SyncUnitOfWork:
 
 
 class Store:
-    """The database, as transactions. A database that does not answer is StoreUnavailable."""
+    """The database as transactions. All methods raise StoreUnavailable if it does not respond."""
 
     def __init__(self, engines: Engines, clock: Clock) -> None:
         self._engines = engines
@@ -79,7 +79,7 @@ class Store:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
-        """One read transaction: every query in it sees the same instant of the database."""
+        """One read transaction: all its queries see the same snapshot."""
         async with _session(self._engines.reader) as session, session.begin():
             yield session
 
@@ -89,10 +89,9 @@ class Store:
         load: Callable[[AsyncSession], Awaitable[_Found]],
         size_of: Callable[[_Found], int] = lambda found: LINE_BYTES,
     ) -> _Found:
-        """What `load` finds in a read transaction of now, or in one since which nothing changed.
+        """The result of `load` in a read transaction, cached until the next commit.
 
-        For what every request asks, see `CommitCache.get`: `key` and the database alone decide what
-        it is, and whoever gets it shares it with others, and must not change it.
+        It may depend on `key` and the database only. Callers share it and must not change it.
         """
 
         async def read() -> _Found:
@@ -102,7 +101,7 @@ class Store:
         return await self._cache.get(key, read, size_of)
 
     async def cached_at_once(self, key: Hashable, query: Callable[[Transaction], _Found]) -> _Found:
-        """`cached` of what one short query finds."""
+        """`cached` for one short query."""
         return await self._cache.get(
             key, lambda: self.read_at_once(query), lambda found: LINE_BYTES
         )
@@ -116,22 +115,22 @@ class Store:
         return await self._cache.get(("snapshot", tenant_id), load, snapshot_size)
 
     async def last_seq(self) -> int:
-        """The last seq given out to any tenant: while it stands still there is no new row."""
+        """The highest seq allocated over all tenants: unchanged means no new rows."""
         return await self.cached_at_once("last_seq", last_seq)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[UnitOfWork]:
-        """One write transaction; leaving the block commits it, durably, or rolls it back."""
+        """One write transaction; leaving the block commits it durably, or rolls it back."""
         async with _session(self._engines.writer) as session, session.begin():
-            await session.connection()  # waits for the write lock, so that now follows commit order
+            await session.connection()  # takes the write lock, so that `now` follows commit order
             work = UnitOfWork(session, self._clock())
             yield work
             await work.journal_rows()
 
     async def write_at_once(self, change: Callable[[SyncUnitOfWork], _Found]) -> _Found:
-        """What `change` comes to in a write transaction, once that is durable.
+        """The result of `change` in a write transaction, once that is durable.
 
-        It runs in a thread where the database allows that, in one trip for all its statements.
+        Where the database allows, it runs in the connection's thread with one thread switch.
         """
 
         def run(transaction: Transaction) -> tuple[_Found, list[JournalBatch]]:
@@ -141,19 +140,19 @@ class Store:
 
         with store_faults():
             result, stored = await self._engines.write_at_once(run)
-        # Not before the commit: after one that failed, other rows get the same seq.
+        # Only after the commit: after a failed one, other rows get the same seq.
         keep_batches(self._kept, stored)
         return result
 
     async def read_at_once(self, query: Callable[[Transaction], _Found]) -> _Found:
-        """What `query` finds in a read transaction; in one trip, as `write_at_once`."""
+        """The result of `query` in a read transaction; runs as in `write_at_once`."""
         with store_faults():
             return await self._engines.read_at_once(query)
 
     async def ping(self) -> None:
-        """Raise StoreUnavailable unless the database answers."""
+        """Raise StoreUnavailable unless the database responds."""
         async with self.read() as session:
-            # A row, because SQLite answers a constant without looking at its file.
+            # Reads a row, because SQLite evaluates a constant without reading the file.
             await session.execute(select(Counter))
 
     async def close(self) -> None:

@@ -1,14 +1,13 @@
-"""Every table, with the invariants the database itself holds."""
+"""All tables, with the invariants that the database itself enforces."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     Date,
-    Dialect,
     ForeignKey,
     Index,
     LargeBinary,
@@ -17,28 +16,12 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.types import TypeDecorator
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Instant(TypeDecorator[datetime]):
-    """An aware UTC instant as microseconds since 1970: exact, sortable, the same everywhere."""
-
-    impl = BigInteger
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        """Microseconds since 1970."""
-        return None if value is None else (value - _EPOCH) // timedelta(microseconds=1)
-
-    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        """The instant again."""
-        return None if value is None else _EPOCH + timedelta(microseconds=value)
+from service.store.column_types import Instant
 
 
 class Base(DeclarativeBase):
-    """The tables' common ground: constraint names that migrations can rely on."""
+    """Base class of the tables. Names constraints predictably, for migrations."""
 
     metadata = MetaData(
         naming_convention={
@@ -62,9 +45,9 @@ class Base(DeclarativeBase):
 class Organisation(Base):
     """A tenant. `role_overrides` maps a role to the capabilities granted beyond its defaults.
 
-    From `held_since` on, for `held_reason`, a legal hold keeps every row of it from being pruned.
-    `trust_revision` goes up with every change of its bindings: who knows the bindings of a revision
-    need not read them again until there is another.
+    While `held_since` is set, a legal hold (`held_reason`) prevents pruning of its rows.
+    `trust_revision` increases with every change of its bindings, so that caches of them can tell
+    whether they are current.
     """
 
     __tablename__ = "organisations"
@@ -80,7 +63,7 @@ class Organisation(Base):
 
 
 class FormerTier(Base):
-    """A tier an organisation has left, and when it last did."""
+    """A tier that an organisation had before, and when it last left it."""
 
     __tablename__ = "former_tiers"
 
@@ -102,11 +85,11 @@ class Project(Base):
 
 
 class Member(Base):
-    """A person in an organisation. Removed members keep their row: audit rows name them.
+    """A person in an organisation. Removed members keep their row: audit rows refer to them.
 
-    `identity_subject`, unique within `identity_namespace`, is their account at their identity
-    provider; both are null until they first sign in with it. From then on no address counts.
-    `user_handle` is who they are to their passkeys; null until they register the first.
+    `identity_subject`, unique within `identity_namespace`, is their account at the identity
+    provider. Both are null until the first sign-in with it; afterwards the email address is no
+    longer matched. `user_handle` identifies them to their passkeys; null until the first one.
     """
 
     __tablename__ = "members"
@@ -144,7 +127,7 @@ Index(
 
 
 class AllowedDomain(Base):
-    """A domain whose people a provider may sign in to an organisation without an invitation."""
+    """A domain whose users may sign in to an organisation through a provider uninvited."""
 
     __tablename__ = "allowed_domains"
 
@@ -155,7 +138,7 @@ class AllowedDomain(Base):
 
 
 class SpentSignIn(Base):
-    """A step of a sign-in that has been taken, and cannot be again while it would be taken."""
+    """A sign-in step already used; kept until it expires so that it cannot be replayed."""
 
     __tablename__ = "spent_sign_ins"
 
@@ -164,7 +147,7 @@ class SpentSignIn(Base):
 
 
 class Team(Base):
-    """A group of members that may hold bindings of its own."""
+    """A group of members that may own bindings."""
 
     __tablename__ = "teams"
     __table_args__ = (UniqueConstraint("tenant_id", "name"),)
@@ -185,10 +168,10 @@ class TeamAdmin(Base):
 
 
 class Session(Base):
-    """A signed-in browser. The cookie's token is stored only as its hash.
+    """A signed-in browser. The cookie's token is stored only as a hash.
 
-    `source_ip` and `user_agent` are those of the sign-in, for its owner to recognise it by; a
-    session that was issued at the command line has neither.
+    `source_ip` and `user_agent` are those of the sign-in, so that the member can recognise the
+    session. Both are null if it was issued at the command line.
     """
 
     __tablename__ = "sessions"
@@ -204,10 +187,10 @@ class Session(Base):
 
 
 class Passkey(Base):
-    """A member's WebAuthn credential. `id` is the credential's, in base64url.
+    """A member's WebAuthn credential. `id` is the credential id in base64url.
 
-    `sign_count` is what the authenticator last said of itself; `use_count` is how often we have
-    let somebody in with it. Removed ones stay: whoever tries them is to be recognised.
+    `sign_count` is the authenticator's last reported counter, `use_count` the number of sign-ins.
+    Removed passkeys keep their row, so that attempts to use them are recognised.
     """
 
     __tablename__ = "passkeys"
@@ -225,7 +208,7 @@ class Passkey(Base):
 
 
 class SignInLink(Base):
-    """A link that signs a member in once."""
+    """A single-use sign-in link of a member."""
 
     __tablename__ = "sign_in_links"
 
@@ -236,7 +219,7 @@ class SignInLink(Base):
 
 
 class ApiKey(Base):
-    """A machine's credential, stored only as its hash."""
+    """A machine's credential, stored only as a hash."""
 
     __tablename__ = "api_keys"
 
@@ -250,7 +233,7 @@ class ApiKey(Base):
 
 
 class Origin(StrEnum):
-    """Who vouches for a binding."""
+    """The authority that created a binding."""
 
     ORG_ADMIN = "org_admin"
     TEAM_ADMIN = "team_admin"
@@ -258,7 +241,7 @@ class Origin(StrEnum):
 
 
 class Binding(Base):
-    """A trust binding. `slot` is the key of which at most one row is active."""
+    """A trust binding. At most one active row exists per `slot`."""
 
     __tablename__ = "bindings"
     __table_args__ = (
@@ -295,11 +278,11 @@ Index(
 
 
 class RejectedSubject(Base):
-    """A CI identity that was turned away: how often, and when first and last.
+    """A rejected CI identity: its number of rejections, and the first and last of them.
 
-    `digest` is over everything that makes two rejections the same one. `is_verified` says that the
-    token's signature, audience and time held, so that the issuer says all this; otherwise anybody
-    with a credential of the organisation may have made it up.
+    `digest` covers all fields that identify the rejection. `is_verified` means that the token's
+    signature, audience and times were valid, so its claims come from the issuer. Otherwise any
+    holder of a credential of the organisation may have made them up.
     """
 
     __tablename__ = "rejected_subjects"
@@ -323,7 +306,7 @@ class RejectedSubject(Base):
 
 
 class Counter(Base):
-    """A number that only grows, such as the last `seq` given out."""
+    """A number that only grows, such as the last allocated `seq`."""
 
     __tablename__ = "counters"
 
@@ -332,7 +315,7 @@ class Counter(Base):
 
 
 class Fact(Base):
-    """Something the stored rows depend on, such as the slot rule they were written under."""
+    """A fact that stored rows depend on, such as the slot rule they were written under."""
 
     __tablename__ = "facts"
 
@@ -343,12 +326,12 @@ class Fact(Base):
 class JournalEntry(Base):
     """A batch of audit rows of one tenant and day that is not yet in a segment.
 
-    `size` is what its rows take in memory, in bytes. It is 0, and there are no bounds of
-    `created_at`, in batches from before they were stored.
+    `size` is the memory its rows take, in bytes. Batches older than these columns have size 0 and
+    no bounds of `created_at`.
     """
 
     __tablename__ = "journal"
-    # With these in the index a tenant's journal is counted without reading its batches.
+    # Covering index: a tenant's journal is counted without reading its batches.
     __table_args__ = (Index("journal_by_day", "tenant_id", "day", "rows", "size"),)
 
     first_seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -363,7 +346,7 @@ class JournalEntry(Base):
 
 
 class IdempotencyKey(Base):
-    """What was answered to a request that its sender may repeat."""
+    """The stored answer to a repeatable request."""
 
     __tablename__ = "idempotency_keys"
 
@@ -378,13 +361,13 @@ class IdempotencyKey(Base):
 class SegmentEntry(Base):
     """The catalog's line for one Parquet file. Retired files stay listed until unlinked.
 
-    Only `retired_at` and the index's columns ever change. `sha256` is that of the file; lines from
-    before it was kept have none. `index_size` and `index_sha256` are those of the index file beside
-    it, null until it is built.
+    Only `retired_at` and the index columns ever change. `sha256` is the digest of the file; null
+    in lines older than the column. `index_size` and `index_sha256` describe the index file; null
+    until it is built.
     """
 
     __tablename__ = "segments"
-    # A snapshot finds the ids of a tenant's live segments in the index alone.
+    # Covering index: a snapshot lists the ids of a tenant's live segments from it alone.
     __table_args__ = (Index("segments_by_day", "tenant_id", "retired_at", "day", "id"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -408,7 +391,7 @@ class SegmentEntry(Base):
 
 
 class ImportedFile(Base):
-    """A file whose rows an organisation has, by the digest of its bytes."""
+    """A file imported into an organisation, identified by the digest of its bytes."""
 
     __tablename__ = "imported_files"
 
@@ -421,7 +404,7 @@ class ImportedFile(Base):
 
 
 class Lease(Base):
-    """Who may change segments right now. A new holder always has a higher epoch."""
+    """The process that currently may change segments. Each new holder gets a higher epoch."""
 
     __tablename__ = "leases"
 

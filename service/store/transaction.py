@@ -1,4 +1,4 @@
-"""Transactions for synchronous code, which runs beside the database and waits for no statement."""
+"""Transactions for synchronous code that runs in the database's thread."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -8,37 +8,37 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 Statement = Select[*tuple[Any, ...]] | Insert | Update | Delete
-"""Of columns, not of objects: what an object's class adds to a row is not known everywhere."""
+"""On columns, not on mapped objects: what the ORM adds to a row exists only in sessions."""
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
 
 
 class Transaction(Protocol):
-    """An open transaction. Each statement is prepared once, so it has to be a constant.
+    """An open transaction. Statements are prepared once and cached, so they must be constants.
 
-    `kept` may outlive it, until any other transaction changes a row: what is put there is true at
-    the commit.
+    Values in `kept` stay available to later transactions until another transaction changes a row.
+    They must be true as of this transaction's commit.
     """
 
     kept: dict[Hashable, Any]
 
     def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        """What `statement` selects or returns."""
+        """The rows that `statement` selects or returns."""
 
     def run(self, statement: Statement, parameters: Iterable[Mapping[str, Any]]) -> None:
         """Execute `statement` once for each of `parameters`."""
 
 
 class SessionTransaction:
-    """The transaction of a session, for code that its session runs (`within`). Any database's."""
+    """A `Transaction` on top of a session, for any database; see `within`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.kept: dict[Hashable, Any] = {}
 
     def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        """What `statement` selects or returns."""
+        """The rows that `statement` selects or returns."""
         return self._session.execute(statement, dict(parameters)).all()
 
     def run(self, statement: Statement, parameters: Iterable[Mapping[str, Any]]) -> None:
@@ -52,7 +52,7 @@ async def within(
     *arguments: _Arguments.args,
     **named: _Arguments.kwargs,
 ) -> _Result:
-    """What `work` comes to in the transaction of `session`."""
+    """The result of `work` in the transaction of `session`."""
 
     def run(sync: Session) -> _Result:
         return work(SessionTransaction(sync), *arguments, **named)

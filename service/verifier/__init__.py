@@ -1,1 +1,1 @@
-"""CI tokens: read, judged by seven rules, explained, and turned into attribution."""
+"""The CI token verifier: parsing, the seven rules, attribution and records of rejections."""

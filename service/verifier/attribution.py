@@ -1,4 +1,4 @@
-"""What a verified token does for a request: its audit rows say which CI job sent it."""
+"""Attribution: the CI job that a verified token proves, as recorded in audit rows."""
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -9,10 +9,10 @@ from service.verifier.claims import Claims
 
 
 class Attribution(Struct, frozen=True):
-    """A CI job that sent a request, and the binding by which it is trusted.
+    """A CI job that sent a request, and the binding that trusts it.
 
-    `trust_revision` is that of the organisation when the binding was looked up, `project_id` the
-    project of the request's API key.
+    `trust_revision` is the organisation's when the binding was looked up, `project_id` the project
+    of the request's API key.
     """
 
     issuer: Issuer
@@ -23,18 +23,18 @@ class Attribution(Struct, frozen=True):
 
     @property
     def ci(self) -> VerifiedCi:
-        """What the token said, as a row keeps it."""
+        """The claims as stored in audit rows."""
         issuer, claims = self.issuer, self.claims
         return VerifiedCi(
             sub=claims.text("sub") or "",
-            repository_id=_kept(claims.identifier(issuer.repository_id_claim)),
-            event_name=_kept(claims.text(issuer.event_name_claim)),
-            run_id=_kept(claims.identifier(issuer.run_id_claim)),
-            jti=_kept(claims.text(issuer.token_id_claim)),
+            repository_id=_shortened(claims.identifier(issuer.repository_id_claim)),
+            event_name=_shortened(claims.text(issuer.event_name_claim)),
+            run_id=_shortened(claims.identifier(issuer.run_id_claim)),
+            jti=_shortened(claims.text(issuer.token_id_claim)),
         )
 
 
-def _kept(text: str | None) -> str | UnsetType:
+def _shortened(text: str | None) -> str | UnsetType:
     if text is None:
         return UNSET
     return text if len(text) <= CLAIM_MAX else f"{text[: CLAIM_MAX - 1]}…"

@@ -1,7 +1,7 @@
-"""Which of an organisation's bindings a token could mean: active ones, ready to be compared.
+"""An organisation's active bindings, prepared for matching against tokens.
 
-A team's binding counts only as long as the organisation's own binding that it lies within is
-active, and never reaches past it.
+A team binding is effective only while its envelope, the organisation-level binding of the same
+identity, is active, and never grants more than that.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from service.store.tables import Binding, Origin
 
 
 class BindingTerms(NamedTuple):
-    """What of an active binding a token is compared with."""
+    """The columns of an active binding that tokens are matched against."""
 
     id: str
     project_id: str | None
@@ -30,10 +30,10 @@ ActiveBinding = Binding | BindingTerms
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A binding as tokens meet it.
+    """A binding as matched against tokens.
 
-    `event_sets` are the sets of event names that must all have the token's; none allows any event.
-    `stands_for` is the binding a team's lies within, and which it stands in for.
+    The token's event name must be in all of `event_sets`; none allows any event. `stands_for` is
+    the id of a team binding's envelope, over which the team binding takes precedence.
     """
 
     id: str
@@ -45,11 +45,11 @@ class Candidate:
 
     @property
     def is_specific(self) -> bool:
-        """True for bindings of a team or a project, which go before the organisation's."""
+        """True for bindings of a team or project, which take precedence over the organisation's."""
         return self.is_team or self.project_id is not None
 
     def allows(self, event_name: str | None) -> bool:
-        """True if jobs started by `event_name` are trusted; None is no event's name."""
+        """True if jobs started by `event_name` are trusted; None means the claim is missing."""
         return all(event_name in events for events in self.event_sets)
 
 
@@ -60,9 +60,9 @@ class Candidates:
     by_subject: Mapping[tuple[str, str], Sequence[Candidate]]
 
     def of(self, issuer: str, sub: str, project_id: str | None) -> Sequence[Candidate]:
-        """Those for a job with this `sub` that sends a key of `project_id` (None: of no project).
+        """The candidates for a job with this `sub` and a key of `project_id` (None: of no project).
 
-        A binding limited to a project is for that project's keys alone.
+        A binding limited to a project matches only that project's keys.
         """
         return [
             candidate
@@ -72,7 +72,7 @@ class Candidates:
 
 
 def candidates_of(active: Iterable[ActiveBinding]) -> Candidates:
-    """One organisation's `active` bindings as candidates."""
+    """The candidates of one organisation's `active` bindings."""
     bindings = list(active)
     envelopes = {_triple(b): b for b in bindings if b.origin == Origin.ORG_ADMIN}
     by_subject: defaultdict[tuple[str, str], list[Candidate]] = defaultdict(list)
@@ -99,7 +99,7 @@ def _alone(binding: ActiveBinding) -> Candidate:
 
 
 def _within(binding: ActiveBinding, envelope: ActiveBinding | None) -> Candidate | None:
-    """A team's binding cut down to its `envelope`; None where nothing of it is left."""
+    """A team binding limited to its `envelope`; None if the envelope excludes it entirely."""
     if envelope is None:
         return None
     if binding.project_id and envelope.project_id not in {None, binding.project_id}:

@@ -1,11 +1,11 @@
-"""Why a token is rejected: the failure codes, their details, and the rule each belongs to."""
+"""Failure codes of rejected tokens and their details."""
 
 from enum import StrEnum
 from typing import Final
 
 
 class FailureCode(StrEnum):
-    """What is wrong with a token, as logs, counters and explanations name it."""
+    """Why a token was rejected, as named in logs, metrics and explanations."""
 
     MISSING_TOKEN = "missing_token"  # noqa: S105 - a code, not a secret
     MALFORMED_JWT = "malformed_jwt"
@@ -18,7 +18,7 @@ class FailureCode(StrEnum):
 
 
 class Detail(StrEnum):
-    """Why exactly no binding matched; the generic case has none."""
+    """Why no binding matched; absent in the generic case."""
 
     MISSING_SUB = "missing_sub"
     BINDING_AMBIGUOUS = "binding_ambiguous"
@@ -26,14 +26,14 @@ class Detail(StrEnum):
 
 
 LOG_EVENT_PREFIX: Final = "auth_failure_"
-"""What the name of a rejection's log event begins with; its code follows."""
+"""Prefix of a rejection's log event name; the failure code follows."""
 
 
 class TokenRejected(Exception):
-    """A token that proves nothing.
+    """A token failed verification.
 
-    `rule` is the number of the rule it broke, None for what is no token at all. `reason` says more
-    to the operator: it may repeat what the token or the issuer's server said, and is for the log.
+    `rule` is the number of the failed rule, None if the token could not be parsed. `reason` is for
+    the log only: it may repeat contents of the token or of the issuer's answer.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Reading a token strictly, before anything in it is believed.
+"""Strict parsing of tokens, before any of their contents are trusted.
 
-Everything that two readers could understand in two ways is refused here (RFC 8725, 3.11 and 3.12):
-what is left is one header and one set of claims, whoever reads them.
+Refuses everything that two parsers could read differently (RFC 8725, 3.11 and 3.12), so that each
+token has exactly one header and one set of claims.
 """
 
 import base64
@@ -16,15 +16,15 @@ from service.verifier.codes import FailureCode, TokenRejected
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
 _OPTIONAL_WHITESPACE: Final = " \t"
-# The third part may be empty: a token without a signature is a token, and rule 6 rejects it.
+# The third part may be empty: an unsigned token is well-formed, and rule 6 rejects it.
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", re.ASCII)
 
 
 def read_header(values: Sequence[str]) -> str:
-    """The one token that the request's header `values` carry. Raises TokenRejected.
+    """The token in the request header's `values`. Raises TokenRejected.
 
-    White space around a header's value is none of it (RFC 9110, 5.5). Sent twice, which of the two
-    would be meant?
+    White space around a header value is not part of it (RFC 9110, 5.5). A repeated header is
+    ambiguous and rejected.
     """
     if len(values) != 1:
         raise _malformed("the header was sent more than once")
@@ -37,7 +37,7 @@ def read_header(values: Sequence[str]) -> str:
 def parse_token(compact: str) -> UnverifiedToken:
     """The parts of a JWS in compact serialisation (RFC 7515, 3.1). Raises TokenRejected.
 
-    Its size is looked at before anything is decoded.
+    The size is checked before anything is decoded.
     """
     if len(compact) > TOKEN_CHARS_MAX:
         raise _malformed(f"longer than {TOKEN_CHARS_MAX} characters")
@@ -49,12 +49,12 @@ def parse_token(compact: str) -> UnverifiedToken:
 
 
 def _decode(part: str) -> bytes:
-    """`part` without its base64url coding, in its one spelling: no stray bits at the end."""
+    """`part` decoded from base64url; only the canonical encoding is accepted."""
     try:
         raw = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except (binascii.Error, ValueError) as error:
         raise _malformed("a part is not base64url") from error
-    # RFC 4648, 3.5: bits that mean nothing would give one token many spellings.
+    # RFC 4648, 3.5: non-zero padding bits would give one token several encodings.
     if len(part) % 4 and base64.urlsafe_b64encode(raw).rstrip(b"=") != part.encode():
         raise _malformed("a part has stray bits at its end")
     return raw

@@ -1,4 +1,4 @@
-"""A token that was turned away, as it is put on record: never the token, and of its text a bit."""
+"""Records of rejected tokens: never the token itself, and only excerpts of its text."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """One token that was turned away. `project_id` is that of the API key it came with.
+    """A rejected token. `project_id` is the project of the API key sent with it.
 
-    `owner` is who the token says owns the repository: for people to look at, not to tell two
-    rejections apart by.
+    `owner` is the repository owner according to the token. It is shown only, and not used to tell
+    rejections apart.
     """
 
     tenant_id: str
@@ -41,31 +41,31 @@ class Rejection:
     @classmethod
     def of(
         cls,
-        said: UnverifiedClaims,
+        claims: UnverifiedClaims,
         issuer: Issuer | None,
         rejection: TokenRejected,
-        **circumstances: Any,  # noqa: ANN401 - the fields that no token has a say in
+        **circumstances: Any,  # noqa: ANN401 - the fields that do not come from the token
     ) -> Self:
-        """The rejection of a token that says `said`; `issuer` is the one it names, if accepted."""
+        """The rejection of a token with `claims`; `issuer` is the one they name, if accepted."""
         return cls(
             code=rejection.code,
             detail=rejection.detail,
-            issuer=said.text("iss"),
-            sub=said.text("sub"),
-            repository_id=said.identifier(issuer.repository_id_claim) if issuer else None,
-            event_name=said.text(issuer.event_name_claim) if issuer else None,
-            owner=said.text(issuer.owner_claim) if issuer else None,
+            issuer=claims.text("iss"),
+            sub=claims.text("sub"),
+            repository_id=claims.identifier(issuer.repository_id_claim) if issuer else None,
+            event_name=claims.text(issuer.event_name_claim) if issuer else None,
+            owner=claims.text(issuer.owner_claim) if issuer else None,
             **circumstances,
         )
 
 
 def log_rejection(
-    rejection: TokenRejected, values: Sequence[str], said: UnverifiedClaims, tenant_id: str
+    rejection: TokenRejected, values: Sequence[str], claims: UnverifiedClaims, tenant_id: str
 ) -> None:
-    """Write the one line about a token, in the header `values`, that was turned away."""
+    """Write the one log line about the rejected token in the header `values`."""
     _log.warning(
         f"{LOG_EVENT_PREFIX}{rejection.code}",
-        issuer=_cut(said.text("iss")),
+        issuer=_cut(claims.text("iss")),
         token_sha256=hashlib.sha256(",".join(values).encode()).hexdigest(),
         organisation=tenant_id,
         detail=rejection.detail,

@@ -1,8 +1,8 @@
-"""When a token is good: the seven rules, in order. The first one broken names the failure.
+"""The seven verification rules, in order. The first failed rule determines the failure code.
 
-Rules 1 to 5 compare what the token says with what is trusted here and look at nothing else, so
-that a token nobody trusts costs no key and no request to its issuer. Rule 6 is the only way from
-unverified claims to claims; rule 7 asks whether they hold now. All are pure.
+Rules 1 to 5 compare the unverified claims with the configuration and the bindings only, so that an
+untrusted token causes no key lookup and no request to its issuer. Rule 6 is the only way from
+unverified claims to claims. Rule 7 checks their times. All rules are pure functions.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from service.verifier.codes import Detail, FailureCode, TokenRejected
 from service.verifier.signatures import SignatureFault, check_signature
 
 LEEWAY_S: Final = 60
-"""How far an issuer's clock may be ahead of ours. An expiry has no leeway."""
+"""How far an issuer's clock may be ahead of ours. Expiry has no leeway."""
 
 
 class VerificationContext(Struct, frozen=True):
-    """What a token is judged on, besides keys and time.
+    """The inputs of the rules apart from keys and time.
 
-    `candidates` are the bindings of the organisation the request is for, `project_id` the project
-    of the API key it carries, None for every other credential.
+    `candidates` are the bindings of the organisation that the request is for, `project_id` the
+    project of its API key, None for other credentials.
     """
 
     issuers: Issuers
@@ -38,7 +38,7 @@ class VerificationContext(Struct, frozen=True):
 def match_binding(
     unverified_claims: UnverifiedClaims, context: VerificationContext
 ) -> tuple[Issuer, Candidate]:
-    """Rules 1 to 5: the issuer and the binding the claims point to. Raises TokenRejected."""
+    """Rules 1 to 5: the issuer and binding that match the claims. Raises TokenRejected."""
     issuer = rule_1_issuer(unverified_claims, context.issuers)
     rule_2_audience(unverified_claims, context.audience)
     same_sub = rule_3_subject(unverified_claims, issuer, context)
@@ -49,14 +49,14 @@ def match_binding(
 def verify_signature_and_time(
     token: UnverifiedToken, issuer: Issuer, keys: SigningKeys, now: datetime
 ) -> Claims:
-    """Rules 6 and 7: what `issuer` says, and says of now. Raises TokenRejected."""
+    """Rules 6 and 7: the claims, signed by `issuer` and valid at `now`. Raises TokenRejected."""
     claims = rule_6_signature(token, issuer, keys)
     rule_7_time(claims, now)
     return claims
 
 
 def rule_1_issuer(unverified_claims: UnverifiedClaims, issuers: Issuers) -> Issuer:
-    """The issuer is on the allowlist, character for character."""
+    """The issuer is on the allowlist, compared character by character."""
     url = unverified_claims.text("iss")
     if url is None or url not in issuers:
         raise TokenRejected(FailureCode.UNBOUND_ISSUER, 1)
@@ -64,7 +64,7 @@ def rule_1_issuer(unverified_claims: UnverifiedClaims, issuers: Issuers) -> Issu
 
 
 def rule_2_audience(unverified_claims: UnverifiedClaims, audience: str) -> None:
-    """The token was made for this service and for nobody else."""
+    """The token's only audience is this service."""
     if unverified_claims.members.get("aud") not in (audience, [audience]):
         raise TokenRejected(FailureCode.BAD_AUDIENCE, 2)
 
@@ -72,7 +72,7 @@ def rule_2_audience(unverified_claims: UnverifiedClaims, audience: str) -> None:
 def rule_3_subject(
     unverified_claims: UnverifiedClaims, issuer: Issuer, context: VerificationContext
 ) -> Sequence[Candidate]:
-    """An active binding has exactly this subject: the candidates."""
+    """The active bindings with exactly this subject; at least one."""
     sub = unverified_claims.text("sub")
     if sub is None:
         raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 3, detail=Detail.MISSING_SUB)
@@ -85,9 +85,9 @@ def rule_3_subject(
 def rule_4_repository(
     unverified_claims: UnverifiedClaims, issuer: Issuer, candidates: Sequence[Candidate]
 ) -> Sequence[Candidate]:
-    """The repository is the one that was bound, whatever goes by its name today.
+    """The candidates bound to the token's repository, by id and not by name; at least one.
 
-    Bindings without a repository id, which only some issuers allow, take any repository.
+    Bindings without a repository id, which only some issuers allow, match any repository.
     """
     repository_id = unverified_claims.identifier(issuer.repository_id_claim)
     if repository_id is None and issuer.requires_repository_id:
@@ -105,10 +105,10 @@ def rule_4_repository(
 def rule_5_event(
     unverified_claims: UnverifiedClaims, issuer: Issuer, candidates: Sequence[Candidate]
 ) -> Candidate:
-    """What started the job is allowed, and it is clear by which binding.
+    """The one candidate that allows the event that started the job.
 
-    A binding of a team or a project goes before the organisation's, and a team's before the one it
-    lies within. What is left must be one.
+    Bindings of a team or project take precedence over the organisation's, and a team binding over
+    its envelope. Exactly one must remain.
     """
     event_name = unverified_claims.text(issuer.event_name_claim)
     allowing = [candidate for candidate in candidates if candidate.allows(event_name)]
@@ -123,14 +123,14 @@ def rule_5_event(
 
 
 def most_specific(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Those of `candidates` that go before the others: one, or rule 5 cannot tell which."""
+    """The `candidates` that take precedence; rule 5 rejects the token if several remain."""
     stood_for = {candidate.stands_for for candidate in candidates}
     left = [candidate for candidate in candidates if candidate.id not in stood_for]
     return [candidate for candidate in left if candidate.is_specific] or left
 
 
 def rule_6_signature(token: UnverifiedToken, issuer: Issuer, keys: SigningKeys) -> Claims:
-    """The issuer signed it, with an algorithm that is pinned for them."""
+    """The issuer signed the token, with an algorithm pinned for it."""
     try:
         return check_signature(token, issuer.algorithms, keys)
     except SignatureFault as fault:
@@ -138,9 +138,9 @@ def rule_6_signature(token: UnverifiedToken, issuer: Issuer, keys: SigningKeys) 
 
 
 def rule_7_time(claims: UnverifiedClaims, now: datetime) -> None:
-    """It has not expired, and neither was made in the future nor is meant for it.
+    """The token has not expired, and `iat` and `nbf` are not in the future (beyond LEEWAY_S).
 
-    For tokens after rule 6; an explanation also asks it of claims that nobody has signed.
+    An explanation also applies this rule to claims without a verified signature.
     """
     seconds = now.timestamp()
     expires_at_s = claims.members.get("exp")

@@ -1,7 +1,7 @@
-"""Checking a signature: the one place that calls joserfc on a token, and so believes its header.
+"""Signature verification; the only module that passes a token to joserfc.
 
-The header chooses among what is pinned, by name: it never brings a key, an algorithm or an
-extension of its own (RFC 8725, 3.1).
+The header can only select, by name, among what is pinned: it never supplies a key, an algorithm or
+an extension (RFC 8725, 3.1).
 """
 
 from collections.abc import Collection
@@ -19,11 +19,11 @@ _EXTENSIONS: Final = ("crit", "b64")
 
 
 class SignatureFault(Exception):
-    """Why a signature proves nothing; the text may repeat what the token says."""
+    """Why a signature is not accepted; the text may repeat contents of the token."""
 
 
 def unverified_kid(token: UnverifiedToken, algorithms: Collection[str]) -> str | None:
-    """The `kid` to look for, or None if no key whatever would make the token good."""
+    """The `kid` to look up, or None if no key could make the token valid."""
     try:
         return _unverified_choice(token, algorithms)[1]
     except SignatureFault:
@@ -33,7 +33,7 @@ def unverified_kid(token: UnverifiedToken, algorithms: Collection[str]) -> str |
 def check_signature(
     token: UnverifiedToken, algorithms: Collection[str], keys: SigningKeys
 ) -> Claims:
-    """The claims of `token`, signed with one of `keys` by one of `algorithms`.
+    """The claims of `token`, signed with one of `keys` and one of `algorithms`.
 
     Raises SignatureFault.
     """
@@ -49,10 +49,10 @@ def check_signature(
 
 
 def _verify(token: UnverifiedToken, algorithm: str, key: PublicKey) -> None:
-    """Raise JoseError unless `key` signed the token by `algorithm`.
+    """Raise JoseError unless `key` signed the token with `algorithm`.
 
-    The library is given the token in parts, as the stricter parser took it apart: to let it decode
-    everything a second time would take longer than the signature itself.
+    Passes the parts to the library, already decoded by the stricter parser: decoding them again
+    would take longer than the signature itself.
     """
     registry = _registry(algorithm)
     header, payload, signature = token.compact.encode().split(b".")
@@ -65,7 +65,7 @@ def _verify(token: UnverifiedToken, algorithm: str, key: PublicKey) -> None:
 
 
 def _unverified_choice(token: UnverifiedToken, algorithms: Collection[str]) -> tuple[str, str]:
-    """The algorithm, one of `algorithms`, and the `kid` that the header asks for."""
+    """The pinned algorithm and the `kid` in the header."""
     header = token.unverified_header
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
@@ -81,15 +81,15 @@ def _unverified_choice(token: UnverifiedToken, algorithms: Collection[str]) -> t
 def _find(keys: SigningKeys, kid: str) -> SigningKey:
     signing_key = keys.by_kid.get(kid)
     if signing_key is None:
-        known = f"key {kid!r} is not published by the issuer"
-        raise SignatureFault(keys.refused.get(kid) or keys.fault or known)
+        unpublished = f"key {kid!r} is not published by the issuer"
+        raise SignatureFault(keys.refused.get(kid) or keys.fault or unpublished)
     return signing_key
 
 
 @cache
 def _registry(algorithm: str) -> jws.JWSRegistry:
-    """The library with this one algorithm, and as strict about headers as it comes."""
+    """A registry with only this algorithm, and strict header checks."""
     registry = jws.JWSRegistry(algorithms=[algorithm])
-    # Its own bound would refuse what the longest keys that may verify have signed.
+    # The library's own limit is below the signature size of the longest accepted keys.
     registry.max_signature_length = TOKEN_CHARS_MAX
     return registry

@@ -1,7 +1,7 @@
-"""Tokens whose signature has held before: their claims, by the token's hash, for a while.
+"""A cache of verified tokens' claims by the hash of the token, for a limited time.
 
-A job sends the same token with each of its requests. What is kept spares the signature, and nothing
-else: bindings and time are looked at every time.
+A job sends the same token with each request. The cache saves only the signature verification:
+bindings and times are checked every time.
 """
 
 import hashlib
@@ -20,23 +20,23 @@ _REGISTERED: Final = ("iss", "aud", "sub", "exp", "iat", "nbf")
 
 
 class VerifiedTokenCache:
-    """Claims of verified tokens. Neither tokens nor claims that nobody reads are kept."""
+    """The claims of verified tokens; stores neither tokens nor unused claims."""
 
     def __init__(self) -> None:
         self._kept = ByteCache(KEPT_BYTES_MAX)
 
     def find(self, compact: str, now: datetime) -> Claims | None:
-        """The claims of the token, if its signature held less than KEPT_FOR ago."""
+        """The claims of the token, if its signature was verified less than KEPT_FOR ago."""
         _, found = self._kept.find(_hash(compact))
         if found is None or not timedelta(0) <= now - found[1] < KEPT_FOR:
             return None
         return found[0]  # type: ignore[no-any-return]
 
     def keep(self, compact: str, claims: Claims, issuer: Issuer, now: datetime) -> None:
-        """Remember that the token's signature held, and what of its claims is ever read."""
-        read = _read_of(issuer)
-        members = {name: said for name, said in claims.members.items() if name in read}
-        # Every value is a part of the token, and so not longer in all.
+        """Store the claims that rules and audit rows use of a token with a valid signature."""
+        used = _used_claims(issuer)
+        members = {name: value for name, value in claims.members.items() if name in used}
+        # The values are parts of the token, so together they are no longer than it.
         size = ENTRY_BYTES + len(compact) + _MEMBER_BYTES * len(members)
         self._kept.keep(_hash(compact), (Claims(members), now), size)
 
@@ -46,13 +46,13 @@ def _hash(compact: str) -> bytes:
 
 
 @cache
-def _read_of(issuer: Issuer) -> frozenset[str]:
-    """The claims that rules and audit rows read."""
-    own = (
+def _used_claims(issuer: Issuer) -> frozenset[str]:
+    """The names of the claims that rules and audit rows use."""
+    provider_claims = (
         issuer.repository_id_claim,
         issuer.event_name_claim,
         issuer.run_id_claim,
         issuer.token_id_claim,
         issuer.owner_claim,
     )
-    return frozenset((*_REGISTERED, *(name for name in own if name is not None)))
+    return frozenset((*_REGISTERED, *(name for name in provider_claims if name is not None)))

@@ -1,7 +1,7 @@
-"""How often each binding was used, and when last: counted in memory, written every few seconds.
+"""Usage of bindings: counts and last uses, collected in memory and written every few seconds.
 
-A request must not wait for a write that only counts it. What a process has counted and not yet
-written is lost when it is killed: a few seconds of counts, and nothing else.
+Requests do not wait for a write that only counts them. A killed process loses the few seconds of
+counts it has not written.
 """
 
 import asyncio
@@ -13,11 +13,12 @@ from sqlalchemy import bindparam, case, or_, update
 
 from service.errors import StoreUnavailable
 from service.metrics import Metrics
+from service.store.column_types import Instant
 from service.store.store import Store
-from service.store.tables import Binding, Instant
+from service.store.tables import Binding
 
 PENDING_USES_MAX: Final = 50_000
-"""Bindings with uses that are not yet written; a database that stays away must not take memory."""
+"""Bounds the memory for bindings with unwritten uses while the database is unavailable."""
 
 
 @dataclass(slots=True)
@@ -31,7 +32,7 @@ class _Uses:
 
 
 class BindingUse:
-    """Counts the uses of bindings for every request, and writes them when it is told to."""
+    """Counts the uses of bindings in memory; `flush` writes them."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
@@ -39,20 +40,20 @@ class BindingUse:
         self._pending: dict[str, _Uses] = {}
 
     def note(self, binding_id: str, at: datetime) -> None:
-        """Count one use of the binding."""
+        """Count one use of the binding at `at`."""
         self._add(binding_id, 1, at)
 
     async def flush(self) -> None:
-        """Write what was counted since the last time, all of it or nothing.
+        """Write the pending counts, all or none.
 
-        What cannot be written now (StoreUnavailable) is written next time.
+        If the write fails (StoreUnavailable), they are kept for the next call.
         """
         taken, self._pending = self._pending, {}
         if not taken:
             return
         try:
             async with self._store.write() as work:
-                # On the connection: the session knows no UPDATE of many rows by conditions.
+                # On the connection: a session cannot run this UPDATE for many parameter sets.
                 connection = await work.session.connection()
                 await connection.execute(_COUNT_UP, _parameters(taken))
         except (StoreUnavailable, asyncio.CancelledError):
@@ -70,7 +71,7 @@ class BindingUse:
             self._metrics.uses_dropped(count)
 
 
-# Counted up by the database, because other processes count, too.
+# Incremented in the database, because other processes count too.
 _COUNT_UP: Final = (
     update(Binding)
     .where(Binding.id == bindparam("used_id"))

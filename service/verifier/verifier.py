@@ -1,4 +1,4 @@
-"""The verifier: from the header of a request to its attribution, or to a rejection on record."""
+"""The verifier: turns the token in a request header into an attribution or a recorded rejection."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, get_args
@@ -30,18 +30,18 @@ from service.verifier.token_cache import VerifiedTokenCache
 from service.verifier.usage import BindingUse
 
 CandidatesOf = Callable[[Organisation], Awaitable[Candidates]]
-"""The active bindings of an organisation, no older than it is."""
+"""Returns an organisation's active bindings, at least as recent as the given row."""
 
-# Codes a token can get whatever its signature: who says what it says is then asked apart.
+# Codes that do not depend on the signature; `_holds` verifies it separately for the record.
 _ABOUT_BINDINGS: Final = frozenset(
     {FailureCode.MISSING_REPOSITORY_ID, FailureCode.UNBOUND_OIDC_SUBJECT}
 )
 
 
 class TokenRequest(Struct, frozen=True):
-    """The request that bears a token: for which organisation, and by whose leave.
+    """The organisation and the credential of a request with a token.
 
-    `project_id` is the project of its API key, None for every other credential.
+    `project_id` is the project of its API key, None for other credentials.
     """
 
     org: Organisation
@@ -50,19 +50,20 @@ class TokenRequest(Struct, frozen=True):
 
 
 class _ParsedToken(Struct, frozen=True):
-    """A token as far as it is known: as claims, if its signature has held before."""
+    """A parsed token; `content` is Claims if its signature was verified before."""
 
     compact: str
-    said: Claims | UnverifiedToken
+    content: Claims | UnverifiedToken
 
     @property
     def unverified_claims(self) -> UnverifiedClaims:
-        """What it says, whoever says it."""
-        return self.said if isinstance(self.said, Claims) else self.said.unverified_claims
+        """The claims, whether or not the signature was verified."""
+        content = self.content
+        return content if isinstance(content, Claims) else content.unverified_claims
 
 
 class Verifier:
-    """Judges the CI tokens of requests. It neither grants nor denies: it attributes."""
+    """Verifies CI tokens of requests. A result only attributes; it grants or denies nothing."""
 
     def __init__(
         self,
@@ -87,22 +88,22 @@ class Verifier:
         metrics.verifies(get_args(Provider), FailureCode)
 
     async def attribute(self, values: Sequence[str], request: TokenRequest) -> Attribution | None:
-        """What the token in the header `values` proves, or None, and then why is on record."""
+        """The CI job that the token in header `values` proves, or None; logs rejections."""
         parsed: _ParsedToken | None = None
         try:
             parsed = self._read(read_header(values))
-            found = await self._verify(parsed, request)
+            attribution = await self._verify(parsed, request)
         except TokenRejected as rejection:
             self._reject(rejection, values, parsed, request)
             return None
-        self._use.note(found.binding_id, self._clock())
-        self._metrics.attributed(found.issuer.provider)
-        return found
+        self._use.note(attribution.binding_id, self._clock())
+        self._metrics.attributed(attribution.issuer.provider)
+        return attribution
 
     async def revalidate(self, before: Attribution, org: Organisation) -> Attribution | None:
-        """`before` as it is now that `org` has been read again, or None.
+        """`before` matched again against the re-read `org`, or None if it is no longer trusted.
 
-        Between the two a client may have taken its time over the body of its request.
+        Needed because the client may have taken long to send the body of its request.
         """
         if org.trust_revision == before.trust_revision:
             return before
@@ -114,7 +115,7 @@ class Verifier:
         return Attribution(issuer, binding.id, before.claims, before.project_id, org.trust_revision)
 
     async def context(self, org: Organisation, project_id: str | None) -> VerificationContext:
-        """What tokens for `org` are judged on now."""
+        """The current verification context of `org`."""
         candidates = await self._candidates_of(org)
         return VerificationContext(self._issuers, self._audience, candidates, project_id)
 
@@ -123,10 +124,10 @@ class Verifier:
         return _ParsedToken(compact, seen or parse_token(compact))
 
     async def _verify(self, parsed: _ParsedToken, request: TokenRequest) -> Attribution:
-        """The seven rules; between the fifth and the sixth, keys may have to be fetched."""
+        """Apply the seven rules; keys may be fetched between rules 5 and 6."""
         context = await self.context(request.org, request.project_id)
         issuer, binding = match_binding(parsed.unverified_claims, context)
-        claims = parsed.said
+        claims = parsed.content
         if isinstance(claims, UnverifiedToken):
             kid = unverified_kid(claims, issuer.algorithms)
             claims = self._sign(parsed, claims, issuer, await self._keys.keys_for(issuer, kid))
@@ -149,14 +150,14 @@ class Verifier:
         parsed: _ParsedToken | None,
         request: TokenRequest,
     ) -> None:
-        """Put on record that the token was rejected, and why; never the token."""
-        said = parsed.unverified_claims if parsed else UnverifiedClaims({})
+        """Log, count and record the rejection; the token itself is not stored."""
+        claims = parsed.unverified_claims if parsed else UnverifiedClaims({})
         self._metrics.auth_failed(rejection.code)
-        log_rejection(rejection, values, said, request.org.id)
+        log_rejection(rejection, values, claims, request.org.id)
         self._note_rejection(
             Rejection.of(
-                said,
-                self._issuers.get(said.text("iss") or ""),
+                claims,
+                self._issuers.get(claims.text("iss") or ""),
                 rejection,
                 tenant_id=request.org.id,
                 is_verified=self._holds(rejection, parsed),
@@ -167,13 +168,13 @@ class Verifier:
         )
 
     def _holds(self, rejection: TokenRejected, parsed: _ParsedToken | None) -> bool:
-        """True if an accepted issuer says all this to this service now, though it is not bound.
+        """True if, apart from the missing binding, the token is valid for this service now.
 
-        Asked with the keys at hand: a token that nobody trusts sends no request to its issuer.
+        Uses cached keys only: an untrusted token must not cause a request to its issuer.
         """
         if parsed is None or rejection.code not in _ABOUT_BINDINGS:
             return False
-        claims = parsed.said
+        claims = parsed.content
         try:
             issuer = rule_1_issuer(parsed.unverified_claims, self._issuers)
             rule_2_audience(parsed.unverified_claims, self._audience)

@@ -1,4 +1,4 @@
-"""Alembic's entry: migrations run on the connection they are handed."""
+"""Alembic's entry point: runs migrations on the connection passed in the configuration."""
 
 from alembic import context
 

@@ -77,7 +77,7 @@ async def test_rows_that_somebody_else_sealed_are_not_sealed_again(filled, monke
     lose_rows = "UPDATE journal SET first_seq = first_seq + 1000000"
     at_the_rename(monkeypatch, by_hand(filled, lose_rows))
 
-    with pytest.raises(LeaseLost, match="somebody else"):
+    with pytest.raises(LeaseLost, match="another process"):
         await filled.seal()
 
     assert await stored(filled) == rows

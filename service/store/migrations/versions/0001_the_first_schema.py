@@ -1,4 +1,4 @@
-"""The first schema: organisations and their people, bindings, the journal and the catalog."""
+"""Initial schema: organisations and members, bindings, the journal and the catalog."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Ingest: idempotency keys, and a journal that is counted without being read."""
+"""Ingest: idempotency keys, and an index that counts the journal without reading its batches."""
 
 import sqlalchemy as sa
 from alembic import op

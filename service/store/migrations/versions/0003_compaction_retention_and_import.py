@@ -1,4 +1,4 @@
-"""What compaction, retention and import need to remember."""
+"""Columns and tables for compaction, retention and import."""
 
 import sqlalchemy as sa
 from alembic import op

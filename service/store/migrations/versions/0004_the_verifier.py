@@ -1,4 +1,4 @@
-"""What the verifier needs to remember."""
+"""The verifier: the trust revision of organisations, and rejected subjects."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What signing in with an identity provider needs to remember."""
+"""Sign-in through identity providers: identities, allowed domains, used sign-in steps."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Passkeys, and what a person recognises a session by."""
+"""Passkeys, and the address and browser of each session."""
 
 import sqlalchemy as sa
 from alembic import op
