@@ -30,6 +30,7 @@ from service.rejected.routes import blueprint as rejected
 from service.settings import REPOSITORY, Settings
 from service.sign_in.link_routes import blueprint as links
 from service.sign_in.routes import blueprint as sign_in
+from service.web.compression import compress_answers
 from service.web.dependencies import provide
 from service.web.headers import with_headers
 from service.web.openapi import add_openapi
@@ -130,6 +131,7 @@ def create_app(
         app.register_blueprint(blueprint)
     answer_errors(app)
     _frame_requests(app)
+    compress_answers(app)
     _run_in_background(app, is_first=is_first)
     # Quart's own way to put something in front of an app.
     headers = _headers(settings)

@@ -1,0 +1,70 @@
+"""Compressing pages and JSON answers, where that cannot reveal what they hold.
+
+The length of a compressed answer tells a little of its content to those who see it on the wire. If
+another site could choose part of the answer, by links it makes a browser follow, it could guess the
+rest (BREACH). So an answer is compressed for requests of our own pages, of an address typed in, and
+of scripts, which have no session cookie; never for what another site caused.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from quart import Quart, Request, Response
+from quart.globals import request_ctx
+from quart.wrappers.response import IterableBody
+
+from analytics.export.compression import Compression, compressor
+from service.web.content_negotiation import content_coding
+from service.web.header_names import SESSION_COOKIE
+from service.web.responses import JSON_TYPE
+
+BYTES_MIN: Final = 1_024
+"""Shorter answers fit one packet as they are."""
+
+_TYPES: Final = frozenset({JSON_TYPE, "text/html"})
+_OWN_SITE: Final = frozenset({"same-origin", "none"})
+
+
+def compress_answers(app: Quart) -> None:
+    """Compress the pages and JSON answers of `app` for clients that ask for it."""
+    app.after_request(_compress)
+
+
+async def _compress(response: Response) -> Response:
+    request = request_ctx.request
+    if response.mimetype not in _TYPES or "accept-encoding" in response.vary:
+        return response  # exports and the API's documents have chosen a coding themselves
+    response.vary.update(("accept-encoding", "sec-fetch-site"))
+    coding = content_coding(request)
+    if coding is None or request.method == "HEAD" or not is_of_own_making(request):
+        return response
+    if isinstance(response.response, IterableBody):
+        response.response = IterableBody(_pieces(response.response, coding))
+    elif (response.content_length or 0) >= BYTES_MIN:
+        stream = compressor(coding)
+        content = await response.get_data(as_text=False)
+        response.set_data(stream.add(content) + stream.finish())
+    else:
+        return response
+    response.headers["content-encoding"] = coding.value
+    return response
+
+
+async def _pieces(body: IterableBody, coding: Compression) -> AsyncIterator[bytes]:
+    """What is ready is sent: the browser can show each piece before the next one is made."""
+    stream = compressor(coding)
+    async with body as pieces:
+        async for piece in pieces:
+            if piece:
+                yield stream.add(piece.encode() if isinstance(piece, str) else piece)
+    yield stream.finish()
+
+
+def is_of_own_making(request: Request) -> bool:
+    """True unless another site may have caused `request`, and chosen its parameters.
+
+    Browsers say so in `Sec-Fetch-Site`, which pages cannot set. A request without it is a script's,
+    or one of an old browser: that has a cookie.
+    """
+    site = request.headers.get("sec-fetch-site")
+    return SESSION_COOKIE not in request.cookies if site is None else site in _OWN_SITE
