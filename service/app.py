@@ -9,6 +9,7 @@ import httpx
 import structlog
 from quart import Quart, Request, Response, g, request
 from quart.globals import app_ctx, request_ctx
+from quart.wrappers.request import Body
 from werkzeug.datastructures import ImmutableDict
 
 from service.audit.ingest_routes import INGEST_PATH_END
@@ -66,10 +67,23 @@ class _App(Quart):
     )
 
 
+class ObservedBody(Body):
+    """A request's body that tells whether all of it has arrived."""
+
+    is_complete = False
+
+    def set_complete(self) -> None:
+        """Called by Quart with the last byte, or when no more are accepted."""
+        self.is_complete = True
+        super().set_complete()
+
+
 def _request_class(settings: Settings) -> type[Request]:
     """Requests whose bodies are bounded from their first byte: by one limit, or by ingest's."""
 
     class BoundedRequest(Request):
+        body_class = ObservedBody
+
         def __init__(
             self,
             method: str,
@@ -185,7 +199,7 @@ def _has_unread_body(request: Request) -> bool:
 
     A client must be told (RFC 9112, 9.6), or it sends its next request into a closed one.
     """
-    if request.body._complete.is_set():
+    if isinstance(request.body, ObservedBody) and request.body.is_complete:
         return False
     headers = request.headers
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers

@@ -103,7 +103,7 @@ class Services:
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
             self.binding_services(),
             self.sign_in,
-            SystemServices(self.store, self.lake, self.metrics),
+            SystemServices(self.store, self.lake, self.metrics, self.settings.metrics_token),
             DashboardServices(
                 self.settings,
                 self.clock,
@@ -234,7 +234,13 @@ def build_services(
         audit_queries=AuditQueryService(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),
-        exporter=Exporter(store, lake, settings.export_max_s, settings.exports_per_org_max),
+        exporter=Exporter(
+            store,
+            lake,
+            settings.export_max_s,
+            per_org_max=settings.exports_per_org_max,
+            per_actor_max=settings.exports_per_actor_max,
+        ),
         importer=Importer(settings, store, lake, lease, clock),
         ingest=Ingest(store, group_commit, lake, worker, verifier, clock, sealer, settings),
         worker=worker,

@@ -495,6 +495,12 @@ class TooManyExports(Refusal):
     retry_after_s = 30
 
 
+class TooManyOwnExports(TooManyExports):
+    """The caller has the maximum number of exports under way."""
+
+    text = "too many exports of yours at once: wait until one of them ends"
+
+
 class TooManyStreams(Refusal):
     """The maximum number of pages that show live rows are open."""
 

@@ -73,7 +73,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0
-    exports_per_org_max: PositiveInt = 2
+    exports_per_org_max: PositiveInt = 4
+    exports_per_actor_max: PositiveInt = 2
+    metrics_token: str = ""
     engine_memory_mb: PositiveInt = 2048
     engine_temp_mb: PositiveInt = 8192
     engine_threads: PositiveInt = 2

@@ -18,7 +18,7 @@ from analytics.model.filters import Query
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.rows import AuditContext
 from analytics.storage.snapshot import Snapshot
-from service.errors import QueryTooSlow, StoreUnavailable, TooManyExports
+from service.errors import QueryTooSlow, StoreUnavailable, TooManyExports, TooManyOwnExports
 from service.ids import new_id
 from service.lake import Lake
 from service.store.store import Store
@@ -65,15 +65,26 @@ class Export:
 class Exporter:
     """Starts exports, streams them and records their end.
 
-    Limits each organisation to `at_once_max` concurrent exports in this process.
+    Limits the concurrent exports of each organisation, and of each of its actors, in this process.
     """
 
-    def __init__(self, store: Store, lake: Lake, time_max_s: float, at_once_max: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lake: Lake,
+        time_max_s: float,
+        *,
+        per_org_max: int,
+        per_actor_max: int,
+    ) -> None:
         self._store = store
         self._lake = lake
         self._time_max_s = time_max_s
-        self._at_once_max = at_once_max
-        self._under_way: Counter[str] = Counter()
+        self._per_org_max = per_org_max
+        self._per_actor_max = per_actor_max
+        self._under_way: Counter[tuple[str, str]] = Counter()
+        """By tenant id and actor."""
+
         self._closing: set[asyncio.Task[None]] = set()
         self._is_last_call = asyncio.Event()
 
@@ -88,16 +99,15 @@ class Exporter:
         """Take the snapshot, count its rows and record the export.
 
         The returned export must be started: it counts as running until it ends. Raises
-        TooManyExports, StoreFault, StoreUnavailable: an export that cannot be recorded is not made.
+        TooManyExports, TooManyOwnExports, StoreFault, StoreUnavailable: an export that cannot be
+        recorded is not made.
         """
-        if self._under_way[org.id] >= self._at_once_max:
-            raise TooManyExports
-        self._under_way[org.id] += 1
+        self._take_slot(org.id, audit_context.actor)
         try:
             export = await self._fixed(org, query, form, audit_context, now)
             await self._announce(export)
         except BaseException:
-            self._free(org.id)
+            self._free_slot(org.id, audit_context.actor)
             raise
         return export
 
@@ -160,7 +170,7 @@ class Exporter:
         except QueryTooSlow as error:
             raise ExportBroken("the export took too long") from error
         finally:
-            self._free(export.org.id)
+            self._free_slot(export.org.id, export.audit_context.actor)
             self._run_in_background(self._record_end(export))
 
     def _run_in_background(self, closing: Coroutine[None, None, None]) -> None:
@@ -174,10 +184,18 @@ class Exporter:
         self._is_last_call.set()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def _free(self, org_id: str) -> None:
-        self._under_way[org_id] -= 1
-        if not self._under_way[org_id]:
-            del self._under_way[org_id]
+    def _take_slot(self, tenant_id: str, actor: str) -> None:
+        if self._under_way[tenant_id, actor] >= self._per_actor_max:
+            raise TooManyOwnExports
+        of_org = sum(count for slot, count in self._under_way.items() if slot[0] == tenant_id)
+        if of_org >= self._per_org_max:
+            raise TooManyExports
+        self._under_way[tenant_id, actor] += 1
+
+    def _free_slot(self, tenant_id: str, actor: str) -> None:
+        self._under_way[tenant_id, actor] -= 1
+        if not self._under_way[tenant_id, actor]:
+            del self._under_way[tenant_id, actor]
 
     async def _record_begin(self, export: Export) -> None:
         async with self._store.write() as work:

@@ -26,6 +26,7 @@ from service.errors import (
     OrgNotFound,
     QueryTooSlow,
     TooManyExports,
+    TooManyOwnExports,
     UnknownParameter,
 )
 from service.orgs.roles import Capability
@@ -94,7 +95,7 @@ async def entry(services: AuditServices, slug: str, audit_id: str) -> ResponseRe
 _documented_export = documented(
     media=EXPORT_MEDIA,
     querystring=ExportQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, TooManyExports],
+    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, TooManyExports, TooManyOwnExports],
     headers=EXPORT_HEADERS,
 )
 

@@ -109,7 +109,9 @@ class Connection(aiosqlite.Connection):
 async def open_connection(connect: Callable[[], sqlite3.Connection]) -> Connection:
     """Connect in a daemon thread, which does not keep the process alive."""
     connection = Connection(connect)
-    connection._thread.daemon = True  # as SQLAlchemy does with connections it makes itself
+    # aiosqlite has no public option for a daemon thread; SQLAlchemy sets the same attribute
+    # (github.com/omnilib/aiosqlite/issues/299, github.com/sqlalchemy/sqlalchemy/issues/13039).
+    connection._thread.daemon = True
     try:
         await connection
     except sqlite3.Error:

@@ -1,15 +1,16 @@
 """Endpoints about the service itself: is it there, is it well, what does it offer."""
 
 import asyncio
+import hmac
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 from msgspec import Struct
-from quart import Blueprint, Response, current_app, render_template, request
+from quart import Blueprint, Request, Response, current_app, render_template, request
 from quart.typing import ResponseReturnValue
 
-from service.errors import StoreUnavailable
+from service.errors import StoreUnavailable, Unauthenticated
 from service.lake import Lake, file_fault
 from service.metrics import Metrics
 from service.store.storage_stats import storage_stats_by_tenant
@@ -32,6 +33,7 @@ class SystemServices:
     store: Store
     lake: Lake
     metrics: Metrics
+    metrics_token: str
 
 
 class Health(Struct):
@@ -64,14 +66,23 @@ async def readyz(services: SystemServices) -> ResponseReturnValue:
 
 
 @blueprint.get("/metrics")
-@documented(media={"text/plain": str}, credentials=())
+@documented(media={"text/plain": str}, credentials=(), refusals=[Unauthenticated])
 @receives(SystemServices)
 async def metrics(services: SystemServices) -> ResponseReturnValue:
     """Counters and gauges in Prometheus' text format."""
+    if not _may_scrape(request, services.metrics_token):
+        raise Unauthenticated
     async with services.store.read() as session:
         stored = await storage_stats_by_tenant(session)
     services.metrics.stored(stored)
     return Response(services.metrics.exposition(), content_type="text/plain; version=0.0.4")
+
+
+def _may_scrape(request: Request, token: str) -> bool:
+    """True without a token of its own; else with `Authorization: Bearer` and the token."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    is_right = hmac.compare_digest(given.encode(errors="replace"), token.encode())
+    return not token or (scheme.lower() == "bearer" and is_right)
 
 
 @blueprint.get("/openapi.json")

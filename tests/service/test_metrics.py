@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -145,3 +146,23 @@ async def test_rows_of_a_round_reach_the_metrics(world):
         await append(work.session, world.acme.id, [sample_row(START)] * 7, received_at=work.now)
 
     assert (await scrape(world))[("countersign_journal_rows", ())] == before + 7
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        (None, 401),
+        ("Bearer wrong", 401),
+        ("Basic scrape-me", 401),
+        ("Bearer scrape-me", 200),
+        ("bearer scrape-me", 200),
+    ],
+)
+async def test_a_token_of_its_own_keeps_others_from_the_metrics(
+    settings: Settings, clock: SettableClock, authorization: str | None, status: int
+):
+    """The port may be one that more than Prometheus can reach."""
+    guarded = msgspec.structs.replace(settings, metrics_token="scrape-me")
+    async with running_world(guarded, clock, has_sealer=False) as world:
+        headers = {} if authorization is None else {"authorization": authorization}
+        assert (await world.client.get("/metrics", headers=headers)).status_code == status

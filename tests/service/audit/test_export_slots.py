@@ -1,6 +1,7 @@
 """How many exports an organisation may have under way at once, and when the next may begin."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -8,11 +9,14 @@ import pytest
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
+from service.errors import TooManyOwnExports
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
 
 AT_ONCE = 2
-FULL = (429, "too many exports of this organisation at once: wait until one of them ends")
+FULL = (429, "too many exports of yours at once: wait until one of them ends")
+ORG_FULL = (429, "too many exports of this organisation at once: wait until one of them ends")
+OF_ORG = 4
 
 
 @pytest.fixture
@@ -23,13 +27,12 @@ async def filled(audit):
     return audit
 
 
-async def start(audit):
+async def start(audit, actor="system:admin-token"):
     """An export that is under way."""
+    by = replace(BY_OPERATOR, actor=actor)
     exporter = audit.services.exporter
     form = FileForm(ExportFormat.CSV)
-    return await exporter.stream(
-        await exporter.prepare(audit.world.acme, Query(), form, BY_OPERATOR, START)
-    )
+    return await exporter.stream(await exporter.prepare(audit.world.acme, Query(), form, by, START))
 
 
 async def is_free(audit) -> bool:
@@ -49,6 +52,20 @@ async def test_one_more_than_may_is_a_429_that_says_when_to_come_back(filled):
     assert int(response.headers["retry-after"]) > 0
     assert len((await filled.page(event="audit_exported"))["entries"]) == AT_ONCE
     for stream in under_way:
+        await stream.aclose()
+
+
+async def test_one_person_leaves_slots_to_the_others(filled):
+    """Two exports held open, without reading, are all that one of them can hold."""
+    held = [await start(filled, "google:mem_1") for _ in range(AT_ONCE)]
+    with pytest.raises(TooManyOwnExports):
+        await start(filled, "google:mem_1")
+
+    others = [await start(filled, f"google:mem_{number}") for number in (2, 3)]
+
+    assert len([*held, *others]) == OF_ORG
+    assert await refused(await filled.export(format="csv")) == ORG_FULL
+    for stream in (*held, *others):
         await stream.aclose()
 
 
