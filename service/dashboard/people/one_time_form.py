@@ -9,13 +9,13 @@ from service.errors import FormSpent
 from service.secrets import new_token
 from service.settings import Settings
 from service.sign_in.completion import spend
-from service.sign_in.signed_cookie import Kept, Signer, expiry
+from service.sign_in.signed_cookie import SignedValue, Signer, expiry
 from service.store.store import UnitOfWork
 
 ONCE_FIELD: Final = "once"
 
 
-class OneTimeForm(Kept, frozen=True, kw_only=True):
+class OneTimeForm(SignedValue, frozen=True, kw_only=True):
     """One form of one session's page; the admin token, which has no session, has None."""
 
     session_id: str | None
