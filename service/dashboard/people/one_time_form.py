@@ -1,4 +1,4 @@
-"""Forms that work once, because their answer shows a secret that no second one may follow."""
+"""Forms that work once, because their response shows a newly created secret."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,13 +16,13 @@ ONCE_FIELD: Final = "once"
 
 
 class OneTimeForm(SignedValue, frozen=True, kw_only=True):
-    """One form of one session's page; the admin token, which has no session, has None."""
+    """A form of one session's page; `session_id` is None for the admin token."""
 
     session_id: str | None
 
 
 def one_time_form(settings: Settings, caller: Caller, now: datetime) -> str:
-    """The value of ONCE_FIELD in a form shown to `caller`, good for as long as a session can be."""
+    """The value of ONCE_FIELD in a form shown to `caller`, valid as long as a session can be."""
     lifetime = timedelta(seconds=settings.session_absolute_s)
     return _signer(settings).sign(
         OneTimeForm(
@@ -32,7 +32,7 @@ def one_time_form(settings: Settings, caller: Caller, now: datetime) -> str:
 
 
 async def spend_form(settings: Settings, work: UnitOfWork, caller: Caller, form: Form) -> None:
-    """Use `form` up, unless what follows in this transaction fails. Raises FormSpent."""
+    """Mark `form` as used, as part of this transaction. Raises FormSpent."""
     signer = _signer(settings)
     kept = signer.read(form.get(ONCE_FIELD), OneTimeForm, work.now)
     if kept is None or kept.session_id != _session_id(caller) or not await spend(work, kept):
