@@ -1,1 +1,1 @@
-"""One script for each claim about speed; each prints its figures beside an estimate."""
+"""Benchmarks: one script per performance claim; each prints its figures beside estimates."""

@@ -1,4 +1,4 @@
-"""The answers that every engine has to give, ours first: whoever answers otherwise has failed."""
+"""The expected answers of all engines, taken from ours; an engine that differs has failed."""
 
 import pickle
 from collections.abc import Iterable, Sequence
@@ -15,19 +15,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class WrongAnswer(Exception):
-    """An engine answered something else than we do, or we something that cannot be."""
+    """An engine's answer differs from ours, or ours is impossible."""
 
 
 @dataclass
 class Answers:
-    """Ours, by the question's name; and the positions behind which pages begin."""
+    """Our answers, by the question's name; and the positions at which pages begin."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     after: dict[str, Position] = field(default_factory=dict)
     web: dict[str, Any] = field(default_factory=dict)
 
     def check(self, engine: str, question: Question, answer: Iterable[Row]) -> None:
-        """Raise WrongAnswer unless `answer` is ours, value by value and in its order."""
+        """Raise WrongAnswer unless `answer` equals ours, including its order."""
         given, ours = plain(answer), self.rows[question.name]
         if given == ours:
             return
@@ -39,17 +39,17 @@ class Answers:
 
     @classmethod
     def kept(cls, path: Path) -> "Answers":
-        """What `keep` wrote."""
+        """The answers that `keep` wrote."""
         found: Answers = pickle.loads(path.read_bytes())  # noqa: S301 - our own file of this run
         return found
 
     def keep(self, path: Path) -> None:
-        """Have them in a file for the other engines' processes."""
+        """Write them to a file for the other engines' processes."""
         path.write_bytes(pickle.dumps(self))
 
 
 def our_answers(engine: Engine) -> Answers:
-    """What `engine`, which is Countersign, answers; the positions come of its own pages."""
+    """The answers of `engine`, which is Countersign, and the positions of its pages."""
     answers = Answers()
     for question in QUESTIONS:
         after = None
@@ -61,7 +61,7 @@ def our_answers(engine: Engine) -> Answers:
 
 
 def _position(engine: Engine, page: Page) -> Position:
-    """Where `page` begins, found as a reader gets there: page after page."""
+    """Where `page` begins, found by paging there from the first page."""
     after, missing = None, page.behind
     while missing:
         rows = engine.ready(page, after)()[:missing]
@@ -75,7 +75,7 @@ def _position(engine: Engine, page: Page) -> Position:
 
 
 def plain(answer: Iterable[Sequence[Any]]) -> list[Row]:
-    """An answer as no driver spells it: instants as microseconds, days as numbers."""
+    """An answer in a driver-independent form: instants as microseconds, days as numbers."""
     return [tuple(map(_plain, row)) for row in answer]
 
 

@@ -1,7 +1,7 @@
-"""Claim: of a large tenant's audit page the first byte comes within 100 ms, and the page is light.
+"""Claim: a large tenant's audit page sends its first byte within 100 ms, and is small.
 
-The peer is the floor for any page with the same content: the JSON API asked, in the same run, for
-the same rows and for their summary. Both go over HTTP to one server, and both are warm.
+The peer is the lower bound for any page with the same content: requests to the JSON API, in the
+same run, for the same rows and their summary. Both use HTTP and the same warm server.
 """
 
 import re
@@ -28,7 +28,7 @@ LAST_WEEK = {"since": str(FIRST_DAY + timedelta(days=DAYS - 7))}
 
 @dataclass(frozen=True)
 class Line:
-    """One view of the log, and what was expected of it before the first run."""
+    """One view of the log, and the estimates made before the first run."""
 
     name: str
     query: dict[str, str]
@@ -45,7 +45,7 @@ LINES = [
 
 @dataclass(frozen=True)
 class Loaded:
-    """When a page began, when its first part was there, when all of it; and its size."""
+    """Times of a page's first byte, first part and last byte, and its size."""
 
     first_byte_ms: float
     first_part_ms: float
@@ -54,7 +54,7 @@ class Loaded:
 
 
 def load(client: httpx.Client, query: dict[str, str]) -> Loaded:
-    """One whole page, as a browser takes it in."""
+    """One whole page, as a browser receives it."""
     began_at = time.perf_counter()
     times: list[float] = []
     size = 0
@@ -68,13 +68,13 @@ def load(client: httpx.Client, query: dict[str, str]) -> Loaded:
 
 
 def ask(client: httpx.Client, query: dict[str, str]) -> None:
-    """The rows and the numbers of a page, from the API."""
+    """The rows and the summary of a page, from the API."""
     for path, more in ((API, {"limit": ROWS}), (f"{API}/summary", {"bucket": "day"})):
         assert client.get(path, params=query | more).status_code == 200
 
 
 def medians(work: Callable[[], Any]) -> list[Any]:
-    """What ROUNDS of `work` came to, after some that warm up and let the service learn."""
+    """The results of ROUNDS of `work`, after some that warm up the service."""
     for _ in range(3):
         work()
         time.sleep(0.2)
@@ -112,7 +112,7 @@ def measure(client: httpx.Client, line: Line) -> dict[str, float]:
 
 
 def weigh(client: httpx.Client) -> None:
-    """Print what the page weighs without a row, with all that it brings along; uncompressed."""
+    """Print the uncompressed size of the page without rows, including its scripts and styles."""
     page = client.get(PAGE, params={"package": "nowhere"})
     files = {path: len(client.get(path).content) for path in re.findall(STATIC, page.text)}
     print(

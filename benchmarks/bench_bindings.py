@@ -1,7 +1,7 @@
-"""Claim: a create among 10,000 bindings is as quick as among 10; the list of 10,000 answers.
+"""Claim: a create among 10,000 bindings is as fast as among 10; the list of 10,000 responds.
 
-The peer of the create is the same create among 10 bindings. The peer of the list is the least
-that any server has to do: fetch the same rows with bare sqlite3 and encode them with json.
+The peer of the create is the same create among 10 bindings. The peer of the list is the minimum
+that any server must do: fetch the same rows with bare sqlite3 and encode them with json.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ def _draft(number: int) -> Draft:
 
 
 def create(client: httpx.Client, number: int) -> None:
-    """One create of a triple of its own."""
+    """One create of a new triple."""
     response = client.post(
         "/api/v1/admin/orgs/acme/oidc-bindings",
         json={
@@ -85,7 +85,7 @@ def create(client: httpx.Client, number: int) -> None:
 
 
 def bare_list(data_dir: Path) -> None:
-    """The same rows with nothing but sqlite3 and json."""
+    """The same rows with only sqlite3 and json."""
     connection = sqlite3.connect(data_dir / "countersign.db")
     rows = connection.execute("SELECT * FROM bindings ORDER BY added_at DESC, id").fetchall()
     connection.close()

@@ -1,8 +1,8 @@
-"""Claim: exports make 1.1 million rows/s and more, in the same memory for any number of rows.
+"""Claim: exports produce at least 1.1 million rows/s, in constant memory for any number of rows.
 
-Ours is measured twice: made and thrown away, and over HTTP with everything that belongs to it. The
-peer is DuckDB copying the same files, in the same order, to nowhere; the limit is an encoder alone
-that already has the same rows in memory.
+Ours is measured twice: produced and discarded, and over HTTP with everything that belongs to it.
+The peer is DuckDB copying the same files, in the same order, to a null device; the limit is an
+encoder alone that already has the same rows in memory.
 """
 
 import os
@@ -53,21 +53,21 @@ COPIES = {
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds by the clock, and of all cores together."""
+    """Wall-clock seconds, and CPU seconds of all cores."""
 
     seconds: float
     core_seconds: float
 
 
 def timed(work: Callable[[], object]) -> Took:
-    """What `work` takes."""
+    """The cost of `work`."""
     began_at, busy = time.perf_counter(), time.process_time()
     work()
     return Took(time.perf_counter() - began_at, time.process_time() - busy)
 
 
 def median(work: Callable[[], object]) -> Took:
-    """The median of ROUNDS rounds by the clock, and the fewest core-seconds."""
+    """The median wall-clock time of ROUNDS rounds, and the fewest CPU seconds."""
     rounds = [timed(work) for _ in range(ROUNDS)]
     return Took(
         statistics.median(one.seconds for one in rounds), min(one.core_seconds for one in rounds)
@@ -75,7 +75,7 @@ def median(work: Callable[[], object]) -> Took:
 
 
 def make(reader: Reader, snapshot: Snapshot, export_format: ExportFormat) -> None:
-    """Ours: read, ordered, encoded, guarded, hashed, and thrown away."""
+    """Ours: read, sorted, encoded, escaped, hashed, and discarded."""
     tables = reader.stream(snapshot, Query())
     for piece in export_pieces(tables, snapshot.tenant_id, FileForm(export_format)):
         rows = piece.rows
@@ -83,7 +83,7 @@ def make(reader: Reader, snapshot: Snapshot, export_format: ExportFormat) -> Non
 
 
 def copy_with_duckdb(snapshot: Snapshot, root: Path, export_format: ExportFormat) -> None:
-    """A day at a time, as ours; payload and ids as they are stored."""
+    """A day at a time, like ours; payload and ids as stored."""
     with duckdb.connect(":memory:", config={"threads": LIMITS.threads}) as connection:
         for segment in reversed(snapshot.segments):
             connection.execute(
@@ -94,17 +94,17 @@ def copy_with_duckdb(snapshot: Snapshot, root: Path, export_format: ExportFormat
 
 
 def encode_csv(table: pa.Table) -> None:
-    """Polars; instants as we spell them."""
+    """Polars; instants in our format."""
     _frame(table).write_csv(NOWHERE, datetime_format="%Y-%m-%dT%H:%M:%S%.6fZ")
 
 
 def encode_ndjson(table: pa.Table) -> None:
-    """Polars; the payload as a string, as it cannot nest JSON as it is."""
+    """Polars; the payload as a string, because it cannot embed raw JSON."""
     _frame(table).write_ndjson(NOWHERE)
 
 
 def encode_parquet(table: pa.Table) -> None:
-    """Pyarrow with its defaults, but for the compression."""
+    """Pyarrow with its defaults, except for the compression."""
     pq.write_table(table, NOWHERE, compression="zstd")
 
 
@@ -162,7 +162,7 @@ def compare(snapshot: Snapshot, folder: Path, count: int) -> dict[str, float]:
 
 
 def download(client: httpx.Client, **query: str) -> int:
-    """One whole export; how many bytes came."""
+    """One whole export; its number of bytes."""
     size = 0
     plain = {"accept-encoding": "identity"}
     with client.stream("GET", PATH, params=query, headers=plain) as response:
@@ -174,7 +174,7 @@ def download(client: httpx.Client, **query: str) -> int:
 
 
 def measure(client: ServerClient, count: int, **query: str) -> dict[str, float]:
-    """The median of ROUNDS exports, and the highest the server's memory rose above its start."""
+    """The median of ROUNDS exports, and the peak growth of the server's memory."""
     process = Path(f"/proc/{client.process_id}")
     (process / "clear_refs").write_text("5")  # the peak begins anew
     before = line_mb(process / "status", "VmRSS")

@@ -1,8 +1,8 @@
-"""Claim: rows are imported at 100,000 a second, each of them checked.
+"""Claim: 100,000 rows per second are imported, each of them validated.
 
-Ours is everything: digest, reading, checking, gathering by day, durable segments, the commit. The
-peers read the same file and write one Parquet file of it, unchecked, unsorted and unsynced: DuckDB
-in one statement, and for Parquet pyarrow batch by batch.
+Ours is the whole import: digest, reading, validation, grouping by day, durable segments, commit.
+The peers read the same file and write it as one Parquet file, unvalidated, unsorted and unsynced:
+DuckDB in one statement, and for Parquet pyarrow batch by batch.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ READERS = {"ndjson": "read_json", "csv": "read_csv", "parquet": "read_parquet"}
 
 
 def write_file(path: Path, folder: Path, snapshot: Snapshot, file_format: ExportFormat) -> int:
-    """The last DAYS of the tenant as an export has them; how many rows."""
+    """Write the last DAYS of the tenant as an export does; the number of rows."""
     segments = sorted(snapshot.segments, key=lambda one: one.day)[-DAYS:]
     last_days = snapshot.with_segments(segments)
     settings = Settings(data_dir=folder)
@@ -75,7 +75,7 @@ async def import_once(folder: Path, path: Path) -> float:
 
 
 def duckdb_once(path: Path, target: Path) -> None:
-    """What DuckDB makes of the file, as Parquet."""
+    """The file converted to Parquet by DuckDB."""
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1")
         reader = READERS[path.suffix.removeprefix(".")]
@@ -93,7 +93,7 @@ def pyarrow_once(path: Path, target: Path) -> None:
 
 
 def best_s(once: Callable[[Path], float], path: Path) -> float:
-    """The quickest of ROUNDS, each in a folder of its own: other work only ever adds."""
+    """The fastest of ROUNDS, each in a new folder: interference can only add time."""
     took_s = []
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Claim: rows are taken in over HTTP at a good part of the speed at which SQLite can store them.
+"""Claim: ingest over HTTP reaches a good part of the speed at which SQLite can store the rows.
 
-The peer is the least that any durable store of such rows has to do: bare sqlite3, one process,
-the same batches as Arrow IPC, one synced commit for each. It checks nothing and speaks no HTTP.
+The peer is the minimum that any durable store must do: bare sqlite3, one process, the same
+batches as Arrow IPC, one synced commit for each. It validates nothing and has no HTTP.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ async def add_acme(data_dir: Path) -> None:
 
 
 def items(number: int) -> list[dict[str, object]]:
-    """One batch, unlike any other: blocked and allowed installs of many packages."""
+    """One unique batch: blocked and allowed installs of many packages."""
     return [
         {
             "event": "blocklist_hit",
@@ -64,7 +64,7 @@ def items(number: int) -> list[dict[str, object]]:
 
 
 def send(client: httpx.Client, bodies: list[bytes]) -> None:
-    """Send every body in its turn; each answer means that its rows are durable."""
+    """Send all bodies one after the other; each response means that its rows are durable."""
     with httpx.Client(base_url=client.base_url, headers=client.headers, timeout=60) as own:
         for body in bodies:
             answer = own.post(PATH, content=body, headers={"content-type": "application/json"})
@@ -73,7 +73,7 @@ def send(client: httpx.Client, bodies: list[bytes]) -> None:
 
 
 def ingest(client: httpx.Client, bodies: list[bytes]) -> None:
-    """Send all bodies from CLIENTS threads at once."""
+    """Send all bodies from CLIENTS concurrent threads."""
     senders = [
         threading.Thread(target=send, args=(client, bodies[number::CLIENTS]))
         for number in range(CLIENTS)
@@ -95,7 +95,7 @@ def encoded(body: bytes) -> bytes:
 
 
 def store_bare(path: Path, batches: list[bytes]) -> None:
-    """One synced commit for each batch, and nothing else."""
+    """Only one synced commit for each batch."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -108,7 +108,7 @@ def store_bare(path: Path, batches: list[bytes]) -> None:
 
 
 def rows_per_s(action: Callable[[], object], rows: int) -> float:
-    """How many of `rows` the action stores in a second."""
+    """Rows per second, for an action that stores `rows`."""
     began_at = time.perf_counter()
     action()
     return rows / (time.perf_counter() - began_at)

@@ -1,6 +1,6 @@
-"""Claim: segments are written and merged at a million rows a second, and are small.
+"""Claim: segments are written and merged at a million rows per second, and are small.
 
-The peer writes the same rows, already in order, with pyarrow's own defaults for zstd: no bloom
+The peer writes the same rows, already sorted, with pyarrow's own defaults for zstd: no bloom
 filters, no page index, no synced names, no digest, no catalog line.
 """
 
@@ -26,7 +26,7 @@ TENANT = "org_bench"
 
 
 def rows_per_s(action: Callable[[int], object]) -> float:
-    """The median speed of `action`, which handles ROWS rows; it gets the number of its round."""
+    """The median speed of `action`, which processes ROWS rows and gets the round's number."""
     took_s = []
     for number in range(ROUNDS):
         began_at = time.perf_counter()
@@ -44,13 +44,13 @@ def report(name: str, ours: float, peer: float, estimate: float) -> None:
 
 
 def measure(root: Path, rows: pa.Table) -> None:
-    """Print what writing and merging a day of rows costs, and what it takes on the disk."""
+    """Print the cost of writing and merging a day of rows, and its size on disk."""
     ordered = newest_first(rows)
     plain = root / "plain.parquet"
     peer = rows_per_s(lambda _: pq.write_table(ordered, plain, compression="zstd"))
     seal = rows_per_s(lambda n: write_segment(root, TENANT, FIRST_DAY, f"seg_{n}", rows))
     report("write", seal, peer, 1.2)
-    # As a day comes in: each part spans some of it, and overlaps its neighbours.
+    # As rows arrive during a day: each part spans some of it, and overlaps its neighbours.
     cut = ROWS // PARTS
     parts = [
         write_segment(root, TENANT, FIRST_DAY, f"seg_part{n}", rows.slice(n * cut, cut))

@@ -1,8 +1,8 @@
-"""Claim: while rows come in as fast as they are taken, the newest page stays quick and memory flat.
+"""Claim: under ingest at full speed the newest page stays fast and memory use constant.
 
-CLIENTS processes send requests of BATCH_ROWS rows one after the other and wait when they are told
-to (429, Retry-After); another asks for the newest page all the time. At the end every row that was
-answered for is counted. The peer is bare sqlite3 with the same batches, see `bench_ingest`.
+CLIENTS processes send requests of BATCH_ROWS rows one after the other and wait when they must (429,
+Retry-After); another requests the newest page continuously. At the end all acknowledged rows are
+counted. The peer is bare sqlite3 with the same batches, see `bench_ingest`.
 """
 
 import argparse
@@ -34,14 +34,14 @@ from benchmarks.server import ADMIN, ServerClient, running_server
 PAGE = "/api/v1/admin/orgs/acme/audit?limit=50"
 PAGES_EVERY_S = 0.1
 BODIES = 64
-"""Bodies that differ; a client sends them again and again."""
+"""Different bodies, which a client sends repeatedly."""
 
 _RETRY_AFTER = re.compile(rb"\r\nretry-after: (\d+)\r\n", re.IGNORECASE)
 
 
 @dataclass
 class Sent:
-    """What one client had answered."""
+    """The responses that one client received."""
 
     rows: int = 0
     refused: int = 0
@@ -49,7 +49,7 @@ class Sent:
 
 
 def send(port: int, bodies: list[bytes], ends_at: float) -> Sent:
-    """Send bodies until `ends_at`, as a client that obeys 429."""
+    """Send bodies until `ends_at`, respecting 429."""
     sent = Sent()
     with Client(port, ADMIN) as client:
         while time.monotonic() < ends_at:
@@ -68,7 +68,7 @@ def send(port: int, bodies: list[bytes], ends_at: float) -> Sent:
 
 
 def look(port: int, ends_at: float) -> list[float]:
-    """How many seconds each newest page took until `ends_at`."""
+    """Request the newest page until `ends_at`; the seconds each took."""
     took_s = []
     with Client(port, ADMIN) as client:
         while time.monotonic() < ends_at:
@@ -81,13 +81,13 @@ def look(port: int, ends_at: float) -> list[float]:
 
 
 def with_children(process_id: int) -> list[int]:
-    """The process and those that it has started."""
+    """The process and its children."""
     tasks = Path(f"/proc/{process_id}/task").glob("*/children")
     return [process_id, *(int(child) for task in tasks for child in task.read_text().split())]
 
 
 def run(client: ServerClient, seconds: float) -> dict[str, float]:
-    """Send and look for so long; the figures."""
+    """Send and read for this long; the figures."""
     port = client.base_url.port
     assert port is not None
     bodies = [json.dumps(items(number)).encode() for number in range(BODIES)]

@@ -1,8 +1,8 @@
-"""Claim: verifying costs about a signature once, next to nothing again, and less for what is bad.
+"""Claim: a token costs about one signature check, then almost nothing; an invalid one costs less.
 
-Everything a request does with its token is measured: rules, keys, binding, counting and, for a
-rejection, the log line. The peers are joserfc and PyJWT alone, which know neither bindings nor how
-to count, and OpenSSL's own verify, on the same tokens.
+Everything that a request does with its token is measured: rules, keys, binding, counting and, for a
+rejection, the log line. The peers are joserfc and PyJWT alone, which have neither bindings nor
+counters, and OpenSSL's own verify, on the same tokens.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ async def _measure(data_dir: Path) -> None:
 
 
 async def _verifying(services: Services, warm_up: str) -> Work:
-    """What each request with a token does, once keys and bindings are in memory."""
+    """What each request does with its token when keys and bindings are in memory."""
     async with services.store.read() as session:
         request = TokenRequest(await get_org(session, "acme"), None, "req_0")
     attribute = services.verifier.attribute
@@ -155,8 +155,8 @@ async def _time_us(work: Work, tokens: Sequence[str]) -> float:
 
 
 def _bad(issuer: Issuer, good: Sequence[str]) -> dict[str, list[str]]:
-    """Floods by what is wrong with them; no two tokens of one are alike."""
-    chance = random.Random(7)  # noqa: S311 - a seeded flood is wanted: two runs are alike
+    """Floods of invalid tokens by their fault; all tokens of a flood differ."""
+    chance = random.Random(7)  # noqa: S311 - seeded on purpose, so that all runs are the same
     noise = ["".join(chance.choices(string.printable, k=len(good[0]))) for _ in range(TOKENS)]
     unsigned = [
         issuer.sign(header={"alg": "none"}, sub=f"repo:evil/{n}").rpartition(".")[0] + "."
@@ -174,7 +174,7 @@ def _bad(issuer: Issuer, good: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _kept_mb(token: str) -> float:
-    """What is kept when MANY different tokens have passed through the cache."""
+    """The memory in use after MANY different tokens have passed through the cache."""
     seen, now = VerifiedTokenCache(), utc_now()
     (issuer,) = load_issuers(Settings().issuers_file).values()
     gc.collect()

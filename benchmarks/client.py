@@ -1,7 +1,7 @@
-"""A client that costs little: one kept connection, HTTP/1.1 over loopback, nothing looked at twice.
+"""A cheap HTTP/1.1 client: one persistent connection over loopback and minimal parsing.
 
-What a library for all of HTTP does to a request and its answer takes it a millisecond, which is
-more than what is to be measured here.
+A full HTTP library spends a millisecond on a request and its response, which is more than what is
+measured here.
 """
 
 import socket
@@ -16,7 +16,7 @@ _END: Final = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; `head` is the status line and the headers as they were sent."""
+    """A response; `head` is the status line and the headers as they were sent."""
 
     status: int
     head: bytes
@@ -24,10 +24,11 @@ class Answer:
 
 
 class Client:
-    """One connection to a server on this machine, asked one request after the other.
+    """One connection to a server on this machine, for one request after the other.
 
-    `headers` go with every request. When the server says that it closes the connection, which it
-    does after so many requests, there is a new one. Raises ConnectionError when it just hangs up.
+    `headers` are sent with every request. When the server announces that it closes the connection,
+    which it does after a number of requests, a new one is opened. Raises ConnectionError if it
+    closes without announcement.
     """
 
     def __init__(self, port: int, headers: Mapping[str, str], timeout_s: float = 60.0) -> None:
@@ -43,11 +44,11 @@ class Client:
         self._socket.close()
 
     def get(self, target: str) -> Answer:
-        """The answer to a GET of `target`, a path with its query."""
+        """The response to a GET of `target`, a path with its query."""
         return self.ask("GET", target)
 
     def ask(self, method: str, target: str, body: bytes = b"", kind: str = "") -> Answer:
-        """The answer to any request but a HEAD; `kind` is the type of its `body`."""
+        """The response to any request but a HEAD; `kind` is the content type of `body`."""
         about = f"content-type: {kind}\r\ncontent-length: {len(body)}\r\n" if kind else ""
         head = f"{method} {target} HTTP/1.1\r\n{self._headers}{about}\r\n"
         self._socket.sendall(head.encode() + body)
@@ -75,7 +76,7 @@ class Client:
         return Answer(int(head[9:12]), head, body)
 
     def _chunks(self, received: bytearray) -> bytes:
-        """A body of chunks without extensions or trailers, which is how servers send one."""
+        """A chunked body without extensions or trailers, as servers send it."""
         body = bytearray()
         while True:
             while (end := received.find(b"\r\n")) < 0:
@@ -102,7 +103,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long each of many runs took, sorted, in milliseconds."""
+    """The durations of many runs, sorted, in milliseconds."""
 
     sorted_ms: tuple[float, ...]
 

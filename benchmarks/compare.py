@@ -1,8 +1,8 @@
 """The same questions, on the same rows, in the same run, for Countersign and its peers.
 
 `python -m benchmarks.compare --size 2m` measures one engine after the other, each in a process of
-its own, prints what they came to and keeps it in benchmarks/results. An engine that answers
-anything else than we do ends the run: figures of a wrong answer are none.
+its own, prints the figures and writes them to benchmarks/results. An engine whose answer differs
+from ours ends the run: figures for a wrong answer are meaningless.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from benchmarks.tables import text_tables
 from benchmarks.workload import AFTER_RESTART, SIZES
 
 KEPT_ROWS_MAX: Final = 2_000_000
-"""Of sets up to this size what the engines made of them is kept: a second run is quicker."""
+"""Up to this size the engines' loaded data is kept, which makes a second run faster."""
 SPARE_BYTES: Final = 2 * 10**9
 
 
 def not_here(name: str, source: Source) -> str | None:
-    """Why the engine cannot be run, if it cannot: it is not installed, or the disk is too full."""
+    """Why the engine cannot run, or None: it is not installed, or the disk is too full."""
     folder = source.folder / "engines" / name
     try:
         engine = engine_class(name)(folder, source)
@@ -44,7 +44,7 @@ def not_here(name: str, source: Source) -> str | None:
 def measured(name: str, source: Source, rows: int, ingest_s: float) -> dict[str, Any]:
     """The figures of one engine. Raises CalledProcessError.
 
-    By a process of its own, and by another one for each first query after a restart.
+    It runs in a process of its own, and in another one for each first query after a restart.
     """
     (source.folder / "engines").mkdir(exist_ok=True)
     out, answers = (source.folder / "engines" / end for end in (f"{name}.json", "answers"))
@@ -62,7 +62,7 @@ def measured(name: str, source: Source, rows: int, ingest_s: float) -> dict[str,
 def compare(
     source: Source, rows: int, names: list[str], *, keep: bool, ingest_s: float
 ) -> dict[str, Any]:
-    """What each of the engines `names` came to, or why it was not run."""
+    """The figures of each of the engines `names`, or why it was not run."""
     found: dict[str, Any] = {}
     for name in names:
         print(f"{ENGINES[name]} …", file=sys.stderr, flush=True)
@@ -77,7 +77,7 @@ def compare(
 
 
 def main() -> None:
-    """Compare, print, and keep the figures."""
+    """Compare; print and store the figures."""
     given = _arguments()
     rows = SIZES[given.size]
     source = Source.of(given.folder / f"rows-{rows}-v{VERSION}", rows)
@@ -92,7 +92,7 @@ def main() -> None:
         "engines": compare(source, rows, names, keep=keep, ingest_s=given.ingest_s),
     }
     print(text_tables(figures))
-    if set(names) == set(ENGINES):  # a part of the engines is for somebody's eyes alone
+    if set(names) == set(ENGINES):  # results of only some engines are not stored
         write(RESULTS / f"{given.size}.json", figures)
 
 

@@ -1,4 +1,4 @@
-"""Audit rows to measure on: generated once, kept in a folder, the same on every run."""
+"""Generated audit rows for benchmarks: stored in a folder, and the same on every run."""
 
 import argparse
 import os
@@ -29,16 +29,16 @@ RARE_PACKAGE: Final = "rare-package"
 RARE_ACTOR: Final = "key_0000000000000000"
 RARE_ONE_IN: Final = 20_000
 SETS: Final = Path(os.environ.get("BENCHMARKS_DIR") or Path(tempfile.gettempdir()) / "bench")
-"""Where generated rows are kept, and what engines made of them."""
+"""Folder of generated rows and of the engines' loaded data."""
 VERSION: Final = 3
-"""Of what is generated: a set that an earlier version made is made anew."""
+"""Version of generated sets: one of an earlier version is generated again."""
 
 _SHARES: Final = [1 / (rank + 1) ** 1.3 for rank in range(TENANTS)]
 _JOB_ROWS: Final = 20
-"""Rows that one CI job, or one request of a proxy, leaves behind it."""
+"""Rows of one CI job or one request of a proxy."""
 
-# One hash for each row and purpose: believable skew, and the same rows on every run. A job's rows
-# have their actor, subject, token and request in common, as those of a real one have.
+# One hash for each row and purpose: realistic skew, and the same rows on every run. A job's rows
+# share their actor, subject, token and request, like those of a real one.
 _ROWS: Final = f"""
 WITH numbered AS (
   SELECT range AS n, range // {_JOB_ROWS} AS job, hash(range, 1) % 1000000 / 1000000.0 AS p,
@@ -96,13 +96,13 @@ FROM told
 
 
 def rarely_installed(number: int) -> str:
-    """The name of a package of the long tail, 1 row in 300,000; not of a multiple of 4."""
+    """A package of the long tail, 1 row in 300,000; its number is not a multiple of 4."""
     package = PACKAGES - number
     return f"{('react', 'node', 'fast', 'py', 'go', 'left')[package % 6]}-{package}"
 
 
 def rows_asked_for(claim: str | None) -> tuple[Path, int]:
-    """The folder of the set, and how many rows it has, as the command line of a benchmark says."""
+    """The folder of the set and its number of rows, from a benchmark's command line."""
     parser = argparse.ArgumentParser(description=claim)
     parser.add_argument("--rows", type=int, default=2_000_000, help="up to 100,000,000")
     parser.add_argument(
@@ -118,7 +118,7 @@ def rows_asked_for(claim: str | None) -> tuple[Path, int]:
 
 
 def largest_tenant(folder: Path, rows: int) -> Snapshot:
-    """The largest of TENANTS skewed tenants with `rows` rows together, one segment a day."""
+    """The largest of TENANTS skewed tenants with `rows` rows in total, one segment per day."""
     segments = all_segments(folder, rows)
     watermark = max(segment.max_seq for segment in segments)
     own = tuple(segment for segment in segments if segment.tenant_id == tenant_id(0))
@@ -126,7 +126,7 @@ def largest_tenant(folder: Path, rows: int) -> Snapshot:
 
 
 def all_segments(folder: Path, rows: int) -> list[Segment]:
-    """`rows` rows of TENANTS tenants below `folder/audit`, generated unless they are there."""
+    """`rows` rows of TENANTS tenants below `folder/audit`, generated unless they exist."""
     catalog = folder / "catalog.json"
     if not catalog.exists():
         shutil.rmtree(folder / "audit", ignore_errors=True)  # what broke off

@@ -1,9 +1,9 @@
-"""Claim: sixteen clients at once are answered without an error, for as long as they go on asking.
+"""Claim: sixteen concurrent clients are served without errors, for any length of time.
 
 They mix pages (80 %), summaries, ingest and, one at a time, exports, over HTTP against one server
-on a generated set, clients on the same machine. With `--compact` the largest tenant's days lie in
-pieces first, which the service merges meanwhile. With `--minutes` it becomes a soak: at half of
-the rate that a short run at full speed came to, with memory and file descriptors over time.
+on a generated set, with clients on the same machine. With `--compact` the largest tenant's days are
+in pieces first, which the service merges during the run. With `--minutes` it is a soak test: at
+half of the rate that a short run at full speed reached, with memory and file descriptors over time.
 """
 
 import argparse
@@ -51,21 +51,21 @@ EXPORTED = {
     "since": str(FIRST_DAY + timedelta(days=DAYS - 7)),
     "until": str(FIRST_DAY + timedelta(days=DAYS - 6)),  # that day included
 }
-"""Two whole days in the past: how many rows the file must have does not change."""
+"""Two whole days in the past, so that the number of rows in the file is constant."""
 
 PIECES = 24
-"""Files a day lies in before it is merged: enough for it to be due at once."""
+"""Files of a day before it is merged: enough for the merge to be due immediately."""
 
 Asking = Callable[[Client, random.Random], None]
 
 
 class Failed(Exception):
-    """An answer that is not what was asked for."""
+    """A response that does not match the request."""
 
 
 @dataclass
 class Tally:
-    """What the clients saw: latencies in ms by kind of request, and what went wrong."""
+    """The clients' results: latencies in ms by kind of request, and errors."""
 
     latencies_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     errors: Counter[str] = field(default_factory=Counter)
@@ -73,22 +73,22 @@ class Tally:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answered(self, kind: str, ms: float) -> None:
-        """Count a good answer."""
+        """Count a success."""
         with self._lock:
             self.latencies_ms[kind].append(ms)
 
     def failed(self, why: str) -> None:
-        """Count a bad one."""
+        """Count an error."""
         with self._lock:
             self.errors[why] += 1
 
     def sent(self, rows: int) -> None:
-        """Count rows that the service said it has."""
+        """Count rows that the service acknowledged."""
         with self._lock:
             self.rows_sent += rows
 
     def lines(self, seconds: float) -> dict[str, dict[str, float]]:
-        """For each kind: how many, how many a second, median and 99th percentile in ms."""
+        """For each kind: count, rate per second, median and 99th percentile in ms."""
         every = [ms for some in self.latencies_ms.values() for ms in some]
         kinds = {**self.latencies_ms, "all": every}
         return {
@@ -105,7 +105,7 @@ class Tally:
 
 
 class Mix:
-    """What one run's clients ask for. An export is begun only while no other one runs."""
+    """The requests of one run's clients. Only one export runs at a time."""
 
     def __init__(self, tally: Tally, export_rows: int) -> None:
         self.tally = tally
@@ -123,7 +123,7 @@ class Mix:
         }
 
     def ask(self, client: Client, chance: random.Random) -> bool:
-        """One request by chance, timed and tallied; False if the connection may be broken."""
+        """Send a random request and record its time; False if the connection may be broken."""
         weights = [weight for weight, _ in self._kinds.values()]
         (kind,) = chance.choices(list(self._kinds), weights)
         if kind == "export" and self._exporting.locked():
@@ -152,7 +152,7 @@ class Mix:
         return page
 
     def _next_page(self, client: Client, chance: random.Random) -> None:
-        """A page behind another, from somewhere within the set's days."""
+        """A page that continues another, from a random position in the set's days."""
         until = FIRST_DAY + timedelta(days=chance.randrange(2, DAYS))
         first = f"{AUDIT}?{urlencode({'until': until, 'limit': PAGE_ROWS})}"
         cursor = (self._get_page(client, first))["next_cursor"]
@@ -197,15 +197,15 @@ def _item(chance: random.Random) -> dict[str, object]:
 
 
 def run(server: ServerClient, mix: Mix, seconds: float, per_s: float | None, seed: int) -> float:
-    """Keep CLIENTS busy for `seconds`, at `per_s` requests a second or as fast as they can.
+    """Keep CLIENTS busy for `seconds`, at `per_s` requests per second or at full speed.
 
-    How long it took until the last of them had its answer.
+    Returns the time until the last of them had its response.
     """
     began_at = time.perf_counter()
     turns = Turns(began_at, seconds, per_s)
 
     def one(number: int) -> None:
-        chance = random.Random(f"{seed}-{number}")  # noqa: S311 - to repeat a run, not to hide it
+        chance = random.Random(f"{seed}-{number}")  # noqa: S311 - for repeatable runs, not for security
         client = Client(server.base_url.port or 80, ADMIN)
         for due_at in iter(turns.take, None):
             time.sleep(max(0.0, due_at - time.perf_counter()))
@@ -218,7 +218,7 @@ def run(server: ServerClient, mix: Mix, seconds: float, per_s: float | None, see
 
 
 class Turns:
-    """When each request is due, shared by all clients: whoever is free takes the next."""
+    """When each request is due, shared by all clients: the next free one takes the next."""
 
     def __init__(self, began_at: float, seconds: float, per_s: float | None) -> None:
         self._began_at, self._ends_at, self._per_s = began_at, began_at + seconds, per_s
@@ -226,7 +226,7 @@ class Turns:
         self._lock = threading.Lock()
 
     def take(self) -> float | None:
-        """The next instant on the performance counter's clock, or None: the run is over."""
+        """The next due time on the performance counter's clock, or None if the run is over."""
         now = time.perf_counter()
         with self._lock:
             due_at = now if self._per_s is None else self._began_at + self._number / self._per_s
@@ -267,7 +267,7 @@ def _pieces(root: Path, decoded: Decoded, segment: Segment) -> Iterator[Segment]
 
 
 def measure(client: ServerClient, given: argparse.Namespace) -> dict[str, Any]:
-    """One run, told and returned: rates and latencies, memory and descriptors over time."""
+    """Print and return one run: rates and latencies, memory and descriptors over time."""
     wanted = client.get(f"{AUDIT}/summary", params=EXPORTED).json()["total"]
     before = client.get(f"{AUDIT}/summary").json()["total"]
     warm = Mix(Tally(), wanted)
@@ -314,7 +314,7 @@ def show(name: str, measured: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure, print, and keep the figures."""
+    """Measure; print and store the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000, help=f"up to {ROWS_MAX:,}")
     parser.add_argument("--folder", type=Path, default=SETS)

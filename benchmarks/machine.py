@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""The machine on which figures were measured."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def machine() -> dict[str, str]:
-    """Processor, memory, kernel, system and Python, in words."""
+    """Processor, memory, kernel, system and Python, as text."""
     return {
         "processor": _processor(),
         "cores": str(os.cpu_count()),

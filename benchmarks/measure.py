@@ -1,6 +1,6 @@
-"""All figures of one engine, in a process of its own, so that no engine's memory is another's.
+"""All figures of one engine, in a process of its own, so that memory is measured separately.
 
-`python -m benchmarks.compare` runs this; it prints nothing but what goes wrong.
+`python -m benchmarks.compare` runs this; it prints only errors.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from benchmarks.workload import EXPORTS, FIRST_PAGES, INGESTS, QUESTIONS, RARE_A
 OURS: Final = "countersign"
 WARM_UPS: Final = 3
 PASSES: Final = 3
-"""All questions are gone through so often: what disturbs the machine meets a part of a figure."""
+"""How often all questions are repeated, so that interference affects only part of a figure."""
 
 WARM_UP_MAX_S: Final = 5.0
 EXPORT_ROUNDS: Final = 3
@@ -58,15 +58,15 @@ def measure(name: str, source: Source, answers_path: Path, ingest_s: float) -> d
 
 
 def measure_first_query(name: str, source: Source, answers_path: Path, asked: str) -> float:
-    """Milliseconds of the question `asked`, the first of an engine that was loaded before."""
+    """Milliseconds of the question `asked`, the first one after an engine was opened."""
     engine = engine_class(name)(source.folder / "engines" / name, source)
     answers = Answers.kept(answers_path)
     question = next(question for question in QUESTIONS if question.name == asked)
     engine.open()
     try:
         ask, answer = engine.ready(question, None), list[Row]()
-        # To go through all that this program has imported takes the garbage collector 100 ms; a
-        # server does it before it begins to serve.
+        # The garbage collector takes 100 ms to examine all imported objects; a server does this
+        # before it begins to serve.
         gc.collect()
         gc.freeze()
         milliseconds = timed_ms(lambda: answer.extend(ask()))
@@ -77,7 +77,7 @@ def measure_first_query(name: str, source: Source, answers_path: Path, asked: st
 
 
 def load(engine: Engine, source: Source, folder: Path) -> dict[str, float]:
-    """Open the engine, loaded, unless it was by an earlier run; what that took then, or now."""
+    """Open the engine, loading it unless an earlier run did; what loading took."""
     if not isinstance(engine, StoringEngine):
         engine.load()
         engine.open()
@@ -92,7 +92,7 @@ def load(engine: Engine, source: Source, folder: Path) -> dict[str, float]:
     engine.load()
     seconds = time.perf_counter() - began_at
     engine.open()
-    # Before anything is pruned or taken in: that leaves holes behind it.
+    # Before pruning and ingest, which leave unused space in files.
     bytes_a_row = engine.bytes_on_disk() / source.rows
     figures = {"rows_per_s": source.rows / seconds, "bytes_a_row": bytes_a_row}
     if engine.loads is not None:
@@ -101,7 +101,7 @@ def load(engine: Engine, source: Source, folder: Path) -> dict[str, float]:
 
 
 def measure_questions(name: str, engine: Engine, answers: Answers) -> dict[str, Any]:
-    """What each question takes, once its answer is found right."""
+    """The time of each question, after its answer was checked."""
     asks = {one.name: engine.ready(one, answers.after.get(one.name)) for one in QUESTIONS}
     for question in QUESTIONS:
         answers.check(name, question, asks[question.name]())
@@ -123,7 +123,7 @@ def measure_questions(name: str, engine: Engine, answers: Answers) -> dict[str, 
 
 
 def measure_first_pages(name: str, engine: Engine, answers: Answers) -> dict[str, float]:
-    """What a page takes whose value nobody has asked for before, while others of it were."""
+    """The time of a page for a value not queried before, after other values of its filter."""
     times = []
     for page in FIRST_PAGES:
         ask, answer = engine.ready(page, None), list[Row]()
@@ -135,7 +135,7 @@ def measure_first_pages(name: str, engine: Engine, answers: Answers) -> dict[str
 
 
 def measure_export(engine: Engine, export: Export) -> dict[str, float]:
-    """Rows a second of the median export; of a single one where one takes minutes."""
+    """Rows per second of the median export, or of a single one if it takes minutes."""
     times: list[float] = []
     rows = 0
 
@@ -150,7 +150,7 @@ def measure_export(engine: Engine, export: Export) -> dict[str, float]:
 
 
 def measure_prune(engine: StoringEngine, source: Source) -> dict[str, float]:
-    """What dropping a day of the tenant takes; the days are put back."""
+    """The time to drop a day of the tenant; the days are restored."""
     days = [segment.day for segment in source.largest[:PRUNED_DAYS]]
     try:
         return spread([timed_ms(lambda day=day: engine.prune(day)) for day in days])  # type: ignore[misc]
@@ -159,7 +159,7 @@ def measure_prune(engine: StoringEngine, source: Source) -> dict[str, float]:
 
 
 def measure_ingest(engine: StoringEngine, seconds: float) -> dict[str, Any]:
-    """Rows a second of each way to bring them."""
+    """Rows per second of each kind of ingest."""
     figures = {}
     try:
         for one in INGESTS:
@@ -171,7 +171,7 @@ def measure_ingest(engine: StoringEngine, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the figures of one engine to a file, as the command line says."""
+    """Write the figures of one engine to a file; see the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", required=True)
     parser.add_argument("--folder", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""Taking one figure: many rounds after some that warm up, and how far they spread."""
+"""Measure one figure: many rounds after some that warm up, and their spread."""
 
 import time
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from benchmarks.engines import Send
 ROUNDS: Final = 25
 ROUNDS_MAX: Final = 1_000
 QUICK_S: Final = 0.5
-"""What is quick is done so many times, or for so long: a few would tell of one moment only."""
+"""Fast work is repeated this often, or for this long: few rounds would show only a moment."""
 
 ROUNDS_MIN: Final = 15
 LONG_S: Final = 10.0
-"""After so long fewer rounds will do."""
+"""After this time fewer rounds suffice."""
 ROUNDS_LEAST: Final = 3
 ENDLESS_S: Final = 40.0
-"""After so long no more than these are waited for."""
+"""After this time only these rounds are waited for."""
 
 
 def nearest(values: list[float], percent: float) -> float:
@@ -27,7 +27,7 @@ def nearest(values: list[float], percent: float) -> float:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Median, tenth and ninetieth percentile, and of how many."""
+    """Median, tenth and ninetieth percentile, and the number of runs."""
     ordered = sorted(values)
     return {
         "median": nearest(ordered, 50),
@@ -38,14 +38,14 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def timed_ms(work: Callable[[], object]) -> float:
-    """How long `work` takes once."""
+    """The duration of one run of `work`."""
     began_at = time.perf_counter()
     work()
     return (time.perf_counter() - began_at) * 1000
 
 
 def add_rounds(times: list[float], work: Callable[[], object], part: float = 1.0) -> None:
-    """Add what runs of `work` take, until `times` has `part` of all rounds there will be."""
+    """Add durations of `work`, until `times` has `part` of all planned rounds."""
     while not _has(times, part):
         times.append(timed_ms(work))
 
@@ -61,7 +61,7 @@ def _has(times: list[float], part: float) -> bool:
 def ingest(
     open_client: Callable[[], AbstractContextManager[Send]], clients: int, rows: int, seconds: float
 ) -> dict[str, float]:
-    """How many rows a second `clients` add at once, and what a request takes them."""
+    """Rows per second that `clients` add concurrently, and the duration of a request."""
     ready = Barrier(clients + 1)
     ends: list[float] = []
     times: list[float] = []
@@ -76,14 +76,14 @@ def ingest(
                 while time.perf_counter() < gives_up_at:
                     times.append(timed_ms(send))
                 ends.append(time.perf_counter())
-        except BaseException as failure:  # told below, in the thread that asked
+        except BaseException as failure:  # raised below, in the calling thread
             failures.append(failure)
             ready.abort()
 
     threads = [Thread(target=run) for _ in range(clients)]
     for thread in threads:
         thread.start()
-    with suppress(BrokenBarrierError):  # a client failed, and said why
+    with suppress(BrokenBarrierError):  # a client failed and recorded why
         ready.wait()
     began_at = time.perf_counter()
     for thread in threads:

@@ -1,4 +1,4 @@
-"""How much memory some processes take at their peak."""
+"""Peak memory of a group of processes."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -11,17 +11,17 @@ EVERY_S: Final = 0.5
 
 
 class Peak:
-    """The highest sum seen so far, in megabytes."""
+    """The highest total so far, in megabytes."""
 
     mb = 0.0
 
 
 @contextmanager
 def watching(pids: Callable[[], Sequence[int]]) -> Iterator[Peak]:
-    """The peak of the processes that `pids` names while the block runs.
+    """The peak of the processes that `pids` names during the block.
 
-    One process that is our own is asked for its exact peak. Of several the proportional shares are
-    added up now and then, because memory they have in common counts once.
+    For this process alone the peak is exact. For several, proportional shares are summed
+    periodically, so that shared memory counts once.
     """
     peak, done = Peak(), Event()
 
@@ -51,7 +51,7 @@ def _share_mb(pid: int) -> float:
 
 
 def line_mb(path: Path, name: str) -> float:
-    """A line of a process's memory figures, in MB: VmRSS is now, VmHWM the peak."""
+    """A process's memory figure, in MB: VmRSS is the current one, VmHWM the peak."""
     for line in path.read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) / 1024

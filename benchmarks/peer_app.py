@@ -1,8 +1,8 @@
-"""The page over PostgreSQL that one would write instead: Quart and asyncpg, and no more than that.
+"""A minimal alternative over PostgreSQL: the page with only Quart and asyncpg.
 
-It compares the admin token, reads two filters and a limit, and answers the JSON of our page. It
-has no organisations, retention, cursors to continue from, logs, metrics or limits. It is served
-as we are: one process of hypercorn on uvloop.
+It compares the admin token, reads two filters and a limit, and sends the JSON of our page. It has
+no organisations, retention, cursors to continue from, logs, metrics or limits. It is served like
+ours: one process of hypercorn on uvloop.
 """
 
 import hmac
@@ -55,7 +55,7 @@ def create_peer(socket_folder: str) -> Quart:
         limit = int(request.args.get("limit", 100))
         wanted = [name for name in FILTERS if name in request.args]
         clauses = [f"{FILTERS[name]} = ${number}" for number, name in enumerate(wanted, 1)]
-        # asyncpg prepares each text once for each connection, and keeps it.
+        # asyncpg prepares each text once per connection, and caches it.
         rows = await pools[0].fetch(
             f"SELECT {COLUMNS} FROM rows WHERE {' AND '.join(['tenant = 0', *clauses])}"
             f" ORDER BY created_at DESC, seq DESC LIMIT ${len(wanted) + 1}",
@@ -92,7 +92,7 @@ def _entry(row: asyncpg.Record) -> dict[str, Any]:
 
 @contextmanager
 def serving_peer(socket_folder: Path) -> Iterator[Served]:
-    """The app in a process of its own, until the block ends."""
+    """The app in a separate process, for the duration of the block."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -118,7 +118,7 @@ def _wait_until_ready(port: int) -> None:
 
 
 def main() -> None:
-    """Serve on the port that the command line says."""
+    """Serve on the port given on the command line."""
     socket_folder, port = sys.argv[1:]
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]

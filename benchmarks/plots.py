@@ -1,4 +1,4 @@
-"""Plots as SVG that is read on a light page and on a dark one: lines and bars."""
+"""Line and bar plots as SVG, readable on light and dark pages."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 COLOURS: Final = ("#d1495b", "#2e86ab", "#e8a13a", "#5b8c5a", "#8d6a9f")
-"""Ours first. Each is told from its neighbours, and from both backgrounds."""
+"""Ours first. Each is distinguishable from its neighbours and from both backgrounds."""
 
 _WIDTH: Final = 400
 _HEIGHT: Final = 230
@@ -28,7 +28,7 @@ class Axis(Protocol):
         """From 0 to 1."""
 
     def ticks(self) -> list[tuple[float, str]]:
-        """What is written beside the line, and at which value."""
+        """The labels beside the axis, and their values."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Decades:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """The powers of ten that hold all of `values` between them."""
+        """The powers of ten that enclose all of `values`."""
         low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
         return cls(low, max(high, low + 1))
 
@@ -62,7 +62,7 @@ class FromZero:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Steps of 1, 2 or 5 times a power of ten, of which there are few."""
+        """A small number of steps of 1, 2 or 5 times a power of ten."""
         most = max(values)
         power = 10.0 ** math.floor(math.log10(most))
         step = next(
@@ -81,7 +81,7 @@ class FromZero:
 
 @dataclass(frozen=True)
 class Panel:
-    """One diagram: a line of (x, y) for each name."""
+    """One diagram: a line of (x, y) points for each name."""
 
     title: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
@@ -126,7 +126,7 @@ def _in_columns(drawn: Sequence[str], head: list[str]) -> str:
 
 
 def bars_svg(groups: Sequence[Bars], names: Sequence[str]) -> str:
-    """Groups below each other; in each the longest bar is as wide as there is room."""
+    """Groups below each other; in each the longest bar has the full width."""
     parts, y = [], 8
     for group in groups:
         parts.append(_text(8, y + 14, group.title, "title"))

@@ -1,4 +1,4 @@
-"""A PostgreSQL 15 of one's own: a cluster in a folder, a socket in it, nothing else touched."""
+"""A private PostgreSQL 15: a cluster and its socket in a folder; nothing else is changed."""
 
 import os
 import pwd
@@ -11,23 +11,23 @@ from typing import Any, Final
 VERSION: Final = "15"
 _INSTALLED: Final = Path(f"/usr/lib/postgresql/{VERSION}/bin")
 _ACCOUNTS: Final = ("postgres", "nobody")
-"""Who runs it for root, whom it refuses."""
+"""Accounts to run it as if we are root, as which it refuses to run."""
 
 
 class PostgresServer:
-    """The cluster in `folder`, made when it is first started.
+    """The cluster in `folder`, created on the first start.
 
-    Raises FileNotFoundError where there is no PostgreSQL 15.
+    Raises FileNotFoundError if PostgreSQL 15 is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
         _program("initdb")
-        # Its socket has a short name: a path of more than 107 characters is none.
+        # The socket needs a short path: at most 107 characters.
         self.data, self.socket = folder / "data", folder
         self._folder = folder
 
     def start(self) -> None:
-        """Have it answer on the socket. Raises CalledProcessError, FileNotFoundError."""
+        """Start it on the socket. Raises CalledProcessError, FileNotFoundError."""
         if not (self.data / "PG_VERSION").exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             if (account := _account()) is not None:
@@ -41,16 +41,16 @@ class PostgresServer:
         _run("pg_ctl", "-D", self.data, "-l", log, "-w", "-t", "300", "start")
 
     def stop(self) -> None:
-        """End it, whatever it is doing."""
+        """Stop it; transactions under way are aborted."""
         _run("pg_ctl", "-D", self.data, "-w", "-t", "300", "-m", "fast", "stop")
 
     @property
     def pid(self) -> int:
-        """The process that all others of the server are children of."""
+        """The server's parent process."""
         return int((self.data / "postmaster.pid").read_text().split()[0])
 
     def _options(self) -> dict[str, str]:
-        """As for a machine that has nothing else to do: a quarter of its memory, and the rest."""
+        """Settings for a dedicated machine: a quarter of its memory, and so on."""
         memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
         return {
             "listen_addresses": "''",
@@ -63,13 +63,13 @@ class PostgresServer:
             "max_parallel_workers_per_gather": str(os.cpu_count()),
             "max_wal_size": "16GB",
             "checkpoint_timeout": "30min",
-            # Nobody replicates it; then COPY into a table of the same transaction writes no log.
+            # It is not replicated, so COPY into a table of the same transaction writes no log.
             "wal_level": "minimal",
             "max_wal_senders": "0",
             "wal_compression": "lz4",
             "random_page_cost": "1.1",
             "effective_io_concurrency": "200",
-            # What is asked here is answered in less than compiling it takes, or is not helped.
+            # Queries here take less time than compiling them, or do not profit from it.
             "jit": "off",
             "fsync": "on",
             "synchronous_commit": "on",
@@ -78,7 +78,7 @@ class PostgresServer:
 
 
 def _account() -> str | None:
-    """The account to run it as; None is our own."""
+    """The account to run it as; None is the current one."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -95,7 +95,7 @@ def _run(program: str, *arguments: object) -> None:
 
 
 def _program(name: str) -> Path:
-    """Debian's, which is on nobody's path, or else the one on the path."""
+    """Debian's, which is not on the PATH, or else the one on the PATH."""
     installed = _INSTALLED / name
     found = str(installed) if installed.exists() else shutil.which(name)
     if found is None:

@@ -1,6 +1,6 @@
-"""Makes what docs/benchmarks.md says of the comparison, and its plots, of the figures kept.
+"""Generate the tables of docs/benchmarks.md, and its plots, from the stored figures.
 
-`python -m benchmarks.report` rewrites what stands between the markers, and the SVG files beside.
+`python -m benchmarks.report` rewrites the text between the markers, and the SVG files.
 """
 
 import json
@@ -24,19 +24,19 @@ PLOTTED_SUMS: Final = ("histogram", "top packages", "top actors")
 
 
 def all_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """The comparisons that are kept, the smallest first."""
+    """The stored comparisons, smallest first."""
     paths = [folder / f"{size}.json" for size in SIZES]
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
 def load_runs() -> dict[str, Any]:
-    """The runs under load that are kept, by name."""
+    """The stored runs under load, by name."""
     kept: dict[str, Any] = json.loads(LOAD.read_text())
     return {name: run["figures"] for name, run in kept.items()}
 
 
 def parts(results: list[dict[str, Any]]) -> dict[str, str]:
-    """What stands between each pair of markers."""
+    """The text between each pair of markers."""
     return {
         "questions": _questions(),
         "setups": _setups(results[-1]),
@@ -47,7 +47,7 @@ def parts(results: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def rewritten(page: str, made: dict[str, str]) -> str:
-    """`page` with what was `made` between its markers. Raises ValueError where one is missing."""
+    """`page` with `made` between its markers. Raises ValueError if a marker is missing."""
     for name, text in made.items():
         begin, end = BEGIN.format(name), END.format(name)
         head, found, rest = page.partition(begin)

@@ -1,4 +1,4 @@
-"""Where figures are kept: JSON files in benchmarks/results, which docs/benchmarks.md is made of."""
+"""Stored figures: JSON files in benchmarks/results, from which docs/benchmarks.md is generated."""
 
 import json
 from pathlib import Path
@@ -17,10 +17,10 @@ def record(
     path: Path = CLAIMS,
     estimated: dict[str, float] | None = None,
 ) -> None:
-    """Keep the figures that the benchmark `name` came to, with the machine it ran on.
+    """Store the figures of the benchmark `name`, with the machine it ran on.
 
-    What a figure is called ends with its unit: "create among 10, ms". `estimated` are those, by the
-    same names, that were expected before the first run.
+    The name of a figure ends with its unit: "create among 10, ms". `estimated` are the estimates
+    made before the first run, by the same names.
     """
     kept = json.loads(path.read_text()) if path.exists() else {}
     kept[name] = {"machine": machine(), "figures": figures, "estimated": estimated or {}}
@@ -28,13 +28,13 @@ def record(
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Have `content` in `path`, in a form that differs only where figures do."""
+    """Write `content` to `path`, in a form that differs only where figures do."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(_rounded(content), indent=1, sort_keys=True) + "\n")
 
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Four digits say all that a figure of this kind says."""
+    """Round figures to four digits, which is their precision."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):

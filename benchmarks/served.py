@@ -1,4 +1,4 @@
-"""A server over a generated set: its files are linked, so what is measured leaves the set alone."""
+"""A server over a generated set, whose files are linked so that benchmarks do not change it."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ SLUG = "bench"
 def served(
     segments: Sequence[Segment], folder: Path, environment: dict[str, str] | None = None
 ) -> Iterator[ServerClient]:
-    """A server whose organisations have `segments`, whose files lie in `folder`."""
+    """A server whose organisations have `segments`, with their files in `folder`."""
     with tempfile.TemporaryDirectory(dir=folder) as data_dir:
         asyncio.run(found(segments, folder / "audit", Path(data_dir)))
         with running_server(Path(data_dir), environment) as client:
@@ -34,7 +34,7 @@ def served(
 
 
 async def found(segments: Sequence[Segment], root: Path, data_dir: Path) -> None:
-    """The organisations, and their files by links."""
+    """Create the organisations, with links to their files."""
     settings = await prepare(Settings(data_dir=data_dir))
     for segment in segments:
         target = segment.path(settings.audit_dir)

@@ -1,4 +1,4 @@
-"""A server of one's own for a benchmark: a fresh data dir, a free port, a process."""
+"""A server for a benchmark: a fresh data dir, a free port, a separate process."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ READY_WITHIN_S = 30.0
 
 
 class ServerClient(httpx.Client):
-    """A client, with the admin token, of the server of which it knows the process."""
+    """A client, with the admin token, that knows the server's process."""
 
     def __init__(self, base_url: str, process_id: int) -> None:
         super().__init__(base_url=base_url, headers=ADMIN, timeout=60)
@@ -30,7 +30,7 @@ def running_server(
 ) -> Iterator[ServerClient]:
     """A client, with the admin token, of a server over `data_dir`.
 
-    `settings` are environment variables on top of those it needs.
+    `settings` are additional environment variables.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

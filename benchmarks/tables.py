@@ -20,7 +20,7 @@ NONE: Final = "–"
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of every engine: where it is found, and how it is spelt."""
+    """One figure of every engine: where to find it, and how to format it."""
 
     name: str
     figure: Callable[[dict[str, Any]], float]
@@ -29,7 +29,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Block:
-    """Lines of one unit."""
+    """Lines with the same unit."""
 
     title: str
     lines: Sequence[Line]
@@ -92,7 +92,7 @@ BLOCKS: Final = (
 def cells(figures: dict[str, Any], block: Block) -> Iterator[list[str]]:
     """A line of text cells for each line of `block` that any engine has a figure for.
 
-    Behind a peer's figure, how many times as good as it ours is: above 1 we are ahead.
+    A peer's figure is followed by the ratio to ours: above 1, ours is better.
     """
     for line in block.lines:
         found = [_figure(figures["engines"].get(name, {}), line) for name in ENGINES]
@@ -124,7 +124,7 @@ def _cell(figure: float | None, ours: float | None, line: Line) -> str:
 
 
 def spelt(figure: float) -> str:
-    """Two or three digits that count."""
+    """Two or three significant digits."""
     if figure >= 100:
         return f"{float(f'{figure:.3g}'):,.0f}"
     if figure >= 10:
@@ -133,7 +133,7 @@ def spelt(figure: float) -> str:
 
 
 def text_tables(figures: dict[str, Any]) -> str:
-    """All tables for a terminal, the spread of the questions among them."""
+    """All tables for a terminal, including the spread of the questions."""
     lines = [f"{figures['rows']:,} rows, {figures['tenant_rows']:,} of the largest tenant"]
     lines += [", ".join(f"{name} {value}" for name, value in figures["machine"].items())]
     for name, engine in figures["engines"].items():

@@ -1,4 +1,4 @@
-"""What a process takes while it works, read from Linux's /proc."""
+"""Resource use of a process over time, read from Linux's /proc."""
 
 import threading
 import time
@@ -29,7 +29,7 @@ class Watch:
     samples: list[Sample] = field(default_factory=list)
 
     def look(self) -> Sample:
-        """Take one more sample."""
+        """Add a sample."""
         folder = Path(f"/proc/{self.process_id}")
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
@@ -44,13 +44,13 @@ class Watch:
 
     @property
     def peak_mb(self) -> float:
-        """The most memory it has had at any time, in MB."""
+        """The peak memory of the process, in MB."""
         return line_mb(Path(f"/proc/{self.process_id}/status"), "VmHWM")
 
 
 @contextmanager
 def watched(process_id: int, every_s: float) -> Iterator[Watch]:
-    """Samples of the process every `every_s` seconds, one at either end included."""
+    """Samples of the process every `every_s` seconds, and at both ends."""
     watch = Watch(process_id)
     is_over = threading.Event()
     watch.look()

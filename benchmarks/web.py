@@ -1,4 +1,4 @@
-"""The page over HTTP: what a script waits for its 50 rows, by the cheapest client there is."""
+"""The page over HTTP: how long a script waits for 50 rows, with a minimal client."""
 
 import json
 from typing import Any, Final
@@ -16,7 +16,7 @@ REQUESTS: Final = 300
 
 
 def measure_web(engine: str, served: Served, answers: Answers) -> dict[str, Any]:
-    """Each page's median and 99th percentile, once its entries are those that we answer."""
+    """Each page's median and 99th percentile, after its entries were checked against ours."""
     figures = {}
     with Client(served.port, served.headers) as client:
         for page in QUESTIONS:

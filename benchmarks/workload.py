@@ -1,6 +1,6 @@
-"""The workload of the comparison: what every engine is asked, said once and in no engine's words.
+"""The workload of the comparison: the questions to every engine, in an engine-independent form.
 
-Always of the largest of the tenants. What a filter means is what the API means by it.
+All are about the largest tenant. Filters have the meaning that they have in the API.
 """
 
 from dataclasses import dataclass, replace
@@ -11,15 +11,15 @@ from benchmarks.lake import RARE_ACTOR, RARE_PACKAGE, rarely_installed
 
 SIZES: Final = {"200k": 200_000, "2m": 2_000_000, "20m": 20_000_000, "100m": 100_000_000}
 PAGE_ROWS: Final = 51
-"""Of a page of 50: the row more tells whether there is a next page."""
+"""For a page of 50: the additional row shows whether there is a next page."""
 DEEP_ROWS: Final = 50 * 50
 FREQUENT_PACKAGE: Final = "@scope-0/lib-0"
-"""One row in seven has it."""
+"""One row in seven has this value."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """The PAGE_ROWS newest rows of `filters`, all columns, behind the `behind` newest ones."""
+    """The PAGE_ROWS newest rows of `filters`, all columns, after the `behind` newest ones."""
 
     name: str
     asks: str
@@ -34,7 +34,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many rows there are by UTC day and decision."""
+    """The number of rows by UTC day and decision."""
 
     name: str
     asks: str
@@ -42,7 +42,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Top:
-    """The ten most frequent values of `column` with their counts; of equals the lesser one."""
+    """The ten most frequent values of `column` with their counts; ties by value."""
 
     name: str
     asks: str
@@ -83,7 +83,7 @@ AFTER_RESTART: Final = (
     "histogram",
     "top packages",
 )
-"""Questions that are also asked first in a process that has just begun to serve."""
+"""Questions that are also measured as the first one in a new process."""
 
 RARE_AT_FIRST: Final = Page(
     "rare package, at first",
@@ -93,12 +93,12 @@ FIRST_PAGES: Final = tuple(
     replace(RARE_AT_FIRST, name=f"{RARE_AT_FIRST.name} {place}", filters=(("package", name),))
     for place, name in enumerate(map(rarely_installed, range(1, 64, 4)))
 )
-"""Each is asked once: whoever remembers the answer of a page has no use for that here."""
+"""Each is asked only once, so that cached answers do not help."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """All rows of the tenant as a text of `format`, every column, for nobody to keep."""
+    """All rows of the tenant, with all columns, as a discarded text in `format`."""
 
     name: str
     asks: str
@@ -115,7 +115,7 @@ EXPORTS: Final = (
 
 @dataclass(frozen=True)
 class Ingest:
-    """`clients` at once add `rows` a request; each waits for its commit."""
+    """Concurrent `clients` add `rows` per request; each waits for its commit."""
 
     name: str
     asks: str
@@ -135,4 +135,4 @@ INGESTS: Final = tuple(
 )
 
 WEB_QUESTIONS: Final = ("newest", "common", "two filters", "rare package", "absent")
-"""The pages that are asked for over HTTP, too, 50 rows each."""
+"""The pages that are also requested over HTTP, 50 rows each."""

@@ -1,4 +1,4 @@
-"""Making a data dir ready to serve: folders, secrets, schema."""
+"""Prepare a data directory for serving: folders, secrets, schema."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ from service.store.store import Store
 
 
 async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
-    """`settings` with their secrets, over a data dir and database that are up to date.
+    """Bring data dir and database up to date; return `settings` completed with their secrets.
 
     Safe to repeat and to run in several processes at once. Raises InvalidSetting if the database
     URL cannot be used, Conflict if a newer version wrote the database or if the stored bindings
@@ -25,7 +25,7 @@ async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     check_writable(settings.data_dir)
     for folder in (settings.audit_dir, settings.temp_dir):
-        # For the owner alone, should somebody have made the data dir with other rights.
+        # Owner only, even if the data dir was created with wider permissions.
         folder.mkdir(exist_ok=True, mode=0o700)
         mkdir_synced(folder, within=settings.data_dir)
     complete = with_secrets(settings)
@@ -42,6 +42,6 @@ async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
 
 
 def check_writable(data_dir: Path) -> None:
-    """Raise StorageReadOnly unless `data_dir` takes files: SQLite says less of it than that."""
+    """Raise StorageReadOnly unless `data_dir` is writable: SQLite's own error is less specific."""
     if not os.access(data_dir, os.W_OK):
         raise StorageReadOnly from PermissionError(f"{data_dir} cannot be written to")

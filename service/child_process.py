@@ -1,4 +1,4 @@
-"""What a process that the server starts runs first. It imports little, so that it starts soon."""
+"""Start-up code of the server's child processes; few imports, so that they start quickly."""
 
 import os
 import signal
@@ -7,11 +7,11 @@ from threading import Thread
 
 
 def answer() -> None:
-    """Show that the process runs."""
+    """Do nothing: that a result arrives shows that the process runs."""
 
 
 def prepare_process() -> None:
-    """Leave it to the server to end this process, and end when the server is gone."""
+    """Ignore SIGINT and SIGTERM, which the server handles, and exit when the server is gone."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The clock, as an argument: whoever needs the time is handed one of these."""
+"""The clock as an argument: code that needs the time receives a `Clock`."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -7,5 +7,5 @@ Clock = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
-    """The present instant, aware, UTC."""
+    """The current instant, timezone-aware, in UTC."""
     return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Every error as an answer: `{"error": text}` for scripts, a page for people."""
+"""Every error as a response: `{"error": text}` for scripts, a page for browsers."""
 
 from typing import Final
 
@@ -27,8 +27,8 @@ from service.web.responses import error_answer
 Answer = BaseResponse | Response
 
 _CHALLENGE: Final = 'ApiKey realm="countersign"'
-"""A 401 has to name a scheme (RFC 9110, 11.6.1). None that is registered has our header fields, and
-browsers would ask for a password if it said Basic."""
+"""A 401 must name a scheme (RFC 9110, 11.6.1). No registered scheme uses our header fields, and
+`Basic` would make browsers ask for a password."""
 
 _log = structlog.get_logger(__name__)
 _OF_HTTP: dict[int, type[Refusal]] = {
@@ -37,7 +37,7 @@ _OF_HTTP: dict[int, type[Refusal]] = {
 
 
 def answer_errors(app: Quart) -> None:
-    """Let no error of `app` go unanswered, whatever raised it."""
+    """Register handlers that turn every error raised in `app` into a response."""
     app.register_error_handler(Refusal, _refused)
     app.register_error_handler(InvalidQuery, _invalid_query)
     app.register_error_handler(StoreFault, _store_fault)
@@ -82,7 +82,7 @@ async def _http_error(error: HTTPException) -> Answer:
 
 
 async def _os_error(error: OSError) -> Answer:
-    if request.endpoint == "static":  # a name that no file system takes is no file's name
+    if request.endpoint == "static":  # the file system rejects the name, so there is no such file
         return error_answer(NotFound.text, NotFound.status)
     return await _internal(error)
 

@@ -1,6 +1,6 @@
-"""hypercorn as this service needs it: bounded writes, a bounded end, and stricter protocols.
+"""hypercorn with bounded writes, a bounded shutdown and stricter protocols.
 
-hypercorn 0.18 has no setting for any of this, so its classes are extended here, and nowhere else.
+hypercorn 0.18 has no settings for these, so this module, and no other, extends its classes.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from priority.priority import PriorityError
 from quart import Quart
 
 LAST_S: Final = 1.0
-"""What requests have to end once their connections were aborted."""
+"""Time that requests have to end after their connections were aborted."""
 
 PART_BYTES: Final = 64 * 1024
-"""What a client has to read within `send_timeout_s` to be one that reads."""
+"""Amount that a client must read within `send_timeout_s`, or it counts as stalled."""
 
 _RESET: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER on, for no time."""
+"""SO_LINGER on, with a timeout of zero: closing resets the connection."""
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\n"
 
@@ -43,13 +43,13 @@ _log = structlog.get_logger(__name__)
 
 
 class ServerConfig(Config):
-    """hypercorn's settings, with ours, and the connections that are open."""
+    """hypercorn's settings, this service's own, and the open connections."""
 
     send_timeout_s: float
-    """How long a write may wait for its client to read, as nginx's `send_timeout`."""
+    """How long a write may wait for its client to read, like nginx's `send_timeout`."""
 
     ends_at: float = 0.0
-    """When the grace ends, by the monotonic clock."""
+    """When the grace period ends, by the monotonic clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,22 +57,22 @@ class ServerConfig(Config):
 
     @property
     def graceful_timeout(self) -> float:  # type: ignore[override]
-        """What is left of the grace: hypercorn waits for requests once connections are closed."""
+        """Rest of the grace period, for which hypercorn waits after it has closed connections."""
         return max(LAST_S, self.ends_at - time.monotonic())
 
 
 class Connection(TCPServer):
     """A connection that is aborted when its client stops reading.
 
-    hypercorn waits for such a client without end, also while it shuts down.
+    hypercorn waits for such a client indefinitely, even while it shuts down.
     """
 
     config: ServerConfig
 
     async def run(self) -> None:
         """Serve the connection until it is closed."""
-        # The kernel then asks for more while it has this much left to send, instead of a third of a
-        # buffer of megabytes: so that a slow client is seen to read.
+        # The kernel then asks for more when this much is unsent, not a third of a buffer of
+        # megabytes, so that a slow client's progress is noticed.
         self._set_option(IPPROTO_TCP, TCP_NOTSENT_LOWAT, PART_BYTES)
         self.config.connections.add(self)
         try:
@@ -81,14 +81,14 @@ class Connection(TCPServer):
             self.config.connections.discard(self)
 
     async def protocol_send(self, event: ConnectionEvent) -> None:
-        """Write, or close."""
+        """Write with a time limit, or close."""
         if isinstance(event, RawData):
             await self._write(event.data)
         else:
             await super().protocol_send(event)
 
     async def _write(self, data: bytes) -> None:
-        """Write in parts: the time is that without progress, however long the whole takes."""
+        """Write in parts: the time limit is for a lack of progress, not for the whole write."""
         try:
             async with self.send_lock:
                 for part in _parts(data):
@@ -102,19 +102,19 @@ class Connection(TCPServer):
             await self.protocol.handle(Closed())
 
     def abort(self) -> None:
-        """Reset the connection; what was not sent is dropped."""
-        # Without this the kernel keeps what it holds, and offers it to the client for minutes.
+        """Reset the connection; unsent data is dropped."""
+        # Without this the kernel keeps unsent data and retransmits it to the client for minutes.
         self._set_option(SOL_SOCKET, SO_LINGER, _RESET)
         self.writer.transport.abort()
 
     def _set_option(self, level: int, option: int, value: int | bytes) -> None:
-        # Once the client is gone uvloop has no socket, or one without a descriptor.
+        # After the client has disconnected uvloop has no socket, or one without a descriptor.
         with suppress(OSError, AttributeError, ValueError):
             self.writer.get_extra_info("socket").setsockopt(level, option, value)
 
     async def _initiate_server_close(self) -> None:
         await super()._initiate_server_close()
-        # What is left in the buffer has to be read before the connection is closed.
+        # The connection is closed only after the client has read what is left in the buffer.
         self.loop.call_later(self.config.send_timeout_s, self._abort_if_open)
 
     def _abort_if_open(self) -> None:
@@ -122,7 +122,7 @@ class Connection(TCPServer):
             self.abort()
 
     async def _close(self) -> None:
-        # Closing waits until what was written is sent.
+        # Closing waits until written data is sent.
         with suppress(TimeoutError):
             async with asyncio.timeout(self.config.send_timeout_s) as limit:
                 await super()._close()
@@ -131,7 +131,7 @@ class Connection(TCPServer):
 
 
 class Http1(H11Protocol):
-    """HTTP/1.1 that never becomes HTTP/2: RFC 9113 has dropped `Upgrade: h2c`."""
+    """HTTP/1.1 without `Upgrade: h2c`, which RFC 9113 has removed."""
 
     async def _check_protocol(self, event: Any) -> None:  # noqa: ANN401 - an h11 Request
         if (event.method, event.target, event.http_version) == (b"PRI", b"*", b"2.0"):
@@ -139,20 +139,20 @@ class Http1(H11Protocol):
 
 
 class Http2(H2Protocol):
-    """HTTP/2 in which one request's fault ends that request alone.
+    """HTTP/2 in which a fault of one request ends only that request.
 
-    Behind a proxy the other requests on the connection are those of other clients.
+    Behind a proxy the other requests on the connection may be other clients'.
     """
 
     config: ServerConfig
 
     async def initiate(self, *rest: Any) -> None:  # noqa: ANN401 - as hypercorn has it
-        """Begin the connection, which is idle until its first request."""
+        """Start the connection, which is idle until its first request."""
         await super().initiate(*rest)
         await self.send(Updated(idle=self.idle))
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """Send a part of an answer, unless the client's flow control holds it up for too long."""
+        """Send a part of a response; reset the stream if flow control blocks it for too long."""
         try:
             if isinstance(event, Body):
                 for part in _parts(event.data):
@@ -167,22 +167,22 @@ class Http2(H2Protocol):
     async def _send_part(self, event: StreamEvent) -> None:
         async with asyncio.timeout(self.config.send_timeout_s):
             await super().stream_send(event)
-            # Without room in the client's window hypercorn keeps what it is given, without bound.
+            # While the client's window is full, hypercorn buffers without bound.
             if (buffer := self.stream_buffers.get(event.stream_id)) is not None:
                 await buffer.drain()
 
     async def _flush(self) -> None:
         data = self.connection.data_to_send()
         if data:
-            # Frames that are lost with a cancelled request would end the whole connection: header
-            # compression is common to all of its requests.
+            # Losing a cancelled request's frames would break the whole connection: its requests
+            # share the state of header compression.
             await asyncio.shield(self.send(RawData(data)))
 
     async def _handle_events(self, events: list[Event]) -> None:
         for event in events:
             if isinstance(event, DataReceived) and event.stream_id not in self.streams:
-                # A refusal does not wait for the body. The body is dropped, but its room in the
-                # connection's window is given back (https://github.com/pgjones/hypercorn/pull/334).
+                # An error response does not wait for the body. The body is dropped, but its share
+                # of the window is returned (https://github.com/pgjones/hypercorn/pull/334).
                 self.connection.acknowledge_received_data(
                     event.flow_controlled_length, event.stream_id
                 )
@@ -196,7 +196,7 @@ class Http2(H2Protocol):
     async def _handle_event(self, event: Event) -> None:
         try:
             await super()._handle_events([event])
-        except (PriorityError, ProtocolError):  # a client that does not keep to the protocol
+        except (PriorityError, ProtocolError):  # the client violates the protocol
             await self.send(Closed())
 
     async def _reset(self, stream_id: int, code: ErrorCodes) -> None:
@@ -204,7 +204,7 @@ class Http2(H2Protocol):
             self.connection.reset_stream(stream_id, code)
         await self._flush()
         await self._close_stream(stream_id)
-        await self._window_updated(stream_id)  # the sending task then drops what was to be sent
+        await self._window_updated(stream_id)  # makes the sending task drop its data
         await self.send(Updated(idle=self.idle))
 
 
@@ -222,9 +222,9 @@ def _is_readable(request: RequestReceived) -> bool:
 async def serve(
     app: Quart, config: ServerConfig, stop: Callable[[], Awaitable[None]], grace_s: float
 ) -> None:
-    """Serve `app` until `stop()` returns, and then for `grace_s` what has begun.
+    """Serve `app` until `stop()` returns, then let requests under way finish for `grace_s`.
 
-    No new connection is taken meanwhile. When the grace ends, connections are aborted.
+    In that time no connection is accepted; at its end open connections are aborted.
     """
     hypercorn.asyncio.run.TCPServer = Connection  # type: ignore[attr-defined]
     hypercorn.protocol.H11Protocol = Http1  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Identifiers: a prefix that says what it names, then 80 random bits that sort by nothing."""
+"""Identifiers: a prefix for the kind of object, then 80 random bits without any order."""
 
 import secrets
 from datetime import UTC, datetime
@@ -14,6 +14,6 @@ def new_id(prefix: str) -> str:
 
 
 def new_request_id() -> str:
-    """A fresh request id. Begins with the time, so that neighbours compress and sort."""
+    """A fresh request id. Starts with the time, so that consecutive ids sort and compress well."""
     milliseconds = int(datetime.now(UTC).timestamp() * 1000)
     return f"req_{milliseconds:012x}{secrets.token_hex(6)}"

@@ -1,6 +1,6 @@
-"""Structured logs: one JSON object a line on stderr, every line with its request's id.
+"""Structured logs: one JSON object per line on stderr, each with its request's id.
 
-Everything but ASCII is escaped, so that no text from outside can end a line or steer a terminal.
+Non-ASCII characters are escaped: untrusted text can neither end a line nor control a terminal.
 """
 
 import json
@@ -11,20 +11,20 @@ from typing import Any, Final
 
 import structlog
 
-# Made once: `json.dumps` would make one for each line.
+# Created once: `json.dumps` would create an encoder for each line.
 _encoder: Final = json.JSONEncoder(default=repr)
 
 
 def _as_json(_: object, __: str, event: MutableMapping[str, Any]) -> str:
-    """The last step of every line."""
+    """The last processor: render the event as JSON."""
     return _encoder.encode(event)
 
 
 class _Lines:
-    """Where this service's own lines go: straight to standard error, whatever that is by then.
+    """Writes this service's own log lines directly to the current `sys.stderr`.
 
-    The standard library's handlers would take several times as long as everything else about a
-    line, and each request has one.
+    The standard library's handlers would take several times as long as the rest of logging a line,
+    and every request logs one.
     """
 
     def __init__(self, name: str = "service") -> None:
@@ -38,7 +38,7 @@ class _Lines:
 
 
 def configure_logs(level: str) -> None:
-    """Make JSON of this service's and its libraries' log lines from `level` on."""
+    """Log this service and its libraries as JSON lines, from `level` on."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -66,8 +66,8 @@ def configure_logs(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(threshold)
-    # At info, alembic tells at every start which database it talks to, and httpx of every request
-    # for an issuer's keys; what goes wrong with those has a line of our own. At debug, hpack tells
-    # every header of a request over HTTP/2, tokens and keys and cookies, and aiosqlite every value.
-    for talkative in ("aiosqlite", "alembic", "hpack", "httpx"):
-        logging.getLogger(talkative).setLevel(max(logging.WARNING, threshold))
+    # At info, alembic logs its database at every start and httpx every request for an issuer's
+    # keys; this service logs failures of both itself. At debug, hpack logs every HTTP/2 header,
+    # including tokens, keys and cookies, and aiosqlite every value.
+    for verbose in ("aiosqlite", "alembic", "hpack", "httpx"):
+        logging.getLogger(verbose).setLevel(max(logging.WARNING, threshold))

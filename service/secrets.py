@@ -1,4 +1,4 @@
-"""Secrets: the service's own, keys derived from them, and tokens that are stored only hashed."""
+"""Secrets: the service's own, keys derived from them, and tokens stored only as hashes."""
 
 import contextlib
 import hashlib
@@ -20,19 +20,19 @@ _SECRET_CHARS_MIN: Final = 16
 
 
 def with_secrets(settings: Settings) -> Settings:
-    """`settings` with each missing secret read from the data dir, or made there (mode 0600).
+    """`settings` with each missing secret read from the data dir, or created there (mode 0600).
 
-    Raises InvalidSetting for a file that holds none: signing with an empty key is no signing.
+    Raises InvalidSetting for a file without a secret: an empty key would protect nothing.
     """
-    found = {
+    stored = {
         name: getattr(settings, name) or _read_or_create(settings.data_dir / file)
         for name, file in _FILES.items()
     }
-    return msgspec.structs.replace(settings, **found)
+    return msgspec.structs.replace(settings, **stored)
 
 
 def secret_files(data_dir: Path) -> list[Path]:
-    """The files in the data dir that hold secrets; those set by the environment have none."""
+    """The files in the data dir that hold secrets; one set by the environment has no file."""
     return [path for file in _FILES.values() if (path := data_dir / file).is_file()]
 
 
@@ -44,14 +44,14 @@ def _read_or_create(path: Path) -> str:
     except UnicodeDecodeError:
         secret = ""
     if len(secret) < _SECRET_CHARS_MIN:
-        raise InvalidSetting(f"{path} holds no secret: restore it, or remove it to get a new one")
+        raise InvalidSetting(f"{path} holds no secret: restore it, or delete it to get a new one")
     return secret
 
 
 def _create(path: Path, secret: str) -> None:
-    """Store `secret` as `path`, unless another process that starts just now was first.
+    """Store `secret` at `path` unless a process starting concurrently already has.
 
-    A link never replaces a name: of several secrets one stays, and everybody reads that one.
+    A hard link never replaces an existing name, so all processes read the one secret that remains.
     """
     candidate = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     write_synced(candidate, f"{secret}\n".encode(), 0o600)
@@ -64,7 +64,7 @@ def _create(path: Path, secret: str) -> None:
 
 
 def derive_key(secret_key: str, purpose: str) -> bytes:
-    """A 32-byte key for one purpose (HKDF, RFC 5869): keys of two purposes are unrelated."""
+    """A 32-byte key for one purpose (HKDF, RFC 5869); keys of different purposes are unrelated."""
     return HKDF(
         algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=f"countersign {purpose}".encode()
     ).derive(secret_key.encode())
@@ -76,5 +76,5 @@ def new_token(prefix: str = "") -> str:
 
 
 def token_hash(token: str) -> str:
-    """How a bearer secret is stored and found again. Fast is enough: it has 256 random bits."""
+    """The hash to store a bearer secret and look it up by; a fast one suffices for 256 bits."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -15,7 +15,7 @@ _OWN_PORTS: Final = {"http": ":80", "https": ":443"}
 _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise, not to bind
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
-# Runs further apart than the clock guard's 48 hours would each be refused.
+# Runs further apart than the clock guard's 48 hours would all be rejected.
 UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=64)]
@@ -28,9 +28,9 @@ class InvalidSetting(Exception):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator decided. The environment variable of `data_dir` is COUNTERSIGN_DATA_DIR.
+    """The operator's configuration. `data_dir` is set by COUNTERSIGN_DATA_DIR, others likewise.
 
-    `docs/settings.md` has a line for each, held by a test.
+    `docs/settings.md` has a line for each, which a test checks.
     """
 
     data_dir: Path = REPOSITORY / "data" / "local"
@@ -87,17 +87,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def audit_dir(self) -> Path:
-        """Where segments live; all the query engine may see."""
+        """Folder of the segments, the only one that the query engine may read."""
         return self.data_dir / "audit"
 
     @property
     def temp_dir(self) -> Path:
-        """Where the query engine may spill."""
+        """Folder that the query engine may spill to."""
         return self.data_dir / "tmp"
 
     @property
     def retired_grace_s(self) -> float:
-        """How long a retired file stays: longer than any export or query that found it may run."""
+        """How long a retired file is kept: longer than any export or query that uses it may run."""
         return self.export_max_s + self.query_max_s
 
     @property
@@ -107,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def public_url(self) -> str:
-        """Where people and scripts reach this service; no slash at the end."""
+        """Address of this service for people and scripts, without a trailing slash."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return self.base_url.rstrip("/") or f"http://{host}:{self.port}"
 
@@ -122,7 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_secure_cookies(self) -> bool:
-        """False only for plain http on this machine, where browsers would drop the cookie."""
+        """False only for plain http on loopback, where browsers would drop a Secure cookie."""
         parts = urlsplit(self.public_url)
         return not (parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"})
 
@@ -130,9 +130,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def load_settings(
     environment: Mapping[str, str] = os.environ, **overrides: str | int | None
 ) -> Settings:
-    """The settings `environment` gives, defaults for the rest. Raises InvalidSetting.
+    """The settings in `environment`, with defaults for the rest. Raises InvalidSetting.
 
-    `overrides` by setting name, such as a command line's options, come before the environment.
+    `overrides` by setting name, such as a command line's options, take precedence.
     """
     given = {
         name.removeprefix(PREFIX).lower(): value
@@ -153,8 +153,8 @@ def load_settings(
     _check_base_url(settings.public_url)
     if not settings.base_url and settings.host in _UNSPECIFIED:
         raise InvalidSetting(
-            f"{PREFIX}BASE_URL is needed when listening on {settings.host}: browsers come under"
-            " another name, and forms from an unknown origin are refused"
+            f"{PREFIX}BASE_URL is required when listening on {settings.host}: browsers use"
+            " another host name, and forms from an unknown origin are rejected"
         )
     for network in settings.trusted_proxies:
         try:
@@ -179,12 +179,12 @@ def _path(kind: type, value: object) -> object:
     if kind is Path and isinstance(value, str):
         try:
             return Path(value).expanduser().resolve()
-        except RuntimeError as error:  # `~somebody` who is not there
+        except RuntimeError as error:  # `~name` of an unknown user
             raise ValueError(str(error)) from error
     raise NotImplementedError(kind)
 
 
 def _readable(error: msgspec.ValidationError) -> str:
-    """Msgspec's `… - at `$.port`` with the variable's name in front."""
+    """Msgspec's message with the variable's name in front, instead of `- at `$.port`` behind."""
     reason, _, place = str(error).partition(" - at `$.")
     return f"{PREFIX}{place.rstrip('`').upper()}: {reason}"

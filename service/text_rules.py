@@ -1,4 +1,4 @@
-"""What text from outside may contain: identifiers, and reasons that people read."""
+"""Characters allowed in untrusted text: in identifiers, and in reasons that people read."""
 
 import unicodedata
 from typing import Final
@@ -9,8 +9,8 @@ REASON_MAX: Final = 1024
 
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
 
-# The characters `is_plain` refuses, lone surrogates aside, as the inside of a regular expression's
-# character class: the API's schema states the rule in these terms. A test holds the two together.
+# The characters `is_plain` rejects except lone surrogates, as the inside of a regular expression's
+# character class: the API's schema states the rule in these terms. A test compares the two.
 REFUSED_CHARACTERS: Final = (
     "\u0000-\u0020\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2"
     "\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u2066-\u206f\u3000\ufeff"
@@ -19,19 +19,19 @@ REFUSED_CHARACTERS: Final = (
 )
 
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode's categories of what is not seen, or changes how what is seen is read."""
+"""Unicode categories that are invisible or change how visible text is read."""
 
 
 def is_plain(text: str) -> bool:
     """True if `text` has no whitespace, control, format or separator characters.
 
-    What a person cannot see must not be part of what they trust.
+    Characters that a person cannot see must not be part of an identifier that they trust.
     """
     return not any(c.isspace() or unicodedata.category(c) in _REFUSED_CATEGORIES for c in text)
 
 
 def parse_reason(text: str | None) -> str | None:
-    """Why a binding is revoked; empty is the same as none. Raises Invalid."""
+    """The reason for revoking a binding, or None if empty. Raises Invalid."""
     if text is None or text == "":
         return None
     if len(text) > REASON_MAX or any(unicodedata.category(c) in _UNSEEN for c in text):

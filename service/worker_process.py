@@ -1,6 +1,6 @@
-"""A process beside the server for long computations.
+"""Worker processes for long computations.
 
-Python computes in one thread at a time, so a computation in a thread slows every request there is.
+Python runs one thread at a time, so a computation in a thread of the server slows every request.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from service.child_process import answer, prepare_process
 from service.lake import Lake
 
 RETRY_S: Final = 60.0
-"""How long after a process that did not start the next one is."""
+"""Delay before processes are started again after they failed to start."""
 
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
 class WorkerProcess:
-    """Computes in `processes` processes, which are started when they are first needed.
+    """Computes in `processes` processes, which are started on first use.
 
-    Until they run, after one has died, and with none at all, it computes in a thread.
+    Uses a thread until they are ready, after one has died, and if `processes` is 0.
     """
 
     def __init__(self, lake: Lake, processes: int) -> None:
@@ -39,7 +39,7 @@ class WorkerProcess:
         """A reading of the monotonic clock."""
 
     async def compute(self, function: Callable[..., _Result], *arguments: object) -> _Result:
-        """What `function`, which has no effect and can be pickled, returns or raises."""
+        """What `function` returns or raises; it must be picklable and free of side effects."""
         if self._pool is None and self._processes and time.monotonic() >= self._starts_after:
             self._start()
         if self._pool is not None and self._is_ready:
@@ -51,14 +51,14 @@ class WorkerProcess:
         return await self._lake.run_in_thread(partial(function, *arguments))
 
     def close(self) -> None:
-        """End the processes; what they compute is lost."""
+        """End the processes; computations under way are lost."""
         pool, self._pool, self._is_ready = self._pool, None, False
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _start(self) -> None:
-        """Start the processes; in the event loop, so that two requests cannot both do it."""
-        # Not forked: the threads of this process hold locks that a copy would never see released.
+        """Start the processes; runs in the event loop, so that two requests cannot both do it."""
+        # Not forked: a fork inherits locks held by threads that it does not have.
         self._pool = pool = ProcessPoolExecutor(
             self._processes, mp_context=get_context("spawn"), initializer=prepare_process
         )

@@ -1,4 +1,4 @@
-"""The engines that are compared: one module each, set up the way somebody who knows it would."""
+"""The engines that are compared: one module each, configured as an expert would."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -20,26 +20,26 @@ COLUMNS: Final = tuple(AUDIT_SCHEMA.names)
 BUT_PAYLOAD: Final = tuple(name for name in COLUMNS if name != "payload")
 Row = tuple[Any, ...]
 Ask = Callable[[], Sequence[Row]]
-"""A question that is ready to be asked; its answer are rows in the hands of a Python program."""
+"""A prepared question; its answer is rows as Python objects."""
 Send = Callable[[], None]
-"""One request of a client: when it returns, its rows are durable."""
+"""One request of a client; its rows are durable when it returns."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The generated rows: Parquet files of a tenant and day each, and what the set consists of."""
+    """The generated rows: Parquet files by tenant and day, and a description of the set."""
 
     folder: Path
     segments: tuple[Segment, ...]
 
     @classmethod
     def of(cls, folder: Path, rows: int) -> "Source":
-        """The set of `rows` rows in `folder`, generated unless it is there."""
+        """The set of `rows` rows in `folder`, generated unless it exists."""
         return cls(folder, tuple(all_segments(folder, rows)))
 
     @property
     def rows(self) -> int:
-        """How many rows there are in all."""
+        """The total number of rows."""
         return sum(segment.rows for segment in self.segments)
 
     @property
@@ -58,18 +58,18 @@ class Source:
         return pq.read_table(segment.path(self.folder / "audit"), partitioning=None)
 
     def sample(self, count: int) -> list[Row]:
-        """`count` rows of the newest day of the largest tenant, as they might come in now."""
+        """`count` rows of the newest day of the largest tenant, as new rows would look."""
         rows = rows_of(self.table(self.largest[-1]).slice(0, count))
         return [rows[number % len(rows)] for number in range(count)]
 
 
 class Engine(Protocol):
-    """One engine over one set of rows. What it keeps lies below its own folder."""
+    """One engine over one set of rows. All its data is in its own folder."""
 
     needs_bytes_a_row: int
-    """Room on the disk while it loads, about."""
+    """Approximate disk space needed while it loads."""
     setup: str
-    """What it was given, for the reader of the figures."""
+    """Its configuration, for readers of the figures."""
 
     def __init__(self, folder: Path, source: Source) -> None: ...
 
@@ -77,58 +77,58 @@ class Engine(Protocol):
         """Its name and version."""
 
     def load(self) -> None:
-        """Take in all rows of the source, up to where questions are best asked."""
+        """Load all rows of the source, into the state in which questions are fastest."""
 
     def open(self) -> None:
-        """Get ready for questions about what was loaded."""
+        """Prepare for questions about the loaded rows."""
 
     def ready(self, question: Question, after: Position | None) -> Ask:
-        """`question`, behind `after` if given, prepared."""
+        """Prepare `question`, continued after `after` if given."""
 
     def flush(self) -> None:
-        """Do what it would do aside after it was asked something."""
+        """Do the work that it would do in the background after a question."""
 
     def export(self, export: Export) -> int:
-        """Make the whole text, throw it away, and say how many rows were in it."""
+        """Produce the whole export and discard it; the number of its rows."""
 
     def serving(self) -> "AbstractContextManager[Served] | None":
-        """A web server over these rows, if there is one to compare."""
+        """A web server over these rows, or None if there is none to compare."""
 
     def pids(self) -> Sequence[int]:
-        """The processes whose memory is the engine's."""
+        """The processes whose memory counts as the engine's."""
 
     def close(self) -> None:
-        """Let go of memory and processes; what was loaded stays."""
+        """Release memory and processes; loaded data stays."""
 
 
 @runtime_checkable
 class StoringEngine(Engine, Protocol):
-    """An engine that has a durable store of its own: it takes rows in, and drops them."""
+    """An engine with a durable store of its own, which can add and drop rows."""
 
     loads: int | None
-    """The version of what it loads, which may serve a later run of the same version; None: none."""
+    """Version of its loaded data, which later runs of this version may reuse; None: never."""
 
     def bytes_on_disk(self) -> int:
-        """What all rows take, indexes included."""
+        """The size of all rows, including indexes."""
 
     def ingesting(
         self, rows: int
     ) -> AbstractContextManager[Callable[[], AbstractContextManager[Send]]]:
-        """Clients that add `rows` rows a request, each opened in its own thread."""
+        """Clients that add `rows` rows per request, each opened in its own thread."""
 
     def forget_ingested(self) -> None:
-        """Be as before `ingesting`."""
+        """Restore the state before `ingesting`."""
 
     def prune(self, day: date) -> None:
         """Drop the largest tenant's rows of `day`."""
 
     def restore(self, days: Sequence[date]) -> None:
-        """Have the rows of pruned `days` again."""
+        """Restore the rows of pruned `days`."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """Where a web server answers for pages: `path` takes filters and `limit` as the API does."""
+    """The address of a web server's pages: `path` takes filters and `limit` like the API."""
 
     port: int
     path: str
@@ -142,17 +142,17 @@ ENGINES: Final = {
     "sqlite": "SQLite",
     "duckdb": "DuckDB alone",
 }
-"""Module and name of each, in the order in which they are measured; ours answers first."""
+"""Module and name of each engine, in the order of measurement; ours is first."""
 
 
 def engine_class(name: str) -> type[Engine]:
-    """The engine of the module `name`. Raises ImportError where its driver is not installed."""
+    """The engine of the module `name`. Raises ImportError if its driver is not installed."""
     found: type[Engine] = import_module(f"benchmarks.engines.{name}").ThisEngine
     return found
 
 
 def rows_of(table: Any) -> list[Row]:  # noqa: ANN401 - pyarrow ships no type information
-    """An Arrow table (AUDIT_SCHEMA) as rows; instants as microseconds, which takes no detour."""
+    """An Arrow table (AUDIT_SCHEMA) as rows; instants as microseconds, the cheapest form."""
     columns = [
         (table[name].cast("int64") if name in INSTANTS else table[name]).to_pylist()
         for name in COLUMNS
@@ -164,7 +164,7 @@ INSTANTS: Final = frozenset({"created_at", "received_at"})
 
 
 def folder_bytes(folder: Path) -> int:
-    """What the files below `folder` take."""
+    """The size of the files below `folder`."""
     return sum(path.stat().st_size for path in files_below(folder))
 
 

@@ -1,4 +1,4 @@
-"""ClickHouse, as the library chdb: a MergeTree in the order of the page, and skipping indexes."""
+"""ClickHouse as the library chdb: a MergeTree in the page's order, with skipping indexes."""
 
 import itertools
 import os
@@ -49,7 +49,7 @@ SETTINGS fsync_after_insert = 1, fsync_part_directory = 1
 INSTANT = "formatDateTime({0}, '%Y-%m-%dT%H:%i:%S.%fZ') AS {0}"
 ROWS_AN_INSERT = 1_000_000
 FILES_AN_INSERT = 500
-"""So many names fit in a statement."""
+"""How many names fit in a statement."""
 TENANT = tenant_id(0).removesuffix("00") + r"(\\d\\d)"
 
 
@@ -67,7 +67,7 @@ class _Dialect(Dialect):
     def behind(self, after: Position, bound: dict[str, Any]) -> str:
         bound["at"], bound["seq"] = after.created_at.strftime("%Y-%m-%d %H:%M:%S.%f"), after.seq
         at = "toDateTime64({at:String}, 6, 'UTC')"
-        # The first half repeats what the second implies, in the form that the order's index reads.
+        # The first half repeats what the second implies, in a form that the primary index can use.
         return f"created_at <= {at} AND (created_at, seq) < ({at}, {{seq:Int64}})"
 
     def order(self, page: Page) -> str:
@@ -75,7 +75,7 @@ class _Dialect(Dialect):
 
 
 class ThisEngine:
-    """The engine within this process; answers come as Arrow."""
+    """The engine in this process; answers are Arrow tables."""
 
     needs_bytes_a_row = 120
     loads = 2
@@ -132,7 +132,7 @@ class ThisEngine:
         return lambda: self._rows(said.sql, said.bound)
 
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def export(self, export: Export) -> int:
         columns = ", ".join(
@@ -201,7 +201,7 @@ class ThisEngine:
 
 
 class _Sender:
-    """Inserts rows as of now, a part for each request: nothing gathers them."""
+    """Inserts rows as of now, one part per request, as nothing batches them."""
 
     def __init__(
         self, insert: Callable[[str], None], sample: list[Row], seq: "itertools.count[int]"
@@ -212,7 +212,7 @@ class _Sender:
         return self._send
 
     def __exit__(self, *_: object) -> None:
-        """The connection is everybody's."""
+        """Do nothing: the connection is shared."""
 
     def _send(self) -> None:
         now = time.strftime("%Y-%m-%d %H:%M:%S.000000", time.gmtime())

@@ -1,4 +1,4 @@
-"""Countersign itself: its files, its reader, its server with the settings it comes with."""
+"""Countersign itself: its files, its reader, and its server with default settings."""
 
 import asyncio
 import os
@@ -33,12 +33,12 @@ from service.settings import Settings
 from service.store.day_deletion import drop_days
 
 HEADERS = {"x-service-admin-token": ADMIN_TOKEN}
-QUIET = {"COUNTERSIGN_LOG_LEVEL": "error"}  # that no issuer is reachable matters to nobody here
+QUIET = {"COUNTERSIGN_LOG_LEVEL": "error"}  # issuers are unreachable here, which does not matter
 API = f"/api/v1/admin/orgs/{SLUG}/audit"
 
 
 class ThisEngine:
-    """Pages and counts by the service's reader, in this process; ingest and web over HTTP."""
+    """Pages and counts with the service's reader in this process; ingest and web over HTTP."""
 
     needs_bytes_a_row = 40
     loads = None
@@ -98,7 +98,7 @@ class ThisEngine:
                 return lambda: reader.count_values(snapshot, everything, column, TOP_MAX)
 
     def flush(self) -> None:
-        """Indexes are written with their segments: there is nothing to wait for."""
+        """Do nothing: indexes are written with their segments."""
 
     def export(self, export: Export) -> int:
         tables = self._lake._reader.stream(self._snapshot, Page("", "").query)
@@ -116,7 +116,7 @@ class ThisEngine:
             yield lambda: _Sender(port, body, rows)
 
     def forget_ingested(self) -> None:
-        """It went to a server that is gone, with its data dir."""
+        """Do nothing: the rows were in the data dir of a server that is gone."""
 
     def prune(self, day: date) -> None:
         asyncio.run(self._prune(day))
@@ -126,11 +126,11 @@ class ThisEngine:
         async with services.store.write() as work:
             await drop_days(work.session, tenant_id(0), day, work.now)
         own = [s for s in self._snapshot.segments if s.day == day]
-        await services.lake.remove_segments(own)  # what the sweeper does once nobody reads them
+        await services.lake.remove_segments(own)  # as the sweeper does when they are no longer read
         await services.close()
 
     def restore(self, days: Sequence[date]) -> None:
-        """The days were links in the data dir of this run alone."""
+        """Do nothing: the days were links in the data dir of this run."""
 
     @contextmanager
     def serving(self) -> Iterator[Served]:
@@ -153,7 +153,7 @@ class ThisEngine:
 
 
 class _Sender:
-    """A kept connection that sends one body again and again."""
+    """A persistent connection that sends the same body repeatedly."""
 
     def __init__(self, port: int, body: bytes, rows: int) -> None:
         self._client, self._body, self._rows = Client(port, HEADERS), body, rows
@@ -173,7 +173,7 @@ class _Sender:
 
 
 def _item(row: tuple[object, ...]) -> dict[str, object]:
-    """A stored row as a proxy would tell of it."""
+    """A stored row as a proxy would send it."""
     told = dict(zip(COLUMNS, row, strict=True))
     item = {
         "event": told["event"],

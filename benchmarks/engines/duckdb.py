@@ -1,4 +1,4 @@
-"""DuckDB alone: the very files that Countersign wrote, and nothing around it."""
+"""DuckDB alone, on the same files that Countersign wrote."""
 
 import os
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class _Dialect(Dialect):
 
     def behind(self, after: Position, bound: dict[str, object]) -> str:
         bound["at"], bound["seq"] = after.created_at, after.seq
-        # The first half repeats what the second implies, in the form that skips row groups.
+        # The first half repeats what the second implies, in a form that skips row groups.
         return "created_at <= $at AND (created_at < $at OR seq < $seq)"
 
 
@@ -49,7 +49,7 @@ class ThisEngine:
         return f"DuckDB {duckdb.__version__}"
 
     def load(self) -> None:
-        """The files are there."""
+        """Do nothing: the files exist."""
 
     def open(self) -> None:
         self._connection = duckdb.connect(":memory:", config={"threads": os.cpu_count() or 1})
@@ -69,7 +69,7 @@ class ThisEngine:
         return self._connection.sql(sql, params=bound)
 
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def export(self, export: Export) -> int:
         (count,) = self._connection.execute(EXPORTS[export.format]).fetchone() or (0,)

@@ -1,4 +1,4 @@
-"""PostgreSQL 15: one table, a B-tree for every filter, each in the order of the page."""
+"""PostgreSQL 15: one table, and a B-tree in the page's order for every filter."""
 
 import io
 import shutil
@@ -36,7 +36,7 @@ CREATE TABLE rows (
 INDEXES = ("", "event, ", "decision, ", "package_name, ", "actor, ")
 EXPORTS = {
     "csv": "COPY (SELECT {columns} FROM rows WHERE tenant = 0) TO '/dev/null' (FORMAT csv, HEADER)",
-    # As CSV with a quote that nothing has: the text format would double every backslash.
+    # As CSV with a quote character that never occurs: the text format would double every backslash.
     "ndjson": "COPY (SELECT row_to_json(one) FROM (SELECT {most}, payload::json AS payload"
     " FROM rows WHERE tenant = 0) AS one) TO '/dev/null'"
     " (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')",
@@ -51,7 +51,7 @@ class _Dialect(Dialect):
 
 
 class ThisEngine:
-    """A server of its own; questions over its socket, prepared, answered in binary."""
+    """A separate server; prepared statements over its socket, with binary results."""
 
     needs_bytes_a_row = 650
     loads = 2
@@ -136,7 +136,7 @@ class ThisEngine:
         return lambda: cursor.execute(said.sql, said.bound, prepare=True).fetchall()
 
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def export(self, export: Export) -> int:
         sql = EXPORTS[export.format].format(columns=", ".join(COLUMNS), most=", ".join(BUT_PAYLOAD))
@@ -190,14 +190,14 @@ class ThisEngine:
         )
 
     def _take_enums_as_text(self) -> None:
-        """Otherwise they come as bytes."""
+        """Decode values that would otherwise be bytes."""
         found = self._asking.execute("SELECT oid FROM pg_type WHERE typtype = 'e'").fetchall()
         for (oid,) in found:
             self._asking.adapters.register_loader(oid, TextBinaryLoader)
 
 
 class _Sender:
-    """A connection that inserts rows as of now, one commit a request."""
+    """A connection that inserts rows as of now, one commit per request."""
 
     def __init__(self, connection: psycopg.Connection[Any], sample: list[Row]) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""The questions in SQL, for engines that speak it; what they say differently is a Dialect."""
+"""The questions in SQL; a Dialect holds what differs between engines."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ NEWEST_FIRST = f"ORDER BY created_at DESC, seq DESC LIMIT {PAGE_ROWS}"
 
 
 class Dialect:
-    """How an engine says it. The largest tenant is number 0; a column holds each tenant's."""
+    """An engine's SQL. Tenants are numbered in a column; the largest is 0."""
 
     columns = ", ".join(COLUMNS)
     source = "rows"
@@ -21,11 +21,11 @@ class Dialect:
     day = "created_at::DATE"
 
     def bind(self, name: str, value: object) -> str:
-        """The place of a bound value."""
+        """The placeholder of a bound value."""
         return f"${name}"
 
     def begins(self, column: str, name: str, text: str, bound: dict[str, Any]) -> str:
-        """`column` begins with `text`; as a range, which every B-tree answers."""
+        """`column` begins with `text`; as a range, which every B-tree supports."""
         bound[f"{name}_end"] = text[:-1] + chr(ord(text[-1]) + 1)
         bound[name] = text
         low, high = self.bind(name, text), self.bind(f"{name}_end", text)
@@ -53,7 +53,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Statement:
-    """SQL and what it binds."""
+    """SQL and its bound values."""
 
     sql: str
     bound: dict[str, Any]

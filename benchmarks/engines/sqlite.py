@@ -1,4 +1,4 @@
-"""SQLite: one table by seq, an index for every filter, each in the order of the page."""
+"""SQLite: one table by seq, and an index in the page's order for every filter."""
 
 import csv
 import os
@@ -62,7 +62,7 @@ class _Dialect(Dialect):
 
 
 class ThisEngine:
-    """The library that comes with Python, in this process."""
+    """Python's own sqlite3 library, in this process."""
 
     needs_bytes_a_row = 800
     loads = 2
@@ -111,7 +111,7 @@ class ThisEngine:
         return lambda: self._asking.execute(said.sql, said.bound).fetchall()
 
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def export(self, export: Export) -> int:
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
@@ -184,7 +184,7 @@ class ThisEngine:
 
 
 class _Sender:
-    """The one writing connection, taken for one transaction at a time."""
+    """The single writing connection, used for one transaction at a time."""
 
     def __init__(self, connection: sqlite3.Connection, writing: Lock, sample: list[Row]) -> None:
         self._connection, self._writing = connection, writing
@@ -194,7 +194,7 @@ class _Sender:
         return self._send
 
     def __exit__(self, *_: object) -> None:
-        """Others go on with the connection."""
+        """Do nothing: other clients still use the connection."""
 
     def _send(self) -> None:
         now = time.time_ns() // 1000

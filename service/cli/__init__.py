@@ -1,1 +1,1 @@
-"""The command line: what an operator does to the platform."""
+"""The operator's command line."""

@@ -1,4 +1,4 @@
-"""`countersign apply`: organisations as a file, applied as often as one likes."""
+"""`countersign apply`: organisations declared in a file, which can be applied repeatedly."""
 
 import tomllib
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ from service.store.tables import Organisation
 
 
 class DeclaredMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A member by email address. Without a role, newcomers are members and others stay as is."""
+    """A member by email address. Without a role, new ones get `member` and others keep theirs."""
 
     idp: str
     role: str | None = None
@@ -55,8 +55,8 @@ class DeclaredTeam(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DeclaredOrg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An organisation by slug. What it does not name stays as it is.
 
-    `legal_hold` is the reason of a hold. A file sets holds and lifts none: a line that was lost
-    must not be what lets history go.
+    `legal_hold` is the reason for a hold. A file sets holds and never lifts one: a line deleted
+    by mistake must not allow history to be deleted.
     """
 
     tier: str | None = None
@@ -84,8 +84,8 @@ def apply_file(file: Path, *, as_json: bool) -> None:
     """Make organisations and what is in them what FILE (TOML) says.
 
     Applying the same file again changes nothing. Members and projects that the file does not
-    name stay; the admins of a team, the overrides of a role and the domains whose people a
-    provider lets in become exactly what it lists. A legal hold that it names is set; only
+    name stay; the admins of a team, the overrides of a role and the sign-in domains of a
+    provider become exactly what it lists. A legal hold that it names is set; only
     `countersign org release` lifts one.
 
     \b
@@ -130,14 +130,14 @@ def read_declaration(file: Path) -> Declaration:
 
 
 def _tables(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The tables within a table; msgspec itself says `[...]` where one of them is at fault."""
+    """The tables within a table; for an error in one, msgspec's own message says only `[...]`."""
     if isinstance(value, dict):
         yield from ((name, inner) for name, inner in value.items() if isinstance(inner, dict))
 
 
 @contextmanager
 def _named(place: str) -> Iterator[None]:
-    """Put `place` before what is refused within."""
+    """Prefix the text of errors raised in the block with `place`."""
     try:
         yield
     except (ValueError, RecursionError, Invalid, Conflict, NotFound) as error:
@@ -147,7 +147,7 @@ def _named(place: str) -> Iterator[None]:
 async def apply_org(
     work: UnitOfWork, slug: str, declared: DeclaredOrg, by: AuditContext
 ) -> Organisation:
-    """Make the organisation what `declared` says. Raises Invalid, NotFound."""
+    """Make the organisation match `declared`. Raises Invalid, NotFound."""
     org = await find_org(work.session, slug)
     if org is None:
         org = await create_org(work, slug, declared.tier or Tier.ORG, by)
@@ -169,7 +169,7 @@ async def apply_org(
 async def _apply_members(
     work: UnitOfWork, org: Organisation, declared: dict[str, DeclaredMember], by: AuditContext
 ) -> None:
-    # Owners first, so that an organisation that changes hands is never without one.
+    # Owners first, so that an organisation whose owner changes is never without one.
     for email, wanted in sorted(declared.items(), key=lambda item: item[1].role != Role.OWNER):
         with _named(f"members.{email}"):
             member = await find_member(work.session, org, email)
@@ -208,9 +208,9 @@ async def _apply_domains(
     present = await list_domains(work.session, org)
     for idp, wanted in declared.items():
         with _named(f"sign_in_domains.{idp}"):
-            kept = {domain.lower() for domain in wanted}
+            domains = {domain.lower() for domain in wanted}
             for former in present:
-                if former.identity_provider == idp and former.domain not in kept:
+                if former.identity_provider == idp and former.domain not in domains:
                     await set_domain(work, org, former.domain, idp, by, is_allowed=False)
             for domain in wanted:
                 await set_domain(work, org, domain, idp, by, is_allowed=True)

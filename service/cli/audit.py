@@ -1,4 +1,4 @@
-"""`countersign audit`: reading the log, taking it away, sealing and merging it."""
+"""`countersign audit`: query and export the log, seal and merge its segments."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ def audit() -> None:
 
 
 def _parameter_help() -> dict[str, str]:
-    """What the API's form says of each query parameter, with its example."""
+    """The API's description of each query parameter, with an example."""
     _, components = msgspec.json.schema_components([PageQuery])
     return {
         name: " ".join(
@@ -55,7 +55,7 @@ _HELP = _parameter_help()
 
 
 def _with_filters(function: Any) -> Any:  # noqa: ANN401 - click decorates what it decorates
-    """Give a command the options that say which rows and in what order, as the API has them."""
+    """Give a command the API's filters and order as options."""
     options = [
         click.option("--since", metavar="INSTANT", help=_HELP["since"]),
         click.option("--until", metavar="INSTANT", help=_HELP["until"]),
@@ -81,7 +81,7 @@ def _with_filters(function: Any) -> Any:  # noqa: ANN401 - click decorates what 
 def _as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
     """Options as the API's query parameters."""
     return {
-        name: [str(one) for one in value] if isinstance(value, tuple) else [str(value)]
+        name: [str(item) for item in value] if isinstance(value, tuple) else [str(value)]
         for name, value in given.items()
         if value not in (None, ())
     }
@@ -93,7 +93,7 @@ def _as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help=_HELP["limit"])
 @click.option("--cursor", help=_HELP["cursor"])
 @click.option(
-    "--explain", is_flag=True, help="Show how the page was found, with estimates, and not its rows."
+    "--explain", is_flag=True, help="Show the query plan, with estimates, instead of the rows."
 )
 async def audit_query(
     context: CommandContext,
@@ -104,8 +104,8 @@ async def audit_query(
 ) -> Answer:
     """Print a page of an organisation's audit log, newest first.
 
-    Rows must match every filter that is given. Repeating one means OR, and ! before a value
-    negates it.
+    Rows must match all given filters. Repeating a filter means OR, and ! before a value negates
+    it.
     """
     reports: list[ScanReport] = []
     services = context.services
@@ -138,18 +138,18 @@ async def audit_query(
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice([one.value for one in ExportFormat]),
+    type=click.Choice([file_format.value for file_format in ExportFormat]),
     required=True,
-    help="What the file looks like.",
+    help="Format of the file.",
 )
 @click.option(
     "--compress",
-    type=click.Choice([one.value for one in Compression]),
+    type=click.Choice([compression.value for compression in Compression]),
     help="Compress the file; Parquet is compressed already.",
 )
 @_with_filters
-@click.option("--raw", "is_raw", is_flag=True, help="CSV without the guard against formulas.")
-@click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--raw", "is_raw", is_flag=True, help="CSV without protection against formulas.")
+@click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it exists.")
 @click.argument(
     "path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True, dir_okay=False)
 )
@@ -164,9 +164,9 @@ async def audit_export(
     is_forced: bool,
     **given: Any,  # noqa: ANN401
 ) -> Answer:
-    """Take rows away as FILE, whole or not at all; - is standard output."""
+    """Export rows to FILE, whole or not at all; - is standard output."""
     if file_format == ExportFormat.PARQUET and compress:
-        raise click.UsageError("--compress does not go with parquet, which is compressed already")
+        raise click.UsageError("--compress cannot be used with parquet: it is compressed already")
     form = FileForm(
         format=ExportFormat(file_format),
         compression=Compression(compress) if compress else None,
@@ -192,7 +192,7 @@ async def audit_export(
             "sha256": left.sha256,
         },
         [f"Exported {left.rows} rows to {path}: {left.size} bytes, SHA-256 {left.sha256}."],
-        is_aside=path == STANDARD_OUTPUT,
+        is_on_stderr=path == STANDARD_OUTPUT,
     )
 
 
@@ -208,27 +208,27 @@ async def _write(file: BinaryIO, exporter: Exporter, export: Export) -> None:
 async def audit_seal(context: CommandContext) -> Answer:
     """Move every journal row into segments now.
 
-    The service does so by itself when it is due.
+    The service does this automatically when it is due.
     """
-    with one_at_a_time():
+    with lost_lease_as_taken():
         segments = await context.services.sealer.seal_due(everything=True)
     return _made("Sealed", segments)
 
 
 @command(audit, "compact")
 async def audit_compact(context: CommandContext) -> Answer:
-    """Merge the segments of every day that is over into one now.
+    """Merge the segments of each past day into one now.
 
-    The service does so by itself when a day has been quiet for a while.
+    The service does this automatically when a day has had no changes for a while.
     """
-    with one_at_a_time():
+    with lost_lease_as_taken():
         segments = await context.services.compactor.compact_due(everything=True)
     return _made("Merged", segments)
 
 
 @contextlib.contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Whoever loses the lease midway has changed no more, as if it had been taken before."""
+def lost_lease_as_taken() -> Iterator[None]:
+    """Raise LeaseTaken if the lease is lost midway: nothing is changed from then on either."""
     try:
         yield
     except LeaseLost as error:

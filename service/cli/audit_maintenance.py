@@ -1,4 +1,4 @@
-"""`countersign audit check`, `reindex` and `stats`: is what is stored whole, and how much is it."""
+"""`countersign audit check`, `reindex` and `stats`: integrity and size of what is stored."""
 
 import click
 
@@ -11,12 +11,12 @@ from service.orgs.repository import get_org
 
 
 @command(audit, "check")
-@click.option("--org", "slug", metavar="SLUG", help="Only this organisation; else all of them.")
+@click.option("--org", "slug", metavar="SLUG", help="Only this organisation; default: all.")
 async def audit_check(context: CommandContext, slug: str | None) -> Answer:
     """Read everything stored and compare it with the catalog.
 
-    Exit code 1 means that something was found. A note is no finding: it is about a file that the
-    service removes by itself. The service may be running.
+    Exit code 1 means that there are findings. Notes are not findings: they are about files that
+    the service removes itself. The service may be running.
     """
     services = context.services
     async with services.store.read() as session:
@@ -50,11 +50,11 @@ def _sentence(what: str, line: dict[str, str | None]) -> str:
 
 
 @command(audit, "reindex")
-@click.option("--org", "slug", metavar="SLUG", help="Only this organisation; else all of them.")
+@click.option("--org", "slug", metavar="SLUG", help="Only this organisation; default: all.")
 async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
-    """Build the index of every segment anew from its rows.
+    """Rebuild the index of every segment from its rows.
 
-    The service does so by itself where an index is missing or damaged, and may be running.
+    The service does this automatically for a missing or damaged index, and may be running.
     """
     services = context.services
     async with services.store.read() as session:
@@ -69,7 +69,7 @@ async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
 
 @command(audit, "stats")
 async def audit_stats(context: CommandContext) -> Answer:
-    """Show what is stored for each organisation, and in all."""
+    """Show what is stored for each organisation, and in total."""
     services = context.services
     async with services.store.read() as session:
         stats = await list_stats(session, services.lake)

@@ -23,7 +23,7 @@ from service.secrets import secret_files
 from service.settings import load_settings
 
 SHOWN_MAX: Final = 20
-"""Missing segments that people are shown."""
+"""Missing segments listed in the text output."""
 
 
 @click.command("backup")
@@ -31,13 +31,13 @@ SHOWN_MAX: Final = 20
     "--link",
     "is_linked",
     is_flag=True,
-    help="Link segments instead of copying them: no room, but the same disk. They never change.",
+    help="Hard-link segments instead of copying: no extra space; DEST must be on the same disk.",
 )
 @click.option(
     "--with-secrets",
     "has_secrets",
     is_flag=True,
-    help="Keep admin_token and secret_key of the data dir in it, too.",
+    help="Include the data dir's admin_token and secret_key.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 @click.argument("target", metavar="DEST", type=click.Path(path_type=Path))
@@ -45,9 +45,9 @@ def backup(target: Path, *, is_linked: bool, has_secrets: bool, as_json: bool) -
     """Take a backup as the new folder DEST, while the service runs.
 
     It holds every row that was acknowledged before it began, and each file in it has been compared
-    with the catalog. DEST is there when it is finished and safe on disk, and not before.
+    with the catalog. DEST appears only when it is complete and safe on disk.
 
-    Segments that are missing or damaged are named and left out, and the exit code is 4 then.
+    Segments that are missing or damaged are listed and left out; the exit code is then 4.
     """
     options = {"target": target, "is_linked": is_linked, "has_secrets": has_secrets}
     run_command(_backup, options, as_json=as_json)
@@ -64,24 +64,24 @@ async def _backup(
     left_out = [path.name for path in secret_files(services.settings.data_dir)]
     lines = [f"Backed up {_amount(manifest)} to {target}.", *_missing_lines(manifest)]
     if left_out and not has_secrets:
-        lines.append(f"Not in it: {' and '.join(left_out)}. Keep them apart, or --with-secrets.")
+        lines.append(f"Not included: {' and '.join(left_out)}. Save them, or use --with-secrets.")
     data = {"path": str(target), **_form(manifest), "is_linked": is_linked}
     return Answer(data, lines, code=_code(manifest))
 
 
 @click.command("restore")
 @click.option(
-    "--force", "is_forced", is_flag=True, help="Move what is in the data dir aside, and say where."
+    "--force", "is_forced", is_flag=True, help="Rename an existing data dir and print its new name."
 )
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
 def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
     """Make the backup SRC the data dir (COUNTERSIGN_DATA_DIR).
 
-    The service must be stopped. Every file is compared with the manifest first; then the data dir
-    appears in one step, or stays as it was. SRC is left as it is.
+    The service must be stopped. Every file is first compared with the manifest; then the data dir
+    is created in one step, or not changed at all. SRC is not changed.
 
-    Segments that were missing when the backup was taken are named, and the exit code is 4 then.
+    Segments that were missing when the backup was taken are listed; the exit code is then 4.
     """
     with one_line_failures(as_json=as_json):
         refuse_unencodable_text({"source": source})
@@ -94,9 +94,9 @@ def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
             *_missing_lines(manifest),
         ]
         if moved_to is not None:
-            lines.append(f"What was there is in {moved_to} now.")
+            lines.append(f"The previous data dir is now {moved_to}.")
         if not secret_files(settings.data_dir):
-            lines.append("No secrets came with it: put them back, or new ones are made.")
+            lines.append("The backup has no secrets: restore them, or new ones will be created.")
         Answer(
             {
                 "data_dir": str(settings.data_dir),
@@ -117,17 +117,17 @@ def _code(manifest: Manifest) -> int:
 
 
 def _missing_lines(manifest: Manifest) -> list[str]:
-    """What people are told of the segments that are not in the backup."""
+    """Text lines about segments that are not in the backup."""
     missing = manifest.missing_segments
     if not missing:
         return []
     rows = sum(segment.rows for segment in missing)
-    shown = [f"  {one.path}: {one.kind}, {one.rows} rows" for one in missing[:SHOWN_MAX]]
+    shown = [f"  {lost.path}: {lost.kind}, {lost.rows} rows" for lost in missing[:SHOWN_MAX]]
     if len(missing) > SHOWN_MAX:
-        shown.append(f"  and {len(missing) - SHOWN_MAX} more (--json has all of them)")
+        shown.append(f"  and {len(missing) - SHOWN_MAX} more (--json lists all of them)")
     return [
         f"INCOMPLETE: {len(missing)} segments with {rows} rows were missing or damaged when the"
-        " backup was taken. Put them back from an earlier one.",
+        " backup was taken. Restore them from an earlier backup.",
         *shown,
     ]
 

@@ -1,4 +1,4 @@
-"""`countersign bindings`: the platform's own hand on trust, in any organisation."""
+"""`countersign bindings`: the operator's access to the bindings of any organisation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ async def bindings_add(
     events: tuple[str, ...],
     project: str | None,
 ) -> Answer:
-    """Trust a CI identity on the platform's behalf.
+    """Trust a CI identity on behalf of the platform.
 
     The binding's origin is platform_admin.
     """
@@ -75,13 +75,13 @@ async def bindings_add(
 
 @command(bindings, "list")
 @click.option("--org", "slug", metavar="SLUG", help="One organisation's bindings.")
-@click.option("--repository-id", metavar="ID", help="A repository's, in every organisation.")
+@click.option("--repository-id", metavar="ID", help="A repository's, in all organisations.")
 @click.option(
     "--state",
     type=click.Choice([state.value for state in BindingState]),
-    help="Only these; default with --org: both, otherwise or with --as-of: active.",
+    help="Only in this state; default: both with --org, active otherwise or with --as-of.",
 )
-@click.option("--as-of", metavar="INSTANT", help="As they were then, such as 2026-01-31T08:00:00Z.")
+@click.option("--as-of", metavar="INSTANT", help="At an instant such as 2026-01-31T08:00:00Z.")
 async def bindings_list(
     context: CommandContext,
     slug: str | None,
@@ -116,7 +116,7 @@ async def bindings_list(
 @click.option("--issuer", metavar="URL", help="The repository's issuer; ids differ by issuer.")
 @click.option("--all-orgs", is_flag=True, help="The repository's bindings in every organisation.")
 @click.option("--reason", help="Why; stored with each binding.")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask before revoking.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 async def bindings_revoke(
     context: CommandContext,
     binding_id: str | None,
@@ -130,7 +130,7 @@ async def bindings_revoke(
 ) -> Answer:
     """Revoke one binding, or all of a repository.
 
-    The latter is for a repository that is compromised. It lists the bindings and asks first.
+    The latter is for a compromised repository. It lists the bindings and asks for confirmation.
     """
     why = parse_reason(reason)
     if binding_id is not None and repository_id is None and slug is not None:
@@ -140,23 +140,23 @@ async def bindings_revoke(
     if repository_id is None or binding_id is not None:
         raise Invalid("give --org and BINDING_ID, or --repository-id with --issuer")
     if issuer is None:
-        raise Invalid("--repository-id needs --issuer: two issuers may give out the same id")
+        raise Invalid("--repository-id needs --issuer: two issuers may use the same id")
     if all_orgs == (slug is not None):
         raise Invalid("--repository-id needs either --org or --all-orgs")
     wanted = _Repository(parse_repository_id(repository_id), issuer, slug)
     async with context.services.store.read() as session:
-        seen = await wanted.active(session)
+        listed = await wanted.active(session)
     if not is_sure:
-        _confirm(seen)
+        _confirm(listed)
     async with context.services.store.write() as work:
-        # Those that were shown, all of them, and no others.
+        # Exactly the bindings that were listed.
         if [form["id"] for _, form in await wanted.active(work.session)] != [
-            form["id"] for _, form in seen
+            form["id"] for _, form in listed
         ]:
-            raise Invalid("the bindings of the repository were changed meanwhile: try again")
-        for org, form in seen:
+            raise Invalid("the bindings of the repository were changed concurrently: try again")
+        for org, form in listed:
             await revoke_binding(work, org, form["id"], why, context.operator)
-    return _revoked([(org.slug, form["id"]) for org, form in seen])
+    return _revoked([(org.slug, form["id"]) for org, form in listed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class _Repository:
                 org = await get_org_by_id(session, binding.tenant_id)
                 found.append((org, _form(org.slug, binding)))
         if not found:
-            # Most likely a typing error, which must not be taken for success in an incident.
+            # Most likely a typo, which must not look like success during an incident.
             where = "any organisation" if self.slug is None else self.slug
             raise NotFound(
                 f"no active binding of repository {self.repository_id} of {self.issuer} in {where}"
@@ -184,12 +184,12 @@ class _Repository:
         return found
 
 
-def _confirm(seen: Sequence[tuple[Organisation, dict[str, Any]]]) -> None:
-    """Show on standard error what is to be revoked, and end the command unless that is wanted."""
-    for org, form in seen:
+def _confirm(listed: Sequence[tuple[Organisation, dict[str, Any]]]) -> None:
+    """List the bindings to revoke on standard error; end the command unless confirmed."""
+    for org, form in listed:
         click.echo(f"{form['id']} of {org.slug}: {form['subPattern']}", err=True)
-    noun = "binding" if len(seen) == 1 else "bindings"
-    click.confirm(f"Revoke {len(seen)} {noun}?", abort=True, err=True)
+    noun = "binding" if len(listed) == 1 else "bindings"
+    click.confirm(f"Revoke {len(listed)} {noun}?", abort=True, err=True)
 
 
 def _revoked(bindings: Sequence[tuple[str, str]]) -> Answer:

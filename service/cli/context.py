@@ -1,4 +1,4 @@
-"""What commands share: the services they work with, how they answer, how they fail."""
+"""What commands share: their services, output and failures."""
 
 import asyncio
 import functools
@@ -37,10 +37,10 @@ from service.store.tables import Organisation
 EXIT_DONE: Final = 0
 EXIT_REFUSED: Final = 1
 EXIT_FOUND: Final = 1
-"""A check that ran and found something."""
+"""A check that ran and has findings."""
 EXIT_UNAVAILABLE: Final = 3
 EXIT_INCOMPLETE: Final = 4
-"""Done, but for what is missing or damaged."""
+"""Done, except for what is missing or damaged."""
 _PIPE_WIDTH: Final = 10_000
 
 _Parameters = ParamSpec("_Parameters")
@@ -55,31 +55,31 @@ class NotInitialised(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command says: `data` to scripts (--json), `lines` or `table` to people.
+    """A command's output: `data` for scripts (--json), `table` and `lines` for people.
 
-    `is_aside` is for commands whose standard output is something else: a file. `code` is the exit
-    code, for commands that can be done in part, or find something.
+    `is_on_stderr` is for commands that write a file to standard output. `code` is the exit code of
+    commands that can be done in part, or have findings.
     """
 
     data: Any
     lines: Sequence[str] = ()
     table: Table | None = None
-    is_aside: bool = False
+    is_on_stderr: bool = False
     code: int = EXIT_DONE
 
     def show(self, *, as_json: bool) -> None:
-        """Write it to standard output, or aside to standard error."""
+        """Write it to standard output, or to standard error if `is_on_stderr`."""
         if as_json:
-            click.echo(json.dumps(self.data, indent=2, default=str), err=self.is_aside)
+            click.echo(json.dumps(self.data, indent=2, default=str), err=self.is_on_stderr)
             return
         if self.table is not None:
-            # In a pipe every row stays on its line, whatever a terminal's width would be.
+            # In a pipe every row must stay on one line.
             Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(self.table)
         for line in self.lines:
-            click.echo(line, err=self.is_aside)
+            click.echo(line, err=self.is_on_stderr)
 
     def end(self, *, as_json: bool) -> None:
-        """Write it, and end the process with its code, unless that is 0."""
+        """Write it; end the process with `code` unless that is 0."""
         self.show(as_json=as_json)
         if self.code:
             sys.exit(self.code)
@@ -87,14 +87,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """The operator at work: the services, and who they are in audit rows."""
+    """A command's services, and the operator as audit rows name them."""
 
     services: Services
     operator: Operator
 
     @property
     def audit_context(self) -> AuditContext:
-        """What audit rows say of who acted."""
+        """The operator and the origin in audit rows of the command's changes."""
         return self.operator.audit_context
 
     @asynccontextmanager
@@ -105,7 +105,7 @@ class CommandContext:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A table for people; what is None shows as a dash."""
+    """A table for people; None is shown as a dash."""
     grid = Table(title=f"{escape(title)} ({len(rows)})", title_justify="left", box=SIMPLE_HEAD)
     for column in columns:
         grid.add_column(column, overflow="fold")
@@ -120,7 +120,7 @@ def command(
     [Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]]],
     Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]],
 ]:
-    """Make an async function of a CommandContext a command of `group`; it returns an Answer."""
+    """Register an async function of a CommandContext, which returns an Answer, in `group`."""
 
     def register(
         function: Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]],
@@ -141,7 +141,7 @@ def command(
 def run_command(
     function: Callable[..., Awaitable[Answer]], options: dict[str, Any], *, as_json: bool
 ) -> None:
-    """Run `function` over the data dir of the settings and show its answer."""
+    """Run `function` on the configured data dir and show its answer."""
     with one_line_failures(as_json=as_json):
         refuse_unencodable_text(options)
         settings = load_settings()
@@ -151,9 +151,9 @@ def run_command(
 
 
 def refuse_unencodable_text(options: dict[str, Any]) -> None:
-    """Raise Invalid for bytes that are not UTF-8: they arrive as lone surrogates.
+    """Raise Invalid for arguments that are not UTF-8, which arrive as lone surrogates.
 
-    Nothing behind a command could store them, or find anything by them.
+    They can be neither stored nor searched for.
     """
     for value in options.values():
         for text in value if isinstance(value, tuple) else (value,):
@@ -181,30 +181,30 @@ async def _run_in_context(
 
 @contextmanager
 def one_line_failures(*, as_json: bool) -> Iterator[None]:
-    """End the process, with one line, where the block meets a failure that is to be expected."""
+    """End the process with one line if the block raises an expected failure."""
     try:
         yield
     except BrokenPipeError:
-        raise  # whoever read our output has left; click ends quietly
+        raise  # the reader of our output has gone; click exits quietly
     except (Refusal, InvalidSetting, InvalidQuery, StoreFault, OSError) as error:
         _fail(error, as_json=as_json)
 
 
 def _fail(error: Exception, *, as_json: bool) -> NoReturn:
-    """One line on standard error and an exit code that says what kind of failure."""
+    """Write one line to standard error; the exit code tells the kind of failure."""
     line = one_line(error)
     click.echo(json.dumps({"error": line}) if as_json else f"countersign: {line}", err=True)
     sys.exit(exit_code(error))
 
 
 def one_line(error: Exception) -> str:
-    """What the operator is told of `error`."""
-    said = f"{error} ({error.reason})" if isinstance(error, StoreUnavailable) else str(error)
-    return " ".join(said.split())
+    """The text of `error` for the operator, on one line."""
+    text = f"{error} ({error.reason})" if isinstance(error, StoreUnavailable) else str(error)
+    return " ".join(text.split())
 
 
 def exit_code(error: Exception) -> int:
-    """Whether trying again may help."""
+    """The exit code for `error`: it tells whether trying again may help."""
     is_temporary = isinstance(
         error, StoreUnavailable | StoreFault | LeaseTaken | ImportOvertaken | BackupOvertaken
     )

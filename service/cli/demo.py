@@ -1,4 +1,4 @@
-"""`countersign demo`: an organisation to look around in."""
+"""`countersign demo`: an organisation with sample data."""
 
 import asyncio
 import sys
@@ -39,13 +39,13 @@ _WELCOME = """
 
 
 @click.command()
-@click.option("--serve/--no-serve", "is_serving", default=True, help="Serve when it is made.")
+@click.option("--serve/--no-serve", "is_serving", default=True, help="Start the server afterwards.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def demo(*, is_serving: bool, as_json: bool) -> None:
     """Make the demo organisation, unless it is there, and serve it.
 
-    90 days of a made-up organisation's audit log, bindings that come and go, and an incident to
-    find. It goes to the data dir of the settings; nothing else there is touched.
+    It has 90 days of audit log, bindings that were added and revoked, and an incident to find. It
+    is stored in the configured data dir; nothing else there is changed.
     """
     with one_line_failures(as_json=as_json):
         settings = load_settings()
@@ -54,14 +54,14 @@ def demo(*, is_serving: bool, as_json: bool) -> None:
             _welcome(ready, token).show(as_json=as_json)
             sys.stdout.flush()
             if listener is not None:
-                # Every request's log line would push the lines above off the screen.
+                # The log lines of requests would scroll the lines above off the screen.
                 serve(msgspec.structs.replace(ready, log_level="warning"), listener)
 
 
 def _welcome(ready: Settings, token: str) -> Answer:
-    """Where the demo is, and the ways in."""
+    """The demo's addresses and credentials."""
     url = ready.public_url
-    said = {
+    values = {
         "org": DEMO_ORG,
         "url": url,
         "api": f"{url}/api/v1/admin/orgs/{DEMO_ORG}",
@@ -69,15 +69,15 @@ def _welcome(ready: Settings, token: str) -> Answer:
         "token": ready.admin_token,
         "link": f"{url}/sign-in?token={token}",
     }
-    return Answer(said, [_WELCOME.format(**said)])
+    return Answer(values, [_WELCOME.format(**values)])
 
 
 async def _prepare(settings: Settings) -> tuple[Settings, str]:
-    """The settings of a data dir that holds the demo, and a sign-in token for its owner."""
+    """Store the demo; return the complete settings and a sign-in token for its owner."""
     ready = await prepare(settings)
     services = build_services(ready, utc_now)
     try:
-        with row_progress("Making 90 days of history") as show:
+        with row_progress("Creating 90 days of history") as show:
             await seed_demo(services, utc_now(), show)
         async with services.store.write() as work:
             org = await get_org(work.session, DEMO_ORG)

@@ -1,4 +1,4 @@
-"""`countersign bindings explain`: why a CI token is not trusted, and what would make it so."""
+"""`countersign bindings explain`: why a CI token is not trusted, and what would change that."""
 
 import sys
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ _MARGIN: Final = " " * 12
 
 @command(bindings, "explain")
 @org_option
-@click.option("--project", metavar="PROJECT", help="As for one of its API keys (id or name).")
-@click.option("--token-file", metavar="FILE", help="Where the token is; - (the default) is stdin.")
+@click.option("--project", metavar="PROJECT", help="As for this project's API keys.")
+@click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin.")
 @click.option("--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin.")
 async def bindings_explain(
     context: CommandContext,
@@ -47,8 +47,8 @@ async def bindings_explain(
     """Explain why a CI token is trusted or not.
 
     Shows the seven rules, the bindings that nearly match, and the binding that is missing. The
-    token comes from a file or standard input and never from an argument, which other users of
-    this machine could read. It is not stored or logged.
+    token is read from a file or standard input, not from an argument, which other users of this
+    machine could see. It is neither stored nor logged.
 
     \b
     Example:
@@ -69,70 +69,70 @@ async def bindings_explain(
         asked = Asked.from_token(raw.decode(errors="replace"), project_id)
     services = context.services
     explanation = await explain_asked(services.binding_services(), asked, org)
-    said = msgspec.to_builtins(explanation_form(explanation))
+    form = msgspec.to_builtins(explanation_form(explanation))
     return Answer(
-        said,
-        list(_lines(slug, said)),
-        table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in said["rules"]]),
-        code=EXIT_DONE if said["passes"] else EXIT_FOUND,
+        form,
+        list(_lines(slug, form)),
+        table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in form["rules"]]),
+        code=EXIT_DONE if form["passes"] else EXIT_FOUND,
     )
 
 
 def _read(name: str) -> bytes:
-    """What is in the file called `name`, which may be standard input. Raises Invalid."""
+    """The content of the file `name`, or of standard input. Raises Invalid."""
     if name == STANDARD_INPUT:
         raw = sys.stdin.buffer.read(_BYTES_MAX + 1)
     else:
         with Path(name).open("rb") as file:
             raw = file.read(_BYTES_MAX + 1)
     if len(raw) > _BYTES_MAX:
-        raise Invalid(f"over {_BYTES_MAX} bytes: that is no token")
+        raise Invalid(f"over {_BYTES_MAX} bytes: not a token")
     return raw
 
 
 def _row(rule: dict[str, Any]) -> list[object]:
-    found = rule["found"]
-    return [rule["rule"], rule["name"], rule["status"].replace("_", " "), printable(found)]
+    status = rule["status"].replace("_", " ")
+    return [rule["rule"], rule["name"], status, printable(rule["found"])]
 
 
-def _lines(slug: str, said: dict[str, Any]) -> Iterator[str]:
-    yield _verdict(said)
-    if said["reason"]:
-        yield f"  {printable(said['reason'])}"
-    for rule in said["rules"]:
+def _lines(slug: str, form: dict[str, Any]) -> Iterator[str]:
+    yield _verdict(form)
+    if form["reason"]:
+        yield f"  {printable(form['reason'])}"
+    for rule in form["rules"]:
         if rule["status"] == "failed":
             yield ""
             yield f"Rule {rule['rule']} ({rule['name']}): {printable(rule['note'])}"
             yield from _comparison(rule["expected"], rule["found"], rule["difference"])
-    yield from _nearest(said)
-    if said["proposal"]:
+    yield from _nearest(form)
+    if form["proposal"]:
         yield ""
         yield "What would make it trusted:"
-        yield from proposal_lines(slug, said["proposal"])
+        yield from proposal_lines(slug, form["proposal"])
 
 
-def _nearest(said: dict[str, Any]) -> Iterator[str]:
-    sub = said["rules"][_SUBJECT]["found"]
-    for near in said["nearest"]:
+def _nearest(form: dict[str, Any]) -> Iterator[str]:
+    sub = form["rules"][_SUBJECT]["found"]
+    for near in form["nearest"]:
         yield ""
         yield f"Nearest: {near['id']} ({near['state']}). {printable(near['why'])}"
         difference = near["difference"]
-        # Of another repository the ids differ, and the sentence has named both.
+        # For another repository the ids differ, and the sentence above names both.
         if difference and difference["comparedWith"] == near["subPattern"]:
             yield from _comparison(None, sub, difference)
 
 
-def _verdict(said: dict[str, Any]) -> str:
-    if not said["passes"]:
-        return f"Not trusted: {'/'.join(filter(None, (said['code'], said['detail'])))}"
-    unsigned = "" if said["signatureChecked"] else ", if the issuer has signed it"
-    return f"Trusted by {said['binding']}{unsigned}."
+def _verdict(form: dict[str, Any]) -> str:
+    if not form["passes"]:
+        return f"Not trusted: {'/'.join(filter(None, (form['code'], form['detail'])))}"
+    unsigned = "" if form["signatureChecked"] else ", if the issuer has signed it"
+    return f"Trusted by {form['binding']}{unsigned}."
 
 
 def _comparison(
     expected: object, found: object, difference: dict[str, Any] | None
 ) -> Iterator[str]:
-    """What was expected and found, one above the other, and a caret where they part."""
+    """Lines with the expected and the found value, and a caret at their first difference."""
     has_choice = isinstance(expected, list) and len(expected) > 1
     if expected is not None and (difference is None or has_choice):
         yield f"  expected  {printable(expected)}"

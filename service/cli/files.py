@@ -1,4 +1,4 @@
-"""Files a command writes for people: whole under their name, or not there."""
+"""Output files of commands: complete under their name, or absent."""
 
 import errno
 import os
@@ -14,27 +14,27 @@ from service.errors import Conflict
 
 STANDARD_OUTPUT: Final = Path("-")
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What file systems without hard links say."""
+"""Errors of file systems without hard links."""
 
 
 class FileExists(Conflict):
-    """The file a command would write is there already."""
+    """The file a command would write exists already."""
 
-    text = "{value} is there already: choose another name, or --force to replace it"
+    text = "{value} exists already: choose another name, or use --force to replace it"
 
 
 class NotAFile(Conflict):
-    """The name a command would write to is that of something else."""
+    """The path a command would write to is not a regular file."""
 
-    text = "{value} is not a file: choose another name, or - for standard output"
+    text = "{value} is not a file: choose another name, or use - for standard output"
 
 
 @contextmanager
 def new_file(path: Path, *, is_forced: bool) -> Iterator[BinaryIO]:
-    """A file to write; leaving the block makes it durable and gives it its name, in one step.
+    """A file to write, which is made durable and gets its name atomically at the block's end.
 
-    Until then the name is what it was before. When the block fails nothing is left behind; a
-    process that is killed leaves `.<name>.<random>.part`. `-` is standard output.
+    Until then `path` is unchanged. If the block fails nothing is left behind; a process that is
+    killed leaves `.<name>.<random>.part`. `-` is standard output.
     Raises FileExists, before the block and after it, unless `is_forced`; NotAFile even then.
     """
     if path == STANDARD_OUTPUT:
@@ -58,7 +58,7 @@ def _name(part: Path, path: Path, *, is_forced: bool) -> None:
         part.replace(path)
         return
     try:
-        # Unlike a rename, a link does not replace what somebody put there meanwhile.
+        # Unlike a rename, a link does not replace a file that was created there meanwhile.
         path.hardlink_to(part)
     except FileExistsError as error:
         raise FileExists(value=str(path)) from error
@@ -71,6 +71,6 @@ def _name(part: Path, path: Path, *, is_forced: bool) -> None:
 
 def _check(path: Path, *, is_forced: bool) -> None:
     if path.exists() and not path.is_file():
-        raise NotAFile(value=str(path))  # or a forced export would put a file over a device
+        raise NotAFile(value=str(path))  # or a forced export would replace a device
     if os.path.lexists(path) and not is_forced:
         raise FileExists(value=str(path))

@@ -1,4 +1,4 @@
-"""`countersign audit import`: bringing rows in that have a history of their own."""
+"""`countersign audit import`: import rows with their original timestamps."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from analytics.imports.validation import Refused
 from analytics.model.errors import StoreFault
 from analytics.model.instants import format_ms
 from service.audit.importer import Imported, Job, Watch
-from service.cli.audit import audit, one_at_a_time
+from service.cli.audit import audit, lost_lease_as_taken
 from service.cli.context import (
     EXIT_REFUSED,
     Answer,
@@ -32,17 +32,17 @@ from service.orgs.repository import get_org
 from service.store.tables import Organisation
 
 SHOWN_MAX: Final = 20
-"""Refused rows of a file that people are shown."""
+"""Refused rows of a file listed in the text output."""
 
-TOLD_MAX: Final = 1_000
-"""Refused rows an answer tells of in all; --report has every one."""
+LISTED_MAX: Final = 1_000
+"""Refused rows of all files listed in the JSON output; --report has every one."""
 
 _WAIT_S: Final = 30.0
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of one file."""
+    """The outcome of importing one file."""
 
     name: str
     imported: Imported | None = None
@@ -81,36 +81,36 @@ class _Outcome:
             "imported_at": None if since is None else format_ms(since),
             "days": [] if done is None else [str(day) for day in done.days],
             "error": None if self.error is None else one_line(self.error),
-            "refused_rows": [{"line": one.line, "error": one.error} for one in self.first_refused],
+            "refused_rows": [{"line": row.line, "error": row.error} for row in self.first_refused],
         }
 
     def lines(self) -> list[str]:
         """For people."""
         shown = [
-            f"  line {one.line}: {_printable(one.error)}" for one in self.first_refused[:SHOWN_MAX]
+            f"  line {row.line}: {_printable(row.error)}" for row in self.first_refused[:SHOWN_MAX]
         ]
         if self.refused > len(shown):
-            shown.append(f"  and {self.refused - len(shown)} more (--report FILE has all of them)")
-        return [f"{_printable(self.name)}: {self._said()}", *shown]
+            shown.append(f"  and {self.refused - len(shown)} more (--report FILE lists all)")
+        return [f"{_printable(self.name)}: {self._summary()}", *shown]
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         done = self.imported
         if done is None:
             return f"failed, nothing was imported: {_printable(one_line(self.error or OSError()))}"
         if done.known_since is not None:
-            return f"skipped: these bytes were imported on {format_ms(done.known_since)}"
+            return f"skipped: the same content was imported on {format_ms(done.known_since)}"
         if done.rows:
             left_out = f", {self.refused} refused" if self.refused else ""
             return f"{done.rows} rows of {len(done.days)} days imported{left_out}"
         if self.refused:
-            also = "" if self.is_partial else " (--partial takes the others)"
-            return f"nothing was imported: {self.refused} rows refused{also}"
-        return "nothing was imported: it has no rows"
+            hint = "" if self.is_partial else " (--partial imports the others)"
+            return f"nothing was imported: {self.refused} rows refused{hint}"
+        return "nothing was imported: the file has no rows"
 
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """How every file of one command is imported."""
+    """Options that apply to every file of one command."""
 
     org: Organisation
     format: ImportFormat | None
@@ -121,20 +121,20 @@ class _Terms:
 
 @dataclass(slots=True)
 class _Refusals:
-    """Tells of refused rows: all of them to the report, and so many to people and scripts."""
+    """Collects refused rows: all of them in the report, up to LISTED_MAX in the outcomes."""
 
     report: BinaryIO | None
-    told: int = 0
+    listed: int = 0
 
     def add(self, outcome: _Outcome, refused: Sequence[Refused]) -> None:
-        """Rows of the outcome's file."""
+        """Add refused rows of the outcome's file."""
         outcome.refused += len(refused)
-        told = refused[: TOLD_MAX - self.told]
-        outcome.first_refused += told
-        self.told += len(told)
+        listed = refused[: LISTED_MAX - self.listed]
+        outcome.first_refused += listed
+        self.listed += len(listed)
         if self.report is not None:
-            for one in refused:
-                line = {"file": outcome.name, "line": one.line, "error": one.error}
+            for row in refused:
+                line = {"file": outcome.name, "line": row.line, "error": row.error}
                 self.report.write(json.dumps(line).encode() + b"\n")
 
 
@@ -143,18 +143,18 @@ class _Refusals:
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice([one.value for one in ImportFormat]),
-    help="What the files look like, if their names do not show it.",
+    type=click.Choice([file_format.value for file_format in ImportFormat]),
+    help="Format of the files, if their names do not show it.",
 )
-@click.option("--raw", "is_raw", is_flag=True, help="CSV without the guard against formulas.")
+@click.option("--raw", "is_raw", is_flag=True, help="CSV without protection against formulas.")
 @click.option(
-    "--partial", "is_partial", is_flag=True, help="Leave refused rows out, keep the rest."
+    "--partial", "is_partial", is_flag=True, help="Skip refused rows and import the others."
 )
 @click.option(
     "--files-from",
     "list_path",
     metavar="LIST",
-    help="Import the files that LIST names, too, one a line; - is standard input.",
+    help="Also import the files named in LIST, one per line; - is standard input.",
 )
 @click.option(
     "--report",
@@ -185,11 +185,11 @@ async def audit_import(
     is_raw: bool,
     is_partial: bool,
 ) -> Answer:
-    """Import rows that have timestamps of their own; - is standard input.
+    """Import rows with their original timestamps; - is standard input.
 
-    Takes what audit export writes (ndjson, csv, parquet, also .gz and .zst), and files with fewer
-    columns: created_at, event and the event's payload. A file with a row that is refused is not
-    imported at all, and one that was imported before is skipped.
+    Accepts what audit export writes (ndjson, csv, parquet, also .gz and .zst), and files with fewer
+    columns: created_at, event and the event's payload. A file with a refused row is not imported
+    at all, and one that was imported before is skipped.
     """
     _check_usage(files, list_path, file_format)
     names = [*files, *(listed_names(list_path) if list_path else ())]
@@ -206,7 +206,7 @@ async def audit_import(
     return Answer(
         {"org": slug, "files": [outcome.data() for outcome in outcomes]},
         lines=[line for outcome in outcomes for line in outcome.lines()],
-        is_aside=report_path == STANDARD_OUTPUT,
+        is_on_stderr=report_path == STANDARD_OUTPUT,
         code=_code([outcome.code for outcome in outcomes]),
     )
 
@@ -217,24 +217,24 @@ def _check_usage(files: Sequence[str], list_path: str | None, file_format: str |
     if [*files, list_path].count(STANDARD_INPUT) > 1:
         raise click.UsageError("standard input can be read only once")
     if STANDARD_INPUT in files and file_format is None:
-        raise click.UsageError("standard input has no name that shows its format: say --format")
+        raise click.UsageError("standard input has no name that shows its format: use --format")
 
 
 def _code(codes: Sequence[int]) -> int:
-    """A refusal outweighs what may go away by itself: trying again will not do."""
+    """The code of all files: a refusal outweighs temporary failures, as retrying is not enough."""
     return EXIT_REFUSED if EXIT_REFUSED in codes else max(codes, default=0)
 
 
 async def _import(
     context: CommandContext, name: str, terms: _Terms, refusals: _Refusals
 ) -> _Outcome:
-    """Import one file; a failure is its own, and the next file has its turn."""
+    """Import one file; a failure does not keep the next file from being imported."""
     services, outcome = context.services, _Outcome(name, is_partial=terms.is_partial)
     try:
         async with open_source(
             name, terms.format, services.lake, services.settings.temp_dir, is_raw=terms.is_raw
         ) as source:
-            with one_at_a_time(), byte_progress(f"Importing {_printable(name)}") as show:
+            with lost_lease_as_taken(), byte_progress(f"Importing {_printable(name)}") as show:
                 watch = Watch(
                     on_progress=lambda done: show(done, source.size),
                     on_refused=lambda refused: refusals.add(outcome, refused),
@@ -247,5 +247,5 @@ async def _import(
 
 
 def _printable(text: str) -> str:
-    """`text` on one line, as it can be shown: names and errors repeat what a file says."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    """`text` with unprintable characters escaped: names and errors repeat untrusted input."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

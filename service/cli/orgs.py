@@ -45,7 +45,7 @@ def org() -> None:
     type=_TIERS,
     default=Tier.ORG.value,
     show_default=True,
-    help="Decides how far back its audit log can be read.",
+    help="Determines how far back its audit log can be read.",
 )
 async def org_add(context: CommandContext, slug: str, tier: str) -> Answer:
     """Create the organisation SLUG."""
@@ -100,7 +100,7 @@ def _instant(at: datetime | None) -> str | None:
 async def org_set_tier(context: CommandContext, slug: str, tier: str) -> Answer:
     """Move SLUG to another TIER.
 
-    How far back its audit log can be read changes at once.
+    How far back its audit log can be read changes immediately.
     """
     async with context.change(slug) as (work, found):
         await set_tier(work, found, tier, context.audit_context)
@@ -109,13 +109,12 @@ async def org_set_tier(context: CommandContext, slug: str, tier: str) -> Answer:
 
 @command(org, "hold")
 @click.argument("slug")
-@click.option("--reason", required=True, help="Why: the case, the request; stored and audited.")
+@click.option("--reason", required=True, help="The case or request; stored and audited.")
 async def org_hold(context: CommandContext, slug: str, reason: str) -> Answer:
     """Put SLUG under a legal hold.
 
-    No row of it is dropped until the hold is released. Rows past retention stay hidden all the
-    same; a higher tier shows them. Holding again replaces the reason; the hold goes on from when
-    it began.
+    None of its rows are dropped until the hold is released. Rows past retention stay hidden; a
+    higher tier shows them. Running this again replaces the reason, not the start of the hold.
     """
     async with context.change(slug) as (work, found):
         await hold(work, found, reason, context.audit_context)
@@ -125,21 +124,22 @@ async def org_hold(context: CommandContext, slug: str, reason: str) -> Answer:
             "held_since": _instant(found.held_since),
             "held_reason": found.held_reason,
         },
-        [f"{slug} is held since {_instant(found.held_since)}: {found.held_reason}"],
+        [f"{slug} is under legal hold since {_instant(found.held_since)}: {found.held_reason}"],
     )
 
 
 @command(org, "release")
 @click.argument("slug")
-@click.option("--reason", help="Why; audited.")
+@click.option("--reason", help="The reason; audited.")
 async def org_release(context: CommandContext, slug: str, reason: str | None) -> Answer:
     """Release SLUG from its legal hold.
 
-    What is past retention by then is dropped by the next pruning run.
+    The next pruning run drops what is past retention by then.
     """
     async with context.change(slug) as (work, found):
         await release(work, found, reason, context.audit_context)
-    return Answer({"slug": slug, "held_since": None, "held_reason": None}, [f"{slug} is not held."])
+    data = {"slug": slug, "held_since": None, "held_reason": None}
+    return Answer(data, [f"{slug} is not under legal hold."])
 
 
 @command(org, "grant")
@@ -151,9 +151,9 @@ async def org_release(context: CommandContext, slug: str, reason: str | None) ->
 async def org_grant(
     context: CommandContext, slug: str, role: str, capabilities: tuple[str, ...]
 ) -> Answer:
-    """Let ROLE in SLUG do CAPABILITIES beyond its defaults.
+    """Grant CAPABILITIES to ROLE in SLUG beyond its defaults.
 
-    They replace what it was granted before; none takes all back.
+    They replace its earlier grants; without CAPABILITIES only the defaults remain.
     """
     async with context.change(slug) as (work, found):
         await set_role_override(work, found, role, capabilities, context.audit_context)
@@ -173,28 +173,28 @@ async def org_grant(
     required=True,
     help="The identity provider that vouches for the address.",
 )
-@click.option("--remove", is_flag=True, help="Let nobody new in any more; members stay.")
+@click.option("--remove", is_flag=True, help="Require invitations again; members stay.")
 async def org_allow_domain(
     context: CommandContext, slug: str, domain: str, idp: str, *, remove: bool
 ) -> Answer:
-    """Let the people of DOMAIN sign in to SLUG uninvited.
+    """Let users of DOMAIN sign in to SLUG without an invitation.
 
-    Whoever signs in with a verified address of it for the first time becomes a member, with the
-    role member. Members that were removed stay out.
+    A user who signs in with a verified address of it for the first time becomes a member, with
+    the role member. Removed members cannot sign in this way.
     """
     async with context.change(slug) as (work, found):
         await set_domain(work, found, domain, idp, context.audit_context, is_allowed=not remove)
-    come = "come in only when invited" if remove else "may sign in uninvited"
+    rule = "need" if remove else "do not need"
     return Answer(
         {"slug": slug, "domain": domain.lower(), "idp": idp, "is_allowed": not remove},
-        [f"People of {domain.lower()} {come}, with {idp}, to {slug}."],
+        [f"Users of {domain.lower()} {rule} an invitation to sign in to {slug} with {idp}."],
     )
 
 
 @command(org, "domains")
 @click.argument("slug")
 async def org_domains(context: CommandContext, slug: str) -> Answer:
-    """List the domains whose people may sign in to SLUG uninvited."""
+    """List the domains whose users need no invitation to SLUG."""
     async with context.services.store.read() as session:
         domains = await list_domains(session, await get_org(session, slug))
     return Answer(
@@ -285,11 +285,11 @@ async def team_list(context: CommandContext, slug: str) -> Answer:
 @org_option
 @click.argument("name")
 @click.argument("member")
-@click.option("--remove", is_flag=True, help="End it instead.")
+@click.option("--remove", is_flag=True, help="Remove the admin instead.")
 async def team_set_admin(
     context: CommandContext, slug: str, name: str, member: str, *, remove: bool
 ) -> Answer:
-    """Let MEMBER (id or email) administer the team NAME (or id)."""
+    """Make MEMBER (id or email) an admin of the team NAME (or id)."""
     async with context.change(slug) as (work, found):
         chosen = await get_team(work.session, found, name)
         person = await get_member(work.session, found, member)

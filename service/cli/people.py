@@ -70,7 +70,7 @@ async def member_add(context: CommandContext, slug: str, email: str, role: str, 
 @command(member, "list")
 @org_option
 async def member_list(context: CommandContext, slug: str) -> Answer:
-    """List the present members, and how they can sign in."""
+    """List the current members, and how they can sign in."""
     async with context.services.store.read() as session:
         org = await get_org(session, slug)
         members = await list_members(session, org)
@@ -125,7 +125,7 @@ async def member_remove(context: CommandContext, slug: str, member_name: str) ->
 async def member_remove_passkeys(context: CommandContext, slug: str, member_name: str) -> Answer:
     """Remove all passkeys of MEMBER (id or email).
 
-    Their sessions go on: end those with `session revoke`.
+    Their sessions stay active; end them with `session revoke`.
     """
     async with context.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
@@ -145,13 +145,13 @@ def apikey() -> None:
 async def apikey_issue(
     context: CommandContext, slug: str, name: str, project: str | None
 ) -> Answer:
-    """Issue an API key; its value is shown this once."""
+    """Issue an API key; its value is shown only once."""
     async with context.change(slug) as (work, org):
         limit = await get_project(work.session, org, project) if project else None
         key, secret = await issue_api_key(work, org, name, limit, context.audit_context)
     return Answer(
         {"id": key.id, "name": name, "project_id": key.project_id, "secret": secret},
-        [f"Key {key.id} ({name}). Its value, shown only now:", secret],
+        [f"Key {key.id} ({name}). Its value, shown only once:", secret],
     )
 
 
@@ -182,7 +182,7 @@ async def apikey_list(context: CommandContext, slug: str) -> Answer:
 @org_option
 @click.argument("key_id")
 async def apikey_revoke(context: CommandContext, slug: str, key_id: str) -> Answer:
-    """End an API key at once."""
+    """Revoke an API key, with immediate effect."""
     async with context.change(slug) as (work, org):
         key = await get_api_key(work.session, org, key_id)
         await revoke_api_key(work, org, key, context.audit_context)
@@ -203,7 +203,7 @@ async def session_issue(
 ) -> Answer:
     """Print a one-time sign-in link for a member.
 
-    With --cookie also a cookie, for scripts.
+    With --cookie, also print a session cookie for scripts.
     """
     async with context.change(slug) as (work, org):
         person = await get_member(work.session, org, member_name)
@@ -211,7 +211,7 @@ async def session_issue(
         value = await issue_cookie(work, org, person, context.audit_context) if cookie else None
     link = f"{context.services.settings.public_url}/sign-in?token={token}"
     minutes = int(LINK_LIFETIME.total_seconds() // 60)
-    lines = [f"Sign-in link for {person.email}, good once and for {minutes} minutes:", link]
+    lines = [f"Sign-in link for {person.email}, valid once within {minutes} minutes:", link]
     if value is not None:
         lines += ["Cookie for scripts:", f"{SESSION_COOKIE}={value}"]
     return Answer({"member": person.id, "link": link, "cookie": value}, lines)

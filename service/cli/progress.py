@@ -1,4 +1,4 @@
-"""How far long work has come, for whoever watches a terminal."""
+"""Progress bars for long operations, shown on a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

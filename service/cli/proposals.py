@@ -1,4 +1,4 @@
-"""What tokens say and what would make them trusted, in lines for a terminal."""
+"""Values of tokens, and proposed bindings, as lines for a terminal."""
 
 import json
 import shlex
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def printable(value: object) -> str:
-    """`value` in characters that a terminal shows and does not obey."""
+    """`value` with characters escaped that a terminal would not print but interpret."""
     if value is None:
         return "–"
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -16,12 +16,12 @@ def printable(value: object) -> str:
 
 
 def proposal_lines(slug: str, proposal: dict[str, Any]) -> Iterator[str]:
-    """What to look at, and below it what to paste: the bindings to revoke, then the create."""
+    """What to review, then the commands to paste: bindings to revoke, and the one to create."""
     yield printable(proposal["review"])
     for binding_id in proposal["revokeFirst"]:
         yield f"  countersign bindings revoke --org {slug} {binding_id}"
     path = f"/api/v1/admin/orgs/{slug}/oidc-bindings"
     yield f'  curl -X POST "$URL{path}" \\'
     yield """    -H "x-service-admin-token: $TOKEN" -H 'content-type: application/json' \\"""
-    # ASCII alone: what a terminal would do with anything else is not known.
+    # ASCII only: what a terminal does with other characters is unknown.
     yield f"    -d {shlex.quote(json.dumps(proposal['body']))}"

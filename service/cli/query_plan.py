@@ -1,4 +1,4 @@
-"""How `countersign audit query --explain` shows the plan of a query and what it has read."""
+"""Output of `countersign audit query --explain`: a query's plan and what it has read."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -25,7 +25,7 @@ _COLUMNS: Final = {
 
 
 def plan_json(reports: Sequence[ScanReport]) -> list[dict[str, Any]]:
-    """One object a scan, in the order in which they ran."""
+    """One object per scan, in the order in which they ran."""
     return [
         asdict(report)
         | {

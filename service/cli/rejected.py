@@ -1,4 +1,4 @@
-"""`countersign bindings rejected`: whom the verifier turned away, and what they lack."""
+"""`countersign bindings rejected`: CI identities that were rejected, and what they lack."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,48 +23,48 @@ _COLUMNS = ["verified", "code", "subject", "repositoryId", "eventName", "count",
     "--verified/--unverified",
     "is_verified",
     default=None,
-    help="Only those whose issuer does say this, or only the others.",
+    help="Only entries confirmed by their issuer, or only the others.",
 )
 @click.option(
     "--code",
     metavar="CODE",
     type=click.Choice([code.value for code in FailureCode]),
-    help="Only those turned away for this, such as unbound_oidc_subject.",
+    help="Only entries with this failure code, such as unbound_oidc_subject.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(1, LIMIT_MAX),
     default=LIMIT_DEFAULT,
     show_default=True,
-    help="How many, newest first.",
+    help="How many entries, newest first.",
 )
 async def bindings_rejected(
     context: CommandContext, slug: str, is_verified: bool | None, code: str | None, limit: int
 ) -> Answer:
-    """List the CI identities that were turned away lately.
+    """List the CI identities that were rejected recently.
 
-    Below the list, for each of them that a binding would help: what to look at, and what to send.
-    Only what is verified is the issuer's word. The rest may have been made up by anybody who can
-    send requests.
+    Below the list, for each that a binding would help: what to review, and the request to send.
+    Only verified entries are confirmed by their issuer. Anyone who can send requests may have
+    made up the others.
     """
     services = context.services
     async with services.store.read() as session:
         org = await get_org(session, slug)
     wanted = Wanted(is_verified=is_verified, code=FailureCode(code) if code else None, limit=limit)
     entries = await list_entries(services.store, services.issuers, org.id, wanted, services.clock())
-    said = msgspec.to_builtins(rejected_form(slug, entries))
-    rows = [_row(entry) for entry in said["rejected"]]
-    return Answer(said, list(_lines(slug, said)), table("Rejected subjects", _COLUMNS, rows))
+    form = msgspec.to_builtins(rejected_form(slug, entries))
+    rows = [_row(entry) for entry in form["rejected"]]
+    return Answer(form, list(_lines(slug, form)), table("Rejected subjects", _COLUMNS, rows))
 
 
 def _row(entry: dict[str, Any]) -> list[object]:
     code = "/".join(filter(None, (entry["code"], entry["detail"])))
-    said = [printable(entry[column]) for column in _COLUMNS[2:]]
-    return ["yes" if entry["verified"] else "no", code, *said]
+    cells = [printable(entry[column]) for column in _COLUMNS[2:]]
+    return ["yes" if entry["verified"] else "no", code, *cells]
 
 
-def _lines(slug: str, said: dict[str, Any]) -> Iterator[str]:
-    for entry in said["rejected"]:
+def _lines(slug: str, form: dict[str, Any]) -> Iterator[str]:
+    for entry in form["rejected"]:
         if entry["proposal"] is not None:
             yield ""
             yield f"What would make {printable(entry['subject'])} trusted:"

@@ -1,4 +1,4 @@
-"""Files a command reads: named, listed in a file, or coming in as standard input."""
+"""Input files of commands: named, listed in a file, or standard input."""
 
 import os
 import select
@@ -23,19 +23,19 @@ _PATIENCE_S: Final = 0.2
 
 
 class NotARegularFile(Invalid):
-    """A name that is not that of a file which can be read twice."""
+    """The path is not a regular file, which can be read twice."""
 
     text = "not a regular file: pipe it in, as -"
 
 
 class ListInvalid(Invalid):
-    """A list of files that is none."""
+    """The list of files cannot be used."""
 
-    text = f"{{value}} must list file names in UTF-8, one a line, at most {NAMES_MAX} of them"
+    text = f"{{value}} must list file names in UTF-8, one per line, at most {NAMES_MAX} of them"
 
 
 def listed_names(path: str) -> Sequence[str]:
-    """The names of files that stand in `path`, one a line; `-` is not one. Raises ListInvalid."""
+    """The file names in `path`, one per line; `-` is not accepted. Raises ListInvalid."""
     with _list(path) as lines:
         names = [line.rstrip(b"\r\n") for line in islice(lines, NAMES_MAX + 1)]
     if len(names) > NAMES_MAX or any(b"\0" in name or name == b"-" for name in names):
@@ -65,7 +65,7 @@ async def open_source(
     """
     kind = file_kind(name, given, is_raw=is_raw)
     if name == STANDARD_INPUT:
-        # Without a name of its own it is gone with this process, however that ends.
+        # The file has no name, so it is gone when this process ends, however it ends.
         with tempfile.TemporaryFile(dir=temp_dir) as spooled:
             read = partial(_read_soon, sys.stdin.fileno())
             while (content := await lake.run_in_thread(read)) != b"":
@@ -78,9 +78,9 @@ async def open_source(
 
 
 def _read_soon(descriptor: int) -> bytes | None:
-    """What has come in, b"" at the end, None if nothing came for a moment.
+    """Bytes that have arrived, b"" at the end, None if none arrived for _PATIENCE_S.
 
-    Ctrl-C ends the process only when no thread waits for somebody who may never write.
+    Ctrl-C ends the process only if no thread is blocked in a read that may never return.
     """
     is_ready, _, _ = select.select([descriptor], [], [], _PATIENCE_S)
     return os.read(descriptor, _PIECE_BYTES) if is_ready else None
@@ -89,6 +89,6 @@ def _read_soon(descriptor: int) -> bytes | None:
 @contextmanager
 def _regular_file(path: Path) -> Iterator[BinaryIO]:
     if path.exists() and not path.is_file():
-        raise NotARegularFile  # to open a pipe would wait for somebody who writes to it
+        raise NotARegularFile  # opening a pipe would block until it has a writer
     with path.open("rb") as file:
         yield file

@@ -1,1 +1,1 @@
-"""Pages for people."""
+"""The dashboard's pages."""

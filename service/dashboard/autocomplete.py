@@ -1,4 +1,4 @@
-"""What a filter's field completes to: the values that begin with what is typed."""
+"""Autocompletion of a filter's field: values that begin with the typed text."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,22 +21,22 @@ from service.errors import Invalid
 from service.store.tables import Organisation
 
 COMPLETED: Final = ("package", "actor", "subject", "oidc_binding_id")
-"""The filters whose values are looked up; of the others there are few."""
+"""The filters whose values are looked up; the others have few values."""
 
 PARAMETERS: Final = ("name", "prefix", "last", *BOUND_PARAMETERS)
 VALUES_MAX: Final = 20
 PREFIX_CHARS_MAX: Final = 1_024
 TIME_MAX_S: Final = 1.0
-"""Whoever types does not wait: what comes later than that is of no use."""
+"""Later suggestions would be useless to a user who is typing."""
 
 
 async def complete(
     services: AuditServices, org: Organisation, parameters: Mapping[str, list[str]]
 ) -> list[str]:
-    """What the filter `name` may go on to from `prefix`, most frequent first, as a field has it.
+    """Values of the filter `name` that begin with `prefix`, most frequent first, as field texts.
 
-    Of the window that is asked for, and only as far back as `org` may look. Raises InvalidQuery,
-    Invalid, QueryTooSlow, StoreFault.
+    Only from the requested window, and within the retention of `org`. Raises InvalidQuery, Invalid,
+    QueryTooSlow, StoreFault.
     """
     name = only(parameters, "name")
     if name not in COMPLETED:
@@ -49,8 +49,8 @@ async def complete(
     query = replace(parse_query(state.as_of(now).filters), conditions=(beginning,))
     within = query.not_before(retention_floor(Tier(org.tier), now))
     rows_now = await services.store.snapshot(org.id)
-    found = await services.lake.values(rows_now, within, beginning.column, VALUES_MAX, TIME_MAX_S)
-    return [f"{'!' if typed.is_negated else ''}{literal(value)}" for value, _ in found]
+    values = await services.lake.values(rows_now, within, beginning.column, VALUES_MAX, TIME_MAX_S)
+    return [f"{'!' if typed.is_negated else ''}{literal(value)}" for value, _ in values]
 
 
 def _typed(name: str, text: str) -> Term:

@@ -1,4 +1,4 @@
-"""The active filters in words, each with the link that takes it away."""
+"""The active filters in words, each with the link that removes it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Chip:
 
 
 def active_chips(state: State) -> list[Chip]:
-    """Every filter of `state` that leaves rows out, its window first."""
+    """All filters of `state` that exclude rows, the window first."""
     return [*_window_chips(state), *_value_chips(state)]
 
 

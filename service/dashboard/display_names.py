@@ -1,4 +1,4 @@
-"""What people call what rows name by an id: members, teams, projects."""
+"""Display names of members, teams and projects, which rows name by id."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from service.store.tables import Member, Project, Team
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who did something: `name` is a member's address, or else the `actor` as rows have it."""
+    """An actor: `name` is a member's address, or else the `actor` as in audit rows."""
 
     name: str
     actor: str
@@ -21,14 +21,14 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Addresses by actor, names of teams and projects by id, as far as they are known."""
+    """Addresses by actor, names of teams and projects by id, where known."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
     teams: Mapping[str, str] = field(default_factory=dict)
     projects: Mapping[str, str] = field(default_factory=dict)
 
     def person(self, actor: str) -> Person:
-        """Who `actor` is."""
+        """`actor` with its display name."""
         return Person(self.addresses.get(actor, actor), actor)
 
 
@@ -40,7 +40,7 @@ async def find_names(
     teams: Collection[str] = (),
     projects: Collection[str] = (),
 ) -> Names:
-    """The names of those of them that belong to the organisation, former members included."""
+    """The names of those that belong to the organisation, including former members."""
     return Names(
         addresses=await _addresses(session, tenant_id, actors),
         teams={

@@ -1,4 +1,4 @@
-"""Forms that people send: who did, may they, and was it one of our own pages that they sent."""
+"""Authorization of submitted forms: the caller, their rights, and the form's own token."""
 
 from quart import request
 from werkzeug.datastructures import MultiDict
@@ -17,10 +17,10 @@ Form = MultiDict[str, str]
 async def authorize_form(
     services: DashboardServices, slug: str, capability: Capability
 ) -> tuple[Caller, Organisation, Form]:
-    """The caller, the organisation and the form of the current request, once all three are sure.
+    """The verified caller, organisation and form of the current request.
 
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order; a request from
-    another site, or a form of another session, is among the last.
+    another site or a form of another session is Forbidden.
     """
     caller, org = await services.access.authorize(slug, capability, VerdictSource.DASHBOARD)
     return caller, org, await own_form(services.settings, caller)
@@ -29,15 +29,15 @@ async def authorize_form(
 async def authorize_member_form(
     services: DashboardServices, slug: str
 ) -> tuple[Caller, Organisation, Form]:
-    """The same for what every member may do."""
+    """The same for actions that are open to every member."""
     caller, org = await services.access.authorize_member(slug)
     return caller, org, await own_form(services.settings, caller)
 
 
 async def own_form(settings: Settings, caller: Caller) -> Form:
-    """The form of the current request. Raises ForeignForm unless this session was shown it.
+    """The form of the current request. Raises ForeignForm unless it was shown to this session.
 
-    Whoever brings the admin token brings it knowingly: no browser sends that header by itself.
+    The admin token needs no form token: browsers do not send its header by themselves.
     """
     form: Form = await request.form
     if isinstance(caller, MemberPrincipal):

@@ -1,4 +1,4 @@
-"""A summary's buckets as the bars of a histogram: few enough to be seen, at round instants."""
+"""A summary's buckets as the bars of a histogram: a readable number, at round instants."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from service.dashboard.state import State
 
 BARS_MAX: Final = 64
 HEIGHT: Final = 100
-"""Of the drawing, in its own units; the page scales it."""
+"""Height of the drawing in its own units; the page scales it."""
 
 _EPOCH: Final = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday: weeks begin there
 _STEPS: Final = tuple(
@@ -26,7 +26,7 @@ _INSTANT: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """The rows from `start` on for one step. Tops and heights are in units of the drawing."""
+    """The rows from `start` on for one step. Heights are in units of the drawing."""
 
     start: datetime
     until: datetime
@@ -35,7 +35,7 @@ class Bar:
     other: int
     heights: tuple[int, int, int]
     narrow: str
-    """The link to these rows alone."""
+    """The link to only these rows."""
 
     @property
     def total(self) -> int:
@@ -45,7 +45,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Bars without gaps, oldest first; `most` is what the tallest stands for."""
+    """Bars without gaps, oldest first; `most` is the number of rows of the tallest."""
 
     bars: list[Bar]
     step: timedelta
@@ -53,36 +53,36 @@ class Histogram:
 
     @property
     def edges(self) -> list[str]:
-        """Where the bars begin, and where the last one ends, as an address says it."""
+        """The start of each bar and the end of the last one, as in a URL."""
         ends = [bar.until for bar in self.bars[-1:]]
         return [_text(instant) for instant in (*(bar.start for bar in self.bars), *ends)]
 
     @property
     def is_by_day(self) -> bool:
-        """Whether the bars' starts are told apart by their dates alone."""
+        """Whether the bars' starts differ by date, so that no time is shown."""
         return self.step >= timedelta(days=1)
 
 
 def bucket_of(query: Query, now: datetime) -> Bucket:
-    """The buckets to ask for: the shortest that make about as many as there may be bars."""
+    """The buckets to request: the longest that are no longer than a bar."""
     if query.since is None:
         return Bucket.DAY
-    # Not `query.since + _INSTANT`: the last instant there is has none after it.
+    # Not `query.since + _INSTANT`, which would overflow for the last possible instant.
     length = max((query.until or now) - query.since, _INSTANT)
     step = _step(length)
-    return max((one for one in Bucket if one.length <= step), key=lambda one: one.length)
+    return max((each for each in Bucket if each.length <= step), key=lambda each: each.length)
 
 
 def draw(buckets: Sequence[BucketCounts], bucket: Bucket, query: Query, state: State) -> Histogram:
-    """The histogram of a summary's `buckets`, each bar narrowing `state` to its own time."""
+    """The histogram of a summary's `buckets`; each bar links to `state` limited to its time."""
     if not buckets:
         return Histogram([], bucket.length, 0)
     length = buckets[-1].start - buckets[0].start + bucket.length
     step = max(_step(length), bucket.length)
     sums: dict[datetime, list[int]] = {}
-    for one in buckets:
-        counts = sums.setdefault(_start(one.start, step), [0, 0, 0])
-        for place, rows in enumerate((one.blocked, one.allowed, one.other)):
+    for counted in buckets:
+        counts = sums.setdefault(_start(counted.start, step), [0, 0, 0])
+        for place, rows in enumerate((counted.blocked, counted.allowed, counted.other)):
             counts[place] += rows
     most = max(sum(counts) for counts in sums.values())
     bars = [_bar(start, step, counts, most, query, state) for start, counts in sums.items()]
@@ -92,7 +92,7 @@ def draw(buckets: Sequence[BucketCounts], bucket: Bucket, query: Query, state: S
 def _bar(
     start: datetime, step: timedelta, counts: list[int], most: int, query: Query, state: State
 ) -> Bar:
-    """The bar's own window lies within the one asked for: narrowing never widens."""
+    """A bar, whose window is clipped to the query's: its link must not widen the query."""
     since = max(start, query.since or start)
     end = _end(start, step)
     until = min(end, query.until or end)
@@ -109,7 +109,7 @@ def _bar(
 
 
 def _heights(counts: list[int], most: int) -> tuple[int, int, int]:
-    """How tall each part is. A part that is there is seen: one block among thousands matters."""
+    """The height of each part. A part with any rows is visible: a single block matters."""
     blocked, allowed, other = (
         max(round(HEIGHT * rows / most), 3) if rows else 0 for rows in counts
     )
@@ -120,7 +120,7 @@ def _heights(counts: list[int], most: int) -> tuple[int, int, int]:
 
 
 def _step(length: timedelta) -> timedelta:
-    """The shortest step of which BARS_MAX cover `length`, wherever it begins."""
+    """The shortest step of which BARS_MAX cover `length`, wherever the first one begins."""
     return next((step for step in _STEPS if length / step <= BARS_MAX - 1), _STEPS[-1])
 
 

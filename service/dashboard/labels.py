@@ -1,4 +1,4 @@
-"""What the pages call things: events and columns in plain words, and values cut to fit."""
+"""Labels of the pages: events and columns in plain words, and shortened values."""
 
 from typing import Final
 
@@ -33,8 +33,8 @@ EVENT_WORDS: Final[dict[str, str]] = {
     Event.TEAM_ADMIN_CHANGED: "Team admin changed",
     Event.API_KEY_CREATED: "API key created",
     Event.API_KEY_REVOKED: "API key revoked",
-    Event.AUDIT_EXPORTED: "Export begun",
-    Event.AUDIT_EXPORT_FINISHED: "Export ended",
+    Event.AUDIT_EXPORTED: "Export started",
+    Event.AUDIT_EXPORT_FINISHED: "Export finished",
     Event.AUDIT_IMPORTED: "Rows imported",
     Event.AUDIT_PRUNED: "Old days dropped",
 }
@@ -61,7 +61,7 @@ FILTER_WORDS: Final[dict[str, str]] = {
 """Each filter's name on the page."""
 
 PROVIDER_WORDS: Final = {"github": "GitHub", "google": "Google", "microsoft": "Microsoft"}
-"""What the identity providers that people sign in with are called."""
+"""Names of the identity providers for sign-in."""
 
 CI_PROVIDERS: Final = {"github": "GitHub", "gitlab": "GitLab", "circleci": "CircleCI"}
 CI_SOURCE_PREFIX: Final = "oidc_"
@@ -73,16 +73,16 @@ ACTOR_SOURCES: Final = (
     "admin_token",
     "system",
 )
-"""What `actor_source` may be completed to."""
+"""Completions of `actor_source`."""
 
 
 def event_words(event: str) -> str:
-    """`event` in plain words; one that the catalogue does not know by its own name."""
+    """`event` in plain words, or unchanged if it is unknown."""
     return EVENT_WORDS.get(event, event)
 
 
 def ci_words(actor_source: str) -> str | None:
-    """The CI provider that vouched for a row's actor, or None if it was no CI job."""
+    """The CI provider of a row's actor, or None if the actor is not a CI job."""
     if not actor_source.startswith(CI_SOURCE_PREFIX):
         return None
     provider = actor_source.removeprefix(CI_SOURCE_PREFIX)
@@ -90,9 +90,9 @@ def ci_words(actor_source: str) -> str | None:
 
 
 def cut(text: str, length: int = 64) -> str:
-    """`text` in at most `length` characters: what is too long loses its middle.
+    """`text` in at most `length` characters; longer text is shortened in the middle.
 
-    Both ends of a CI subject tell something: the repository in front, the branch behind.
+    Both ends of a CI subject are informative: the repository in front, the branch at the end.
     """
     if len(text) <= length:
         return text
@@ -101,5 +101,5 @@ def cut(text: str, length: int = 64) -> str:
 
 
 def grouped(number: int) -> str:
-    """`number` with its thousands apart."""
+    """`number` with separators between thousands."""
     return f"{number:,}"

@@ -1,7 +1,7 @@
-"""Live rows of the audit page: what is accepted from now on, as server-sent events (HTML, 9.2).
+"""Live rows of the audit page: newly accepted rows as server-sent events (HTML, 9.2).
 
-Rows come in the order of acceptance, each as the page shows it and under its seq as `id`: whoever
-comes back with the last id they saw misses no row and sees none twice.
+Rows are sent in the order of acceptance, rendered as on the page, with their seq as `id`: a client
+that reconnects with the last id it received misses no row and gets none twice.
 """
 
 import asyncio
@@ -38,25 +38,25 @@ from service.store.tables import Organisation
 
 POLL_S: Final = 1.0
 HEARTBEAT_S: Final = 15.0
-"""Proxies and browsers give a connection up on which nothing comes."""
+"""Proxies and browsers close idle connections."""
 
 CHECK_S: Final = 30.0
-"""How long a stream may outlive the session or the right that it was opened with."""
+"""How long a stream may outlive the session or capability that it was opened with."""
 
 AT_ONCE_MAX: Final = 200
-"""Rows that may come between two looks; of more the page says only that there are more."""
+"""Rows sent for one poll; if there are more, the page only says so."""
 
 READ_MAX_S: Final = 3.0
 RETRY_MS: Final = 3_000
 _SESSION_OVER: Final = "Your session has ended: sign in again to see new rows."
-_RIGHT_LOST: Final = "You may not see the audit log any more."
-_NOT_READ: Final = "New rows cannot be read just now."
+_RIGHT_LOST: Final = "You no longer have access to the audit log."
+_NOT_READ: Final = "New rows cannot be read at the moment."
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
-    """Which rows are waited for; those accepted after `seen` have not been sent. None is now."""
+    """Which rows to send: those accepted after `seen`, or from now on if it is None."""
 
     state: State
     query: Query
@@ -66,14 +66,14 @@ class LiveRequest:
 def parse_live(
     parameters: Mapping[str, list[str]], last_event_id: str | None, now: datetime
 ) -> LiveRequest:
-    """What a page waits for. Who comes back after a break names the last event they saw.
+    """The live rows that a page requests; a client that reconnects sends its last event's id.
 
     Raises InvalidQuery, Invalid.
     """
     given = {name: values for name, values in parameters.items() if name != "after"}
     state = parse_state(given)
     if state.is_too_long or not state.is_live:
-        raise Invalid("live rows come newest first, without until and cursor")
+        raise Invalid("live rows need the order newest first, without until and cursor")
     state.check_window()
     query = parse_query(state.as_of(now).filters)
     return LiveRequest(state, query, _seq(last_event_id or only(parameters, "after")))
@@ -88,14 +88,14 @@ def _seq(text: str | None) -> int | None:
 async def live_events(
     services: DashboardServices, caller: Caller, org: Organisation, wanted: LiveRequest
 ) -> AsyncGenerator[str, None]:
-    """The stream, until its reader leaves, may not read on, or the server ends.
+    """The stream, until the client disconnects or loses access, or the server stops.
 
     Raises TooManyStreams before its first event.
     """
     places = services.live
     session_id = caller.session_id if isinstance(caller, MemberPrincipal) else None
     with places.place(org.id, session_id):
-        # Before the head is sent: whoever has it misses nothing that is accepted from then on.
+        # Before the headers are sent: a client that has them misses no row accepted since.
         watch = _Watch(services, caller, org, wanted, await _last_seq(services.store))
         yield f"retry: {RETRY_MS}\n\n"
         beat_at, check_at = time.monotonic() + HEARTBEAT_S, time.monotonic() + CHECK_S
@@ -104,7 +104,7 @@ async def live_events(
                 if time.monotonic() >= check_at:
                     await watch.check()
                     check_at = time.monotonic() + CHECK_S
-                async for event in watch.news():
+                async for event in watch.new_events():
                     yield event
                 if time.monotonic() >= beat_at:
                     yield watch.heartbeat
@@ -114,7 +114,7 @@ async def live_events(
 
 
 def _why(error: Refusal | StoreFault) -> str:
-    """What the page says of the end of its stream; the log says more."""
+    """The page's message at the end of its stream; the log has details."""
     if isinstance(error, StoreFault | StoreUnavailable):
         _log.error("store_fault", reason=str(error))
         return _NOT_READ
@@ -122,7 +122,7 @@ def _why(error: Refusal | StoreFault) -> str:
 
 
 class _Watch:
-    """Looks for new rows on behalf of somebody who may see them."""
+    """Polls for new rows that the caller may read."""
 
     def __init__(
         self,
@@ -136,24 +136,24 @@ class _Watch:
         self._caller = caller
         self._org = org
         self._wanted = wanted
-        # A page may have seen what is newer than all there is: a backup was restored since.
+        # After a backup is restored, a page may have seen newer rows than there are.
         self._seen = newest if wanted.seen is None else min(wanted.seen, newest)
 
     async def check(self) -> None:
-        """Raise Refusal if whoever looks may not any more. To a session this is no use of it."""
+        """Raise Refusal if the caller has lost access. This does not extend their session."""
         async with self._services.store.read() as session:
             self._caller, self._org = await self._services.access.reauthorize(
                 session, self._caller, self._org, Capability.AUDIT_READ
             )
 
-    async def news(self) -> AsyncIterator[str]:
-        """The rows since the last look, each an event. Raises StoreFault, StoreUnavailable.
+    async def new_events(self) -> AsyncIterator[str]:
+        """The rows since the last poll, each an event. Raises StoreFault, StoreUnavailable.
 
-        With nothing new in the whole service this is one read of one line.
+        If the whole service has no new row, this reads a single database row.
         """
         if await _last_seq(self._services.store) == self._seen:
             return
-        rows, self._seen = await self._look(self._seen)
+        rows, self._seen = await self._read_after(self._seen)
         if rows is None:
             yield _event("more", str(AT_ONCE_MAX), self._seen)
             return
@@ -163,8 +163,8 @@ class _Watch:
             shown = await render_template("live_row.html", row=row, bindings_of=bindings_of)
             yield _event("row", shown, parse_audit_id(row.entry["id"]))
 
-    async def _look(self, seen: int) -> tuple[list[ShownRow] | None, int]:
-        """The rows after `seen`, None if they are too many, and up to where this looked."""
+    async def _read_after(self, seen: int) -> tuple[list[ShownRow] | None, int]:
+        """The rows after `seen`, None if they are too many, and the last seq covered."""
         rows_now = await self._services.store.snapshot(self._org.id)
         floor = retention_floor(Tier(self._org.tier), self._services.clock())
         query = self._wanted.query.not_before(floor)
@@ -181,20 +181,20 @@ class _Watch:
 
     @property
     def heartbeat(self) -> str:
-        """A comment, and how far has been looked: no event to the page, only to its browser."""
+        """A comment, with the last seq covered as id: the page gets no event."""
         return f": still here\nid: {self._seen}\n\n"
 
 
 async def _last_seq(store: Store) -> int:
-    """See `Store.last_seq`. Who leaves meanwhile leaves it to its end, as most of them will.
+    """See `Store.last_seq`. The read is completed even if the client disconnects, as most do here.
 
-    A read that is broken off costs the pool its connection, and the log a page of it.
+    A cancelled read would lose a pooled connection and log a long traceback.
     """
     return await asyncio.shield(asyncio.create_task(store.last_seq()))
 
 
 def _event(name: str, data: str, seq: int | None = None) -> str:
-    """One event. Each line of `data` is marked as such: no value in it can begin another field."""
+    """One event. Each line of `data` is prefixed, so that no value in it can start a field."""
     lines = [f"event: {name}", *(f"data: {line}" for line in re.split(r"\r\n|\r|\n", data))]
     if seq is not None:
         lines.append(f"id: {seq}")

@@ -1,4 +1,4 @@
-"""Room for streams of live rows: so many at once, until the server ends."""
+"""Limits on concurrent streams of live rows, and their end when the server stops."""
 
 import asyncio
 from collections import Counter
@@ -10,11 +10,11 @@ from service.errors import TooManyStreams
 
 PER_ORG_MAX: Final = 50
 PER_SESSION_MAX: Final = 4
-"""A browser keeps six connections to one server, and people want to go on clicking."""
+"""Browsers open six connections to a server, and other requests need some of them."""
 
 
 class LivePlaces:
-    """The streams of this process: an organisation and a session have so many places each."""
+    """The streams of this process, limited for each organisation and each session."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
@@ -22,7 +22,7 @@ class LivePlaces:
 
     @contextmanager
     def place(self, tenant_id: str, session_id: str | None) -> Iterator[None]:
-        """Hold a place while the block lasts. Raises TooManyStreams."""
+        """Occupy a place during the block. Raises TooManyStreams."""
         bounds = {tenant_id: PER_ORG_MAX}
         if session_id is not None:
             bounds[session_id] = PER_SESSION_MAX
@@ -32,10 +32,10 @@ class LivePlaces:
         try:
             yield
         finally:
-            self._taken -= Counter(bounds.keys())  # what is down to nothing is forgotten
+            self._taken -= Counter(bounds.keys())  # drops keys with a count of 0
 
     async def pause(self, seconds: float) -> bool:
-        """Wait, but not for long once the server ends; False from then on."""
+        """Wait, or return False at once when the server is stopping."""
         try:
             async with asyncio.timeout(seconds):
                 await self._ending.wait()
@@ -44,5 +44,5 @@ class LivePlaces:
         return False
 
     def end(self) -> None:
-        """Let every stream end: who serves no more must not wait for them."""
+        """End all streams, so that the server's shutdown does not wait for them."""
         self._ending.set()

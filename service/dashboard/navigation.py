@@ -1,4 +1,4 @@
-"""Where a page can lead: only to what whoever looks at it may see."""
+"""Navigation between pages: only to those that the caller may open."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,7 +15,7 @@ from service.store.tables import Organisation
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One page of an organisation, for those with the capability; None is every member."""
+    """One page of an organisation, for callers with the capability; None is every member."""
 
     label: str
     endpoint: str
@@ -37,7 +37,7 @@ DESTINATIONS: Final = (
 
 
 def may(caller: Caller, capability: Capability, org: Organisation) -> bool:
-    """Whether `caller` would be let in. For what is shown; what is done asks again."""
+    """Whether `caller` has the capability. Only for display; actions are authorized again."""
     try:
         caller.require(capability, org)
     except Forbidden:
@@ -47,7 +47,7 @@ def may(caller: Caller, capability: Capability, org: Organisation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NavItem:
-    """One entry of the navigation. `is_current` is true for the page that is shown."""
+    """One entry of the navigation. `is_current` marks the page that is shown."""
 
     label: str
     path: str
@@ -55,19 +55,19 @@ class NavItem:
 
 
 def navigation(caller: Caller, org: Organisation) -> list[NavItem]:
-    """The pages of `org` that `caller` may open, the one that is shown marked."""
-    places = [
-        (one.label, url_for(one.endpoint, slug=org.slug))
-        for one in DESTINATIONS
-        if one.capability is None or may(caller, one.capability, org)
+    """The pages of `org` that `caller` may open."""
+    pages = [
+        (page.label, url_for(page.endpoint, slug=org.slug))
+        for page in DESTINATIONS
+        if page.capability is None or may(caller, page.capability, org)
     ]
     # A page below another one belongs to it; the overview is above them all.
-    here = max((path for _, path in places if _is_within(path)), key=len, default=None)
-    return [NavItem(label, path, path == here) for label, path in places]
+    current = max((path for _, path in pages if _is_within(path)), key=len, default=None)
+    return [NavItem(label, path, path == current) for label, path in pages]
 
 
 def page_context(settings: Settings, caller: Caller, org: Organisation) -> dict[str, Any]:
-    """What a page of `org` needs: where it is, where it leads, the way out, and what to offer.
+    """Template variables of every page of `org`.
 
     `may` are the names of the capabilities that `caller` has; `csrf` goes into every form.
     """

@@ -1,4 +1,4 @@
-"""The overview: the last day at a glance, each part for those who may look further into it."""
+"""The overview: the last day at a glance; each part needs the capability for its details."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from service.bindings.repository import BindingCounts, count_active
 from service.dashboard.display_names import Person, find_names
 from service.dashboard.labels import CI_SOURCE_PREFIX
 from service.dashboard.navigation import may
-from service.dashboard.retention_window import Kept, kept_by
+from service.dashboard.retention_window import RetentionWindow, retention_window
 from service.dashboard.rows import ShownRow, shown_row
 from service.dashboard.services import DashboardServices
 from service.dashboard.state import WINDOWS, State
@@ -25,8 +25,8 @@ from service.dashboard.summary_panel import (
     SummaryPanel,
     SummaryUnavailable,
     TopValue,
-    if_found,
     load_summary_panel,
+    or_unavailable,
     top_value,
 )
 from service.orgs.repository import list_owners
@@ -35,17 +35,17 @@ from service.rejected.rows import count_rejected
 from service.store.tables import Organisation
 
 WINDOW: Final = "24h"
-"""What "lately" is on this page, as the audit page's address says it."""
+"""The period of this page, as in the audit page's URL."""
 
 LENGTH: Final[timedelta] = WINDOWS[WINDOW]
 CHANGES_MAX: Final = 10
 OWNERS_MAX: Final = 10
-"""How many owners are named to those who have to ask one."""
+"""How many owners are named to members who lack a capability."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The active bindings, and how many CI subjects were rejected lately."""
+    """The active bindings, and how many CI subjects were rejected in the last day."""
 
     bindings: BindingCounts
     rejected: int
@@ -61,9 +61,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What the audit log holds of the last day, and the latest changes, of one snapshot.
+    """The last day of the audit log, and the latest changes, from one snapshot.
 
-    Each part is read when the template asks for it, and is a NoGlance where it cannot be had.
+    Each part is read when the template asks for it; it is SummaryUnavailable if that fails.
     """
 
     services: DashboardServices
@@ -85,14 +85,14 @@ class LogView:
         return await self._top("package", self.state.only("decision", "BLOCKED"))
 
     async def ci_subjects(self) -> list[TopValue] | SummaryUnavailable:
-        """The CI jobs with a verified token that asked most often."""
+        """The CI jobs with a verified token that sent the most requests."""
         return await self._top("subject", self.state.beginning("actor_source", CI_SOURCE_PREFIX))
 
     async def changes(self) -> list[Change] | SummaryUnavailable:
-        """The latest changes to the organisation, as far back as its tier keeps rows."""
+        """The latest changes to the organisation within its retention."""
         state = self.all_changes
         query = parse_query(state.filters).not_before(self.floor)
-        rows = await if_found(
+        rows = await or_unavailable(
             self.services.audit.lake.page(self.rows_now, query, CHANGES_MAX, None, GLANCE_MAX_S)
         )
         if isinstance(rows, SummaryUnavailable):
@@ -110,46 +110,45 @@ class LogView:
 
     async def _top(self, name: str, state: State) -> list[TopValue] | SummaryUnavailable:
         query = parse_query(state.as_of(self.now).filters).not_before(self.floor)
-        found = await if_found(
+        values = await or_unavailable(
             self.services.audit.lake.values(
                 self.rows_now, query, FILTER_COLUMNS[name], TOP_MAX, GLANCE_MAX_S
             )
         )
-        if isinstance(found, SummaryUnavailable):
-            return found
-        return [top_value(name, ValueCount(*one), state, len(found)) for one in found]
+        if isinstance(values, SummaryUnavailable):
+            return values
+        return [top_value(name, ValueCount(*value), state, len(values)) for value in values]
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the page shows to one caller. A part that is None is not for them.
+    """The page's data for one caller. A part that they may not see is None.
 
-    `owners` are the addresses of some who could let them see more.
+    `owners` are the addresses of some owners, who could grant them access.
     """
 
-    kept: Kept
+    retention: RetentionWindow
     role: Role | None
     trust: Trust | None
     log: LogView | None
     owners: list[str]
 
 
-async def look_over(services: DashboardServices, caller: Caller, org: Organisation) -> Overview:
-    """What `caller` may see of `org` at a glance, as of now. Raises StoreUnavailable."""
+async def load_overview(services: DashboardServices, caller: Caller, org: Organisation) -> Overview:
+    """The overview of `org` for `caller`, as of now. Raises StoreUnavailable."""
     now = services.clock()
-    kept = kept_by(org, now)
+    retention = retention_window(org, now)
     trust, log, owners = None, None, []
     if may(caller, Capability.OIDC_READ, org):
         trust = await _trust(services, org, now - LENGTH)
     if may(caller, Capability.AUDIT_READ, org):
-        log = LogView(
-            services, org, await services.store.snapshot(org.id), kept.floor, now, _last_day(org)
-        )
+        snapshot = await services.store.snapshot(org.id)
+        log = LogView(services, org, snapshot, retention.floor, now, _last_day(org))
     if trust is None or log is None:
         async with services.store.read() as session:
-            owners = [one.email for one in await list_owners(session, org, OWNERS_MAX)]
+            owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
     role = caller.role if isinstance(caller, MemberPrincipal) else None
-    return Overview(kept, role, trust, log, owners)
+    return Overview(retention, role, trust, log, owners)
 
 
 async def _named(
@@ -165,9 +164,9 @@ def _last_day(org: Organisation) -> State:
     return State({"last": (WINDOW,)}, url_for("dashboard.audit_page", slug=org.slug))
 
 
-async def _trust(services: DashboardServices, org: Organisation, lately: datetime) -> Trust:
+async def _trust(services: DashboardServices, org: Organisation, since: datetime) -> Trust:
     async with services.store.read() as session:
         return Trust(
-            await count_active(session, org.id, lately),
-            await count_rejected(session, org.id, lately),
+            await count_active(session, org.id, since),
+            await count_rejected(session, org.id, since),
         )

@@ -1,4 +1,4 @@
-"""Refusals as pages: what a person reads where a script gets `{"error": text}`."""
+"""Error pages: what browsers get where a script gets `{"error": text}`."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,57 +25,57 @@ _SAFE: Final = frozenset({"GET", "HEAD"})
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What stands above and below a refusal's own text."""
+    """The title and the next step that a page adds to an error's own text."""
 
     title: str
     next_step: str
 
 
 _OUR_FAULT: Final = Advice(
-    "Something is wrong here",
-    "Nothing was changed. Try again; if it stays like this, tell whoever runs this service,"
-    " with the request id below.",
+    "Something went wrong",
+    "Nothing was changed. Try again. If the error persists, send the request id below to the"
+    " operator of this service.",
 )
 _ADVICE: Final = {
-    Invalid.status: Advice("This cannot be done", "Go back, mend it, and send it again."),
+    Invalid.status: Advice("Invalid request", "Go back, correct it and send it again."),
     Unauthenticated.status: Advice(
         "You are not signed in",
-        "What you sent was not done. Go back and copy what you typed; then sign in and open the"
-        " form again.",
+        "Your request was not carried out. Go back and copy what you typed, then sign in and open"
+        " the form again.",
     ),
     Forbidden.status: Advice(
-        "You may not do this", "An owner of your organisation can give you the right to."
+        "Permission denied", "An owner of your organisation can give you access."
     ),
-    NotFound.status: Advice("Nothing is here", "The address may be wrong, or what it named gone."),
-    409: Advice("Something is in the way", "Nothing was changed."),
-    413: Advice("Too much at once", "Nothing was changed. Send less."),
-    429: Advice("Too much at once", "Wait a little, then try again."),
+    NotFound.status: Advice("Not found", "The address may be wrong, or the page no longer exists."),
+    409: Advice("Conflict", "Nothing was changed."),
+    413: Advice("Request too large", "Nothing was changed. Send less data."),
+    429: Advice("Too many requests", "Wait a moment, then try again."),
 }
 
 _ADVICE_OF_TEXT: Final = {
     ForeignForm.text: Advice(
         "This form is out of date",
-        "Nothing was done. Go back and copy what you typed; then open the form again.",
+        "Nothing was changed. Go back and copy what you typed, then open the form again.",
     ),
     CrossSite.text: Advice(
-        "This came from another site",
-        "Nothing was done. If you mean it, open the page here and do it yourself.",
+        "Request from another site",
+        "Nothing was changed. If you intended this, open the page here and repeat the action.",
     ),
 }
-"""What no owner can give anybody the right to."""
+"""Advice for errors with status 403 that no owner can resolve."""
 
 
 def wants_page(request: Request) -> bool:
-    """True if a browser asks for something to look at, outside the API.
+    """True if a browser requests a page, outside the API.
 
-    A script that accepts anything gets what scripts can read.
+    A script that accepts any type gets JSON.
     """
     accepted = request.accept_mimetypes.values()
     return not request.path.startswith(_API) and _PAGE_TYPE in accepted
 
 
 async def refusal_page(text: str, status: int) -> BaseResponse | Response:
-    """`text` as a page that says what to do. Who only has to sign in is led there, and back."""
+    """`text` as a page with advice; a 401 to a safe request redirects to sign-in and back."""
     if status == Unauthenticated.status and request.method in _SAFE:
         return redirect(url_for("sign_in.ways", next=own_page(_address())), 303)
     page = await render_template(

@@ -1,4 +1,4 @@
-"""How far back a page of an organisation may look."""
+"""How far back an organisation's pages show audit rows."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,15 +8,15 @@ from service.store.tables import Organisation
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """How far back the organisation's rows reach; None is without an end."""
+class RetentionWindow:
+    """How far back the organisation's rows are shown; None is unlimited."""
 
     tier: Tier
     days: int | None
     floor: datetime | None
 
 
-def kept_by(org: Organisation, now: datetime) -> Kept:
-    """What the tier of `org` keeps as of `now`."""
+def retention_window(org: Organisation, now: datetime) -> RetentionWindow:
+    """The window of the tier of `org` as of `now`."""
     tier = Tier(org.tier)
-    return Kept(tier, RETENTION_DAYS[tier], retention_floor(tier, now))
+    return RetentionWindow(tier, RETENTION_DAYS[tier], retention_floor(tier, now))

@@ -1,4 +1,4 @@
-"""The pages: where a person looks at an organisation and its audit log."""
+"""Routes of the home page, the overview and the audit page."""
 
 from quart import Blueprint, Response, render_template, request, stream_with_context
 from quart.typing import ResponseReturnValue
@@ -11,7 +11,7 @@ from service.dashboard.autocomplete import COMPLETED, PARAMETERS, complete
 from service.dashboard.labels import ACTOR_SOURCES, EVENT_WORDS, cut, grouped
 from service.dashboard.live import live_events, parse_live
 from service.dashboard.navigation import page_context
-from service.dashboard.overview import look_over
+from service.dashboard.overview import load_overview
 from service.dashboard.rows import pretty_json
 from service.dashboard.services import DashboardServices
 from service.dashboard.state import parse_state
@@ -33,7 +33,7 @@ for text_filter in (pretty_json, cut, grouped, literal):
 @blueprint.get("/")
 @receives(DashboardServices)
 async def home(services: DashboardServices) -> ResponseReturnValue:
-    """Say what this is, to whoever comes without a link; who is signed in can go on."""
+    """Introduce the service, with a link to the organisation for members who are signed in."""
     try:
         caller = await services.authenticator.caller(request, VerdictSource.DASHBOARD)
     except Unauthenticated:
@@ -48,12 +48,12 @@ async def home(services: DashboardServices) -> ResponseReturnValue:
 @blueprint.get("/admin/ui/orgs/<slug>")
 @receives(DashboardServices)
 async def overview_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show a member what there is of their organisation, as far as they may see it."""
+    """Show a member the parts of the overview that they may see."""
     caller, org = await services.access.authorize_member(slug)
     query_parameters(request, ())
     return await streamed(
         "overview.html",
-        overview=await look_over(services, caller, org),
+        overview=await load_overview(services, caller, org),
         **page_context(services.settings, caller, org),
     )
 
@@ -61,7 +61,7 @@ async def overview_page(services: DashboardServices, slug: str) -> ResponseRetur
 @blueprint.get("/admin/ui/orgs/<slug>/audit/live")
 @receives(DashboardServices)
 async def live_rows(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Send the rows that come in, as the audit page shows them, until its reader leaves."""
+    """Stream new rows, rendered as on the audit page, until the client disconnects."""
     refuse_head(request)
     caller, org = await services.access.authorize(
         slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD, keeps_alive=False
@@ -82,7 +82,7 @@ async def live_rows(services: DashboardServices, slug: str) -> ResponseReturnVal
 @blueprint.get("/admin/ui/orgs/<slug>/audit/values")
 @receives(DashboardServices)
 async def filter_values(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Complete what somebody types into a filter of the audit page."""
+    """Complete the text typed into a filter of the audit page."""
     _, org = await services.access.authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
     return json_answer(
         {"values": await complete(services.audit, org, query_parameters(request, PARAMETERS))}
@@ -92,15 +92,15 @@ async def filter_values(services: DashboardServices, slug: str) -> ResponseRetur
 @blueprint.get("/admin/ui/orgs/<slug>/audit")
 @receives(DashboardServices)
 async def audit_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show the organisation's audit log, filtered, newest first, and summed up."""
+    """Show the organisation's audit log, filtered, newest first, with a summary."""
     caller, org = await services.access.authorize(
         slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
     )
-    found = await load_audit_view(services.audit, org, parse_state(all_parameters(request)))
+    view = await load_audit_view(services.audit, org, parse_state(all_parameters(request)))
     return await streamed(
         "audit.html",
-        found.status,
-        page=found,
+        view.status,
+        page=view,
         event_names=EVENT_WORDS,
         actor_sources=ACTOR_SOURCES,
         completed=COMPLETED,

@@ -1,4 +1,4 @@
-"""An audit row as the page shows it: its entry, decoded, with links to the rows like it."""
+"""An audit row as the page shows it: its entry, decoded, with links to similar rows."""
 
 import json
 import re
@@ -21,16 +21,16 @@ _ALIKE: Final = {
     "CI run": ("run_id", "run_id"),
     "CI token": ("token_id", "token_id"),
 }
-"""What rows may have in common: its name, the filter's, the entry's."""
+"""What rows may have in common: label, filter, key in the entry."""
 
 _BINDING_ID: Final = re.compile(r"obind_[a-z0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """One row. `reason` and `ci` are keys and values, None where there is nothing to decode.
+    """One row. `reason` and `ci` are keys and values, or None if there is nothing to decode.
 
-    `has_binding` says that its binding may have a page: what was imported may name anything.
+    `has_binding` is true if its binding may have a page: imported rows may contain any text.
     """
 
     entry: dict[str, Any]
@@ -60,7 +60,7 @@ def shown_row(text: str, state: State) -> ShownRow:
 
 
 def pretty_json(value: object, indent: int | None = 2) -> str:
-    """`value` as JSON for a person to read: plain text, which the template escapes as it needs."""
+    """`value` as readable JSON: plain text, which the template escapes."""
     return json.dumps(value, indent=indent, ensure_ascii=False)
 
 
@@ -71,9 +71,9 @@ def _alike(entry: dict[str, Any], state: State) -> Iterator[tuple[str, str]]:
 
 
 def _decoded(reason: str | None) -> list[tuple[str, str]] | None:
-    """The keys of a reason's envelope; None if it is no envelope: imported rows may say anything.
+    """The keys of a reason's envelope; None if it has none: imported rows may contain any text.
 
-    It comes from outside, so nothing it holds may do more than be shown as it is.
+    It is untrusted: its content may only be displayed.
     """
     try:
         return _pairs(json.loads(reason or ""))
@@ -85,6 +85,6 @@ def _pairs(value: object) -> list[tuple[str, str]] | None:
     if not isinstance(value, dict):
         return None
     return [
-        (str(key), one if isinstance(one, str) else pretty_json(one, indent=None))
-        for key, one in value.items()
+        (str(key), item if isinstance(item, str) else pretty_json(item, indent=None))
+        for key, item in value.items()
     ]

@@ -1,4 +1,4 @@
-"""What the pages work with."""
+"""The services of the dashboard's routes."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from service.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class DashboardServices:
-    """The groups of the audit log, of trust and of sign-in, and what all pages share."""
+    """The groups for the audit log, bindings and sign-in, and what all pages share."""
 
     settings: Settings
     clock: Clock

@@ -1,4 +1,4 @@
-"""The audit page's state, all of which stands in its URL: a link to it is the page itself."""
+"""The audit page's state, which is entirely in its URL, so that links reproduce the page."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,21 +23,21 @@ WINDOWS: Final[dict[str, timedelta]] = {
     "30d": timedelta(days=30),
     "90d": timedelta(days=90),
 }
-"""The windows up to now that a link can ask for with `last`."""
+"""The windows up to now, as values of `last`."""
 
 ROWS_DEFAULT: Final = "50"
-"""Rows on a page; with 100 of them the page would weigh more than it tells."""
+"""Rows on a page; with 100 of them the page would be too large."""
 
 BACK_MAX: Final = 20
-"""How many pages back a URL remembers: at some 90 bytes each, it stays within every limit."""
+"""How many previous pages a URL remembers; at some 90 bytes each, it stays within all limits."""
 
 CHARS_MAX: Final = 8 * 1024
-"""How much a URL may say: a page has a hundred links, and each of them says nearly all of it."""
+"""Maximum length of a URL: a page has a hundred links, and each repeats nearly all of it."""
 
 _FORGOTTEN: Final = "-"
 _TIME: Final = ("last", *BOUND_PARAMETERS)
 _PLACE: Final = ("cursor", "back")
-"""Where in the rows a page is; any change of the filters begins at the first page again."""
+"""The position of a page in the rows; any change of the filters starts at the first page."""
 
 _KNOWN: Final = (*_TIME, *FILTER_COLUMNS, "order", "limit")
 
@@ -46,9 +46,9 @@ Values = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the page shows, as its URL says it: parameters and their values, none of them empty.
+    """The state in the page's URL: parameters and their values, none of them empty.
 
-    `path` is the audit page's, for links from another page; from itself they need none.
+    `path` is the audit page's, for links from another page; its own links need none.
     """
 
     given: Mapping[str, Values]
@@ -56,40 +56,40 @@ class State:
 
     @property
     def filters(self) -> dict[str, list[str]]:
-        """What decides which rows there are, and in which order: no paging, no `last`."""
-        left_out = {"last", "back", *PAGE_PARAMETERS}
-        return {name: list(kept) for name, kept in self.given.items() if name not in left_out}
+        """The parameters that select and order the rows: no paging, no `last`."""
+        excluded = {"last", "back", *PAGE_PARAMETERS}
+        return {name: list(values) for name, values in self.given.items() if name not in excluded}
 
     @property
     def asked(self) -> dict[str, list[str]]:
-        """What one page of rows is asked for with."""
+        """The parameters of the query for one page of rows."""
         paging = {name: list(self.given.get(name, ())) for name in PAGE_PARAMETERS}
         return self.filters | {name: values for name, values in paging.items() if values}
 
     @property
     def is_filtered(self) -> bool:
-        """Whether anything leaves rows out."""
+        """Whether any filter may exclude rows."""
         return any(name in self.given for name in (*_TIME, *FILTER_COLUMNS))
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the page would be out of all proportion: every link repeats what is given."""
+        """Whether the page would be too large: every link repeats the parameters."""
         counted = sum(len(values) for values in self.given.values())
         return counted > VALUES_MAX + BACK_MAX or len(self.href) > CHARS_MAX
 
     @property
     def last(self) -> str | None:
-        """The window up to now, if one is asked for: one of WINDOWS, unless it is a wrong one."""
+        """The requested window up to now, if any: one of WINDOWS, unless it is invalid."""
         return self._one("last")
 
     @property
     def is_first_page(self) -> bool:
-        """Whether this is where the rows begin."""
+        """Whether this is the first page of the rows."""
         return "cursor" not in self.given
 
     @property
     def is_live(self) -> bool:
-        """Whether rows that come in now belong on top of this page."""
+        """Whether newly accepted rows belong on top of this page."""
         is_newest_first = self._one("order") in {None, Order.NEWEST_FIRST}
         return self.is_first_page and is_newest_first and "until" not in self.given
 
@@ -100,17 +100,17 @@ class State:
 
     @property
     def carried(self) -> list[tuple[str, str]]:
-        """What a form that adds filters sends along; the bounds are fields of its own."""
-        kept = {**self.given, **dict.fromkeys((*BOUND_PARAMETERS, *_PLACE), ())}
-        return [(name, value) for name in _KNOWN for value in kept.get(name, ())]
+        """Hidden fields of a form that adds filters; the bounds have their own fields."""
+        carried = {**self.given, **dict.fromkeys((*BOUND_PARAMETERS, *_PLACE), ())}
+        return [(name, value) for name in _KNOWN for value in carried.get(name, ())]
 
-    def mended(self, faulty: str | None) -> "State":
-        """The first page of these rows without what cannot be understood."""
+    def without_invalid(self, faulty: str | None) -> "State":
+        """The first page of these rows without unknown parameters and the `faulty` one."""
         unknown = [name for name in self.given if name not in _KNOWN or name == faulty]
         return self._but(*_PLACE, *unknown)
 
     def first_page(self) -> "State":
-        """The same rows from the first on."""
+        """The first page of the same rows."""
         return self._but(*_PLACE)
 
     @property
@@ -119,34 +119,34 @@ class State:
         return replace(self, given={name: self.given[name] for name in _TIME if name in self.given})
 
     def live(self, seq: int) -> "State":
-        """These rows, as far as they are accepted after `seq`."""
+        """Those of these rows that are accepted after `seq`."""
         return self._but(*_PLACE)._with("after", (str(seq),))
 
     def only(self, name: str, value: str) -> "State":
-        """Of these rows those whose `name` is exactly `value`."""
+        """Those of these rows whose `name` is exactly `value`."""
         return self._but(*_PLACE)._with(name, (literal(value),))
 
     def beginning(self, name: str, prefix: str) -> "State":
-        """Of these rows those whose `name` begins with `prefix`, a filter's own text."""
+        """Those of these rows whose `name` begins with `prefix`, in a filter's syntax."""
         return self._but(*_PLACE)._with(name, (f"{prefix}*",))
 
     def excluding(self, name: str, value: str) -> "State":
-        """Of these rows those whose `name` is anything but `value`."""
-        kept = (*self.given.get(name, ()), f"!{literal(value)}")
-        return self._but(*_PLACE)._with(name, tuple(dict.fromkeys(kept)))
+        """Those of these rows whose `name` is not `value`."""
+        values = (*self.given.get(name, ()), f"!{literal(value)}")
+        return self._but(*_PLACE)._with(name, tuple(dict.fromkeys(values)))
 
     def about(self, name: str, value: str) -> "State":
-        """All rows of the same window whose `name` is exactly `value`, whatever else is filtered.
+        """All rows of the same window whose `name` is exactly `value`, without other filters.
 
-        Who asks for all of one request wants those rows, too, that the filters of now leave out.
+        A link to all rows of a request must include those that the current filters exclude.
         """
         return self._but(*_PLACE, *FILTER_COLUMNS)._with(name, (literal(value),))
 
     def removing(self, name: str, value: str) -> "State":
-        """These rows and those that the one value of this filter left out."""
-        kept = tuple(one for one in self.given.get(name, ()) if one != value)
+        """These rows and those that this value of the filter excluded."""
+        others = tuple(other for other in self.given.get(name, ()) if other != value)
         bare = self._but(*_PLACE, name)
-        return bare._with(name, kept) if kept else bare
+        return bare._with(name, others) if others else bare
 
     def of_all_time(self) -> "State":
         """These filters without a window."""
@@ -161,14 +161,14 @@ class State:
         return self.of_all_time()._with("since", (since,))._with("until", (until,))
 
     def check_window(self) -> None:
-        """Raise InvalidQuery for a window up to now that there is not."""
+        """Raise InvalidQuery if `last` is not one of WINDOWS."""
         if self.last is not None and self.last not in WINDOWS:
             raise InvalidQuery(f"last must be one of {', '.join(WINDOWS)}", field="last")
 
     def as_of(self, now: datetime) -> "State":
-        """The same with the window that `last` means now as an instant, as cursors need it.
+        """The same with `last` resolved to an instant, as cursors need it.
 
-        It begins at a full second, so that the same link gives the same page for a while.
+        It is a full second, so that the same link gives the same page for a while.
         """
         length = WINDOWS.get(self.last or "")
         if length is None:
@@ -177,7 +177,7 @@ class State:
         return self._but("last")._with("since", (f"{since.isoformat()}Z",))
 
     def older(self, cursor: str) -> "State":
-        """The next page of the same rows, which remembers the way back."""
+        """The next page of the same rows, which remembers the previous pages."""
         back = (*self.given.get("back", ()), *self.given.get("cursor", ()))
         if len(back) > BACK_MAX:
             back = (_FORGOTTEN, *back[-BACK_MAX + 1 :])
@@ -185,7 +185,7 @@ class State:
         return turned._with("back", back) if back else turned
 
     def newer(self) -> "State | None":
-        """The page before this one; None on the first, and where the way back is forgotten."""
+        """The page before this one; None on the first page, and if it is not remembered."""
         if self.is_first_page:
             return None
         *back, cursor = self.given.get("back", ()) or ("",)
@@ -202,7 +202,7 @@ class State:
 
     def _but(self, *names: str) -> "State":
         return replace(
-            self, given={name: kept for name, kept in self.given.items() if name not in names}
+            self, given={name: values for name, values in self.given.items() if name not in names}
         )
 
     def _with(self, name: str, values: Values) -> "State":
@@ -210,16 +210,16 @@ class State:
 
 
 def parse_state(parameters: Mapping[str, Iterable[str]]) -> State:
-    """The state that a URL's parameters stand for.
+    """The state of a URL's parameters.
 
-    A form sends its empty fields, too; they mean "not filtered", and a value that is sent twice
-    means what it means once. Exact bounds win over `last`: whoever typed one meant it.
+    Empty values, which forms send for empty fields, and repeated ones are dropped. Exact bounds
+    take precedence over `last`, as they were typed.
     """
-    kept = {
+    cleaned = {
         name: tuple(dict.fromkeys(value for value in values if value))
         for name, values in parameters.items()
     }
-    given = {name: values for name, values in kept.items() if values}
+    given = {name: values for name, values in cleaned.items() if values}
     if any(name in given for name in BOUND_PARAMETERS):
         given.pop("last", None)
     return State(given)

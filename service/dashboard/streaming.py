@@ -1,4 +1,4 @@
-"""Sending a page in parts: what is ready leaves before what takes longer is begun."""
+"""Pages sent in parts: what is ready is sent before slower parts are loaded."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -7,7 +7,7 @@ from markupsafe import Markup
 from quart import Response, stream_template
 
 FLUSH: Final = Markup("<!-- more follows -->")
-"""Where a template says `{{ flush }}`, all before it is sent."""
+"""At `{{ flush }}` in a template, everything before it is sent."""
 
 
 async def streamed(template: str, status: int = 200, **context: Any) -> Response:  # noqa: ANN401
@@ -17,10 +17,10 @@ async def streamed(template: str, status: int = 200, **context: Any) -> Response
 
 
 async def _joined(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
-    """`pieces` in few strings: Jinja makes thousands, and each would be a write to the network."""
+    """`pieces` joined up to each flush: Jinja yields thousands, each a write to the network."""
     waiting: list[str] = []
     async for piece in pieces:
-        if piece == FLUSH:  # nobody else can say this: what is not ours is escaped
+        if piece == FLUSH:  # only templates can produce this: values are escaped
             yield "".join(waiting)
             waiting.clear()
         else:

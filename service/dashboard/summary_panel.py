@@ -1,4 +1,4 @@
-"""What the audit page says before its rows: how many there are, when, and of what most."""
+"""The audit page's summary: the number of rows, over time, and their most frequent values."""
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ from service.errors import QueryTooSlow, StoreUnavailable
 from service.lake import Lake
 
 GLANCE_MAX_S: Final = 3.0
-"""How long the rows wait for their summary; they are worth more than their number."""
+"""How long the rows wait for their summary, which is less important than they are."""
 
 _TOPS: Final = ("package", "actor", "event")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TopValue:
-    """A frequent value in words, its rows, and the links to them and to all others.
+    """A frequent value in words, its number of rows, and links to these and to all others.
 
-    A link is None when it would lead to this page, or to an empty one.
+    A link to the current page, or to an empty one, is None.
     """
 
     value: str
@@ -42,7 +42,7 @@ class TopValue:
 
 @dataclass(frozen=True, slots=True)
 class SummaryPanel:
-    """All of it. `other` are the rows without an install decision; `tops` is by filter."""
+    """The summary. `other` counts rows without an install decision; `tops` is by filter."""
 
     total: int
     histogram: Histogram
@@ -53,7 +53,7 @@ class SummaryPanel:
 
 
 class SummaryUnavailable(StrEnum):
-    """Why there is none."""
+    """Why there is no summary."""
 
     SLOW = "slow"
     DAMAGED = "damaged"
@@ -67,32 +67,32 @@ async def load_summary_panel(
     now: datetime,
     state: State,
 ) -> SummaryPanel | SummaryUnavailable:
-    """The summary of the rows of `query` as the page shows it.
+    """The summary of the rows of `query`.
 
-    Never raises for want of time or for damaged files: the rows beside it are sent already.
+    Does not raise for a lack of time or for damaged files: a part of the page is already sent.
     """
     within = query.not_before(floor)
     bucket = bucket_of(within, now)
-    found = await if_found(lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S))
-    if isinstance(found, SummaryUnavailable):
-        return found
-    counted = {one.value: one.count for one in found.top["decision"]}
+    summary = await or_unavailable(lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S))
+    if isinstance(summary, SummaryUnavailable):
+        return summary
+    counted = {decision.value: decision.count for decision in summary.top["decision"]}
     blocked, allowed = counted.get("BLOCKED", 0), counted.get("ALLOWED", 0)
     return SummaryPanel(
-        total=found.total,
-        histogram=draw(found.buckets, bucket, within, state),
-        blocked=top_value("decision", ValueCount("BLOCKED", blocked), state, found.total),
-        allowed=top_value("decision", ValueCount("ALLOWED", allowed), state, found.total),
-        other=found.total - blocked - allowed,
+        total=summary.total,
+        histogram=draw(summary.buckets, bucket, within, state),
+        blocked=top_value("decision", ValueCount("BLOCKED", blocked), state, summary.total),
+        allowed=top_value("decision", ValueCount("ALLOWED", allowed), state, summary.total),
+        other=summary.total - blocked - allowed,
         tops={
-            name: [top_value(name, one, state, found.total) for one in found.top[name]]
+            name: [top_value(name, value, state, summary.total) for value in summary.top[name]]
             for name in _TOPS
         },
     )
 
 
-async def if_found(answer: Awaitable[_Found]) -> _Found | SummaryUnavailable:
-    """What `answer` comes to, or why nothing: what stands before it on the page is sent already."""
+async def or_unavailable(answer: Awaitable[_Result]) -> _Result | SummaryUnavailable:
+    """The result of `answer`, or why there is none, as a part of the page is already sent."""
     try:
         return await answer
     except (QueryTooSlow, InvalidQuery):
@@ -102,17 +102,18 @@ async def if_found(answer: Awaitable[_Found]) -> _Found | SummaryUnavailable:
         return SummaryUnavailable.DAMAGED
 
 
-def top_value(name: str, one: ValueCount, state: State, total: int) -> TopValue:
-    """The value `one` of the filter `name` among the `total` rows of `state`.
+def top_value(name: str, counted: ValueCount, state: State, total: int) -> TopValue:
+    """The value `counted` of the filter `name` among the `total` rows of `state`.
 
-    From another page every value leads to its rows, and none to all others.
+    On other pages than the audit page, every value links to its rows, and none to all others.
     """
-    is_here = state.path == ""
-    narrows = 0 < one.count < total
+    value, count = counted.value, counted.count
+    is_audit_page = state.path == ""
+    narrows = 0 < count < total
     return TopValue(
-        value=one.value,
-        text=event_words(one.value) if name == "event" else one.value,
-        count=one.count,
-        only=state.only(name, one.value).href if narrows or (one.count and not is_here) else None,
-        exclude=state.excluding(name, one.value).href if narrows and is_here else None,
+        value=value,
+        text=event_words(value) if name == "event" else value,
+        count=count,
+        only=state.only(name, value).href if narrows or (count and not is_audit_page) else None,
+        exclude=state.excluding(name, value).href if narrows and is_audit_page else None,
     )

@@ -1,1 +1,1 @@
-"""A made-up organisation with a believable history."""
+"""A sample organisation with a realistic history."""

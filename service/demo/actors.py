@@ -1,4 +1,4 @@
-"""Who appears in the demo's history: the ids that its rows name."""
+"""The actors of the demo's history, with the ids that its rows name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from service.verifier.codes import Detail
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A member, from when they joined to when they left (None: still there)."""
+    """A member, from when they joined to when they left (None: still a member)."""
 
     name: str
     member_id: str
@@ -23,7 +23,7 @@ class Person:
 
     @property
     def actor(self) -> str:
-        """How audit rows name them."""
+        """Their name in audit rows."""
         return member_actor(self.identity_provider, self.member_id)
 
     def is_present(self, at: datetime) -> bool:
@@ -41,7 +41,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """A binding, as far as it decides which rows it stamps."""
+    """A binding: what decides which rows it is credited with."""
 
     binding_id: str
     origin: Origin
@@ -51,7 +51,7 @@ class Trust:
     revoked_us: int | None
 
     def is_in_force(self, project_id: str | None, at_us: int) -> bool:
-        """True if a token that was sent with a key of this project was compared with it then."""
+        """True if tokens sent with a key of this project were compared with it at that time."""
         return (
             self.added_us <= at_us
             and (self.revoked_us is None or at_us < self.revoked_us)
@@ -59,26 +59,26 @@ class Trust:
         )
 
     def admits(self, event_name: str, project_id: str | None, at_us: int) -> bool:
-        """True if a token with this event, sent with a key of this project, matched then."""
+        """True if a token with this event, sent with a key of this project, matched it."""
         allows = not self.event_names or event_name in self.event_names
         return allows and self.is_in_force(project_id, at_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """Everybody and everything, by the names the profile gives them; trusts by `sub`."""
+    """All actors by their names in the profile; trusts by `sub`."""
 
     people: dict[str, Person]
     keys: dict[str, Key]
     trusts: dict[str, list[Trust]]
 
 
-def stamping(
+def find_trust(
     trusts: Sequence[Trust], event_name: str, project_id: str | None, at_us: int
 ) -> Trust | None:
-    """The binding that stamps such a request, or None: a team's or project's before the rest.
+    """The binding that rows of such a request name, or None: a team's or project's comes first.
 
-    A team's binding counts only while the organisation's one above it admits the request too.
+    A team's binding counts only while a binding of the organisation admits the request too.
     """
     admitting = [trust for trust in trusts if trust.admits(event_name, project_id, at_us)]
     envelopes = [trust for trust in admitting if trust.origin is not Origin.TEAM_ADMIN]
@@ -90,7 +90,7 @@ def stamping(
 
 
 def rejection_detail(trusts: Sequence[Trust], project_id: str | None, at_us: int) -> Detail | None:
-    """Why a request that nothing stamps is turned away: for its event, if there was a binding."""
+    """Why a request that no binding admits is rejected: for its event if there was a binding."""
     of_organisation = (trust for trust in trusts if trust.origin is not Origin.TEAM_ADMIN)
     has_binding = any(trust.is_in_force(project_id, at_us) for trust in of_organisation)
     return Detail.EVENT_NAME_NOT_ALLOWED if has_binding else None

@@ -1,4 +1,4 @@
-"""The days of the demo's history, and chance that is the same on every run."""
+"""The days of the demo's history, and random numbers that are the same on every run."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,13 +19,13 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Calendar:
-    """HISTORY_DAYS days, the last of which is the day of `now`. Nothing happens after `now`."""
+    """HISTORY_DAYS days that end with the day of `now`. Nothing happens after `now`."""
 
     now: datetime
 
     @cached_property
     def days(self) -> list[date]:
-        """Every day, the oldest first."""
+        """All days, oldest first."""
         first = utc_day(self.now) - timedelta(days=HISTORY_DAYS - 1)
         return [first + timedelta(days=number) for number in range(HISTORY_DAYS)]
 
@@ -36,7 +36,7 @@ class Calendar:
 
     @property
     def opened_at(self) -> datetime:
-        """When the organisation came to be."""
+        """When the organisation was created."""
         return datetime.combine(self.days[0], OPENED_AT, UTC)
 
     @property
@@ -45,7 +45,7 @@ class Calendar:
         return datetime.combine(self.days[0], TRAFFIC_FROM, UTC)
 
     def instant(self, moment: Moment) -> datetime:
-        """When `moment` was."""
+        """The instant of `moment`."""
         return datetime.combine(self.workdays[moment.workday], moment.time, UTC)
 
 
@@ -55,7 +55,7 @@ def is_workday(day: date) -> bool:
 
 
 def seeded(seed: int, *purpose: object) -> Random:
-    """Chance for one purpose: what is drawn for another one never shifts it."""
+    """Random numbers for one purpose, independent of those drawn for others."""
     return Random("/".join(map(str, (seed, *purpose))))
 
 
@@ -65,7 +65,7 @@ def to_us(instant: datetime) -> int:
 
 
 def from_us(microseconds: int) -> datetime:
-    """The instant again."""
+    """The inverse of `to_us`."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
@@ -82,5 +82,5 @@ def drawn_id(chance: Random, prefix: str) -> str:
 
 
 def drawn_request_id(chance: Random, at_us: int) -> str:
-    """A request id of the service's own form: it begins with the time."""
+    """A request id of the service's own form, which begins with the time."""
     return f"req_{at_us // 1000:012x}{chance.getrandbits(48):012x}"

@@ -14,7 +14,7 @@ from analytics.model.envelopes import VerifiedCi
 from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, VerdictSource, ci_columns, to_table
 from analytics.model.schema import JOURNAL_SCHEMA
-from service.demo.actors import Actors, Trust, rejection_detail, stamping
+from service.demo.actors import Actors, Trust, find_trust, rejection_detail
 from service.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
 from service.demo.packages import Package, Verdict, open_markets
 from service.demo.people import SignIns, exports
@@ -43,12 +43,12 @@ class Day:
 
 
 class History:
-    """90 days of rows. The same profile, calendar and cast always give the same ones."""
+    """90 days of rows, always the same for the same profile, calendar and actors."""
 
     def __init__(self, profile: Profile, calendar: Calendar, actors: Actors) -> None:
         self._profile = profile
         self._calendar = calendar
-        self._cast = actors
+        self._actors = actors
         markets = open_markets(profile, calendar)
         self._lockfiles: Mapping[str, list[Package]] = {
             name: markets[job.ecosystem].lockfile(
@@ -60,7 +60,7 @@ class History:
         self.rows = sum(day.rows for day in self.days)
 
     def usage(self) -> Mapping[str, tuple[int, int]]:
-        """Binding id to how many requests it stamped, and when the last one was (µs)."""
+        """Binding id to the number of its requests, and when the last one was (µs)."""
         uses: Counter[str] = Counter()
         last_us: dict[str, int] = {}
         for run in (run for day in self.days for run in day.runs):
@@ -71,7 +71,7 @@ class History:
         return {binding_id: (uses[binding_id], last_us[binding_id]) for binding_id in uses}
 
     def rejections(self, tenant_id: str) -> Iterator[Rejection]:
-        """Each request that was turned away: its token was genuine, and no binding matched."""
+        """Each rejected request: its token was genuine, but no binding matched."""
         for run in (run for day in self.days for run in day.runs):
             job = self._profile.jobs[run.job]
             if job.token is not None and self._trust(run) is None:
@@ -88,9 +88,9 @@ class History:
     def _plan(self) -> list[Day]:
         planner = Planner(self._profile, self._calendar)
         runs = {day: planner.runs_of(day) for day in self._calendar.days}
-        sign_ins = SignIns(self._profile, self._calendar, self._cast)
+        sign_ins = SignIns(self._profile, self._calendar, self._actors)
         others = {day: sign_ins.rows_of(day) for day in self._calendar.days}
-        for row in exports(self._profile, self._calendar, self._cast, runs):
+        for row in exports(self._profile, self._calendar, self._actors, runs):
             others[utc_day(row.created_at)].append(row)
         return [
             Day(day, number, runs[day], others[day])
@@ -98,17 +98,17 @@ class History:
         ]
 
     def _trust(self, run: Run) -> Trust | None:
-        """The binding that stamps the rows of `run`."""
+        """The binding that the rows of `run` name."""
         job = self._profile.jobs[run.job]
         if job.token is None:
             return None
-        trusts = self._cast.trusts.get(job.token.sub, [])
-        key = self._cast.keys[job.key]
-        return stamping(trusts, run.event_name, key.project_id, run.at_us)
+        trusts = self._actors.trusts.get(job.token.sub, [])
+        key = self._actors.keys[job.key]
+        return find_trust(trusts, run.event_name, key.project_id, run.at_us)
 
     def _rejection(self, tenant_id: str, run: Run, job: JobEntry, token: TokenEntry) -> Rejection:
-        project_id = self._cast.keys[job.key].project_id
-        trusts = self._cast.trusts.get(token.sub, [])
+        project_id = self._actors.keys[job.key].project_id
+        trusts = self._actors.trusts.get(token.sub, [])
         return Rejection(
             tenant_id=tenant_id,
             is_verified=True,
@@ -129,7 +129,7 @@ class History:
         return drawn_request_id(chance, run.at_us)
 
     def _write_run(self, columns: dict[str, list[Any]], run: Run, chance: Random) -> None:
-        """Add the rows of `run`: what they have in common, and one verdict for each."""
+        """Add the rows of `run`: their common columns, and a verdict for each."""
         job = self._profile.jobs[run.job]
         trust = self._trust(run)
         verdicts = self._verdicts(run, chance)
@@ -162,12 +162,12 @@ class History:
     def _common(
         self, run: Run, job: JobEntry, trust: Trust | None, chance: Random
     ) -> dict[str, str | None]:
-        """The columns in which the rows of one request are equal."""
+        """The columns that are equal in all rows of one request."""
         network = getattr(self._profile.networks, job.network)
         return {
             "verdict_source": VerdictSource.PROXY.value,
             "actor_tenant_id": None,
-            "actor": self._cast.keys[job.key].key_id,
+            "actor": self._actors.keys[job.key].key_id,
             "actor_source": "api_key" if trust is None else "oidc_github",
             "subject": job.token.sub if trust and job.token else None,
             "oidc_binding_id": None if trust is None else trust.binding_id,
@@ -177,7 +177,7 @@ class History:
         }
 
     def _ci(self, run: Run, token: TokenEntry, chance: Random) -> VerifiedCi:
-        """What the token of a verified request said."""
+        """The claims of a verified request's token."""
         began_us = to_us(self._calendar.opened_at)
         return VerifiedCi(
             sub=token.sub,
@@ -189,12 +189,12 @@ class History:
 
 
 def _payloads(verdicts: list[Verdict], ci: VerifiedCi | None) -> list[str]:
-    """The envelopes; on a verified request each with what the token said."""
+    """The envelopes; those of a verified request include the token's claims."""
     if ci is None:
         return [verdict.payload for verdict in verdicts]
     envelopes = {verdict.payload: verdict.envelope for verdict in verdicts}
-    stamped = {text: compact({**keys, "ci": ci}) for text, keys in envelopes.items()}
-    return [stamped[verdict.payload] for verdict in verdicts]
+    with_ci = {text: compact({**keys, "ci": ci}) for text, keys in envelopes.items()}
+    return [with_ci[verdict.payload] for verdict in verdicts]
 
 
 def _uuid(chance: Random) -> str:

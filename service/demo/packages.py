@@ -1,4 +1,4 @@
-"""What the demo's jobs install, and what the proxy says to each package version."""
+"""Packages that the demo's jobs install, and the proxy's verdict on each version."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _FIRST_PARTY_SHARE: Final = 0.09  # of a lockfile
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One package version and the proxy's answer, in the form the rows' columns have."""
+    """One package version and the proxy's decision, as the rows' columns hold them."""
 
     package: str
     version: str
@@ -47,14 +47,14 @@ def verdict(package: str, version: str, envelope: Envelope) -> Verdict:
 
 
 def blocked(rule: Rule) -> Verdict:
-    """What the proxy says to a package on the blocklist."""
+    """The proxy's verdict on a package on the blocklist."""
     envelope = BlocklistHit(rule_id=rule.rule_id, source=rule.source)
     return verdict(rule.package, rule.version, envelope)
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package whose newest version came out at some instant of the history."""
+    """A package whose newest version was published during the history."""
 
     older: tuple[Verdict, ...]
     newest: Verdict
@@ -64,7 +64,7 @@ class Package:
     too_young_share: float
 
     def asked_for(self, at_us: int, luck: float) -> Verdict:
-        """What an install at `at_us` gets; `luck` (0 to 1) decides between the versions."""
+        """The verdict on an install at `at_us`; `luck` (0 to 1) selects the version."""
         if at_us >= self.mature_us and luck < _ADOPTED_SHARE:
             return self.newest
         if self.published_us <= at_us < self.mature_us and luck < self.too_young_share:
@@ -130,6 +130,6 @@ def _package(
         too_young=verdict(name, versions[0], cooldown),
         published_us=published_us,
         mature_us=published_us + timedelta(days=min_age_days) // timedelta(microseconds=1),
-        # A package with one version has nothing younger to offer.
+        # A package with one version has no older one to install instead.
         too_young_share=profile.habits.too_young_share if len(versions) > 1 else 0.0,
     )

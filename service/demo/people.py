@@ -1,4 +1,4 @@
-"""The demo's rows about people: signing in and out, and taking rows away."""
+"""The demo's rows about people: sign-ins, sign-outs and exports."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -44,14 +44,14 @@ _BYTES_PER_ROW: Final = 640
 
 @dataclass(slots=True)
 class SignIns:
-    """Draws the sign-ins of one day after the other: passkey counters go up by one."""
+    """Draws the sign-ins of consecutive days; passkey counters increase by one."""
 
     profile: Profile
     calendar: Calendar
     actors: Actors
     _credentials: dict[str, str] = field(default_factory=dict)
     _counters: Counter[str] = field(default_factory=Counter)
-    _known: set[str] = field(default_factory=set)
+    _joined: set[str] = field(default_factory=set)
 
     def rows_of(self, day: date) -> list[AuditRow]:
         """The rows of `day` up to `now`."""
@@ -74,7 +74,7 @@ class SignIns:
 
         if chance.random() < _FAILURE_SHARE:
             yield row(chance.choice(_FAILURES), at - timedelta(seconds=chance.uniform(8, 90)))
-        yield row(self._member_principal(person, chance), at)
+        yield row(self._sign_in(person, chance), at)
         if person.has_passkey and person.name not in self._credentials:
             credential = drawn_id(chance, "cred")
             self._credentials[person.name] = credential
@@ -84,10 +84,10 @@ class SignIns:
             left = SignedOut(member_id=person.member_id, session_id=drawn_id(chance, "sess"))
             yield row(left, at + timedelta(hours=chance.uniform(2, 9)))
 
-    def _member_principal(self, person: Person, chance: Random) -> Envelope:
-        """With the passkey as soon as there is one; the first time always through the provider."""
-        is_new = person.name not in self._known
-        self._known.add(person.name)
+    def _sign_in(self, person: Person, chance: Random) -> Envelope:
+        """Usually with the passkey once there is one; the first time always with the provider."""
+        is_new = person.name not in self._joined
+        self._joined.add(person.name)
         credential = self._credentials.get(person.name)
         if credential is not None and chance.random() < _PASSKEY_SHARE:
             self._counters[credential] += 1
@@ -107,7 +107,7 @@ class SignIns:
 def exports(
     profile: Profile, calendar: Calendar, actors: Actors, runs: Mapping[date, list[Run]]
 ) -> list[AuditRow]:
-    """Each Monday the week's blocklist hits; after the incident its hits. Counts are true."""
+    """Each Monday the week's blocklist hits; after the incident its hits. Counts are correct."""
     chance = seeded(profile.seed, "exports")
     rows: list[AuditRow] = []
     mondays = [day for day in calendar.days[7:] if day.weekday() == 0]
@@ -157,7 +157,7 @@ def _export(
 
 
 def _filters(since: date, until: date, **terms: str) -> dict[str, list[str]]:
-    """What the caller of an export wrote, in the form its row has (`Query.given`)."""
+    """The filters of an export as its row holds them (`Query.given`)."""
     given = terms | {"since": since.isoformat(), "until": until.isoformat()}
     return {name: [value] for name, value in sorted(given.items())}
 
@@ -185,7 +185,7 @@ def _audit_context(person: Person, request_id: str | None, address: str) -> Audi
 
 
 def _address(networks: Networks, person: Person, chance: Random) -> str:
-    """The office's, or the one the member has at home."""
+    """An address of the office, or the member's own at home."""
     if chance.random() < _HOME_SHARE:
         return f"{networks.home}.{seeded(0, person.name).randint(2, 250)}"
     return f"{networks.office}.{chance.randint(10, 40)}"

@@ -1,4 +1,4 @@
-"""What `data/demo.toml` may say about the demo organisation."""
+"""The schema of `data/demo.toml`, which describes the demo organisation."""
 
 import tomllib
 from datetime import time
@@ -42,7 +42,7 @@ class Revocation(Change, frozen=True, kw_only=True):
 
 
 class MemberEntry(Table, frozen=True, kw_only=True):
-    """A member; without `joins` they are there from the first day."""
+    """A member; without `joins`, from the first day."""
 
     email: str
     role: Role
@@ -53,14 +53,14 @@ class MemberEntry(Table, frozen=True, kw_only=True):
 
 
 class KeyEntry(Table, frozen=True, kw_only=True):
-    """An API key; without `issued` it is there from the first day."""
+    """An API key; without `issued`, from the first day."""
 
     project: str | None = None
     issued: Moment | None = None
 
 
 class TokenEntry(Table, frozen=True, kw_only=True):
-    """The identity a CI job shows. `subject` is the `sub` claim without `repo:<repository>:`."""
+    """The identity of a CI job. `subject` is the `sub` claim without `repo:<repository>:`."""
 
     repository: str
     subject: str
@@ -73,7 +73,7 @@ class TokenEntry(Table, frozen=True, kw_only=True):
 
 
 class JobEntry(Table, frozen=True, kw_only=True):
-    """Something that installs packages again and again: now these, now those of its lockfile."""
+    """A job that installs packages repeatedly, a random part of its lockfile each time."""
 
     key: str
     ecosystem: EcosystemName
@@ -135,7 +135,7 @@ class Ecosystem(Table, frozen=True, kw_only=True):
 
 
 class Hours(Table, frozen=True, kw_only=True):
-    """How work is spread over the day, and how much of it happens at the weekend."""
+    """How work is distributed over the day, and the share of it at weekends."""
 
     weekday: HourWeights
     weekend: HourWeights

@@ -1,4 +1,4 @@
-"""When the demo's jobs ran, for how many packages, and what was refused to them."""
+"""When the demo's jobs ran, how many packages they asked for, and which were blocked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from service.demo.packages import Verdict, blocked
 from service.demo.profile import EcosystemName, JobEntry, Profile, TokenEntry
 
 RECEIVED_WITHIN_US: Final = 10_000
-"""How long after a request's instant the service has written it down, at most."""
+"""The longest time from a request to the storing of its rows."""
 
 _HOUR_US: Final = 3_600_000_000
 _GAP_US: Final = (4_000, 38_000)  # between two installs of a run
-_RUN_MAX_US: Final = 5_000_000  # no run is longer, so that none reaches into the next day
+_RUN_MAX_US: Final = 5_000_000  # no run is longer, so that none extends into the next day
 _SPREAD: Final = (0.75, 1.25)  # how much one day's number of runs, and one run's size, vary
 _INSTALLS_SPREAD: Final = (0.6, 1.4)
 _ONSET: Final = 1.7  # above 1, an incident is worst where it begins
@@ -25,7 +25,7 @@ _SCHEDULE: Final = "schedule"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One request of a job: `installs` packages of its lockfile, and what is blocked besides."""
+    """One request of a job: `installs` packages of its lockfile, and the blocked ones."""
 
     at_us: int
     gap_us: int
@@ -36,7 +36,7 @@ class Run:
 
     @property
     def rows(self) -> int:
-        """How many audit rows it leaves."""
+        """How many audit rows it has."""
         return self.installs + len(self.blocked)
 
     @property
@@ -46,7 +46,7 @@ class Run:
 
 
 class Planner:
-    """Draws the runs of a day, the same ones for the same profile and calendar."""
+    """Draws the runs of a day, always the same for the same profile and calendar."""
 
     def __init__(self, profile: Profile, calendar: Calendar) -> None:
         self._profile = profile
@@ -97,7 +97,7 @@ class Planner:
             yield within(day, clock) + chance.randrange(40_000_000), _SCHEDULE
 
     def _retries(self, day: date, chance: Random) -> list[Run]:
-        """The runs that people started again during the incident."""
+        """The runs that people restarted during the incident."""
         if day != self._calendar.workdays[self._profile.incident.workday]:
             return []
         ecosystem = self._profile.incident.rule.ecosystem
@@ -140,7 +140,7 @@ class Planner:
 
 
 def _event(token: TokenEntry | None, chance: Random) -> str:
-    """What started a run; without a token nobody will know."""
+    """The event that started a run; unknown without a token."""
     return "" if token is None else chance.choice(token.events)
 
 

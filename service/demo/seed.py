@@ -1,4 +1,4 @@
-"""Storing the demo organisation, whole or not at all."""
+"""Store the demo organisation, completely or not at all."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -29,55 +29,55 @@ Progress = Callable[[int, int], None]
 
 
 async def seed_demo(services: Services, now: datetime, on_progress: Progress) -> bool:
-    """Make the organisation DEMO_ORG with 90 days of history up to `now`.
+    """Create the organisation DEMO_ORG with 90 days of history up to `now`.
 
-    False, and nothing changes, if it is there already. `on_progress` is told the rows stored so
-    far and the rows in all. Everything is one transaction: until its commit nobody sees any of
-    it, and after a crash only files remain that no catalog names.
+    False, and nothing changes, if it exists already. `on_progress` receives the number of rows
+    stored so far and in total. Everything is one transaction: until its commit none of it is
+    visible, and after a crash only files remain that no catalog names.
     """
     profile, calendar = load_profile(), Calendar(now)
     async with services.store.write() as work:
         if await find_org(work.session, DEMO_ORG) is not None:
             return False
         builder = OrganisationBuilder(work, services, profile, calendar)
-        org = await builder.found(DEMO_ORG)
+        org = await builder.build(DEMO_ORG)
         history = await services.lake.run_in_thread(
             partial(History, profile, calendar, builder.actors())
         )
         usage = history.usage()
         for binding in builder.bindings.values():
             _mark_used(binding, usage)
-        await _remember_rejections(work, org.id, history)
+        await _store_rejections(work, org.id, history)
         await _store(work, services, org.id, history, on_progress)
     return True
 
 
 def _mark_used(binding: Binding, usage: Mapping[str, tuple[int, int]]) -> None:
-    """What the verifier would have noted on the binding."""
+    """Set the usage that the verifier would have noted on the binding."""
     uses, last_us = usage.get(binding.id, (0, None))
     binding.use_count = uses
     binding.last_used_at = None if last_us is None else from_us(last_us)
 
 
-async def _remember_rejections(work: UnitOfWork, tenant_id: str, history: History) -> None:
-    """What the verifier would still know of those it turned away."""
+async def _store_rejections(work: UnitOfWork, tenant_id: str, history: History) -> None:
+    """Store the rejections that the verifier would still keep."""
     records: dict[str, RejectionRecord] = {}
     for rejection in history.rejections(tenant_id):
-        one = record_of(rejection)
-        if (known := records.setdefault(one.digest, one)) is not one:
-            known.add(one)
-    remembered = [one for one in records.values() if one.last_at >= work.now - KEPT_FOR]
-    await write_records(work.session, tenant_id, remembered)
+        record = record_of(rejection)
+        if (first := records.setdefault(record.digest, record)) is not record:
+            first.add(record)
+    recent = [record for record in records.values() if record.last_at >= work.now - KEPT_FOR]
+    await write_records(work.session, tenant_id, recent)
 
 
 async def _store(
     work: UnitOfWork, services: Services, tenant_id: str, history: History, on_progress: Progress
 ) -> None:
-    """Each day's rows as one segment, together with what the changes of that day recorded.
+    """Store each day's rows as one segment, including the rows of that day's changes.
 
-    The changes' rows go through the journal as always, but only to be sealed here: left there,
-    they would become a second, tiny segment for many a day. Their seq numbers and the history's
-    are one run, because whoever takes the first holds the counter, and are dealt out by time.
+    The changes' rows go through the journal as always, but are sealed here: otherwise they would
+    become a second, tiny segment for many days. Their seq numbers and the history's are
+    consecutive, as this transaction holds the counter, and are assigned by time.
     """
     await work.journal_rows()
     batches = await list_batches(work.session, tenant_id)
@@ -97,7 +97,7 @@ async def _store(
 
 
 def _rows(history: History, day: Day, recorded: list[JournalBatch], first_seq: int) -> pa.Table:
-    """All rows of `day` as AUDIT_SCHEMA, the oldest first, seq counting up from `first_seq`."""
+    """All rows of `day` as AUDIT_SCHEMA, oldest first, with seq counting up from `first_seq`."""
     changes = decode_batches(recorded).select(JOURNAL_SCHEMA.names)
     rows = pa.concat_tables([changes, history.table(day)]).sort_by("created_at")
     seq = pa.array(range(first_seq, first_seq + rows.num_rows), pa.int64())

@@ -1,6 +1,6 @@
-"""Making the demo organisation: by the same changes as real ones, each at its own instant.
+"""Create the demo organisation by the same changes as real ones, each at its own instant.
 
-So validation, permissions and audit rows are the service's, and a binding and its rows agree.
+So validation, permissions and audit rows are the service's own, and match the bindings.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -42,10 +42,10 @@ Step = Callable[[], Awaitable[None]]
 
 
 class OrganisationBuilder:
-    """Makes the organisation of a profile in one transaction.
+    """Creates the organisation of a profile in one transaction.
 
-    It sets the transaction's `now`: every change takes its instant from there, and these are
-    historical. At the end `now` is what it was.
+    It sets the transaction's `now`, from which every change takes its instant, to instants of the
+    history, and finally restores it.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class OrganisationBuilder:
         self._keys: dict[str, ApiKey] = {}
         self.bindings: dict[int, Binding] = {}
 
-    async def found(self, slug: str) -> Organisation:
+    async def build(self, slug: str) -> Organisation:
         """The organisation after all its changes. Raises Invalid, Forbidden, BindingExists."""
         now = self._work.now
         self._work.now = self._calendar.opened_at
@@ -75,7 +75,7 @@ class OrganisationBuilder:
         return org
 
     def actors(self) -> Actors:
-        """Everybody the history's rows can name."""
+        """All actors that the history's rows can name."""
         trusts: dict[str, list[Trust]] = {}
         for binding in self.bindings.values():
             trusts.setdefault(binding.sub_pattern, []).append(_trust(binding))
@@ -91,7 +91,7 @@ class OrganisationBuilder:
     def _timed(
         self, script: Iterator[tuple[Moment | None, Step]]
     ) -> Iterator[tuple[datetime, Step]]:
-        """The steps with their instants: those without a moment follow one another at once."""
+        """The steps with their instants; those without a moment follow each other immediately."""
         at = self._calendar.opened_at
         for moment, step in script:
             if moment is None:
@@ -143,7 +143,7 @@ class OrganisationBuilder:
 
     async def _issue(self, org: Organisation, name: str, project: str | None) -> None:
         limit = None if project is None else self._projects[project]
-        # Nobody ever learns the key's value: the demo's keys only have a past.
+        # The key's value is discarded: the demo's keys appear only in its history.
         self._keys[name], _ = await issue_api_key(self._work, org, name, limit, self._operator)
 
     async def _bind(self, org: Organisation, number: int, entry: BindingEntry) -> None:
@@ -171,7 +171,7 @@ class OrganisationBuilder:
         await self._work.session.refresh(binding)
 
     def _author(self, org: Organisation, change: Change) -> Caller:
-        """Who made `change`, with the rights they really have. Raises Forbidden."""
+        """The caller who made `change`, with their actual rights. Raises Forbidden."""
         origin = RequestOrigin(
             VerdictSource.ADMIN_API,
             drawn_request_id(self._chance, to_us(self._work.now)),

@@ -1,7 +1,7 @@
 """The two ceremonies of WebAuthn Level 3: registration (7.1) and authentication (7.2).
 
-The only module that uses the WebAuthn library. Its parsers are given what anybody may have sent,
-and what they stumble over is not always an exception of their own.
+The only module that uses the WebAuthn library. Its parsers receive untrusted input, and do not
+always raise exceptions of their own for it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,24 +52,24 @@ _ALGORITHMS: Final = [
     COSEAlgorithmIdentifier.ECDSA_SHA_256,
     COSEAlgorithmIdentifier.RSASSA_PKCS1_v1_5_SHA_256,
 ]
-"""What authenticators in use sign with: that of Windows Hello is the last one."""
+"""Algorithms of common authenticators; Windows Hello uses the last one."""
 
 _FAULT_CHARS_MAX: Final = 200
 _TIMEOUT_MS: Final = int(CHALLENGE_LIFETIME.total_seconds() * 1000)
 
 
 class NotProved(Exception):
-    """An answer proves nothing."""
+    """A credential was not accepted."""
 
     @property
     def fault(self) -> str:
-        """Why, for the log alone: it may repeat what was sent."""
+        """Why, only for the log: it may repeat untrusted input."""
         return str(self)[:_FAULT_CHARS_MAX]
 
 
 @dataclass(frozen=True, slots=True)
 class NewCredential:
-    """What an authenticator has made."""
+    """A credential created by an authenticator."""
 
     id: str
     public_key: bytes
@@ -79,7 +79,7 @@ class NewCredential:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """An answer to a sign-in's challenge; nothing in it is believed yet."""
+    """An answer to a sign-in's challenge, not yet verified."""
 
     unverified_id: str
     unverified_user_handle: str | None
@@ -89,7 +89,7 @@ class Assertion:
 def creation_options(
     party: RelyingParty, challenge: RegistrationChallenge, user_name: str, own: Sequence[Passkey]
 ) -> Mapping[str, Any]:
-    """What the browser is to make: a passkey that finds its member, where none of `own` is."""
+    """Options to create a discoverable passkey on an authenticator that has none of `own`."""
     options = generate_registration_options(
         rp_id=party.id,
         rp_name=NAME,
@@ -110,7 +110,7 @@ def creation_options(
 
 
 def request_options(party: RelyingParty, challenge: SignInChallenge) -> Mapping[str, Any]:
-    """What the browser is to prove: any passkey of this service, and that its owner is there."""
+    """Options to sign in with any passkey of this service, with user verification."""
     options = generate_authentication_options(
         rp_id=party.id,
         challenge=raw(challenge.id),
@@ -124,7 +124,7 @@ def request_options(party: RelyingParty, challenge: SignInChallenge) -> Mapping[
 def check_registration(
     party: RelyingParty, challenge: RegistrationChallenge, sent: object
 ) -> NewCredential:
-    """The credential that `sent` answers `challenge` with. Raises NotProved."""
+    """Verify `sent` as the answer to `challenge`; its credential. Raises NotProved."""
     with _not_proved():
         credential = parse_registration_credential_json(_object(sent))
         _refuse_framed(credential.response.client_data_json)
@@ -137,7 +137,7 @@ def check_registration(
             require_user_verification=True,
             supported_pub_key_algs=_ALGORITHMS,
         )
-        # A key that cannot be used would be found out by its owner, at the next sign-in.
+        # Otherwise the owner would notice an unusable key only at the next sign-in.
         decoded_public_key_to_cryptography(decode_credential_public_key(made.credential_public_key))
     if len(made.credential_id) > CREDENTIAL_ID_BYTES_MAX:
         raise NotProved("credential id too long")
@@ -151,7 +151,7 @@ def check_registration(
 
 
 def read_assertion(sent: object) -> Assertion:
-    """What `sent` says of itself. Raises NotProved."""
+    """Parse `sent`, without verifying it. Raises NotProved."""
     with _not_proved():
         credential = parse_authentication_credential_json(_object(sent))
         handle = credential.response.user_handle
@@ -165,7 +165,7 @@ def read_assertion(sent: object) -> Assertion:
 def check_assertion(
     party: RelyingParty, challenge: SignInChallenge, assertion: Assertion, public_key: bytes
 ) -> int:
-    """The signature counter of an answer that the key's holder gave, verified by it, here and now.
+    """Verify `assertion` as the answer to `challenge`; its signature counter.
 
     Raises NotProved.
     """
@@ -177,7 +177,7 @@ def check_assertion(
             expected_rp_id=party.id,
             expected_origin=party.origin,
             credential_public_key=public_key,
-            # Compared by `has_grown`, once the signature over the new one is known to hold.
+            # Compared by `has_grown`, after the signature over the new one is verified.
             credential_current_sign_count=0,
             require_user_verification=True,
         )
@@ -185,9 +185,9 @@ def check_assertion(
 
 
 def has_grown(before: int, after: int) -> bool:
-    """False if two authenticators seem to hold one key (WebAuthn Level 3, 6.1.1).
+    """False if two authenticators seem to hold the same key (WebAuthn Level 3, 6.1.1).
 
-    An authenticator that does not count says 0 for ever, as those of synchronised passkeys do.
+    An authenticator without a counter always sends 0, as those of synchronised passkeys do.
     """
     return after > before or before == after == 0
 
@@ -204,14 +204,14 @@ def _object(sent: object) -> dict[str, Any]:
 
 
 def _refuse_framed(client_data: bytes) -> None:
-    """Pages of ours are in no frame: an answer from within another site's is not asked for."""
+    """Raise NotProved for an answer from a frame of another site: our pages are never framed."""
     if parse_client_data_json(client_data).cross_origin:
         raise NotProved("answered in a frame of another site")
 
 
 @contextmanager
 def _not_proved() -> Iterator[None]:
-    """Whatever goes wrong with an answer is the answer's fault."""
+    """Raise NotProved for any exception in the block: the answer's input causes it."""
     try:
         yield
     except NotProved:

@@ -1,7 +1,7 @@
-"""What a browser's answer must repeat: random, good once, for five minutes and in that browser.
+"""WebAuthn challenges: random, valid once, for five minutes and in one browser.
 
-A challenge is kept by the browser in a signed cookie. Its `id` in base64url is the challenge; what
-has been answered is remembered as spent until nobody would take it any more.
+The browser keeps a challenge in a signed cookie. Its `id` in base64url is the challenge; an
+answered one is stored as spent until it has expired.
 """
 
 import base64
@@ -9,18 +9,18 @@ import secrets
 from datetime import datetime, timedelta
 from typing import Final
 
-from service.sign_in.signed_cookie import Kept, expiry
+from service.sign_in.signed_cookie import SignedValue, expiry
 
 CHALLENGE_LIFETIME: Final = timedelta(minutes=5)
 _RANDOM_BYTES: Final = 32
 
 
-class SignInChallenge(Kept, frozen=True, kw_only=True):
-    """For somebody who has not said who they are."""
+class SignInChallenge(SignedValue, frozen=True, kw_only=True):
+    """For a user who is not yet identified."""
 
 
-class RegistrationChallenge(Kept, frozen=True, kw_only=True):
-    """For the member of one session; `user_handle` is who they will be to their passkeys."""
+class RegistrationChallenge(SignedValue, frozen=True, kw_only=True):
+    """For the member of one session; `user_handle` will identify them to their passkeys."""
 
     session_id: str
     user_handle: str
@@ -34,7 +34,7 @@ def new_sign_in_challenge(now: datetime) -> SignInChallenge:
 def new_registration_challenge(
     session_id: str, user_handle: str | None, now: datetime
 ) -> RegistrationChallenge:
-    """A fresh challenge for a session; a member without a handle is given a random one by it."""
+    """A fresh challenge for a session; a member without a handle gets a random one."""
     return RegistrationChallenge(
         id=_random(),
         expires_at=expiry(now, CHALLENGE_LIFETIME),
@@ -44,7 +44,7 @@ def new_registration_challenge(
 
 
 def raw(text: str) -> bytes:
-    """The bytes that `text`, made here, spells in base64url."""
+    """The bytes of `text`, which is valid base64url."""
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 

@@ -1,4 +1,4 @@
-"""Adding and removing passkeys; every change records itself."""
+"""Add and remove passkeys; every change writes an audit row."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ async def add_passkey(
     name: str,
     by: AuditContext,
 ) -> Passkey:
-    """Give `member` the passkey that was made for `challenge`.
+    """Add the passkey that was created for `challenge` to `member`.
 
     Raises Invalid for the name, PasskeyNotUnderWay, PasskeyExists, TooManyPasskeys.
     """
@@ -57,12 +57,12 @@ async def add_passkey(
 async def remove_passkey(
     work: UnitOfWork, member: Member, passkey_id: str, by: AuditContext
 ) -> None:
-    """Let nobody in by this passkey any more. Raises NotFound if `member` has none such."""
+    """Remove a passkey of `member`. Raises NotFound if they have no such passkey."""
     _remove(work, member, await get_own_passkey(work.session, member.id, passkey_id), by)
 
 
 async def remove_all_passkeys(work: UnitOfWork, member: Member, by: AuditContext) -> int:
-    """Let nobody in by any passkey of `member` any more; how many they had, each with its row."""
+    """Remove all passkeys of `member`, each with an audit row; how many they had."""
     passkeys = await list_passkeys(work.session, member.id)
     for passkey in passkeys:
         _remove(work, member, passkey, by)

@@ -1,4 +1,4 @@
-"""Finding passkeys."""
+"""Queries for passkeys."""
 
 from collections.abc import Sequence
 
@@ -10,19 +10,19 @@ from service.store.tables import Member, Organisation, Passkey
 
 
 async def find_passkey(session: AsyncSession, credential_id: str) -> tuple[Passkey, Member] | None:
-    """The passkey with this id, even if it or its member is removed, and that member; or None."""
-    found = (
+    """The passkey with this id and its member, either possibly removed; or None."""
+    row = (
         await session.execute(
             select(Passkey, Member)
             .join(Member, Member.id == Passkey.member_id)
             .where(Passkey.id == credential_id)
         )
     ).first()
-    return None if found is None else (found[0], found[1])
+    return None if row is None else (row[0], row[1])
 
 
 async def get_own_passkey(session: AsyncSession, member_id: str, passkey_id: str) -> Passkey:
-    """The member's passkey with this id that is not removed. Raises NotFound."""
+    """The member's active passkey with this id. Raises NotFound."""
     passkey = await session.scalar(
         select(Passkey).where(
             Passkey.id == passkey_id,
@@ -36,7 +36,7 @@ async def get_own_passkey(session: AsyncSession, member_id: str, passkey_id: str
 
 
 async def list_passkeys(session: AsyncSession, member_id: str) -> Sequence[Passkey]:
-    """The member's passkeys, oldest first."""
+    """The member's active passkeys, oldest first."""
     return (
         await session.scalars(
             select(Passkey)
@@ -47,7 +47,7 @@ async def list_passkeys(session: AsyncSession, member_id: str) -> Sequence[Passk
 
 
 async def count_passkeys(session: AsyncSession, org: Organisation) -> dict[str, int]:
-    """How many passkeys each member of the organisation has who has any, by the member's id."""
+    """Number of active passkeys by member id, for members who have any."""
     rows = await session.execute(
         select(Passkey.member_id, func.count())
         .join(Member, Member.id == Passkey.member_id)

@@ -1,7 +1,7 @@
-"""The steps of signing in with a passkey, and of registering one: JSON, sent by our own pages.
+"""Routes to sign in with a passkey and to register one: JSON, sent by our own pages.
 
-Each has two: `begin` says what the browser is to do and has it keep a challenge, `finish` takes
-its answer.
+Each takes two steps: `begin` sends the browser its options and a challenge in a cookie, `finish`
+receives the answer.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ from service.passkeys.challenges import (
 )
 from service.passkeys.changes import add_passkey
 from service.passkeys.repository import list_passkeys
-from service.passkeys.sign_in import NOT_PROVED, enter_with_passkey
+from service.passkeys.sign_in import NOT_PROVED, sign_in_with_passkey
 from service.sign_in.cookies import NEW_PASSKEY_COOKIE, PASSKEY_COOKIE
 from service.sign_in.flow import own_page, page_after
 from service.sign_in.relying_party import RelyingParty
@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 @blueprint.post("/sign-in/passkey/begin")
 @receives(SignInServices)
 async def begin_sign_in(services: SignInServices) -> ResponseReturnValue:
-    """Say what a browser is to prove, whoever sits before it."""
+    """Send the options for a sign-in of any member."""
     party = _relying_party(services)
     _admit_step(services)
     challenge = new_sign_in_challenge(services.clock())
@@ -63,11 +63,11 @@ async def begin_sign_in(services: SignInServices) -> ResponseReturnValue:
 @blueprint.post("/sign-in/passkey/finish")
 @receives(SignInServices)
 async def finish_sign_in(services: SignInServices) -> ResponseReturnValue:
-    """Start a session for the owner of the passkey, and say which page is theirs."""
+    """Start a session for the passkey's member, and send the page to go to."""
     party = _relying_party(services)
     origin = _admit_step(services)
-    kept = services.cookies.read(request, PASSKEY_COOKIE)
-    challenge = services.passkeys.read(kept, SignInChallenge, services.clock())
+    cookie = services.cookies.read(request, PASSKEY_COOKIE)
+    challenge = services.passkeys.read(cookie, SignInChallenge, services.clock())
     if challenge is None:
         raise PasskeyNotUnderWay
     body = await json_object(request)
@@ -77,19 +77,19 @@ async def finish_sign_in(services: SignInServices) -> ResponseReturnValue:
         _log.warning("passkey_refused", reason=NOT_PROVED, fault=error.fault)
         raise PasskeyRefused from error
     async with services.store.write() as work:
-        entered = await enter_with_passkey(work, party, challenge, assertion, origin)
-    if entered is None:  # raised out here, so that the row about the attempt is committed
+        signed_in = await sign_in_with_passkey(work, party, challenge, assertion, origin)
+    if signed_in is None:  # raised here, so that the row about the attempt is committed
         raise PasskeyRefused
-    answer = json_answer({"next": page_after(own_page(_text(body, "next")), entered.slug)})
+    answer = json_answer({"next": page_after(own_page(_text(body, "next")), signed_in.slug)})
     services.cookies.forget(answer, PASSKEY_COOKIE)
-    services.cookies.keep_session(answer, entered.cookie)
+    services.cookies.keep_session(answer, signed_in.cookie)
     return answer
 
 
 @blueprint.post("/profile/passkeys/begin")
 @receives(SignInServices)
 async def begin_registration(services: SignInServices) -> ResponseReturnValue:
-    """Say what passkey the member's browser is to make."""
+    """Send the options for a new passkey of the member."""
     party = _relying_party(services)
     caller, _ = await _own_json(services)
     async with services.store.read() as session:
@@ -97,7 +97,7 @@ async def begin_registration(services: SignInServices) -> ResponseReturnValue:
         org = await get_org_by_id(session, member.tenant_id)
         own = await list_passkeys(session, member.id)
     challenge = new_registration_challenge(caller.session_id, member.user_handle, services.clock())
-    # Whoever is a member of two organisations has two passkeys of one address to choose from.
+    # A user in two organisations chooses between two passkeys of the same address.
     name = f"{member.email} ({org.slug})"
     answer = json_answer(creation_options(party, challenge, name, own))
     services.cookies.keep(
@@ -109,11 +109,11 @@ async def begin_registration(services: SignInServices) -> ResponseReturnValue:
 @blueprint.post("/profile/passkeys/finish")
 @receives(SignInServices)
 async def finish_registration(services: SignInServices) -> ResponseReturnValue:
-    """Add the passkey that the member's browser has made."""
+    """Add the passkey that the member's browser has created."""
     party = _relying_party(services)
     caller, body = await _own_json(services)
-    kept = services.cookies.read(request, NEW_PASSKEY_COOKIE)
-    challenge = services.new_passkeys.read(kept, RegistrationChallenge, services.clock())
+    cookie = services.cookies.read(request, NEW_PASSKEY_COOKIE)
+    challenge = services.new_passkeys.read(cookie, RegistrationChallenge, services.clock())
     if challenge is None or challenge.session_id != caller.session_id:
         raise PasskeyNotUnderWay
     try:
@@ -130,7 +130,7 @@ async def finish_registration(services: SignInServices) -> ResponseReturnValue:
 
 
 def _relying_party(services: SignInServices) -> RelyingParty:
-    """What passkeys are for. Raises NotFound where browsers have none for this service."""
+    """The relying party. Raises NotFound if browsers support no passkeys at our address."""
     party = services.relying_party
     if party is None:
         raise NotFound
@@ -138,7 +138,7 @@ def _relying_party(services: SignInServices) -> RelyingParty:
 
 
 def _admit_step(services: SignInServices) -> RequestOrigin:
-    """How a step came in, sent from one of our own pages. Raises CrossSite, TooManySignIns."""
+    """The origin of a step sent by one of our own pages. Raises CrossSite, TooManySignIns."""
     refuse_cross_site_form(request, services.settings.origin)
     origin = services.authenticator.origin(request, VerdictSource.DASHBOARD)
     services.attempts.admit(origin.source_ip)
@@ -146,7 +146,7 @@ def _admit_step(services: SignInServices) -> RequestOrigin:
 
 
 async def _own_json(services: SignInServices) -> tuple[MemberPrincipal, dict[str, Any]]:
-    """The member who sent a step and what it says, once it is sure that a page of theirs sent it.
+    """The member who sent a step and its body, after checking that their own page sent it.
 
     Raises Unauthenticated, CrossSite, TooManySignIns, NotAnObject, ForeignForm.
     """

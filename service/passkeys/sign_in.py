@@ -1,4 +1,4 @@
-"""Letting the holder of a passkey in, or turning them away: each with its audit row."""
+"""Sign the holder of a passkey in or record why not, each with an audit row."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,30 +27,30 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
-    """Somebody who is in: the organisation's slug and the cookie of their new session."""
+class SignedIn:
+    """A successful sign-in: the organisation's slug and the cookie of the new session."""
 
     slug: str
     cookie: str
 
 
-async def enter_with_passkey(
+async def sign_in_with_passkey(
     work: UnitOfWork,
     party: RelyingParty,
     challenge: SignInChallenge,
     assertion: Assertion,
     origin: RequestOrigin,
-) -> Entered | None:
-    """Let the member in whose passkey answered `challenge`, or None if it is none.
+) -> SignedIn | None:
+    """Sign in the member whose passkey answered `challenge`, or None if it is not accepted.
 
-    Both are recorded, except for a passkey that is nobody's: no organisation could be told of it.
+    Both are recorded, except for an unknown passkey, which belongs to no organisation.
     Raises PasskeyNotUnderWay for a challenge that was answered before.
     """
     if not await spend(work, challenge):
         raise PasskeyNotUnderWay
     found = await find_passkey(work.session, assertion.unverified_id)
     if found is None:
-        _log.warning("passkey_refused", reason="nobody has this passkey")
+        _log.warning("passkey_refused", reason="unknown passkey")
         return None
     passkey, member = found
     try:
@@ -62,13 +62,13 @@ async def enter_with_passkey(
     if reason is not None:
         _refuse(work, member, reason, origin)
         return None
-    return await _let_in(work, passkey, member, sign_count, origin)
+    return await _start_session(work, passkey, member, sign_count, origin)
 
 
 def _reason_against(
     passkey: Passkey, member: Member, assertion: Assertion, sign_count: int
 ) -> str | None:
-    """Why the holder of the very key is not let in all the same, or None."""
+    """Why a passkey with a valid signature is not accepted, or None."""
     if member.removed_at is not None:
         return MEMBER_REMOVED
     if passkey.removed_at is not None:
@@ -80,9 +80,9 @@ def _reason_against(
     return None
 
 
-async def _let_in(
+async def _start_session(
     work: UnitOfWork, passkey: Passkey, member: Member, sign_count: int, origin: RequestOrigin
-) -> Entered:
+) -> SignedIn:
     org = await get_org_by_id(work.session, member.tenant_id)
     _, cookie = await issue_session(work.session, member, work.now, origin)
     before = passkey.use_count
@@ -96,13 +96,13 @@ async def _let_in(
         counter_after=passkey.use_count,
     )
     work.record(org.id, succeeded, member_context(member, origin), subject=member.id)
-    return Entered(org.slug, cookie)
+    return SignedIn(org.slug, cookie)
 
 
 def _refuse(
     work: UnitOfWork, member: Member, reason: str, origin: RequestOrigin, fault: str | None = None
 ) -> None:
-    """Tell the member's organisation, and the log. `fault` may repeat what was sent."""
+    """Record a failed sign-in, and log it. `fault` may repeat untrusted input."""
     is_proved = fault is None
     audit_context = (
         member_context(member, origin)

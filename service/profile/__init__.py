@@ -1,1 +1,1 @@
-"""The page on which members see to their own passkeys and sessions."""
+"""The page on which members manage their own passkeys and sessions."""

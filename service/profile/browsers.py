@@ -1,8 +1,8 @@
-"""What a browser and its system are called, for somebody to recognise their own by."""
+"""Names of a browser and its system, by which users recognise their own."""
 
 from typing import Final
 
-# In this order: later ones claim to be the earlier ones, too, for old websites' sake.
+# In this order: the user agents of earlier ones contain the names of later ones, too.
 _BROWSERS: Final = (
     ("Edg", "Edge"),
     ("OPR/", "Opera"),
@@ -26,17 +26,16 @@ _SYSTEMS: Final = (
 
 
 def browser_words(user_agent: str | None) -> str | None:
-    """Such as `Firefox on Linux`, or None for a browser that says nothing that is known here.
+    """Such as `Firefox on Linux`, or None for an unknown browser.
 
-    Anybody can write anything into that header: these are words to remember by, no proof.
+    Only a reminder, not evidence: a client can send any user agent.
     """
-    said = user_agent or ""
-    browser = _first(_BROWSERS, said)
-    system = _first(_SYSTEMS, said)
+    browser = _first(_BROWSERS, user_agent or "")
+    system = _first(_SYSTEMS, user_agent or "")
     if browser and system:
         return f"{browser} on {system}"
     return browser or system
 
 
-def _first(names: tuple[tuple[str, str], ...], said: str) -> str | None:
-    return next((words for sign, words in names if sign in said), None)
+def _first(names: tuple[tuple[str, str], ...], user_agent: str) -> str | None:
+    return next((name for token, name in names if token in user_agent), None)

@@ -1,4 +1,4 @@
-"""Ending one's own sessions; what ends any leaves a row."""
+"""Members end their own sessions; if any ends, an audit row is written."""
 
 from analytics.model.org_envelopes import SessionRevoked
 from analytics.model.rows import AuditContext
@@ -10,7 +10,7 @@ from service.store.tables import Member
 async def end_own_session(
     work: UnitOfWork, member: Member, session_id: str, by: AuditContext
 ) -> None:
-    """End this one of the member's sessions; one that has ended, or is not theirs, is left."""
+    """End this session of the member; do nothing if it has ended or is not theirs."""
     ended = await revoke_sessions(work.session, member.id, work.now, session_id=session_id)
     _record(work, member, ended, by)
 
@@ -18,7 +18,7 @@ async def end_own_session(
 async def end_other_sessions(
     work: UnitOfWork, member: Member, own_id: str, by: AuditContext
 ) -> None:
-    """End all of the member's sessions but their own, and sign-in links that were not used."""
+    """End all of the member's sessions except `own_id`, and their unused sign-in links."""
     ended = await revoke_sessions(work.session, member.id, work.now, except_id=own_id)
     _record(work, member, ended, by)
 

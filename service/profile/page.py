@@ -1,4 +1,4 @@
-"""What the profile page shows: who somebody is, how they sign in, and where they are signed in."""
+"""The profile page's data: a member's details, passkeys and sessions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from service.store.tables import Member, Organisation, Passkey, Session
 
 @dataclass(frozen=True, slots=True)
 class ShownSession:
-    """A live session; `is_this` is the one that looks at the page."""
+    """A live session; `is_this` marks the one that requested the page."""
 
     entry: Session
     browser: str | None
@@ -25,7 +25,7 @@ class ShownSession:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Everything the page says. Without `has_passkeys` browsers have none for this address."""
+    """The page's data. `has_passkeys` is false if browsers support none at our address."""
 
     org: Organisation
     member: Member
@@ -36,7 +36,7 @@ class Profile:
 
     @property
     def has_others(self) -> bool:
-        """True if the member is signed in elsewhere, too."""
+        """True if the member has other sessions."""
         return any(not session.is_this for session in self.sessions)
 
 
@@ -52,8 +52,8 @@ async def load_profile_view(
         member=member,
         passkeys=await list_passkeys(session, member.id),
         sessions=[
-            ShownSession(one, browser_words(one.user_agent), one.id == caller.session_id)
-            for one in live
+            ShownSession(entry, browser_words(entry.user_agent), entry.id == caller.session_id)
+            for entry in live
         ],
         has_passkeys=services.relying_party is not None,
         passkey_name=browser_words(caller.origin.user_agent) or "Passkey",

@@ -18,18 +18,18 @@ blueprint = Blueprint("profile", __name__, url_prefix="/admin/ui/profile")
 
 DONE: Final = {
     "passkey-added": "The passkey was added. Next time you can sign in with it.",
-    "passkey-removed": "The passkey was removed. It lets nobody in any more; delete it from your"
-    " device or password manager, too.",
+    "passkey-removed": "The passkey was removed and no longer works. Delete it from your device or"
+    " password manager, too.",
     "session-ended": "The session was ended.",
-    "sessions-ended": "All your other sessions were ended, and sign-in links you had not used.",
+    "sessions-ended": "All your other sessions and unused sign-in links were ended.",
 }
-"""What the page says after each form."""
+"""The page's confirmation after each form."""
 
 
 @blueprint.get("")
 @receives(SignInServices)
 async def profile_page(services: SignInServices) -> ResponseReturnValue:
-    """Show members who they are here, their passkeys and their sessions."""
+    """Show members their details, passkeys and sessions."""
     caller = await services.access.authorize_self()
     async with services.store.read() as session:
         profile = await load_profile_view(services, session, caller)
@@ -68,7 +68,7 @@ async def end_session(services: SignInServices) -> ResponseReturnValue:
 @blueprint.post("/sessions/end-others")
 @receives(SignInServices)
 async def end_others(services: SignInServices) -> ResponseReturnValue:
-    """End all of the member's sessions but this one."""
+    """End all of the member's sessions except this one."""
     caller = await services.access.authorize_self()
     await own_form(services.settings, caller)
     async with services.store.write() as work:

@@ -1,4 +1,4 @@
-"""Letting an identity in, or turning it away: each with its audit row, in one transaction."""
+"""Sign an identity in or record why not, with the audit rows in the same transaction."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -13,50 +13,56 @@ from service.orgs.changes import add_member
 from service.orgs.roles import Role
 from service.orgs.sessions import issue_session
 from service.secrets import token_hash
-from service.sign_in.eligible_memberships import WayIn, has_address, has_identity
+from service.sign_in.eligible_memberships import EligibleMembership, has_address, has_identity
 from service.sign_in.identity import Identity
-from service.sign_in.signed_cookie import Kept
+from service.sign_in.signed_cookie import SignedValue
 from service.store.store import UnitOfWork
 from service.store.tables import Member, SpentSignIn
 
 SIGN_IN_ACTOR: Final = "system:sign-in"
-"""Who acts where an account that is nobody's tries to get in."""
+"""The actor of failed sign-ins by an account that no member is linked to."""
 
 MEMBER_REMOVED: Final = "the member was removed"
-"""Why somebody is turned away who was let in before, as their rows say it."""
+"""Reason in the audit rows of failed sign-ins by a former member."""
 
-TOLD_MAX: Final = 20
-"""How many organisations are told of one attempt."""
+FAILURE_ROWS_MAX: Final = 20
+"""How many audit rows one failed sign-in writes."""
 
 _log = structlog.get_logger(__name__)
 
 
-async def spend(work: UnitOfWork, kept: Kept) -> bool:
-    """Take the one step that `kept` is good for; False if it has been taken before."""
+async def spend(work: UnitOfWork, value: SignedValue) -> bool:
+    """Use up `value`, which is valid once; False if it has been used before."""
     await work.session.execute(delete(SpentSignIn).where(SpentSignIn.expires_at < work.now))
-    id_hash = token_hash(kept.id)
+    id_hash = token_hash(value.id)
     if await work.session.get(SpentSignIn, id_hash) is not None:
         return False
-    # A second more: `kept` must not outlive what blocks it.
-    expires_at = datetime.fromtimestamp(kept.expires_at, UTC) + timedelta(seconds=1)
+    # A second more: `value` must not outlive the record that blocks its reuse.
+    expires_at = datetime.fromtimestamp(value.expires_at, UTC) + timedelta(seconds=1)
     work.session.add(SpentSignIn(id_hash=id_hash, expires_at=expires_at))
     await work.session.flush()
     return True
 
 
-async def enter(work: UnitOfWork, way: WayIn, identity: Identity, origin: RequestOrigin) -> str:
-    """The cookie of a new session of whoever `way` leads in.
+async def start_session(
+    work: UnitOfWork, eligible: EligibleMembership, identity: Identity, origin: RequestOrigin
+) -> str:
+    """Start a session of `eligible`'s member, created if new; return its cookie.
 
-    The first time the account is linked: from then on it, and no address, is the member.
+    The first sign-in links the account: from then on it identifies the member, not the address.
     """
-    member = way.member or await _join(work, way, identity, origin)
+    member = eligible.member
+    if member is None:
+        by = origin.audit_context(SIGN_IN_ACTOR, "system")
+        email = identity.email or ""
+        member = await add_member(work, eligible.org, email, Role.MEMBER, identity.provider, by)
     is_new_member = member.identity_subject is None
     if is_new_member:
         member.identity_namespace = identity.namespace
         member.identity_subject = identity.subject
     _, cookie = await issue_session(work.session, member, work.now, origin)
     work.record(
-        way.org.id,
+        eligible.org.id,
         OauthLoginSucceeded(
             member_id=member.id, is_new_member=is_new_member, provider=identity.provider
         ),
@@ -67,11 +73,11 @@ async def enter(work: UnitOfWork, way: WayIn, identity: Identity, origin: Reques
 
 
 async def record_failure(work: UnitOfWork, identity: Identity, origin: RequestOrigin) -> None:
-    """Tell the organisations that `identity` seems to belong to why it does not come in.
+    """Record a failed sign-in in the organisations that `identity` seems to belong to.
 
-    What touches no organisation is in the log alone.
+    An attempt that concerns no organisation is only logged.
     """
-    about = (
+    members = (
         await work.session.scalars(
             select(Member)
             .where(
@@ -83,10 +89,10 @@ async def record_failure(work: UnitOfWork, identity: Identity, origin: RequestOr
                 )
             )
             .order_by(Member.created_at.desc(), Member.id)
-            .limit(TOLD_MAX)
+            .limit(FAILURE_ROWS_MAX)
         )
     ).all()
-    for member in about:
+    for member in members:
         failure = SignInFailed(method="oauth", reason=_reason(member))
         is_theirs = member.removed_at is not None
         audit_context = (
@@ -95,17 +101,11 @@ async def record_failure(work: UnitOfWork, identity: Identity, origin: RequestOr
             else origin.audit_context(SIGN_IN_ACTOR, "system")
         )
         work.record(member.tenant_id, failure, audit_context, subject=member.id)
-    _log.warning("sign_in_not_let_in", provider=identity.provider, told=len(about))
-
-
-async def _join(work: UnitOfWork, way: WayIn, identity: Identity, origin: RequestOrigin) -> Member:
-    by = origin.audit_context(SIGN_IN_ACTOR, "system")
-    email = identity.email or ""
-    return await add_member(work, way.org, email, Role.MEMBER, identity.provider, by)
+    _log.warning("sign_in_not_let_in", provider=identity.provider, told=len(members))
 
 
 def member_context(member: Member, origin: RequestOrigin) -> AuditContext:
-    """What the rows of a sign-in by `member` say, before and after there is a session."""
+    """The audit context of a sign-in by `member`, whether it succeeds or not."""
     return origin.audit_context(member_actor(member.identity_provider, member.id), "session")
 
 

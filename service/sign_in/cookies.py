@@ -1,4 +1,4 @@
-"""The cookies of a session and of a sign-in under way."""
+"""The cookies of a session and of a sign-in in progress."""
 
 from datetime import timedelta
 from typing import Final
@@ -14,7 +14,7 @@ FLOW_COOKIE: Final = "sign_in"
 CHOICE_COOKIE: Final = "sign_in_choice"
 PASSKEY_COOKIE: Final = "sign_in_passkey"
 NEW_PASSKEY_COOKIE: Final = "new_passkey"
-# A browser lets no other host of our domain set a cookie under this prefix.
+# Browsers let no other host of our domain set a cookie with this prefix.
 _HOST_PREFIX: Final = "__Host-"
 
 
@@ -26,7 +26,7 @@ class SignInCookies:
         self._session_s = int(settings.session_absolute_s)
 
     def read(self, request: Request, name: str) -> str | None:
-        """The value that the browser keeps under `name`."""
+        """The browser's value of the cookie `name`."""
         return request.cookies.get(self._full_name(name))
 
     def keep(
@@ -36,25 +36,25 @@ class SignInCookies:
         value: str,
         lifetime: timedelta = LIFETIME,
     ) -> None:
-        """Have the browser keep `value` for as long as a sign-in may take."""
+        """Set the cookie `name`, by default for as long as a sign-in may take."""
         self._set(response, self._full_name(name), value, int(lifetime.total_seconds()))
 
     def forget(self, response: Response | BaseResponse, name: str) -> None:
-        """Have the browser delete what it keeps under `name`."""
+        """Delete the cookie `name`."""
         self._set(response, self._full_name(name), "", 0)
 
     def keep_session(self, response: Response | BaseResponse, token: str) -> None:
-        """Have the browser keep `token` as its session, for as long as a session can last."""
+        """Set the session cookie, for as long as a session can last."""
         self._set(response, SESSION_COOKIE, token, self._session_s)
 
     def forget_session(self, response: Response | BaseResponse) -> None:
-        """Have the browser delete its session."""
+        """Delete the session cookie."""
         self._set(response, SESSION_COOKIE, "", 0)
 
     def _set(
         self, response: Response | BaseResponse, name: str, value: str, max_age_s: int
     ) -> None:
-        # Lax, not Strict: after the provider sends the browser back, the cookie must come along.
+        # Lax, not Strict: the cookie must be sent when the provider redirects back.
         response.set_cookie(
             name,
             value,

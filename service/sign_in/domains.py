@@ -1,4 +1,4 @@
-"""The verified-domain rule: whose people an organisation lets in without an invitation."""
+"""The verified-domain rule: domains whose users may sign in without an invitation."""
 
 import re
 from collections.abc import Sequence
@@ -30,14 +30,14 @@ async def set_domain(
     *,
     is_allowed: bool,
 ) -> None:
-    """Let the people of `domain` in by the provider `idp`, or end it; no change leaves no row.
+    """Allow users of `domain` to join by the provider `idp`, or end this; no change, no audit row.
 
-    Who is a member already stays one. Raises Invalid.
+    Existing members stay. Raises Invalid.
     """
     domain = domain.lower()
     if len(domain) > _DOMAIN_CHARS_MAX or not _DOMAIN.fullmatch(domain):
         raise Invalid(
-            "domain must be one such as example.com; write others than ASCII as xn--…",
+            "domain must be one such as example.com; write non-ASCII names as xn--…",
             field="domain",
         )
     provider = _PROVIDERS.get(idp)
@@ -63,7 +63,7 @@ async def set_domain(
 
 
 async def list_domains(session: AsyncSession, org: Organisation) -> Sequence[AllowedDomain]:
-    """The domains whose people the organisation lets in, by domain and provider."""
+    """The domains whose users may join the organisation, by domain and provider."""
     return (
         await session.scalars(
             select(AllowedDomain)

@@ -1,8 +1,8 @@
-"""Which organisations an identity may enter, and as whom.
+"""Memberships that an identity may sign in to.
 
-A member is found by the subject of their account. An address counts once: for somebody who was
-invited, or whose domain is let in, and has not been here before. It must be a verified one, and no
-account comes in by an address that another account is linked to.
+A member is identified by the subject of their account. The address counts only for the first
+sign-in, of an invited person or a user of an allowed domain. It must be verified, and must not be
+the address of a member whom another account is linked to.
 """
 
 from collections.abc import Sequence
@@ -16,34 +16,35 @@ from service.store.tables import AllowedDomain, Member, Organisation
 
 
 @dataclass(frozen=True, slots=True)
-class WayIn:
-    """An organisation that lets an identity in: as `member`, or as a new one if that is None."""
+class EligibleMembership:
+    """An organisation that an identity may sign in to, as `member` or, if None, as a new one."""
 
     org: Organisation
     member: Member | None
 
 
-async def list_ways_in(session: AsyncSession, identity: Identity) -> list[WayIn]:
-    """Every way in for `identity`, at most one for each organisation, by slug."""
-    found = await _linked(session, identity)
-    for way in await _invited(session, identity):
-        found.setdefault(way.org.id, way)
-    for way in await _of_domain(session, identity):
-        found.setdefault(way.org.id, way)
-    return sorted(found.values(), key=lambda way: way.org.slug)
+async def list_eligible_memberships(
+    session: AsyncSession, identity: Identity
+) -> list[EligibleMembership]:
+    """The memberships of `identity`, at most one for each organisation, by slug."""
+    by_org = await _linked(session, identity)
+    others = [*await _invited(session, identity), *await _of_domain(session, identity)]
+    for eligible in others:
+        by_org.setdefault(eligible.org.id, eligible)
+    return sorted(by_org.values(), key=lambda eligible: eligible.org.slug)
 
 
-async def _linked(session: AsyncSession, identity: Identity) -> dict[str, WayIn]:
+async def _linked(session: AsyncSession, identity: Identity) -> dict[str, EligibleMembership]:
     rows = await session.execute(
         select(Organisation, Member)
         .join(Member, Member.tenant_id == Organisation.id)
         .where(has_identity(identity), Member.removed_at.is_(None))
     )
-    return {org.id: WayIn(org, member) for org, member in rows}
+    return {org.id: EligibleMembership(org, member) for org, member in rows}
 
 
-async def _invited(session: AsyncSession, identity: Identity) -> list[WayIn]:
-    """By an invitation that no account has taken up yet; the oldest, where there are several."""
+async def _invited(session: AsyncSession, identity: Identity) -> list[EligibleMembership]:
+    """By invitations that no account is linked to yet; oldest first, as the first one counts."""
     if not identity.is_verified:
         return []
     rows = await session.execute(
@@ -57,11 +58,11 @@ async def _invited(session: AsyncSession, identity: Identity) -> list[WayIn]:
         )
         .order_by(Member.created_at, Member.id)
     )
-    return [WayIn(org, member) for org, member in rows]
+    return [EligibleMembership(org, member) for org, member in rows]
 
 
-async def _of_domain(session: AsyncSession, identity: Identity) -> list[WayIn]:
-    """By the domain, unless the account or the address is, or was, a member's: those are barred."""
+async def _of_domain(session: AsyncSession, identity: Identity) -> list[EligibleMembership]:
+    """By an allowed domain, unless the account or address is or was a member's."""
     if not identity.is_of_domain:
         return []
     is_known = exists().where(
@@ -79,11 +80,11 @@ async def _of_domain(session: AsyncSession, identity: Identity) -> list[WayIn]:
             )
         )
     ).all()
-    return [WayIn(org, None) for org in orgs]
+    return [EligibleMembership(org, None) for org in orgs]
 
 
 def has_identity(identity: Identity) -> ColumnElement[bool]:
-    """True of members, present or removed, who are linked to this account."""
+    """Condition for members, current or removed, who are linked to this account."""
     return and_(
         Member.identity_provider == identity.provider,
         Member.identity_namespace == identity.namespace,
@@ -92,9 +93,9 @@ def has_identity(identity: Identity) -> ColumnElement[bool]:
 
 
 def has_address(identity: Identity) -> ColumnElement[bool]:
-    """True of members, present or removed, with this address, in upper or lower case.
+    """Condition for members, current or removed, with this address, ignoring case.
 
-    Beyond ASCII nothing is folded: other letters that fold to one are other mailboxes.
+    Only ASCII is case-folded: different non-ASCII letters that fold alike are different mailboxes.
     """
     email = identity.email or ""
     if not email.isascii():

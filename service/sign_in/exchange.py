@@ -1,4 +1,4 @@
-"""From a provider's code to the person: the one place that sends a client secret anywhere."""
+"""Exchange a provider's code for an identity; no other module sends a client secret."""
 
 import re
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Configuration(msgspec.Struct, frozen=True):
-    """What an issuer says of itself (OpenID Connect Discovery, 3)."""
+    """An issuer's published configuration (OpenID Connect Discovery, 3)."""
 
     issuer: str
     authorization_endpoint: str
@@ -36,7 +36,7 @@ class _Configuration(msgspec.Struct, frozen=True):
 
 
 class _Tokens(msgspec.Struct, frozen=True):
-    """What a token endpoint answers; GitHub says 200 also when it refuses."""
+    """The response of a token endpoint; GitHub sends status 200 for errors, too."""
 
     access_token: str | None = None
     id_token: str | None = None
@@ -44,7 +44,7 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 
 class _Account(msgspec.Struct, frozen=True):
-    """A GitHub account. The login can change hands; the id never does."""
+    """A GitHub account. A login can pass to another account, an id cannot."""
 
     id: int
 
@@ -58,7 +58,7 @@ class _Address(msgspec.Struct, frozen=True):
 
 
 class Exchange:
-    """Turns the codes of providers into identities, over `http`, with the keys in `keys`."""
+    """Exchanges codes of providers for identities, over `http`, with the keys in `keys`."""
 
     def __init__(self, http: httpx.AsyncClient, keys: KeySource, clock: Clock) -> None:
         self._http = http
@@ -67,28 +67,28 @@ class Exchange:
         self._discovered: dict[str, tuple[Endpoints, datetime]] = {}
 
     async def endpoints(self, provider: Provider) -> Endpoints:
-        """Where `provider` is asked. Raises ProviderUnavailable."""
+        """The endpoints of `provider`. Raises ProviderUnavailable."""
         if provider.endpoints is not None or provider.id_tokens is None:
             assert provider.endpoints is not None  # noqa: S101 - as Provider promises
             return provider.endpoints
         issuer = provider.id_tokens
-        known = self._discovered.get(issuer.url)
+        cached = self._discovered.get(issuer.url)
         now = self._clock()
-        if known is not None and abs(now - known[1]) < CONFIGURATION_FRESH:
-            return known[0]
+        if cached is not None and abs(now - cached[1]) < CONFIGURATION_FRESH:
+            return cached[0]
         try:
-            found = await self._discover(issuer)
+            endpoints = await self._discover(issuer)
         except ProviderUnavailable:
-            if known is None:
+            if cached is None:
                 raise
-            return known[0]  # endpoints hardly ever move
-        self._discovered[issuer.url] = found, now
-        return found
+            return cached[0]  # endpoints rarely change
+        self._discovered[issuer.url] = endpoints, now
+        return endpoints
 
     async def identify(
         self, provider: Provider, flow: Flow, code: str, redirect_uri: str
     ) -> Identity:
-        """Who came back with `code`. Raises ProviderUnavailable, IdentityNotProved."""
+        """The identity that `code` proves. Raises ProviderUnavailable, IdentityNotProved."""
         endpoints = await self.endpoints(provider)
         form = {
             "grant_type": "authorization_code",
@@ -126,7 +126,7 @@ class Exchange:
         return identity_of(provider, subject, claims)
 
     async def _github_identity(self, provider: Provider, tokens: _Tokens) -> Identity:
-        """The account a token is for, and its primary address if GitHub has verified it."""
+        """The account of an access token; its primary address is trusted if GitHub verified it."""
         if tokens.access_token is None or not tokens.access_token.isascii():
             raise not_proved(provider, "no access token")
         headers = {"authorization": f"Bearer {tokens.access_token}"}
@@ -148,21 +148,21 @@ class Exchange:
 
     async def _discover(self, issuer: IdTokenIssuer) -> Endpoints:
         url = issuer.url + _DISCOVERY_PATH
-        found = await ask(self._http, _Configuration, url)
-        if found.issuer != issuer.url:
+        published = await ask(self._http, _Configuration, url)
+        if published.issuer != issuer.url:
             raise unavailable(url, "is the configuration of another issuer")
-        for endpoint in (found.authorization_endpoint, found.token_endpoint):
+        for endpoint in (published.authorization_endpoint, published.token_endpoint):
             if key_url_fault(endpoint, is_loopback_allowed=is_plain_loopback(issuer.url)):
                 raise unavailable(url, "names an endpoint that is not https")
-        return Endpoints(found.authorization_endpoint, found.token_endpoint)
+        return Endpoints(published.authorization_endpoint, published.token_endpoint)
 
 
 def not_proved(provider: Provider, reason: str) -> IdentityNotProved:
-    """The refusal to raise, once `reason` is in the log."""
+    """Log `reason`; return the refusal to raise."""
     _log.warning("sign_in_not_proved", provider=provider.name, reason=reason)
     return IdentityNotProved()
 
 
 def error_code(text: str) -> str:
-    """A provider's error code, if it is one: whatever else it sends is not for the log."""
+    """A provider's error code if well-formed; arbitrary text must not reach the log."""
     return text if _ERROR_CODE.fullmatch(text) else "an unknown error"

@@ -1,4 +1,4 @@
-"""One sign-in under way: what the provider is asked, and what its answer is held to."""
+"""A sign-in in progress: what the provider is asked, and what its answer must match."""
 
 import base64
 import hashlib
@@ -10,21 +10,21 @@ from typing import Final
 from urllib.parse import urlencode
 
 from service.sign_in.providers import Provider
-from service.sign_in.signed_cookie import Kept, expiry
+from service.sign_in.signed_cookie import SignedValue, expiry
 from service.web.paths import overview_path
 
 NEXT_CHARS_MAX: Final = 1000
 _RANDOM_BYTES: Final = 32
-# A path of our own pages: no empty or dotted part, no escape or backslash in it, so
-# that every reader sees the same path, on this host.
+# A path of our own pages without empty or dotted parts, escapes or backslashes, which all parsers
+# read as the same path on this host.
 _OWN_PAGE: Final = re.compile(
     r"/admin/ui/(profile|orgs/(?P<slug>[A-Za-z0-9-]{1,64})(/[A-Za-z0-9_-]+)*)(\?[!-\[\]-~]*)?",
     re.ASCII,
 )
 
 
-class Flow(Kept, frozen=True, kw_only=True):
-    """A sign-in that was begun: `id` is its state; `verifier` is PKCE's (RFC 7636, 4.1)."""
+class Flow(SignedValue, frozen=True, kw_only=True):
+    """A sign-in in progress: `id` is its state; `verifier` is PKCE's (RFC 7636, 4.1)."""
 
     provider: str
     nonce: str
@@ -39,7 +39,7 @@ class Flow(Kept, frozen=True, kw_only=True):
 
 
 def begin(provider: Provider, next_page: str | None, now: datetime) -> Flow:
-    """A fresh sign-in with `provider`. Its three secrets are unrelated."""
+    """A new sign-in with `provider`. Its three secrets are independent."""
     return Flow(
         id=secrets.token_urlsafe(_RANDOM_BYTES),
         expires_at=expiry(now),
@@ -51,7 +51,7 @@ def begin(provider: Provider, next_page: str | None, now: datetime) -> Flow:
 
 
 def authorization_url(endpoint: str, provider: Provider, flow: Flow, redirect_uri: str) -> str:
-    """Where the browser goes to prove who its owner is (RFC 6749, 4.1.1; RFC 7636, 4.3)."""
+    """The provider's URL for authenticating the user (RFC 6749, 4.1.1; RFC 7636, 4.3)."""
     parameters = {
         "response_type": "code",
         "client_id": provider.client_id,
@@ -68,20 +68,20 @@ def authorization_url(endpoint: str, provider: Provider, flow: Flow, redirect_ur
 
 
 def code_challenge(verifier: str) -> str:
-    """What S256 makes of `verifier` (RFC 7636, 4.2)."""
+    """The S256 challenge of `verifier` (RFC 7636, 4.2)."""
     digest = hashlib.sha256(verifier.encode()).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def own_page(text: str | None) -> str | None:
-    """`text` if it is the address of one of the pages that need a session, else None."""
+    """`text` if it is the address of one of our pages that need a session, else None."""
     if text is None or len(text) > NEXT_CHARS_MAX or not _OWN_PAGE.fullmatch(text):
         return None
     return text
 
 
 def page_after(next_page: str | None, slug: str) -> str:
-    """Where somebody who has signed in to the organisation `slug` lands."""
+    """The page to show after a sign-in to the organisation `slug`."""
     page = _OWN_PAGE.fullmatch(next_page or "")
     if page is not None and page["slug"] in {None, slug}:
         return page[0]

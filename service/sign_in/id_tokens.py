@@ -1,4 +1,4 @@
-"""When an id token proves who somebody is (OpenID Connect Core, 3.1.3.7)."""
+"""Validation of id tokens (OpenID Connect Core, 3.1.3.7)."""
 
 import hmac
 import math
@@ -13,17 +13,17 @@ from service.verifier.parsing import parse_token
 from service.verifier.signatures import SignatureFault, check_signature
 
 LEEWAY: Final = timedelta(seconds=60)
-"""How far another clock may be ahead of ours. Nothing is taken past its expiry."""
+"""How far an issuer's clock may be ahead of ours. Expiry has no leeway."""
 
 SUBJECT_CHARS_MAX: Final = 255
 
 
 class IdTokenFault(Exception):
-    """Why an id token proves nothing; the text is for the log."""
+    """Why an id token is rejected; the text is for the log."""
 
 
 def read_id_token(compact: str) -> UnverifiedToken:
-    """The token taken apart. Raises IdTokenFault."""
+    """Parse the token, without verifying it. Raises IdTokenFault."""
     try:
         return parse_token(compact)
     except TokenRejected as error:
@@ -38,7 +38,7 @@ def check_id_token(
     keys: SigningKeys,
     now: datetime,
 ) -> tuple[str, Claims]:
-    """The subject and the claims of a token of `issuer` for this sign-in. Raises IdTokenFault."""
+    """Verify a token of `issuer` for this sign-in; its subject and claims. Raises IdTokenFault."""
     try:
         claims = check_signature(token, issuer.algorithms, keys)
     except SignatureFault as error:
@@ -53,7 +53,7 @@ def check_id_token(
 
 
 def _check_issuer(claims: Claims, issuer: IdTokenIssuer) -> None:
-    """`iss` to the letter; where several tenants may sign in, that of the tenant it names."""
+    """`iss` must match exactly; for multi-tenant issuers, that of the tenant in `tid`."""
     expected = issuer.url
     if TENANT_PLACE in expected:
         tenant = claims.text("tid")
@@ -65,7 +65,7 @@ def _check_issuer(claims: Claims, issuer: IdTokenIssuer) -> None:
 
 
 def _check_audience(claims: Claims, client_id: str) -> None:
-    """For this service alone: who shares a token could use it here."""
+    """The token must be for this service alone: others in its audience could replay it here."""
     if claims.members.get("aud") not in (client_id, [client_id]):
         raise IdTokenFault("aud is not this service alone")
     if "azp" in claims.members and claims.members["azp"] != client_id:

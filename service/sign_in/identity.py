@@ -1,4 +1,4 @@
-"""Who somebody is, in the words of their identity provider."""
+"""A user's identity, as asserted by their identity provider."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ _YES = frozenset({True, "1", "true"})
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An account at a provider: `subject`, unique within `namespace` and never given out again.
+    """An account at a provider: `subject`, unique within `namespace` and never reused.
 
-    `is_verified` says that the provider has seen that `email` is theirs; `is_of_domain` that,
-    beyond that, whoever holds the address's domain lets them have it.
+    `is_verified` means that the provider has verified that `email` is the user's; `is_of_domain`
+    means in addition that the owner of the address's domain manages the account.
     """
 
     provider: IdentityProviderName
@@ -26,17 +26,17 @@ class Identity:
 
     @property
     def domain(self) -> str | None:
-        """The domain of their address in lower case, or None if it is not as on the wire: ASCII."""
+        """The domain of the address in lower case, or None if it is not ASCII, as sent in mail."""
         _, _, domain = (self.email or "").rpartition("@")
         return domain.lower() if domain and domain.isascii() else None
 
 
 def identity_of(provider: Provider, subject: str, claims: Claims) -> Identity:
-    """Whom the checked claims of an id token describe.
+    """The identity in the verified claims of an id token.
 
-    Google says `email_verified` of private accounts, too, whose address may have been a company's
-    once; `hd` says that the company's Workspace runs the account. Microsoft says of an address
-    neither, unless the app asks for `xms_edov`: anybody who runs a tenant can write what they like.
+    Google sets `email_verified` for private accounts, too, whose address may once have been a
+    company's; `hd` means that the company's Workspace manages the account. Microsoft verifies an
+    address only if the app requests `xms_edov`: otherwise a tenant's admin can set any address.
     """
     email = claims.text("email")
     if provider.name == "microsoft":
@@ -56,5 +56,5 @@ def identity_of(provider: Provider, subject: str, claims: Claims) -> Identity:
 
 
 def _is_yes(value: object) -> bool:
-    """Providers say yes as a boolean, as a number and as text."""
+    """True for the booleans, numbers and texts that providers use for yes."""
     return isinstance(value, bool | int | str) and value in _YES

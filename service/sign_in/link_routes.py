@@ -1,4 +1,4 @@
-"""Signing in by link and signing out, for people."""
+"""Sign-in by link, and sign-out."""
 
 from quart import Blueprint, redirect, render_template, request
 from quart.typing import ResponseReturnValue
@@ -26,7 +26,7 @@ blueprint = Blueprint("links", __name__)
 
 @blueprint.get("/sign-in")
 async def sign_in_page() -> ResponseReturnValue:
-    """A button, because mail scanners and link previews follow links but press no buttons."""
+    """Show a button: mail scanners and link previews follow links, but submit no forms."""
     return await render_template("sign_in.html", token=request.args.get("token", ""))
 
 
@@ -40,8 +40,8 @@ async def sign_in(services: SignInServices) -> ResponseReturnValue:
     token = (await request.form).get("token", "")
     async with services.store.write() as work:
         signed_in = await _use_link(work, token, origin)
-    if signed_in is None:  # raised out here, so that the row about the attempt is committed
-        raise Unauthenticated("this sign-in link is used up, expired or wrong")
+    if signed_in is None:  # raised here, so that the row about the attempt is committed
+        raise Unauthenticated("this sign-in link was already used, has expired or is invalid")
     slug, cookie = signed_in
     response = redirect(overview_path(slug), 303)
     services.cookies.keep_session(response, cookie)
@@ -59,7 +59,7 @@ async def sign_out(services: SignInServices) -> ResponseReturnValue:
         ended = await revoke_sessions(
             work.session, member.member_id, work.now, session_id=member.session_id
         )
-        if ended:  # of two that press the button at once, one signs out
+        if ended:  # of two concurrent requests one is recorded
             work.record(
                 member.tenant_id,
                 SignedOut(member_id=member.member_id, session_id=member.session_id),
@@ -74,8 +74,7 @@ async def sign_out(services: SignInServices) -> ResponseReturnValue:
 async def _use_link(work: UnitOfWork, token: str, origin: RequestOrigin) -> tuple[str, str] | None:
     """The slug of the member's organisation and the cookie of their new session, or None.
 
-    Both outcomes are recorded, except for a token that never was anybody's: no organisation
-    could be told of it.
+    Both outcomes are recorded, except for an unknown token, which belongs to no organisation.
     """
     owner = await find_link_owner(work.session, token)
     if owner is None:

@@ -1,4 +1,4 @@
-"""Asking an identity provider's server: one request, bounded in time and size, no redirects."""
+"""Requests to identity providers: bounded in time and size, without redirects."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ import structlog
 from service.errors import ProviderUnavailable
 
 ANSWER_S: Final = 5.0
-"""How long an answer may take, to its last byte."""
+"""Time limit of a response, to its last byte."""
 
 ANSWER_BYTES_MAX: Final = 100 * 1024
-# A packed answer could be small on the wire and large in memory.
+# A compressed response could be small on the wire and large in memory.
 _HEADERS: Final = {"accept": "application/json", "accept-encoding": "identity"}
 
 _log = structlog.get_logger(__name__)
@@ -30,12 +30,12 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     statuses: frozenset[int] = frozenset({200}),
 ) -> _Answer:
-    """The JSON at `url`, which must be a `kind`; what `form` gets there, if there is one.
+    """GET `url`, or POST `form` to it, and parse the JSON response as a `kind`.
 
-    Raises ProviderUnavailable, also for a status that is none of `statuses`.
+    Raises ProviderUnavailable, also for a status that is not in `statuses`.
     """
     try:
-        # Around everything: a server that drips keeps to each timeout of a single read.
+        # For the whole request: a server that sends slowly stays below the timeout of each read.
         async with asyncio.timeout(ANSWER_S):
             status, body = await _fetch(http, url, form, {**_HEADERS, **(headers or {})})
     except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
@@ -49,7 +49,7 @@ async def ask(
 
 
 def unavailable(url: str, reason: str) -> ProviderUnavailable:
-    """The refusal to raise, once `reason` is in the log."""
+    """Log `reason`; return the refusal to raise."""
     _log.warning("identity_provider_unavailable", url=url, reason=reason)
     return ProviderUnavailable()
 

@@ -1,4 +1,4 @@
-"""The identity providers people sign in with, as the settings describe them."""
+"""The identity providers that users sign in with, from the settings."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from service.settings import PREFIX, InvalidSetting, Settings
 
 ID_TOKEN_ALGORITHMS: Final = ("RS256", "PS256", "ES256")
 TENANT_PLACE: Final = "{tenantid}"
-"""Stands in a Microsoft issuer for the tenant that a person belongs to."""
+"""Placeholder in a Microsoft issuer for the user's tenant."""
 
 _GITHUB_URL: Final = "https://github.com"
 _GITHUB_API_URL: Final = "https://api.github.com"
@@ -24,7 +24,7 @@ _SEVERAL_TENANTS: Final = frozenset({"common", "organizations"})
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where a browser is sent, and where its code is turned into a token."""
+    """Where a browser is redirected, and where its code is exchanged for a token."""
 
     authorization: str
     token: str
@@ -32,9 +32,9 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class IdTokenIssuer:
-    """Who signs a provider's id tokens; its keys are kept as those of CI issuers are.
+    """The issuer of a provider's id tokens; its keys are cached like those of CI issuers.
 
-    `url` is the `iss` of its tokens, with TENANT_PLACE in it where that names the tenant.
+    `url` is the `iss` of its tokens, with TENANT_PLACE in place of the tenant.
     """
 
     name: str
@@ -46,10 +46,10 @@ class IdTokenIssuer:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One provider that has been set up. `namespace` is what its subjects are unique within.
+    """A configured provider, whose subjects are unique within `namespace`.
 
-    Without `endpoints` they are looked up in the configuration that `id_tokens` publishes; without
-    `id_tokens` it is GitHub, which has none, and `api_url` says who somebody is.
+    If `endpoints` is None they are read from the configuration that `id_tokens` publishes. If
+    `id_tokens` is None it is GitHub, which issues none; the user is then looked up at `api_url`.
     """
 
     name: IdentityProviderName
@@ -64,17 +64,17 @@ class Provider:
 
 
 Providers = Mapping[str, Provider]
-"""Name to provider, in the order they are shown; set-up ones only."""
+"""Name to provider, in the order they are shown; only configured ones."""
 
 
 def load_providers(settings: Settings) -> Providers:
-    """The providers that `settings` set up. Raises InvalidSetting, naming the variable."""
-    found = (_google(settings), _github(settings), _microsoft(settings))
-    return {provider.name: provider for provider in found if provider is not None}
+    """The providers configured in `settings`. Raises InvalidSetting, naming the variable."""
+    providers = (_google(settings), _github(settings), _microsoft(settings))
+    return {provider.name: provider for provider in providers if provider is not None}
 
 
 def is_tenant(text: object) -> bool:
-    """True for the id of a Microsoft tenant, as their tokens spell it."""
+    """True for the id of a Microsoft tenant as written in its tokens."""
     return isinstance(text, str) and _TENANT.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""How often somebody may try to sign in: bounded by address and in all, in bounded memory."""
+"""Rate limit of sign-ins, per address and in total, in bounded memory."""
 
 from collections import OrderedDict
 from datetime import datetime, timedelta
@@ -10,16 +10,16 @@ from service.errors import TooManySignIns
 
 WINDOW: Final = timedelta(minutes=1)
 PER_ADDRESS_MAX: Final = 30
-"""Steps of sign-ins, of which each takes two or three."""
+"""Steps of sign-ins; each sign-in has two or three."""
 
 TOTAL_MAX: Final = 1200
 ADDRESSES_MAX: Final = 10_000
 _IPV6_PREFIX: Final = 64
-"""What one subscriber has of the IPv6 address space."""
+"""The prefix assigned to one subscriber."""
 
 
 class Attempts:
-    """Counts steps of sign-ins in windows of a minute. Each process counts for itself."""
+    """Counts steps of sign-ins in windows of a minute. Each process has its own count."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -35,7 +35,7 @@ class Attempts:
         self._by_address[source] = count + 1
         if len(self._by_address) > ADDRESSES_MAX:
             self._by_address.popitem(last=False)
-        # Who is over their own bound must not use up everybody's.
+        # An address over its own limit must not use up the total of all.
         if count >= PER_ADDRESS_MAX or self._total >= TOTAL_MAX:
             raise TooManySignIns
         self._total += 1
@@ -48,12 +48,12 @@ class Attempts:
 
 
 def _source(address: str | None) -> str:
-    """Whom an address counts for; those that are not known, together."""
+    """The key that an address is counted under; unknown addresses share one."""
     if address is None:
         return ""
-    found = ip_address(address)
-    if not isinstance(found, IPv6Address):
+    parsed = ip_address(address)
+    if not isinstance(parsed, IPv6Address):
         return address
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ip_network((int(found), _IPV6_PREFIX), strict=False))
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ip_network((int(parsed), _IPV6_PREFIX), strict=False))

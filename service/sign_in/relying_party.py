@@ -1,4 +1,4 @@
-"""What this service is to passkeys."""
+"""The WebAuthn relying party: the service as passkeys know it."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -12,16 +12,16 @@ NAME: Final = "Countersign"
 
 @dataclass(frozen=True, slots=True)
 class RelyingParty:
-    """Whom passkeys are for: `id` is a host's name, `origin` that of the only pages to use them."""
+    """The scope of passkeys: `id` is a host name, `origin` that of the pages that may use them."""
 
     id: str
     origin: str
 
 
 def find_relying_party(settings: Settings) -> RelyingParty | None:
-    """The relying party that this service is, or None where browsers have no passkeys for it.
+    """The service's relying party, or None if browsers support no passkeys at its address.
 
-    They want a name, no address (WebAuthn Level 3, 5.1.3), and https, except on this very machine.
+    They require a host name (WebAuthn Level 3, 5.1.3), and https except on localhost.
     """
     url = urlsplit(settings.public_url)
     host = url.hostname or ""

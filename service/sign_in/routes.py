@@ -18,15 +18,15 @@ from service.errors import (
     SignInNotUnderWay,
     SignInRefused,
 )
-from service.sign_in.completion import enter, record_failure, spend
+from service.sign_in.completion import record_failure, spend, start_session
 from service.sign_in.cookies import CHOICE_COOKIE, FLOW_COOKIE
-from service.sign_in.eligible_memberships import WayIn, list_ways_in
+from service.sign_in.eligible_memberships import EligibleMembership, list_eligible_memberships
 from service.sign_in.exchange import error_code
 from service.sign_in.flow import Flow, authorization_url, begin, own_page, page_after
 from service.sign_in.identity import Identity
 from service.sign_in.providers import Provider
 from service.sign_in.services import SignInServices
-from service.sign_in.signed_cookie import Kept, expiry
+from service.sign_in.signed_cookie import SignedValue, expiry
 from service.store.store import UnitOfWork
 from service.web.context import source_ip
 from service.web.dependencies import receives
@@ -37,8 +37,8 @@ blueprint = Blueprint("sign_in", __name__, url_prefix="/admin/ui/sign-in")
 _log = structlog.get_logger(__name__)
 
 
-class Choice(Kept, frozen=True, kw_only=True):
-    """Somebody who has proved who they are and may enter several organisations."""
+class Choice(SignedValue, frozen=True, kw_only=True):
+    """An authenticated user's pending choice between several organisations."""
 
     identity: Identity
     next: str | None
@@ -59,18 +59,18 @@ async def ways(services: SignInServices) -> ResponseReturnValue:
 @blueprint.get("/<provider_name>")
 @receives(SignInServices)
 async def start(services: SignInServices, provider_name: str) -> ResponseReturnValue:
-    """Send the browser to the provider, with a sign-in that only this browser can end.
+    """Redirect to the provider, with a sign-in that only this browser can complete.
 
-    A link and not a form, because browsers hold a form's redirects to `form-action`, too.
+    A link and not a form, because browsers apply `form-action` to a form's redirects, too.
     """
     provider = _provider(services, provider_name)
     services.attempts.admit(_address(services))
     endpoints = await services.exchange.endpoints(provider)
     flow = begin(provider, own_page(request.args.get("next")), services.clock())
-    there = authorization_url(
+    url = authorization_url(
         endpoints.authorization, provider, flow, _redirect_uri(services, provider)
     )
-    response = redirect(there, 303)
+    response = redirect(url, 303)
     services.cookies.keep(response, FLOW_COOKIE, services.flows.sign(flow))
     return response
 
@@ -78,7 +78,7 @@ async def start(services: SignInServices, provider_name: str) -> ResponseReturnV
 @blueprint.get("/<provider_name>/callback")
 @receives(SignInServices)
 async def callback(services: SignInServices, provider_name: str) -> ResponseReturnValue:
-    """End a sign-in: with a session, with a choice of organisations, or with a refusal."""
+    """Complete a sign-in with a session or a choice of organisations, or refuse it."""
     provider = _provider(services, provider_name)
     services.attempts.admit(_address(services))
     flow = _flow_under_way(services, provider)
@@ -90,25 +90,25 @@ async def callback(services: SignInServices, provider_name: str) -> ResponseRetu
         provider, flow, _code(provider), _redirect_uri(services, provider)
     )
     async with services.store.write() as work:
-        found = await list_ways_in(work.session, identity)
-        cookie = await _settle(services, work, found, identity)
-    if not found:  # raised out here, so that the rows about the attempt are committed
+        eligible = await list_eligible_memberships(work.session, identity)
+        cookie = await _sign_in_if_single(services, work, eligible, identity)
+    if not eligible:  # raised here, so that the rows about the attempt are committed
         raise AccountNotKnown
     if cookie is None:
-        return _ask_which(services, identity, flow)
-    return _member_principal(services, cookie, page_after(flow.next, found[0].org.slug))
+        return _redirect_to_choice(services, identity, flow)
+    return _redirect_signed_in(services, cookie, page_after(flow.next, eligible[0].org.slug))
 
 
 @blueprint.get("/choose")
 @receives(SignInServices)
 async def choices(services: SignInServices) -> ResponseReturnValue:
-    """Show the organisations that somebody may enter, to choose one."""
+    """Show the organisations that the user may sign in to, to choose one."""
     choice = _choice_under_way(services)
     async with services.store.read() as session:
-        found = await list_ways_in(session, choice.identity)
+        eligible = await list_eligible_memberships(session, choice.identity)
     return await render_template(
         "sign_in_choose.html",
-        ways=found,
+        memberships=eligible,
         csrf=csrf_token(services.settings.secret_key, choice.id),
     )
 
@@ -116,28 +116,28 @@ async def choices(services: SignInServices) -> ResponseReturnValue:
 @blueprint.post("/choose")
 @receives(SignInServices)
 async def choose(services: SignInServices) -> ResponseReturnValue:
-    """Enter the organisation that was chosen."""
+    """Sign in to the chosen organisation."""
     refuse_cross_site_form(request, services.settings.origin)
     services.attempts.admit(_address(services))
     choice = _choice_under_way(services)
     form = await request.form
     check_form_token(form.get(FORM_TOKEN_FIELD), services.settings.secret_key, choice.id)
     async with services.store.write() as work:
-        # Anew: in the time it took to choose, a member can have been removed.
-        found = await list_ways_in(work.session, choice.identity)
-        chosen = [way for way in found if way.org.slug == form.get("org")]
+        # Again: a member may have been removed while they were choosing.
+        eligible = await list_eligible_memberships(work.session, choice.identity)
+        chosen = [membership for membership in eligible if membership.org.slug == form.get("org")]
         if not await spend(work, choice):
             raise SignInNotUnderWay
-        cookie = await _settle(services, work, chosen, choice.identity)
+        cookie = await _sign_in_if_single(services, work, chosen, choice.identity)
     if cookie is None:
         raise AccountNotKnown
-    return _member_principal(services, cookie, page_after(choice.next, chosen[0].org.slug))
+    return _redirect_signed_in(services, cookie, page_after(choice.next, chosen[0].org.slug))
 
 
 @blueprint.errorhandler(SignInRefused)
 @receives(SignInServices)
 async def refused(services: SignInServices, refusal: SignInRefused) -> ResponseReturnValue:
-    """Say on a page why nobody was signed in; what was under way is over."""
+    """Show why the sign-in failed; unless it can be retried, end what was in progress."""
     page = await render_template("sign_in_refused.html", text=refusal.text)
     response = await make_response(page, refusal.status)
     if refusal.retry_after_s is not None:
@@ -157,7 +157,7 @@ def _provider(services: SignInServices, name: str) -> Provider:
 
 
 def _flow_under_way(services: SignInServices, provider: Provider) -> Flow:
-    """The sign-in with `provider` that this browser began, and whose answer this is."""
+    """The sign-in with `provider` that this browser began and this request answers."""
     flow = services.flows.read(services.cookies.read(request, FLOW_COOKIE), Flow, services.clock())
     if flow is None or flow.provider != provider.name:
         raise SignInNotUnderWay
@@ -176,34 +176,34 @@ def _choice_under_way(services: SignInServices) -> Choice:
 
 
 def _code(provider: Provider) -> str:
-    """What the provider gave the browser for us. Raises ProviderDenied."""
+    """The provider's code in the current request. Raises ProviderDenied."""
     code = _only("code")
     if "error" in request.args or not code or len(code) > CODE_CHARS_MAX:
-        said = error_code(request.args.get("error", ""))
-        _log.info("identity_provider_said_no", provider=provider.name, error=said)
+        error = error_code(request.args.get("error", ""))
+        _log.info("identity_provider_said_no", provider=provider.name, error=error)
         raise ProviderDenied
     return code
 
 
 def _only(name: str) -> str | None:
-    """The query's `name`, or None if it is missing or there twice."""
+    """The query's `name`, or None if it is missing or repeated."""
     values = request.args.getlist(name)
     return values[0] if len(values) == 1 else None
 
 
-async def _settle(
-    services: SignInServices, work: UnitOfWork, found: list[WayIn], identity: Identity
+async def _sign_in_if_single(
+    services: SignInServices, work: UnitOfWork, eligible: list[EligibleMembership], who: Identity
 ) -> str | None:
-    """The cookie of a new session if there is one way in; else None, of none with a record."""
+    """The cookie of a new session if exactly one is eligible; if none is, record the failure."""
     origin = services.authenticator.origin(request, VerdictSource.DASHBOARD)
-    if not found:
-        await record_failure(work, identity, origin)
-    if len(found) != 1:
+    if not eligible:
+        await record_failure(work, who, origin)
+    if len(eligible) != 1:
         return None
-    return await enter(work, found[0], identity, origin)
+    return await start_session(work, eligible[0], who, origin)
 
 
-def _ask_which(services: SignInServices, identity: Identity, flow: Flow) -> BaseResponse:
+def _redirect_to_choice(services: SignInServices, identity: Identity, flow: Flow) -> BaseResponse:
     choice = Choice(
         id=secrets.token_urlsafe(32),
         expires_at=expiry(services.clock()),
@@ -216,7 +216,7 @@ def _ask_which(services: SignInServices, identity: Identity, flow: Flow) -> Base
     return response
 
 
-def _member_principal(services: SignInServices, cookie: str, page: str) -> BaseResponse:
+def _redirect_signed_in(services: SignInServices, cookie: str, page: str) -> BaseResponse:
     response = redirect(page, 303)
     services.cookies.forget(response, FLOW_COOKIE)
     services.cookies.forget(response, CHOICE_COOKIE)
@@ -225,7 +225,7 @@ def _member_principal(services: SignInServices, cookie: str, page: str) -> BaseR
 
 
 def _redirect_uri(services: SignInServices, provider: Provider) -> str:
-    """Where the provider sends the browser back to, as it was registered there."""
+    """The callback address of this service, as registered at the provider."""
     return f"{services.settings.public_url}/admin/ui/sign-in/{provider.name}/callback"
 
 

@@ -1,4 +1,4 @@
-"""What the pages and steps of signing in work with, shared by all requests of one process."""
+"""The services of sign-in routes, shared by all requests of a process."""
 
 import httpx
 
@@ -50,5 +50,5 @@ class SignInServices:
         self.new_passkeys = Signer(settings.secret_key, "new passkey")
 
     async def close(self) -> None:
-        """Stop waiting for providers' keys."""
+        """Stop fetching providers' keys."""
         await self._keys.close()

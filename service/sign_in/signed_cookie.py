@@ -1,4 +1,4 @@
-"""What a browser keeps for us between two requests: signed, short-lived, readable by its owner."""
+"""Values that a browser keeps between two requests: signed, short-lived, and not secret."""
 
 import base64
 import binascii
@@ -16,37 +16,37 @@ VALUE_CHARS_MAX: Final = 3500
 """Browsers keep cookies of up to 4,096 bytes, name and attributes included."""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something kept until `expires_at` (seconds since 1970); `id` makes it count only once."""
+class SignedValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value valid until `expires_at` (seconds since 1970) and, by its `id`, only once."""
 
     id: str
     expires_at: int
 
 
-_Kept = TypeVar("_Kept", bound=Kept)
+_Value = TypeVar("_Value", bound=SignedValue)
 
 
 def expiry(now: datetime, lifetime: timedelta = LIFETIME) -> int:
-    """When something kept from `now` on is too old."""
+    """The `expires_at` of a value created `now`."""
     return int((now + lifetime).timestamp())
 
 
 class Signer:
-    """Signs what is kept for one purpose: a value for another one is no value for this."""
+    """Signs values for one purpose: a value signed for another is not accepted."""
 
     def __init__(self, secret_key: str, purpose: str) -> None:
         self._key = derive_key(secret_key, purpose)
 
-    def sign(self, kept: Kept) -> str:
-        """`kept` as a cookie's value."""
-        body = _encode(msgspec.json.encode(kept))
+    def sign(self, value: SignedValue) -> str:
+        """`value` as the text of a cookie."""
+        body = _encode(msgspec.json.encode(value))
         return f"{body}.{self._mac(body)}"
 
-    def read(self, value: str | None, kind: type[_Kept], now: datetime) -> _Kept | None:
-        """What was kept, or None if nothing of ours is, or not any more."""
-        if not value or len(value) > VALUE_CHARS_MAX or not value.isascii():
+    def read(self, text: str | None, kind: type[_Value], now: datetime) -> _Value | None:
+        """The value signed in `text`, or None if it is missing, forged or expired."""
+        if not text or len(text) > VALUE_CHARS_MAX or not text.isascii():
             return None
-        body, _, mac = value.partition(".")
+        body, _, mac = text.partition(".")
         if not hmac.compare_digest(mac, self._mac(body)):
             return None
         try:

@@ -1,4 +1,4 @@
-"""Large bodies: read within a bound, and unpacked within a bound."""
+"""Request bodies, bounded in size both as sent and decompressed."""
 
 import zlib
 from typing import Final, cast
@@ -16,13 +16,13 @@ _KEY_CHARS_MAX: Final = 255
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _PIECE_BYTES: Final = 4096
 _MEMBERS_MAX: Final = 10_000
-"""Of a gzip file: one for each line may be, but each costs more than a line."""
+"""Limit for a gzip file: a member for each line is legitimate, but costs more than the line."""
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
     """The request's body without its content encoding, of at most `bytes_max` bytes.
 
-    Raises BodyTooLarge for more on the wire or unpacked, UnknownEncoding, NotGzip.
+    Raises BodyTooLarge for more as sent or decompressed, UnknownEncoding, NotGzip.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"gzip", "identity"}:
@@ -49,7 +49,7 @@ def _is_printable_ascii(text: str) -> bool:
 
 
 def _gunzip(packed: bytes, bytes_max: int) -> bytes:
-    """All members of a gzip file (RFC 1952), stopped as soon as they are too long."""
+    """Decompress all members of a gzip file (RFC 1952); stop as soon as they are too long."""
     unpacked = bytearray()
     member = zlib.decompressobj(_GZIP_WINDOW)
     offset, members = 0, 1
@@ -59,7 +59,7 @@ def _gunzip(packed: bytes, bytes_max: int) -> bytes:
             if members > _MEMBERS_MAX:
                 raise BodyTooLarge
             member = zlib.decompressobj(_GZIP_WINDOW)
-        # Piece by piece: what follows a member is copied, and a body may be all tiny members.
+        # In pieces: zlib copies the data behind each member, and a body may be all tiny members.
         piece = packed[offset : offset + _PIECE_BYTES]
         try:
             unpacked += member.decompress(piece, bytes_max + 1 - len(unpacked))

@@ -1,4 +1,4 @@
-"""Which content coding a client wants (RFC 9110, 12.5.3)."""
+"""The content coding that a client prefers (RFC 9110, 12.5.3)."""
 
 from typing import Final
 
@@ -7,17 +7,17 @@ from quart import Request
 from analytics.export.compression import Compression
 
 _PREFERRED: Final = (Compression.ZSTD, Compression.GZIP)
-"""The cheaper one first, for clients to whom both are equally welcome."""
+"""The cheaper one first, for clients that weight both equally."""
 
 
 def content_coding(request: Request) -> Compression | None:
-    """The coding this client likes best; None for none.
+    """The coding that this client prefers, or None to send the bytes unencoded.
 
-    Bytes go as they are unless a coding is asked for by name or by `*`, and not less wanted than
-    `identity`, should that be named. What is not understood asks for nothing.
+    A coding is used only if the client names it or `*`, with at least the quality of `identity`
+    if that is named. What cannot be parsed is ignored.
     """
     qualities = {name.lower(): quality for name, quality in request.accept_encodings}
-    others = qualities.get("*", 0.0)
-    best = max(_PREFERRED, key=lambda coding: qualities.get(coding, others))
-    wanted = qualities.get(best, others)
-    return best if wanted > 0 and wanted >= qualities.get("identity", 0.0) else None
+    default = qualities.get("*", 0.0)
+    best = max(_PREFERRED, key=lambda coding: qualities.get(coding, default))
+    quality = qualities.get(best, default)
+    return best if quality > 0 and quality >= qualities.get("identity", 0.0) else None

@@ -1,4 +1,4 @@
-"""What is known of a request before anything in it is believed."""
+"""A request's id, source address and user agent; none of them needs authentication."""
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -15,11 +15,11 @@ def request_id() -> str:
 
 
 def source_ip(request: Request, trusted_proxies: tuple[str, ...]) -> str | None:
-    """The address the request came from.
+    """The client's address.
 
-    `X-Forwarded-For` counts only as far as trusted proxies wrote it: read from its right end,
-    the first address that is no trusted proxy is the client. A header sent several times is one
-    list (RFC 9110, 5.3): some proxies add a line of their own below the client's.
+    `X-Forwarded-For` counts only as far as trusted proxies wrote it: read from its right end, the
+    first address that is not a trusted proxy is the client. A header sent several times is one
+    list (RFC 9110, 5.3): some proxies add their own line below the client's.
     """
     forwarded = ",".join(request.headers.getlist("x-forwarded-for"))
     hops = [hop.strip() for hop in forwarded.split(",") if hop.strip()]
@@ -30,11 +30,11 @@ def source_ip(request: Request, trusted_proxies: tuple[str, ...]) -> str | None:
 
 
 def user_agent(request: Request) -> str | None:
-    """What the browser calls itself, in at most USER_AGENT_CHARS_MAX characters that show."""
-    said = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
-    if not said.isprintable():
-        said = "".join(one if one.isprintable() else "\ufffd" for one in said)
-    return said.strip() or None
+    """The `User-Agent`, cut to USER_AGENT_CHARS_MAX characters, or None; unprintable: U+FFFD."""
+    value = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
+    if not value.isprintable():
+        value = "".join(c if c.isprintable() else "\ufffd" for c in value)
+    return value.strip() or None
 
 
 @lru_cache(maxsize=1_024)
@@ -51,5 +51,5 @@ def _is_trusted(address: str, trusted_proxies: tuple[str, ...]) -> bool:
         return False
     peer = ip_address(address)
     if isinstance(peer, IPv6Address) and peer.ipv4_mapped is not None:
-        peer = peer.ipv4_mapped  # how a listener for both families shows an IPv4 peer
+        peer = peer.ipv4_mapped  # how a dual-stack listener reports an IPv4 peer
     return any(peer in ip_network(network, strict=False) for network in trusted_proxies)

@@ -1,4 +1,4 @@
-"""Dependencies of routes: a route names the group of services it needs and receives that alone."""
+"""Dependency injection for routes: a route receives only the group of services that it names."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import wraps
@@ -14,7 +14,7 @@ _Answer = TypeVar("_Answer")
 
 
 def provide(app: Quart, groups: Iterable[object]) -> None:
-    """Let the routes of `app` receive these groups, one of each class."""
+    """Make these groups, one of each class, available to the routes of `app`."""
     app.extensions[_EXTENSION] = {type(group): group for group in groups}
 
 
@@ -24,7 +24,7 @@ def receives(
     [Callable[Concatenate[_Group, _Parameters], Awaitable[_Answer]]],
     Callable[_Parameters, Awaitable[_Answer]],
 ]:
-    """Give a route the app's `group` as its first argument."""
+    """Pass the app's `group` to a route as its first argument."""
 
     def decorate(
         route: Callable[Concatenate[_Group, _Parameters], Awaitable[_Answer]],

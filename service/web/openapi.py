@@ -1,7 +1,7 @@
-"""The OpenAPI document: what each endpoint says of itself, joined to what all have in common.
+"""The OpenAPI document: each endpoint's own documentation, and what all endpoints share.
 
 quart-schema turns the endpoints' models into schemas; this module adds what it leaves out:
-refusals with their exact texts, other body types than JSON, and response headers.
+errors with their exact texts, body types other than JSON, and response headers.
 """
 
 import inspect
@@ -63,8 +63,8 @@ _CI_TOKEN: Final[Mapping[str, Any]] = {
     "in": "header",
     "required": False,
     "description": (
-        "A CI token, beside the credential. It grants and denies nothing: if it is good, the audit"
-        " rows of the request name the CI job and its binding."
+        "A CI token, in addition to the credential. It neither grants nor denies access: if it is"
+        " valid, the audit rows of the request name the CI job and its binding."
     ),
     "schema": {"type": "string"},
 }
@@ -72,7 +72,7 @@ _CI_TOKEN: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Documentation:
-    """What an endpoint says of itself beyond its models."""
+    """An endpoint's documentation beyond its models."""
 
     refusals: Sequence[type[Refusal]]
     media: Mapping[str, Any] = field(default_factory=dict)
@@ -96,8 +96,8 @@ def documented(
     """Describe an endpoint for the OpenAPI document.
 
     `answers` are JSON models by status; `media` the models by content type of a 200 with several;
-    `headers` what the good answer carries besides the request id; `credentials` are the ways in,
-    if any.
+    `headers` those of the success response besides the request id; `credentials` the accepted
+    security schemes.
     """
 
     def decorate(endpoint: _Endpoint) -> _Endpoint:
@@ -109,14 +109,14 @@ def documented(
             endpoint = document_headers(request_headers)(endpoint)
         if querystring is not None:
             endpoint = document_querystring(querystring)(endpoint)
-        said = _Documentation(
+        documentation = _Documentation(
             refusals=(*refusals, *((Unauthenticated,) if credentials else ()), *_EVERYWHERE),
             media=media or {},
             headers=headers or {},
             credentials=credentials,
             request_example=request_example,
         )
-        setattr(endpoint, _ATTRIBUTE, said)
+        setattr(endpoint, _ATTRIBUTE, documentation)
         return endpoint
 
     return decorate
@@ -177,11 +177,11 @@ class _Provider(OpenAPIProvider):
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
         """quart-schema's path object with refusals, headers and descriptions added."""
         paths, components = super().build_paths(rule)
-        said: _Documentation = getattr(self._app.view_functions[rule.endpoint], _ATTRIBUTE)
+        own: _Documentation = getattr(self._app.view_functions[rule.endpoint], _ATTRIBUTE)
         (operations,) = paths.values()
         for operation in operations.values():
-            _complete(operation, said)
-        # quart-schema's own pattern takes everything up to the last converter for its name.
+            _complete(operation, own)
+        # quart-schema's own pattern takes everything up to the last converter as the name.
         path = _VARIABLE.sub(r"{\1}", rule.rule)
         return {path: operations}, components
 
@@ -193,26 +193,26 @@ def _by_reference(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa:
     return reference, components
 
 
-def _complete(operation: dict[str, Any], said: _Documentation) -> None:
-    """Add to a JSON operation object what `said` knows."""
+def _complete(operation: dict[str, Any], own: _Documentation) -> None:
+    """Add the endpoint's `own` documentation to its JSON operation object."""
     for parameter in operation["parameters"]:
         if parameter["in"] == "path":
             parameter |= PATH_PARAMETERS[parameter["name"]]
         elif parameter["schema"].get("type") == "array":
             parameter |= {"style": "form", "explode": True}
     responses = operation["responses"]
-    if said.media:
+    if own.media:
         responses[200] = {
-            "description": "The whole answer.",
+            "description": "The complete response.",
             "content": {
-                media: {"schema": _by_reference(model)[0]} for media, model in said.media.items()
+                media: {"schema": _by_reference(model)[0]} for media, model in own.media.items()
             },
         }
-    headers = {min(responses): dict(said.headers)}
-    for status, texts in _by_status(said.refusals).items():
-        responses[status] = _refusal_response(status, texts)
-        if all(refusal.retry_after_s is not None for refusal in texts):
-            headers[status] = {"retry-after": "Seconds after which to try again."}
+    headers = {min(responses): dict(own.headers)}
+    for status, refusals in _by_status(own.refusals).items():
+        responses[status] = _refusal_response(status, refusals)
+        if all(refusal.retry_after_s is not None for refusal in refusals):
+            headers[status] = {"retry-after": "Seconds to wait before trying again."}
     for status, response in responses.items():
         named = headers.get(status, {})
         response["headers"] = {
@@ -223,19 +223,19 @@ def _complete(operation: dict[str, Any], said: _Documentation) -> None:
             }.items()
         }
     operation["responses"] = {str(status): responses[status] for status in sorted(responses)}
-    if said.request_example is not None:
+    if own.request_example is not None:
         body = operation["requestBody"]["content"]["application/json"]
-        body["example"] = said.request_example
-    if said.credentials:
-        operation["security"] = [{name: []} for name in said.credentials]
+        body["example"] = own.request_example
+    if own.credentials:
+        operation["security"] = [{name: []} for name in own.credentials]
         operation["parameters"].append(_CI_TOKEN)
 
 
 def _by_status(refusals: Sequence[type[Refusal]]) -> dict[int, list[type[Refusal]]]:
-    found: dict[int, list[type[Refusal]]] = {}
+    by_status: dict[int, list[type[Refusal]]] = {}
     for refusal in refusals:
-        found.setdefault(refusal.status, []).append(refusal)
-    return found
+        by_status.setdefault(refusal.status, []).append(refusal)
+    return by_status
 
 
 def _refusal_response(status: int, refusals: Sequence[type[Refusal]]) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _refusal_response(status: int, refusals: Sequence[type[Refusal]]) -> dict[st
 
 
 def add_openapi(app: Quart, version: str) -> QuartSchema:
-    """Serve the document at /openapi.json; the page that shows it is the app's own."""
+    """Let `app` generate its document, which the routes in `service.web.system` serve."""
     make_response = app.make_response
     schema = QuartSchema(
         app,
@@ -278,7 +278,7 @@ def add_openapi(app: Quart, version: str) -> QuartSchema:
         },
         openapi_provider_class=_Provider,
     )
-    # QuartSchema makes responses of models. Here every answer is one already.
+    # QuartSchema would convert models to responses; routes here return responses already.
     app.make_response = make_response  # type: ignore[method-assign]
     return schema
 
@@ -289,7 +289,7 @@ def openapi_document(app: Quart) -> dict[str, Any]:
     document = provider.schema()
     document["components"]["schemas"]["Error"] = {
         "type": "object",
-        "description": "What went wrong, in words.",
+        "description": "What went wrong.",
         "properties": {"error": {"type": "string"}},
         "required": ["error"],
         "additionalProperties": False,

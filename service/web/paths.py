@@ -1,4 +1,4 @@
-"""Paths: what may stand for a variable in one, and the one that people are sent to."""
+"""URL paths: converters for their variables, and an organisation's first page."""
 
 from urllib.parse import quote
 
@@ -6,21 +6,21 @@ from werkzeug.routing import BaseConverter
 
 
 def overview_path(slug: str) -> str:
-    """Where an organisation's pages begin: each of its members may look there."""
+    """Path of an organisation's first page, which each of its members may read."""
     return f"/admin/ui/orgs/{quote(slug)}"
 
 
 class RowName(BaseConverter):
-    """An audit row's id: anything but the names of endpoints beside it.
+    """An audit row's id: anything but the name of a sibling endpoint.
 
-    Without this a GET of `…/audit/events` would ask for the row of that name, and a wrong method
-    would be told that GET is a good one.
+    Without this a GET of `…/audit/events` would look up a row of that name, and a wrong method
+    would be answered with `Allow: GET`.
     """
 
     regex = r"(?!events\Z)[^/]+"
 
 
 class BindingName(BaseConverter):
-    """A binding's id: anything but the names of endpoints beside it."""
+    """A binding's id: anything but the name of a sibling endpoint."""
 
     regex = r"(?!(?:explain|rejected)\Z)[^/]+"

@@ -1,4 +1,4 @@
-"""Reading what a client sent, strictly: what is not understood is refused, never guessed."""
+"""Strict parsing of requests: what is not understood is rejected, never guessed."""
 
 import json
 import re
@@ -25,13 +25,13 @@ _ECHO_MAX: Final = 64
 
 
 class HugeInteger(float):
-    """A JSON integer too long to be worth converting. No field takes one."""
+    """A JSON integer too long to be worth converting. No field accepts one."""
 
 
 def refuse_head(request: Request) -> None:
-    """Raise MethodNotAllowed for HEAD, which the framework takes where it takes GET.
+    """Raise MethodNotAllowed for HEAD, which the framework accepts wherever it accepts GET.
 
-    For answers that leave a row, or do not end: to nobody who reads them.
+    For responses that write an audit row or do not end, when the client reads no body.
     """
     if request.method == "HEAD":
         raise MethodNotAllowed(valid_methods=["GET"])
@@ -70,12 +70,12 @@ def query_parameters(request: Request, allowed: Collection[str]) -> dict[str, li
 
 
 def all_parameters(request: Request) -> dict[str, list[str]]:
-    """The query string's parameters, name to values, for a reader who knows which there are."""
+    """The query string's parameters, name to values, for a caller that checks the names."""
     return {name: request.args.getlist(name) for name in request.args}
 
 
 def parse_limit(text: str | None, default: int, limit_max: int) -> int:
-    """How many a list may hold; what is out of bounds is refused, never cut. Raises Invalid."""
+    """The largest number of items to list. Raises Invalid if out of bounds; never clamps."""
     if text is None:
         return default
     if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= limit_max:

@@ -1,8 +1,8 @@
 """Reject malformed requests before Quart sees them.
 
-Quart and werkzeug assume that a target is a path, that a query is ASCII, that a host can be a host
-name, and that only endpoints made for WebSockets are asked for one. The server passes on what a
-client sent, whatever it was.
+Quart and werkzeug assume that a target is a path, that a query is ASCII, that a host is a valid
+host name, and that only WebSocket endpoints are asked for a WebSocket. The server passes on
+anything that a client sends.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 _BODY: Final = b'{"error":"bad request"}'
 _DRAIN_S: Final = 60.0
 _draining: Final[set[asyncio.Task[None]]] = set()
-"""Tasks that nothing else refers to; without a reference they could vanish."""
+"""References that keep running tasks from being garbage-collected."""
 
 _log = structlog.get_logger(__name__)
 
 
 def guarded(app: ASGIApp) -> ASGIApp:
-    """`app`, behind a check that answers 400 in its place."""
+    """`app`, behind a check that answers malformed requests with 400."""
 
     async def guard(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI's own types
-        if scope["type"] == "websocket":  # there is no endpoint for them
+        if scope["type"] == "websocket":  # no endpoint takes one
             await _reject(receive, send, "websocket.http.response")
         elif scope["type"] == "http" and not is_proper(scope):
             await _reject(receive, send, "http.response")
@@ -40,9 +40,9 @@ def guarded(app: ASGIApp) -> ASGIApp:
 
 
 async def _reject(receive: Any, send: Any, kind: str) -> None:  # noqa: ANN401 - ASGI's own types
-    """Answer 400. `kind` is what ASGI calls this sort of answer."""
-    # Not only until the answer is sent: hypercorn puts the request's end into the same short queue
-    # as its body, and would wait for room there without end.
+    """Answer 400. `kind` is the prefix of the ASGI messages of this kind of response."""
+    # Also after the response is sent: hypercorn puts the request's end into the same short queue as
+    # its body, and would wait for room there indefinitely.
     draining = asyncio.create_task(_drain(receive))
     _draining.add(draining)
     draining.add_done_callback(_draining.discard)
@@ -60,7 +60,7 @@ async def _reject(receive: Any, send: Any, kind: str) -> None:  # noqa: ANN401 -
 
 
 async def _drain(receive: Any) -> None:  # noqa: ANN401 - ASGI's own type
-    """Drop what still comes of a request, until its end."""
+    """Discard the rest of a request."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN_S):
             while not (await receive())["type"].endswith(".disconnect"):
@@ -68,7 +68,7 @@ async def _drain(receive: Any) -> None:  # noqa: ANN401 - ASGI's own type
 
 
 def is_proper(scope: Any) -> bool:  # noqa: ANN401 - an ASGI scope
-    """True if target, query, method, host and framing of an ASGI scope are as RFC 9110 has them."""
+    """True if target, query, method, host and framing of an ASGI scope conform to RFC 9110."""
     names = {name for name, _ in scope["headers"]}
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     return (
@@ -76,8 +76,8 @@ def is_proper(scope: Any) -> bool:  # noqa: ANN401 - an ASGI scope
         and scope["path"].startswith("/")
         and scope["query_string"].isascii()
         and all(map(_is_host, hosts))
-        # Two lengths are an attempt to have a proxy and this server disagree where a request ends
-        # (RFC 9112, 6.1).
+        # With both, a proxy and this server may disagree on where the request ends: request
+        # smuggling (RFC 9112, 6.1).
         and not {b"content-length", b"transfer-encoding"} <= names
     )
 

@@ -1,4 +1,4 @@
-"""Writing answers."""
+"""JSON responses."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ def json_answer(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - an
 
 
 def error_answer(text: str, status: int) -> Response:
-    """The one shape every error has."""
+    """An error response, `{"error": text}`: the same shape for every error."""
     body = json.dumps({"error": text}, ensure_ascii=False, separators=(",", ":"))
-    # `text` may repeat a lone surrogate of a client: UTF-8 has none, and JSON's escape is the same.
+    # `text` may repeat a lone surrogate from a client: UTF-8 cannot encode it, JSON can escape it.
     return Response(body.encode(errors="backslashreplace"), status=status, content_type=JSON_TYPE)

@@ -9,11 +9,11 @@ from quart import Request, Response, current_app
 from analytics.export.compression import Compression, compressor
 from service.web.content_negotiation import content_coding
 
-_EXTENSION: Final = "countersign.fixed_answers"
+_EXTENSION: Final = "countersign.static_responses"
 
 
-class FixedAnswer:
-    """One content with an ETag, as it is and in each content coding."""
+class StaticResponse:
+    """Static content with an ETag, unencoded and in each content coding."""
 
     def __init__(self, content: bytes, content_type: str) -> None:
         self._bodies = {coding: _coded(content, coding) for coding in (None, *Compression)}
@@ -21,23 +21,23 @@ class FixedAnswer:
         self._etag = hashlib.sha256(content).hexdigest()[:32]
 
     async def to(self, request: Request) -> Response:
-        """The answer to `request`: 304 if its client has the content already (RFC 9110, 13.1.2)."""
+        """The response to `request`: 304 if its client has the content (RFC 9110, 13.1.2)."""
         coding = content_coding(request)
         response = Response(self._bodies[coding], content_type=self._content_type)
         if coding is not None:
             response.headers["content-encoding"] = coding.value
         response.vary.add("accept-encoding")
-        response.cache_control.no_cache = True  # may be kept, but not used unasked
+        response.cache_control.no_cache = True  # cacheable, but must be revalidated
         response.set_etag(f"{self._etag}-{coding or 'identity'}")
         return await response.make_conditional(request)
 
 
-async def fixed_answer(name: str, make: Callable[[], Awaitable[FixedAnswer]]) -> FixedAnswer:
-    """The answer that this app keeps under `name`; `make` is called for the first request."""
-    kept: dict[str, FixedAnswer] = current_app.extensions.setdefault(_EXTENSION, {})
-    if name not in kept:
-        kept[name] = await make()  # two first requests may make the same, and none waits
-    return kept[name]
+async def cached(name: str, make: Callable[[], Awaitable[StaticResponse]]) -> StaticResponse:
+    """The response that this app caches under `name`; `make` creates it on first use."""
+    cache: dict[str, StaticResponse] = current_app.extensions.setdefault(_EXTENSION, {})
+    if name not in cache:
+        cache[name] = await make()  # concurrent first requests may both do this; none waits
+    return cache[name]
 
 
 def _coded(content: bytes, coding: Compression | None) -> bytes:

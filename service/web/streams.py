@@ -1,4 +1,4 @@
-"""Answers that are sent piece by piece."""
+"""Streamed responses."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -8,10 +8,10 @@ _Piece = TypeVar("_Piece", str, bytes)
 
 
 async def begun(pieces: AsyncGenerator[_Piece, None]) -> AsyncIterator[_Piece]:
-    """`pieces`, of which the first is made before this returns.
+    """`pieces`, of which the first is produced before this returns.
 
-    So what cannot even begin is refused with a status. And what has begun comes to its end,
-    whatever it holds is freed, also when its client is gone before the first piece is sent.
+    So a failure at the start still gets an error status. A stream that has started is always
+    closed and its resources freed, even if the client disconnects before the first piece is sent.
     """
     return _from(await anext(pieces, None), pieces)
 

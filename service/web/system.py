@@ -1,4 +1,4 @@
-"""Endpoints about the service itself: is it there, is it well, what does it offer."""
+"""Endpoints about the service itself: health, readiness, metrics and the API's documentation."""
 
 import asyncio
 import hmac
@@ -18,17 +18,17 @@ from service.store.store import Store
 from service.web.dependencies import receives
 from service.web.openapi import documented, openapi_document
 from service.web.responses import JSON_TYPE, json_answer
-from service.web.static_responses import FixedAnswer, fixed_answer
+from service.web.static_responses import StaticResponse, cached
 
 blueprint = Blueprint("system", __name__)
 
 READY_WITHIN_S: Final = 2.0
-"""An orchestrator's probe waits a second or a few; a locked database is waited for longer."""
+"""Orchestrators' probes wait for one to a few seconds; a locked database is waited for longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemServices:
-    """What tells how the service is."""
+    """Services behind the readiness and metrics endpoints."""
 
     store: Store
     lake: Lake
@@ -37,7 +37,7 @@ class SystemServices:
 
 
 class Health(Struct):
-    """The service's own word on how it is."""
+    """The service's status."""
 
     status: str
 
@@ -45,7 +45,7 @@ class Health(Struct):
 @blueprint.get("/healthz")
 @documented(answers={200: Health}, credentials=())
 async def healthz() -> ResponseReturnValue:
-    """Say whether the process answers at all."""
+    """Report that the process is responding."""
     return json_answer(Health(status="ok"))
 
 
@@ -53,7 +53,7 @@ async def healthz() -> ResponseReturnValue:
 @documented(answers={200: Health}, credentials=())
 @receives(SystemServices)
 async def readyz(services: SystemServices) -> ResponseReturnValue:
-    """Say whether requests can be served: the database and the data dir answer."""
+    """Report whether requests can be served: the database and the data dir respond."""
     try:
         async with asyncio.timeout(READY_WITHIN_S):
             await services.store.ping()
@@ -88,19 +88,19 @@ def _may_scrape(request: Request, token: str) -> bool:
 @blueprint.get("/openapi.json")
 async def openapi() -> ResponseReturnValue:
     """Every endpoint, parameter, body, answer and error of this API."""
-    return await (await fixed_answer("openapi", _openapi)).to(request)
+    return await (await cached("openapi", _openapi)).to(request)
 
 
 @blueprint.get("/docs")
 async def docs() -> ResponseReturnValue:
-    """Show the API to a person."""
-    return await (await fixed_answer("docs", _docs)).to(request)
+    """Show the API's documentation as a page."""
+    return await (await cached("docs", _docs)).to(request)
 
 
-async def _openapi() -> FixedAnswer:
-    return FixedAnswer(msgspec.json.encode(openapi_document(current_app)), JSON_TYPE)
+async def _openapi() -> StaticResponse:
+    return StaticResponse(msgspec.json.encode(openapi_document(current_app)), JSON_TYPE)
 
 
-async def _docs() -> FixedAnswer:
+async def _docs() -> StaticResponse:
     page = await render_template("docs.html", document=openapi_document(current_app))
-    return FixedAnswer(page.encode(), "text/html; charset=utf-8")
+    return StaticResponse(page.encode(), "text/html; charset=utf-8")

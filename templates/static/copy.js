@@ -1,4 +1,4 @@
-// Puts a button beside each field that is there to be copied. Without this script it is selected by hand.
+// Adds a copy button to each field that holds a secret. Without this script users select the text.
 "use strict";
 
 for (const field of document.querySelectorAll("input[data-copy]")) {
@@ -12,7 +12,7 @@ for (const field of document.querySelectorAll("input[data-copy]")) {
       await navigator.clipboard.writeText(field.value);
       button.textContent = "Copied";
     } catch {
-      button.textContent = "Selected: copy it by hand"; // no secure context, or not allowed
+      button.textContent = "Selected: copy it by hand"; // no secure context, or no permission
     }
   });
   field.addEventListener("focus", () => field.select());

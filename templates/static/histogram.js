@@ -1,7 +1,7 @@
-// Dragging over the bars of a histogram narrows to the range. Without this script each bar is a link, and the table
-// behind the drawing, which the keyboard has, is the same either way.
+// Dragging over the bars of a histogram selects their time range. Without this script each bar is a link; keyboard
+// users have the table with the same links either way.
 const BAR_WIDTH = 10; // in the drawing's own units
-const DRAG_PX = 6; // a hand is never quite still when it clicks
+const DRAG_PX = 6; // clicks may move the pointer slightly
 
 function makeDraggable(drawing) {
   const edges = drawing.dataset.edges.split(" ");
@@ -14,7 +14,7 @@ function makeDraggable(drawing) {
   selection.setAttribute("height", "100");
   let begun = null; // where the pointer went down
   let range = null; // first and last bar, once it has been dragged
-  let isDragged = false; // until the next time it goes down: the click that ends a drag is none
+  let isDragged = false; // until the next pointerdown: the click that ends a drag is ignored
 
   function barAt(event) {
     const box = drawing.getBoundingClientRect();
@@ -22,14 +22,14 @@ function makeDraggable(drawing) {
     return Math.min(Math.max(bar, 0), edges.length - 2);
   }
 
-  function letGo() {
+  function cancel() {
     begun = null;
     range = null;
     selection.remove();
   }
 
   drawing.addEventListener("pointerdown", (event) => {
-    letGo();
+    cancel();
     isDragged = false;
     if (event.button === 0) begun = { x: event.clientX, bar: barAt(event) };
   });
@@ -55,18 +55,18 @@ function makeDraggable(drawing) {
       address.searchParams.set("until", edges[range[1] + 1]);
       location.assign(address);
     }
-    begun = null; // what is chosen stays to be seen until the page has changed
+    begun = null; // the selection stays visible until the page changes
   });
 
   drawing.addEventListener("click", (event) => {
     if (isDragged) event.preventDefault();
   });
-  drawing.addEventListener("pointercancel", letGo);
+  drawing.addEventListener("pointercancel", cancel);
   drawing.addEventListener("dragstart", (event) => event.preventDefault());
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") letGo();
+    if (event.key === "Escape") cancel();
   });
-  window.addEventListener("pageshow", letGo); // who comes back chooses anew
+  window.addEventListener("pageshow", cancel); // after going back, the old selection is cleared
   drawing.dataset.canDrag = "";
 }
 

@@ -1,9 +1,9 @@
-// Adds rows to the audit log as they come in, while somebody watches. Without this script there is no button.
+// Adds new rows to the audit log while the page is visible. Without this script there is no button.
 import { showLocalTimes } from "./times.js";
 
-const ROWS_MAX = 500; // a page that is left open must not grow for ever
-const LEFT_AFTER_MS = 3000; // a link that was followed may turn out to be a download
-const SAY_AFTER_MS = 1000; // a screen reader is told of many rows at once, not of each
+const ROWS_MAX = 500; // limits the size of a page that stays open
+const LEFT_AFTER_MS = 3000; // a followed link may be a download, which does not leave the page
+const SAY_AFTER_MS = 1000; // screen readers announce several rows together
 const RESUME = "countersign-live"; // which page was live before it was loaded again
 
 function watch(button, status) {
@@ -36,11 +36,11 @@ function watch(button, status) {
     source.addEventListener("row", (event) => add(event));
     source.addEventListener("more", (event) => {
       address.searchParams.set("after", event.lastEventId);
-      say("More new rows than can be shown as they come.", "Load the page again");
+      say("Too many new rows to show live.", "Reload the page");
     });
     source.addEventListener("ended", (event) => stop(event.data));
     source.onerror = () => {
-      // Otherwise the browser tries again by itself, from the last row on.
+      // Otherwise the browser reconnects by itself, from the last row on.
       if (source?.readyState === EventSource.CLOSED && !isLeaving) {
         stop("New rows cannot be shown: you are signed out, or too many pages are live at once.");
       }
@@ -65,18 +65,18 @@ function watch(button, status) {
     button.setAttribute("aria-pressed", "false");
     sessionStorage.removeItem(RESUME);
     close();
-    say(text, text && "Load the page again");
+    say(text, text && "Reload the page");
   }
 
   function add(event) {
     address.searchParams.set("after", event.lastEventId);
     if (!rows) {
-      location.reload(); // there is no table yet; this page stays live
+      location.reload(); // there is no table yet; the reloaded page is live
       return;
     }
-    const made = document.createElement("template");
-    made.innerHTML = event.data;
-    const row = made.content.querySelector("tr");
+    const template = document.createElement("template");
+    template.innerHTML = event.data;
+    const row = template.content.querySelector("tr");
     if (document.getElementById(row.id)) return;
     showLocalTimes(row);
     row.classList.add("fresh");
@@ -92,7 +92,7 @@ function watch(button, status) {
     if (document.hidden) close();
     else open();
   });
-  // Leaving closes the stream, too, and is no failure of it.
+  // Leaving the page closes the stream, which is not an error.
   window.addEventListener("beforeunload", () => {
     isLeaving = true;
     setTimeout(() => {

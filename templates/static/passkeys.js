@@ -1,5 +1,5 @@
-// Signs in with a passkey, and adds one. Each takes two steps: the service says what the browser is
-// to do, and is sent its answer. Without this script, or passkeys, the forms stay hidden.
+// Signs in with a passkey, and adds one. Each takes two requests: one gets the options, one sends the
+// browser's answer. Without this script, or passkeys, the forms stay hidden.
 "use strict";
 
 const ceremonies = {
@@ -11,26 +11,26 @@ const ceremonies = {
 
 // By the names of WebAuthn's errors: their own texts are for developers.
 const reasons = {
-  AbortError: "That was interrupted. Try again.",
+  AbortError: "The request was interrupted. Try again.",
   InvalidStateError: "This device or security key already has a passkey of yours.",
   NotAllowedError: "No passkey was used: it was cancelled, or took too long.",
-  NotSupportedError: "This device cannot make a passkey that can be used here.",
+  NotSupportedError: "This device cannot create a passkey for this service.",
   SecurityError: "Passkeys do not work at this address.",
-  SyntaxError: "The service did not answer as it should. Try again.",
-  TypeError: "The service did not answer. Try again.",
+  SyntaxError: "The service sent an invalid response. Try again.",
+  TypeError: "The service did not respond. Try again.",
 };
 
 async function send(path, body) {
-  const answer = await fetch(path, {
+  const response = await fetch(path, {
     method: "POST",
     headers: { accept: "application/json", "content-type": "application/json" },
     body: JSON.stringify(body),
   });
-  const said = await answer.json();
-  if (!answer.ok) {
-    throw new Error(`${said.error.charAt(0).toUpperCase()}${said.error.slice(1)}.`);
+  const content = await response.json();
+  if (!response.ok) {
+    throw new Error(`${content.error.charAt(0).toUpperCase()}${content.error.slice(1)}.`);
   }
-  return said;
+  return content;
 }
 
 async function perform(form) {
@@ -45,13 +45,13 @@ async function submitted(event) {
   event.preventDefault();
   const form = event.currentTarget;
   const button = form.querySelector("button");
-  const said = form.querySelector("[data-said]");
+  const message = form.querySelector("[data-message]");
   button.disabled = true;
-  said.textContent = "Follow your browser …";
+  message.textContent = "Follow the instructions of your browser …";
   try {
     await perform(form);
   } catch (error) {
-    said.textContent = reasons[error.name] ?? error.message;
+    message.textContent = reasons[error.name] ?? error.message;
     button.disabled = false;
     button.focus();
   }

@@ -1,6 +1,6 @@
-// Shows the times of a list in the viewer's own zone; UTC stays at hand. Without this script all is in UTC.
+// Shows times in the user's own zone, with UTC as tooltip. Without this script all times are in UTC.
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-// Swedish writes dates as ISO 8601 does.
+// Swedish dates look like ISO 8601.
 const format = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
 
 export function showLocalTimes(part) {

@@ -1,9 +1,9 @@
-// Completes what is typed into a filter. Without this script fields complete to what the page was made with.
-const AFTER_MS = 200; // who types on has not asked yet
+// Completes the text typed into a filter. Without this script fields offer the completions in the page.
+const AFTER_MS = 200; // wait for a pause in typing
 
 function completeField(field, address) {
   const list = field.list;
-  const known = [...list.children]; // what the page was made with
+  const initial = [...list.children]; // the completions in the page
   let waiting = 0;
   let asking = null;
 
@@ -12,9 +12,9 @@ function completeField(field, address) {
     address.searchParams.set("prefix", typed);
     asking = new AbortController();
     try {
-      const answer = await fetch(address, { signal: asking.signal });
-      if (!answer.ok) return; // too slow, or nothing that could be a beginning: the list stays
-      const { values } = await answer.json();
+      const response = await fetch(address, { signal: asking.signal });
+      if (!response.ok) return; // too slow, or an invalid prefix: the list stays
+      const { values } = await response.json();
       list.replaceChildren(...values.map((value) => new Option("", value)));
     } catch (error) {
       if (error.name !== "AbortError" && !(error instanceof TypeError)) throw error;
@@ -24,9 +24,9 @@ function completeField(field, address) {
   field.addEventListener("input", (event) => {
     clearTimeout(waiting);
     asking?.abort();
-    if (event.inputType === "insertReplacementText" || !event.inputType) return; // one was chosen
+    if (event.inputType === "insertReplacementText" || !event.inputType) return; // a completion was chosen
     if (field.value) waiting = setTimeout(ask, AFTER_MS, field.value);
-    else list.replaceChildren(...known);
+    else list.replaceChildren(...initial);
   });
 }
 

@@ -96,7 +96,7 @@ def confirm(page: Page, of: str, opens: str, button: str) -> None:
 
 def invite(page: Page, address: str) -> None:
     """A member who signs in with Google."""
-    form = page.get_by_role("region", name="Invite somebody")
+    form = page.get_by_role("region", name="Invite a member")
     form.get_by_label("Address").fill(address)
     form.get_by_label("Signs in with").select_option("google")
     form.get_by_role("button", name="Invite").click()
@@ -104,7 +104,7 @@ def invite(page: Page, address: str) -> None:
 
 def use_key(page: Page, server: Server) -> int:
     """The status that the line for a shell gets, as it stands on the page."""
-    words = shlex.split(page.get_by_label("Try it").input_value())
+    words = shlex.split(page.get_by_label("Test it").input_value())
     headers = dict(words[at + 1].split(": ") for at, word in enumerate(words) if word == "-H")
     with server.client(headers=headers) as client:
         return client.post(words[3], content=words[words.index("-d") + 1]).status_code
@@ -134,7 +134,7 @@ def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scri
     go(page, "Teams")
     page.get_by_label("Name").fill(f"payments-{ending}")
     page.get_by_role("button", name="Create").click()
-    expect_done(page, "The team is there")
+    expect_done(page, "The team was created")
     team = page.get_by_role("row").filter(has_text=f"payments-{ending}")
     team.get_by_label("Member’s address").fill(grace)
     team.get_by_role("button", name="Make admin").click()
@@ -143,7 +143,7 @@ def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scri
     go(page, "Projects")
     page.get_by_label("Name").fill(f"checkout-{ending}")
     page.get_by_role("button", name="Create").click()
-    expect_done(page, "The project is there")
+    expect_done(page, "The project was created")
 
     go(page, "API keys")
     page.get_by_label("Name").fill(f"proxy-{ending}")
@@ -181,10 +181,10 @@ def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scri
     expect(theirs).to_have_url(re.compile("/admin/ui/orgs/acme"))
 
     go(page, "API keys")
-    confirm(page, f"proxy-{ending}", "Revoke", "Revoke for good")
+    confirm(page, f"proxy-{ending}", "Revoke", "Revoke permanently")
     expect_done(page, "Revoked")
     go(page, "Members")
-    confirm(page, grace, "Remove", "Remove for good")
+    confirm(page, grace, "Remove", "Remove permanently")
     expect_done(page, "Removed")
     theirs.goto(place.address("audit"))
     expect(theirs).to_have_url(re.compile("/admin/ui/sign-in"))

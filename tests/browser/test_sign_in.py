@@ -106,5 +106,5 @@ def test_who_is_refused_reads_why_and_can_go_back(page: Page, idp: ProviderProce
     page.get_by_role("link", name="Sign in with Google").click()
 
     expect(page.get_by_role("alert")).to_contain_text("did not sign you in")
-    page.get_by_role("link", name="Back to the ways to sign in").click()
+    page.get_by_role("link", name="Back to sign-in").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")

@@ -120,17 +120,17 @@ def test_from_a_pasted_token_to_a_revoked_binding(place, visit, has_scripts):
     eventually(lambda: page.reload() and page.get_by_text("1 time, last").count(), "counted")
     page.get_by_text("Revoke this binding…").click()
     page.get_by_label("Reason").fill("the repository was given away")
-    page.get_by_role("button", name="Revoke for good").click()
+    page.get_by_role("button", name="Revoke permanently").click()
     expect(page.get_by_role("status")).to_contain_text("The binding is revoked")
     expect(page.get_by_text("the repository was given away")).to_be_visible()
-    expect(page.get_by_role("button", name="Revoke for good")).to_have_count(0)
+    expect(page.get_by_role("button", name="Revoke permanently")).to_have_count(0)
     assert place.send(token) is None
 
     page.get_by_role("link", name="Rows about it").click()
     rows = page.locator("table.log tbody tr")
     expect(rows.get_by_role("rowheader")).to_have_text(["Binding revoked", "Binding created"])
     page.goto(binding_page)
-    page.get_by_role("link", name="Rows it stamped").click()
+    page.get_by_role("link", name="Rows that name it").click()
     expect(rows.get_by_role("rowheader")).to_have_text(["Install allowed"])
 
 
@@ -150,7 +150,7 @@ def test_from_a_rejected_job_to_a_binding(place, visit):
     expect(page.get_by_role("status")).to_contain_text("The binding is active")
     assert place.send(token) == page.url.split("/")[-1].split("?")[0]
     page.get_by_role("link", name="Rejected").click()
-    expect(page.get_by_text("Trusted by now")).to_be_visible()
+    expect(page.get_by_text("Now trusted")).to_be_visible()
     expect(draft).to_have_count(0)
 
 

@@ -99,7 +99,7 @@ def test_applying_twice_changes_nothing_the_second_time(home):
         ),
         (
             '[orgs.acme.members."ada@acme.example"]\nidp = "google"\nrole = "owner"',
-            "orgs.toml: orgs.acme: members.ada@acme.example: a member's idp does not change",
+            "orgs.toml: orgs.acme: members.ada@acme.example: a member's idp cannot be changed",
         ),
         (
             '[orgs.acme]\nsign_in_domains.google = ["acme"]',

@@ -84,16 +84,16 @@ def test_people_are_told_what_is_not_in_it(home):
     home.ask("init", **kept)
     ran = home.order("backup", str(home.folder / "backup"), **kept)
     assert (ran.code, ran.err) == (0, "")
-    assert "Not in it: admin_token and secret_key." in ran.out
+    assert "Not included: admin_token and secret_key." in ran.out
 
     whole = home.order("backup", "--with-secrets", str(home.folder / "whole"), **kept)
-    assert "Not in it" not in whole.out
+    assert "Not included" not in whole.out
     other = another(home)
     bare = other.order("restore", str(home.folder / "backup"))
-    assert "No secrets came with it" in bare.out
+    assert "The backup has no secrets" in bare.out
     again = other.order("restore", "--force", str(home.folder / "whole"))
     assert "No secrets" not in again.out
-    assert "What was there is in " in again.out
+    assert "The previous data dir is now " in again.out
     assert (other.data_dir / "admin_token").read_text() == (
         home.data_dir / "admin_token"
     ).read_text()

@@ -58,7 +58,7 @@ def test_a_repository_is_that_of_its_issuer_and_of_the_organisations_named(home,
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        ((*OF_42[:4], "--all-orgs"), "--repository-id needs --issuer: two issuers may give"),
+        ((*OF_42[:4], "--all-orgs"), "--repository-id needs --issuer: two issuers may use"),
         (OF_42, "--repository-id needs either --org or --all-orgs"),
         ((*OF_42, "--org", "acme", "--all-orgs"), "--repository-id needs either --org or"),
         ((*OF_42, "--org", "acme", "obind_1"), "give --org and BINDING_ID, or --repository-id"),

@@ -18,7 +18,7 @@ from typing import IO, Any
 import pytest
 
 from analytics.model.instants import format_us
-from service.cli.imports import SHOWN_MAX, TOLD_MAX
+from service.cli.imports import LISTED_MAX, SHOWN_MAX
 from tests.processes.command_line import Ran
 from tests.processes.homes import DEADLINE_S, PLATFORM, Home, eventually
 
@@ -110,10 +110,10 @@ def test_a_refused_row_refuses_its_file_and_no_other(home):
     assert ran.code == 1
     assert ran.err == ""
     assert [text for text in ran.out.splitlines() if not text.startswith("  ")] == [
-        f"{bad}: nothing was imported: 2 rows refused (--partial takes the others)",
+        f"{bad}: nothing was imported: 2 rows refused (--partial imports the others)",
         f"{gone}: failed, nothing was imported: [Errno 2] No such file or directory: '{gone}'",
         f"{good}: 1 rows of 1 days imported",
-        next(text for text in ran.out.splitlines() if f"{good}: skipped: these bytes" in text),
+        next(text for text in ran.out.splitlines() if f"{good}: skipped: the same content" in text),
     ]
     assert ran.out.splitlines()[1].startswith("  line 2: the line must be a JSON object")
     assert ran.out.splitlines()[2].startswith("  line 3: event must be one of ")
@@ -133,7 +133,7 @@ def test_partial_keeps_the_good_rows(home):
 
 def test_refused_rows_are_shown_in_part_and_reported_in_full(home):
     """Nobody reads ten thousand lines on a screen."""
-    count = TOLD_MAX + 500
+    count = LISTED_MAX + 500
     path = write(home, "bad.ndjson", line() + "{}\n" * count)
     report = home.folder / "report.ndjson"
 
@@ -141,8 +141,8 @@ def test_refused_rows_are_shown_in_part_and_reported_in_full(home):
     (done,) = told(home, path, code=1)
 
     assert ran.out.count("\n  line ") == SHOWN_MAX
-    assert ran.out.endswith(f"  and {count - SHOWN_MAX} more (--report FILE has all of them)\n")
-    assert (len(done["refused_rows"]), done["refused"]) == (TOLD_MAX, count)
+    assert ran.out.endswith(f"  and {count - SHOWN_MAX} more (--report FILE lists all)\n")
+    assert (len(done["refused_rows"]), done["refused"]) == (LISTED_MAX, count)
     lines = [json.loads(text) for text in report.read_text().splitlines()]
     assert [one["line"] for one in lines] == list(range(2, count + 2))
     assert lines[0] == {"file": path, "line": 2, "error": "event is required"}
@@ -191,7 +191,7 @@ def test_a_list_that_is_none_is_refused(home, content):
 
     assert (ran.code, ran.refusal.split("/")[-1]) == (
         1,
-        "list must list file names in UTF-8, one a line, at most 100000 of them",
+        "list must list file names in UTF-8, one per line, at most 100000 of them",
     )
 
 
@@ -199,7 +199,7 @@ def test_a_list_that_is_none_is_refused(home, content):
     ("words", "said"),
     [
         ((), "name at least one FILE"),
-        (("-",), "say --format"),
+        (("-",), "use --format"),
         (("--format", "csv", "-", "-"), "only once"),
         (("--format", "csv", "--files-from", "-", "-"), "only once"),
         (("--format", "json", "x"), "'json' is not one of"),

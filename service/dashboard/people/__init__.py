@@ -1,1 +1,1 @@
-"""The pages on which an organisation is run: its members, teams, projects, API keys and roles."""
+"""Pages to manage an organisation: its members, teams, projects, API keys and roles."""

@@ -1,6 +1,6 @@
-"""Changes to an organisation by one of its own: each one transaction, and nobody beyond their role.
+"""Changes to an organisation by its members: one transaction each, within the caller's role.
 
-A step is what one form does: a function of the `Change`, which is over all it may touch.
+A step is what one form does: a function of the `Change`, through which it does everything.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ _Done = TypeVar("_Done")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One open transaction on `org`, by `caller` as they are inside it, and the form they sent."""
+    """One open transaction on `org` by `caller`, whose rights were read in it, and their form."""
 
     work: UnitOfWork
     org: Organisation
@@ -38,24 +38,24 @@ class Change:
 
     @property
     def by(self) -> AuditContext:
-        """What audit rows say of who acted."""
+        """The caller and the origin in audit rows of the change."""
         return self.caller.audit_context
 
     def typed(self, name: str) -> str:
-        """What the field `name` holds, without the spaces around it that nobody sees."""
+        """The text of the field `name`, without surrounding whitespace."""
         return self.form.get(name, "").strip()
 
     async def member(self, name: str) -> Member:
-        """The member with this id or address, over whom the caller may decide.
+        """The member with this id or address, if the caller may manage them.
 
-        Raises NotFound, Forbidden. Steps get members here alone, so that none forgets to ask.
+        Raises NotFound, Forbidden. Steps get members only here, so that none skips the check.
         """
         member = await get_member(self.work.session, self.org, name)
         self.caller.require_outranks(Role(member.role), self.org)
         return member
 
     def role(self, name: str) -> str:
-        """The role `name`, which the caller may give. Raises Invalid, Forbidden."""
+        """The role `name`, if the caller may assign it. Raises Invalid, Forbidden."""
         if name not in set(Role):
             raise Invalid(f"role must be one of {', '.join(Role)}", field="role")
         self.caller.require_outranks(Role(name), self.org)
@@ -69,13 +69,13 @@ async def submit(
     step: Callable[[Change], Awaitable[str]],
     field: str | None = None,
 ) -> ResponseReturnValue:
-    """Do what the form of the current request asks, then lead back to `page`.
+    """Run `step` for the form of the current request, then redirect to `page`.
 
-    `step` says what it has done by a code of the page. Where it refuses, the page says so beside
-    the field that the refusal names, or beside `field`.
+    `step` returns the page's code for what was done. Its errors are shown at the field that they
+    name, or at `field`.
     """
     caller, org, form = await authorize_form(services, slug, Capability.ORG_ADMIN)
-    page.here()  # what cannot be led back to is refused before anything is done
+    page.here()  # rejects a request that cannot be redirected back before anything is done
     done = await _attempt(services, caller, org, form, step, field)
     if isinstance(done, FormState):
         return await page.show(services, caller, org, form_state=done), done.status
@@ -89,9 +89,9 @@ async def issue_secret(
     step: Callable[[Change], Awaitable[IssuedSecret]],
     field: str | None = None,
 ) -> ResponseReturnValue:
-    """The same for a form that makes a secret: the answer shows it, and is the only one that does.
+    """The same for a form that creates a secret, which only this response shows.
 
-    Such a form works once: to reload the answer, which sends the form again, makes no second one.
+    Such a form works once: reloading the response, which resends the form, creates no second one.
     """
     caller, org, form = await authorize_form(services, slug, Capability.ORG_ADMIN)
     page.here()
@@ -116,7 +116,7 @@ async def _attempt(
     step: Callable[[Change], Awaitable[_Done]],
     field: str | None,
 ) -> _Done | FormState:
-    """What `step` returns once it is committed, or the form to show again; nothing was changed."""
+    """The result of `step` once committed; or, if nothing was changed, the form to show again."""
     try:
         async with services.store.write() as work:
             present, present_org = await services.access.reauthorize(

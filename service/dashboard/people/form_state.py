@@ -1,4 +1,4 @@
-"""A form that could not be done: its page is shown again, with the fault and nothing typed lost."""
+"""A rejected form: its page is shown again with the error and all that was typed."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,9 +9,9 @@ from service.errors import Refusal
 
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """What was typed into the form that goes to `path`, and why it was not done.
+    """What was typed into the form that is sent to `path`, and why it was rejected.
 
-    `field` is the one to mend, if it is one.
+    `field` is the one to correct, if it is about one.
     """
 
     path: str
@@ -21,11 +21,11 @@ class FormState:
     field: str | None = None
 
     def text_in(self, path: str, name: str, otherwise: str = "") -> str:
-        """What the field `name` of the form that goes to `path` holds."""
+        """The text of the field `name` in the form that is sent to `path`."""
         return self.typed.get(name, otherwise) if path == self.path else otherwise
 
     def fault_in(self, path: str, name: str) -> str | None:
-        """What is wrong with that field, or None."""
+        """The error of that field, or None."""
         return self.text if (path, name) == (self.path, self.field) else None
 
 
@@ -33,6 +33,6 @@ EMPTY_FORM: Final = FormState("", Form(), 200, "")
 
 
 def refused(path: str, typed: Form, refusal: Refusal, field: str | None) -> FormState:
-    """What to show after `refusal`; if it is about no field of the form, it is about `field`."""
+    """The form state after `refusal`, shown at its field if the form has it, or at `field`."""
     at_fault = refusal.field if refusal.field in typed else field
     return FormState(path, typed, refusal.status, refusal.text, at_fault)

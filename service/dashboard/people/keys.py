@@ -1,4 +1,4 @@
-"""The API keys page: what proxies and scripts send rows with, issued and revoked."""
+"""The API keys page: issue and revoke the keys that proxies and scripts send rows with."""
 
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ _TRIAL_ROW: Final = '[{"event": "install_allowed", "packageName": "countersign-t
 async def load_keys_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """Every live key, and the keys that were revoked, newest first."""
+    """All live keys, and the latest revoked ones, newest first."""
     keys = await list_api_keys(session, org)
     projects = await list_projects(session, org)
     revoked = [key for key in keys if key.revoked_at is not None]
@@ -32,7 +32,7 @@ async def load_keys_view(
         "revoked": revoked[:REVOKED_MAX],
         "has_more": len(revoked) > REVOKED_MAX,
         "project_names": {project.id: project.name for project in projects},
-        "choices": [("", "whole organisation"), *((one.id, one.name) for one in projects)],
+        "choices": [("", "whole organisation"), *((item.id, item.name) for item in projects)],
     }
 
 
@@ -47,14 +47,14 @@ async def issue_key(change: Change) -> IssuedSecret:
 
 
 async def revoke_key(change: Change, key_id: str) -> str:
-    """End a key."""
+    """Revoke a key."""
     key = await get_api_key(change.work.session, change.org, key_id)
     await revoke_api_key(change.work, change.org, key, change.by)
     return "revoked"
 
 
 def _trial(change: Change, secret: str) -> str:
-    """A line for a shell that sends one row with the key."""
+    """A shell command that sends one row with the key."""
     path = url_for("ingest.events", slug=change.org.slug)
     return (
         f"curl -X POST {change.public_url}{path}"
@@ -66,5 +66,5 @@ KEYS: Final = OrgPage(
     endpoint="dashboard_people.keys_page",
     template="people/keys.html",
     load=load_keys_view,
-    done={"revoked": "Revoked: the key opens nothing any more."},
+    done={"revoked": "The key was revoked and no longer works."},
 )

@@ -1,4 +1,4 @@
-"""The members page: who is in the organisation, and what one of its own can do about it."""
+"""The members page: the organisation's members, and actions to manage them."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ ROWS_MAX: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """One member. `teams` are the names of those they administer."""
+    """One member. `teams` are the names of the teams they administer."""
 
     member: Member
     provider: str
@@ -44,7 +44,7 @@ class MemberRow:
 async def load_members_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """Up to ROWS_MAX members, of those that are looked for; and who may come in uninvited."""
+    """Up to ROWS_MAX of the members searched for; and the domains that need no invitation."""
     place = MEMBERS.here()
     find, after = (place.get(name, "") for name in MEMBERS.place)
     found = await list_members_from(session, org, find, after, ROWS_MAX + 1)
@@ -92,7 +92,7 @@ async def _rows(
 
 
 async def invite(change: Change) -> str:
-    """Make somebody a member, who comes in by their account once they sign in."""
+    """Add a member, whose account is linked at their first sign-in."""
     role = change.role(change.typed("role"))
     await add_member(
         change.work, change.org, change.typed("email"), role, change.typed("idp"), change.by
@@ -101,7 +101,7 @@ async def invite(change: Change) -> str:
 
 
 async def give_role(change: Change, member_id: str) -> str:
-    """Give a member another role: neither the old nor the new one beyond the caller's."""
+    """Change a member's role; neither the old nor the new one may exceed the caller's."""
     member = await change.member(member_id)
     await set_role(change.work, change.org, member, change.role(change.typed("role")), change.by)
     return "role"
@@ -120,13 +120,13 @@ async def sign_out(change: Change, member_id: str) -> str:
 
 
 async def remove_passkeys(change: Change, member_id: str) -> str:
-    """Let nobody in by a passkey of a member any more."""
+    """Remove all passkeys of a member."""
     await remove_all_passkeys(change.work, await change.member(member_id), change.by)
     return "no-passkeys"
 
 
 async def issue_link(change: Change, member_id: str) -> IssuedSecret:
-    """A link that signs a member in, once: whoever opens it acts as them."""
+    """A one-time link that signs its holder in as the member, so it must be kept secret."""
     member = await change.member(member_id)
     token = await issue_sign_in(change.work, change.org, member, change.by)
     return IssuedSecret(member.email, f"{change.public_url}/sign-in?token={token}")
@@ -137,10 +137,10 @@ MEMBERS: Final = OrgPage(
     template="people/members.html",
     load=load_members_view,
     done={
-        "invited": "Invited. Nothing was sent: tell them where to sign in, and with which account.",
-        "role": "The role was changed. If it is more than before, they have to sign in again.",
+        "invited": "Invited. No email was sent: tell them where and with which account to sign in.",
+        "role": "The role was changed. If it allows more than before, they must sign in again.",
         "removed": "Removed. Their sessions and sign-in links have ended.",
-        "no-passkeys": "Their passkeys are removed; sessions that began with them go on.",
+        "no-passkeys": "Their passkeys were removed. Sessions that began with them stay active.",
         "signed-out": "Their sessions and sign-in links have ended.",
     },
     place=("find", "after"),

@@ -1,4 +1,4 @@
-"""Forms that work once, because their answer shows a secret that no second one may follow."""
+"""Forms that work once, because their response shows a newly created secret."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -9,20 +9,20 @@ from service.errors import FormSpent
 from service.secrets import new_token
 from service.settings import Settings
 from service.sign_in.completion import spend
-from service.sign_in.signed_cookie import Kept, Signer, expiry
+from service.sign_in.signed_cookie import SignedValue, Signer, expiry
 from service.store.store import UnitOfWork
 
 ONCE_FIELD: Final = "once"
 
 
-class OneTimeForm(Kept, frozen=True, kw_only=True):
-    """One form of one session's page; the admin token, which has no session, has None."""
+class OneTimeForm(SignedValue, frozen=True, kw_only=True):
+    """A form of one session's page; `session_id` is None for the admin token."""
 
     session_id: str | None
 
 
 def one_time_form(settings: Settings, caller: Caller, now: datetime) -> str:
-    """The value of ONCE_FIELD in a form shown to `caller`, good for as long as a session can be."""
+    """The value of ONCE_FIELD in a form shown to `caller`, valid as long as a session can be."""
     lifetime = timedelta(seconds=settings.session_absolute_s)
     return _signer(settings).sign(
         OneTimeForm(
@@ -32,7 +32,7 @@ def one_time_form(settings: Settings, caller: Caller, now: datetime) -> str:
 
 
 async def spend_form(settings: Settings, work: UnitOfWork, caller: Caller, form: Form) -> None:
-    """Use `form` up, unless what follows in this transaction fails. Raises FormSpent."""
+    """Mark `form` as used, as part of this transaction. Raises FormSpent."""
     signer = _signer(settings)
     kept = signer.read(form.get(ONCE_FIELD), OneTimeForm, work.now)
     if kept is None or kept.session_id != _session_id(caller) or not await spend(work, kept):

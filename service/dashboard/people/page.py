@@ -1,4 +1,4 @@
-"""A page of an organisation with forms on it: shown, led back to, and shown again."""
+"""A page of an organisation with forms: shown, redirected to, and shown again with errors."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from service.store.tables import Organisation
 
 DONE_PARAMETER: Final = "done"
 PLACE_CHARS_MAX: Final = 255
-"""No address of a member's is longer."""
+"""No member's address is longer."""
 
 LoadView = Callable[
     [DashboardServices, AsyncSession, Caller, Organisation], Awaitable[dict[str, Any]]
@@ -27,7 +27,7 @@ LoadView = Callable[
 
 @dataclass(frozen=True, slots=True)
 class IssuedSecret:
-    """A secret that one answer shows: `secret`, of what `whose` names; and what it is used in."""
+    """A secret that only one response shows, what it belongs to, and an example of its use."""
 
     whose: str
     secret: str = field(repr=False)
@@ -36,9 +36,9 @@ class IssuedSecret:
 
 @dataclass(frozen=True, slots=True)
 class OrgPage:
-    """One such page: what it shows, and in words what its forms can have done, by code.
+    """One such page: its data, and the confirmations of its forms by code.
 
-    `place` are the parameters that say which part of a long list is shown.
+    `place` are the parameters that select the part of a long list to show.
     """
 
     endpoint: str
@@ -48,14 +48,14 @@ class OrgPage:
     place: tuple[str, ...] = ()
 
     def address(self, org: Organisation, done: str) -> str:
-        """Where the form of the current request leads once it is done."""
+        """The address to redirect to after the form of the current request."""
         values: dict[str, Any] = {**self.here(), DONE_PARAMETER: done}
         return url_for(self.endpoint, slug=org.slug, **values)
 
     def here(self) -> dict[str, str]:
-        """The part of the list that the current request is about. Raises Invalid.
+        """The part of the list that the current request selects. Raises Invalid.
 
-        It stands in every form of the page, so it must not be as long as an address may be.
+        Every form of the page repeats it, so it must be shorter than a URL may be.
         """
         given = {name: request.args[name] for name in self.place if request.args.get(name)}
         for name, value in given.items():
@@ -72,12 +72,12 @@ class OrgPage:
         form_state: FormState = EMPTY_FORM,
         issued_secret: IssuedSecret | None = None,
     ) -> str:
-        """The page as `caller` may see it now."""
+        """The page for `caller`, as of now."""
         async with services.store.read() as session:
-            seen = await self.load(services, session, caller, org)
+            view = await self.load(services, session, caller, org)
         return await render_template(
             self.template,
-            **seen,
+            **view,
             form_state=form_state,
             issued_secret=issued_secret,
             here=self.here(),
@@ -88,7 +88,7 @@ class OrgPage:
 
 
 def may_decide_over(caller: Caller, role: str, org: Organisation) -> bool:
-    """Whether `caller` would be let. For what is shown; what is done asks again."""
+    """Whether `caller` may manage `role`. Only for display; actions are authorized again."""
     try:
         caller.require_outranks(Role(role), org)
     except Forbidden:

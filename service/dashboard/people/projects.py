@@ -1,4 +1,4 @@
-"""The projects page: what bindings and API keys can be limited to."""
+"""The projects page: bindings and API keys can be limited to a project."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,7 +27,7 @@ class ProjectRow:
 async def load_projects_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """Every project, by name."""
+    """All projects, by name."""
     keys = await count_live_keys(session, org)
     bindings = await count_active_by_project(session, org.id)
     return {
@@ -39,7 +39,7 @@ async def load_projects_view(
 
 
 async def create(change: Change) -> str:
-    """Make a project."""
+    """Create a project."""
     await create_project(change.work, change.org, change.typed("name"), change.by)
     return "created"
 
@@ -48,5 +48,5 @@ PROJECTS: Final = OrgPage(
     endpoint="dashboard_people.projects_page",
     template="people/projects.html",
     load=load_projects_view,
-    done={"created": "The project is there: keys and bindings can be limited to it."},
+    done={"created": "The project was created. Keys and bindings can now be limited to it."},
 )

@@ -1,4 +1,4 @@
-"""The roles page: what each role may do, and what an organisation grants it beyond its defaults."""
+"""The roles page: capabilities of each role, by default and granted by the organisation."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,14 +20,14 @@ CAPABILITY_WORDS: Final[dict[Capability, str]] = {
     Capability.OIDC_READ: "see bindings and rejected subjects",
     Capability.OIDC_WRITE: "change bindings",
     Capability.AUDIT_READ: "read the audit log",
-    Capability.AUDIT_EXPORT: "take it away",
-    Capability.ORG_ADMIN: "run the organisation",
+    Capability.AUDIT_EXPORT: "export the audit log",
+    Capability.ORG_ADMIN: "manage the organisation",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Whether a role has a capability, by default or by an override, and who may change that."""
+    """Whether a role has a capability, by default or granted, and if the caller may change it."""
 
     capability: Capability
     is_default: bool
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class RoleRow:
-    """One role. `before` is what it is granted beyond its defaults, as a form sends it back."""
+    """One role. `before` are its grants beyond the defaults, which the form sends back."""
 
     role: Role
     cells: list[Cell]
@@ -48,7 +48,7 @@ class RoleRow:
 async def load_roles_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """Roles by capabilities; and what of the organisation its members cannot change."""
+    """Roles and their capabilities, and the retention, which members cannot change."""
     tier = Tier(org.tier)
     return {
         "rows": [_row(role, caller, org) for role in Role],
@@ -79,10 +79,10 @@ def _before(role: str, org: Organisation) -> str:
 
 
 async def grant(change: Change, role: str) -> str:
-    """Let a role do exactly what is ticked, beyond its defaults: nothing that the caller may not.
+    """Set a role's grants beyond its defaults to those that are ticked.
 
-    Raises OverrideMoved where the page showed something else than what held until now: to save it
-    would bring back what somebody has just taken away.
+    Raises Forbidden for a capability that the caller lacks, and OverrideMoved if the grants have
+    changed since the page was shown: saving could restore one that was revoked concurrently.
     """
     chosen = change.form.getlist("capability")
     role = change.role(role)
@@ -98,5 +98,5 @@ ROLES: Final = OrgPage(
     endpoint="dashboard_people.roles_page",
     template="people/roles.html",
     load=load_roles_view,
-    done={"granted": "Saved: it holds from the next request on."},
+    done={"granted": "Saved. The change applies from the next request."},
 )

@@ -1,4 +1,4 @@
-"""The pages on which an organisation is run, and what their forms do."""
+"""Routes of the pages to manage an organisation, and of their forms."""
 
 from functools import partial
 
@@ -31,21 +31,21 @@ async def _shown(services: DashboardServices, slug: str, page: OrgPage) -> Respo
 @blueprint.get("/members")
 @receives(DashboardServices)
 async def members_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show who is in the organisation."""
+    """Show the organisation's members."""
     return await _shown(services, slug, MEMBERS)
 
 
 @blueprint.post("/members")
 @receives(DashboardServices)
 async def invite(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Let somebody in."""
+    """Invite a member."""
     return await submit(services, slug, MEMBERS, members.invite, "email")
 
 
 @blueprint.post("/members/<member_id>/role")
 @receives(DashboardServices)
 async def give_role(services: DashboardServices, slug: str, member_id: str) -> ResponseReturnValue:
-    """Give a member another role."""
+    """Change a member's role."""
     step = partial(members.give_role, member_id=member_id)
     return await submit(services, slug, MEMBERS, step, "role")
 
@@ -83,7 +83,7 @@ async def remove_passkeys(
 @blueprint.post("/members/<member_id>/link")
 @receives(DashboardServices)
 async def issue_link(services: DashboardServices, slug: str, member_id: str) -> ResponseReturnValue:
-    """Show a link that signs a member in, this once."""
+    """Issue a sign-in link for a member and show it, once."""
     return await issue_secret(
         services, slug, MEMBERS, partial(members.issue_link, member_id=member_id)
     )
@@ -99,7 +99,7 @@ async def teams_page(services: DashboardServices, slug: str) -> ResponseReturnVa
 @blueprint.post("/teams")
 @receives(DashboardServices)
 async def create_team(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Make a team."""
+    """Create a team."""
     return await submit(services, slug, TEAMS, teams.create, "name")
 
 
@@ -117,7 +117,7 @@ async def appoint_team_admin(
 async def dismiss_team_admin(
     services: DashboardServices, slug: str, team_id: str, member_id: str
 ) -> ResponseReturnValue:
-    """End that a member is an admin of a team."""
+    """Remove a member as admin of a team."""
     step = partial(teams.dismiss, team_id=team_id, member_id=member_id)
     return await submit(services, slug, TEAMS, step)
 
@@ -132,28 +132,28 @@ async def projects_page(services: DashboardServices, slug: str) -> ResponseRetur
 @blueprint.post("/projects")
 @receives(DashboardServices)
 async def create_project(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Make a project."""
+    """Create a project."""
     return await submit(services, slug, PROJECTS, projects.create, "name")
 
 
 @blueprint.get("/keys")
 @receives(DashboardServices)
 async def keys_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show what proxies and scripts send rows with."""
+    """Show the API keys."""
     return await _shown(services, slug, KEYS)
 
 
 @blueprint.post("/keys")
 @receives(DashboardServices)
 async def issue_key(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show a new API key, this once."""
+    """Issue an API key and show it, once."""
     return await issue_secret(services, slug, KEYS, keys.issue_key, "project")
 
 
 @blueprint.post("/keys/<key_id>/revoke")
 @receives(DashboardServices)
 async def revoke_key(services: DashboardServices, slug: str, key_id: str) -> ResponseReturnValue:
-    """End an API key."""
+    """Revoke an API key."""
     return await submit(services, slug, KEYS, partial(keys.revoke_key, key_id=key_id))
 
 
@@ -167,5 +167,5 @@ async def roles_page(services: DashboardServices, slug: str) -> ResponseReturnVa
 @blueprint.post("/roles/<role>")
 @receives(DashboardServices)
 async def grant(services: DashboardServices, slug: str, role: str) -> ResponseReturnValue:
-    """Let a role do more than by default."""
+    """Grant a role capabilities beyond its defaults."""
     return await submit(services, slug, ROLES, partial(roles.grant, role=role))

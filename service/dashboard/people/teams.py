@@ -1,4 +1,4 @@
-"""The teams page: which there are, and who administers them."""
+"""The teams page: teams and their admins."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from service.orgs.repository import (
 from service.store.tables import Member, Organisation, Team
 
 OFFERED_MAX: Final = 200
-"""How many addresses a typed one is completed to; all others can be typed whole."""
+"""How many addresses are offered as completions; any other can be typed in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class TeamRow:
 async def load_teams_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """Every team with its admins, and members that could become some."""
+    """All teams with their admins, and addresses of members who could become admins."""
     admins: dict[str, list[TeamAdminRow]] = defaultdict(list)
     for team, member in await list_team_offices(session, org):
         row = TeamAdminRow(member, may_decide_over(caller, member.role, org))
@@ -50,12 +50,12 @@ async def load_teams_view(
     members = await list_members_from(session, org, "", "", OFFERED_MAX)
     return {
         "rows": [TeamRow(team, admins[team.id]) for team in await list_teams(session, org)],
-        "addresses": [one.email for one in members if may_decide_over(caller, one.role, org)],
+        "addresses": [each.email for each in members if may_decide_over(caller, each.role, org)],
     }
 
 
 async def create(change: Change) -> str:
-    """Make a team."""
+    """Create a team."""
     await create_team(change.work, change.org, change.typed("name"), change.by)
     return "created"
 
@@ -66,7 +66,7 @@ async def appoint(change: Change, team_id: str) -> str:
 
 
 async def dismiss(change: Change, team_id: str, member_id: str) -> str:
-    """End it."""
+    """Remove an admin of a team."""
     return await _set_admin(change, team_id, member_id, is_admin=False)
 
 
@@ -82,8 +82,8 @@ TEAMS: Final = OrgPage(
     template="people/teams.html",
     load=load_teams_view,
     done={
-        "created": "The team is there. Now say who administers it.",
-        "appointed": "The team has its admin.",
+        "created": "The team was created. Now add an admin.",
+        "appointed": "The admin was added.",
         "dismissed": "They are no longer an admin of the team.",
     },
 )

@@ -1,1 +1,1 @@
-"""The pages of trust: bindings, why a token is trusted or not, and who was turned away."""
+"""The pages about trust: bindings, explanations of tokens, and rejected subjects."""

@@ -1,4 +1,4 @@
-"""One binding: all that is known of it, what became of it, and its end."""
+"""The page of one binding: its details, its history, and the form that revokes it."""
 
 import json
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from service.bindings.repository import find_binding
 from service.dashboard.display_names import Person
 from service.dashboard.labels import event_words
 from service.dashboard.navigation import may
-from service.dashboard.retention_window import kept_by
+from service.dashboard.retention_window import retention_window
 from service.dashboard.services import DashboardServices
-from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, if_found
+from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.dashboard.trust.binding_view import ShownBinding, show_bindings
 from service.dashboard.trust.permissions import may_revoke
 from service.errors import BindingNotFound
@@ -40,14 +40,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class BindingView:
-    """What the template shows. `changes` is None where they may not or could not be read."""
+    """The template's data. `changes` is None if the caller may not, or could not, read them."""
 
     shown: ShownBinding
     changes: list[Change] | None
     may_revoke: bool
     given: dict[str, str] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
-    is_too_late: bool = False
+    is_already_revoked: bool = False
 
 
 async def load_binding_view(
@@ -57,7 +57,7 @@ async def load_binding_view(
     binding_id: str,
     **more: Any,  # noqa: ANN401
 ) -> BindingView:
-    """What the page of this binding shows `caller`, with `more` of a form that was refused.
+    """The page's data for `caller`, with `more` after a rejected form.
 
     Raises BindingNotFound.
     """
@@ -78,9 +78,9 @@ async def load_binding_view(
 async def _changes(
     services: DashboardServices, org: Organisation, shown: ShownBinding
 ) -> list[Change] | None:
-    """The audit rows of the binding's creation and end, newest first, as far as they are kept.
+    """The audit rows of the binding's creation and revocation within retention, newest first.
 
-    None if they cannot be read: the binding itself is worth showing without them.
+    None if they cannot be read: the binding is shown without them.
     """
     binding = shown.binding
     last_at = binding.revoked_at or binding.added_at
@@ -92,23 +92,23 @@ async def _changes(
             "until": [format_us(last_at + _A_MOMENT)],
         }
     )
-    within = query.not_before(kept_by(org, services.clock()).floor)
+    within = query.not_before(retention_window(org, services.clock()).floor)
     rows_now = await services.store.snapshot(org.id)
-    rows = await if_found(
+    rows = await or_unavailable(
         services.audit.lake.page(rows_now, within, len(_CHANGES), None, GLANCE_MAX_S)
     )
     if isinstance(rows, SummaryUnavailable):
         return None
-    known = {one.actor: one for one in (shown.added_by, shown.revoked_by) if one}
-    return [_change(json.loads(entry), known) for entry in json_objects(rows, org.id)]
+    people = {person.actor: person for person in (shown.added_by, shown.revoked_by) if person}
+    return [_change(json.loads(entry), people) for entry in json_objects(rows, org.id)]
 
 
-def _change(entry: dict[str, Any], known: dict[str, Person]) -> Change:
+def _change(entry: dict[str, Any], people: dict[str, Person]) -> Change:
     actor = entry["actor"]
     return Change(
         at=entry["created_at"],
         event=event_words(entry["event"]),
-        by=known.get(actor, Person(actor, actor)),
+        by=people.get(actor, Person(actor, actor)),
         surface=entry["verdict_source"],
         request_id=entry["request_id"],
     )

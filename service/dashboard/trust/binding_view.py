@@ -1,4 +1,4 @@
-"""Bindings as the pages show them: with names for ids, and with what is odd about them."""
+"""Bindings as the pages show them, with names for ids and with warnings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from service.store.tables import Binding
 from service.verifier.candidates import candidates_of
 
 IDLE_AFTER: Final = timedelta(days=1)
-"""A binding that nobody has used by then may be a mistake, or trust that nobody needs."""
+"""A binding still unused after this may be a mistake or unneeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownBinding:
-    """One binding. `is_active` is of the instant asked about, the warnings are of now.
+    """One binding. `is_active` is as of the requested instant, the warnings are as of now.
 
-    `is_orphan` is a team's whose envelope is gone: it is active, and no token matches it.
+    `is_orphan` marks an active binding of a team that matches no token, as it has no envelope.
     """
 
     binding: Binding
@@ -44,12 +44,12 @@ async def show_bindings(
     names = await find_names(
         session,
         tenant_id,
-        actors={actor for one in bindings for actor in (one.added_by, one.revoked_by) if actor},
-        teams={one.team_id for one in bindings if one.team_id},
-        projects={one.project_id for one in bindings if one.project_id},
+        actors={actor for each in bindings for actor in (each.added_by, each.revoked_by) if actor},
+        teams={binding.team_id for binding in bindings if binding.team_id},
+        projects={binding.project_id for binding in bindings if binding.project_id},
     )
     orphans = await _orphans(session, tenant_id, bindings)
-    return [_shown(one, names, orphans, now, as_of) for one in bindings]
+    return [_shown(binding, names, orphans, now, as_of) for binding in bindings]
 
 
 def _shown(
@@ -70,11 +70,12 @@ def _shown(
 
 
 async def _orphans(session: AsyncSession, tenant_id: str, bindings: Sequence[Binding]) -> set[str]:
-    """Those of teams that are active and match nothing, because their envelope does not."""
-    of_teams = [one for one in bindings if one.team_id is not None and one.revoked_at is None]
+    """The ids of active bindings of teams that match no token, as they have no envelope."""
+    of_teams = [each for each in bindings if each.team_id is not None and each.revoked_at is None]
     if not of_teams:
         return set()
-    subs = {one.sub_pattern for one in of_teams}
+    subs = {binding.sub_pattern for binding in of_teams}
     active = await list_active_with_subs(session, tenant_id, subs)
-    matching = candidates_of(active).by_subject.values()
-    return {one.id for one in of_teams} - {one.id for some in matching for one in some}
+    by_subject = candidates_of(active).by_subject
+    matching = {candidate.id for group in by_subject.values() for candidate in group}
+    return {binding.id for binding in of_teams} - matching

@@ -1,4 +1,4 @@
-"""The list of bindings: narrowed, of now or of an instant in the past, a page at a time."""
+"""The list of bindings: filtered, as of now or an earlier instant, a page at a time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ PARAMETERS: Final = (*_FILTERS, *_PLACES)
 
 @dataclass(frozen=True, slots=True)
 class BindingsView:
-    """What the template shows. `newer` and `older` are query strings, `as_of` None for now."""
+    """The template's data. `newer` and `older` are query strings, `as_of` is None for now."""
 
     given: Mapping[str, str]
     faults: Mapping[str, str]
@@ -33,26 +33,26 @@ class BindingsView:
 
     @property
     def status(self) -> int:
-        """Of the answer."""
+        """The HTTP status."""
         return Invalid.status if self.faults else 200
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether there may be bindings that are not among these."""
+        """Whether there may be bindings that are not listed."""
         return any(name in self.given for name in PARAMETERS)
 
     @property
     def others(self) -> str:
-        """The query of the revoked ones as of the same instant."""
+        """The query string for revoked ones as of the same instant."""
         return urlencode({**self.given, "state": "revoked"})
 
 
 async def load_bindings_view(
     services: BindingServices, org: Organisation, parameters: Mapping[str, list[str]]
 ) -> BindingsView:
-    """What the page with these parameters shows of `org`.
+    """The page's data for these parameters.
 
-    Raises InvalidQuery, Invalid, BindingNotFound for what no form of the page sends.
+    Raises InvalidQuery, Invalid, BindingNotFound for parameters that its forms never send.
     """
     now = services.clock()
     given = {name: text for name in PARAMETERS if (text := only(parameters, name))}
@@ -81,17 +81,17 @@ async def load_bindings_view(
 
 
 def _as_of(text: str | None, now: datetime, faults: dict[str, str]) -> datetime | None:
-    """The instant asked about, or None and a line in `faults` if it is none that has been."""
+    """The requested instant; None, with an entry in `faults`, if it is invalid or in the future."""
     try:
         as_of = parse_as_of(text)
     except Invalid as error:
         faults["asOf"] = error.text
         return None
     if as_of is not None and as_of > now:
-        faults["asOf"] = "asOf lies ahead: what will be trusted then is not known"
+        faults["asOf"] = "asOf must not be in the future"
         return None
     return as_of
 
 
 def _turned(filters: Mapping[str, str], **place: ShownBinding) -> str:
-    return urlencode({**filters, **{name: one.binding.id for name, one in place.items()}})
+    return urlencode({**filters, **{name: row.binding.id for name, row in place.items()}})

@@ -1,4 +1,4 @@
-"""The form that creates a binding: what it offers, what was typed, and which field is wrong."""
+"""The form that creates a binding: its choices, what was typed, and errors by field."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,17 +27,17 @@ FIELDS: Final = (
     "project_id",
 )
 _ORIGINS: Final = {
-    Origin.ORG_ADMIN: "org_admin: the organisation’s own",
-    Origin.TEAM_ADMIN: "team_admin: a team’s, within the organisation’s own",
+    Origin.ORG_ADMIN: "org_admin: for the organisation",
+    Origin.TEAM_ADMIN: "team_admin: for a team, within an org_admin binding",
 }
 
 Typed = Mapping[str, str]
-"""What stands in the fields, by name."""
+"""The texts of the fields, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the caller can choose from: pairs of a value and what it is called."""
+    """The caller's choices: pairs of value and label."""
 
     issuers: Sequence[tuple[str, str]]
     origins: Sequence[tuple[str, str]]
@@ -47,7 +47,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class CreateView:
-    """The form. `fault` is one that is about no single field, `holder` the binding in the way."""
+    """The form. `fault` is an error of no single field, `holder` the conflicting binding."""
 
     choices: Choices
     given: Typed = field(default_factory=dict)
@@ -57,12 +57,12 @@ class CreateView:
 
 
 def typed(form: Form) -> Typed:
-    """What was typed into the form, as it was."""
+    """The texts of the form, unchanged."""
     return {name: form.get(name, "") for name in FIELDS}
 
 
 def typed_of(body: Mapping[str, Any]) -> Typed:
-    """What one would type to send `body`."""
+    """The texts to type in order to send `body`."""
     return {
         **{name: body.get(name) or "" for name in FIELDS},
         "event_names": "\n".join(body["event_names"]),
@@ -70,9 +70,9 @@ def typed_of(body: Mapping[str, Any]) -> Typed:
 
 
 def body_of(given: Typed) -> dict[str, Any]:
-    """The API's body for what was typed. An empty field is one that was not sent.
+    """The API's body for what was typed. An empty field is left out.
 
-    Line breaks are no part of a subject, but of the field that it was pasted into.
+    Line breaks in a subject come from pasting, and are removed.
     """
     lines = [line.strip() for line in given["event_names"].splitlines()]
     body = {
@@ -86,14 +86,14 @@ def body_of(given: Typed) -> dict[str, Any]:
 async def create_form(
     services: BindingServices, caller: Caller, org: Organisation, given: Typed | None = None
 ) -> CreateView:
-    """The form as `caller` may use it, filled in with what is `given`."""
+    """The form for `caller`, filled in with `given`."""
     return CreateView(await _choices(services, caller, org), given or {})
 
 
 async def create_typed(
     services: BindingServices, caller: Caller, org: Organisation, given: Typed
 ) -> str:
-    """The id of the new binding. Raises what `add_binding` and `reauthorize` raise."""
+    """Create the binding; its id. Raises what `add_binding` and `reauthorize` raise."""
     async with services.store.write() as work:
         by, present = await services.access.reauthorize(
             work.session, caller, org, Capability.OIDC_WRITE
@@ -105,7 +105,7 @@ async def create_typed(
 async def refused_form(
     services: BindingServices, caller: Caller, org: Organisation, given: Typed, refusal: Refusal
 ) -> CreateView:
-    """The form again, with all that was typed and with `refusal` beside the field it is about."""
+    """The form again, with all that was typed and with `refusal` at the field it is about."""
     choices = await _choices(services, caller, org)
     if refusal.field in FIELDS:
         return CreateView(choices, given, {refusal.field: refusal.text})
@@ -114,7 +114,7 @@ async def refused_form(
 
 
 async def _holder(services: BindingServices, org: Organisation, given: Typed) -> str | None:
-    """The id of the organisation's own binding in the way; another organisation's stays unnamed."""
+    """The id of the conflicting binding; None if it is another organisation's."""
     body = body_of(given)
     async with services.store.read() as session:
         places = await find_places(session, org.id, body.get("project_id"), body.get("team_id"))

@@ -1,6 +1,6 @@
-"""Explaining a pasted token or claims: each rule in words, and the binding that is missing.
+"""Explain a pasted token or claims: each rule in words, and the missing binding.
 
-What is pasted is looked at and forgotten: it is in no page, log, row or address.
+What is pasted is not kept: it appears in no page, log, row or URL.
 """
 
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ PASTED: Final = "pasted"
 _PROJECT: Final = "project_id"
 RULE_WORDS: Final = {
     "issuer": "The issuer is accepted",
-    "audience": "The token was made for this service alone",
+    "audience": "The audience is this service alone",
     "subject": "A binding has the subject",
-    "repository": "It has the repository id",
-    "event": "It allows what started the job",
+    "repository": "The binding has the repository id",
+    "event": "The binding allows the event",
     "signature": "The issuer signed the token",
-    "time": "The token holds now",
+    "time": "The token is valid now",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainView:
-    """The form, and what came of it. Of what was pasted it knows nothing any more."""
+    """The form and its result, without what was pasted."""
 
     projects: list[tuple[str, str]]
     project_id: str = ""
@@ -41,19 +41,19 @@ class ExplainView:
     @property
     def failure(self) -> Failure | None:
         """Why the token is not trusted, if it is not."""
-        found = self.explanation
-        if found is None or found.code is None:
+        explanation = self.explanation
+        if explanation is None or explanation.code is None:
             return None
-        return failure_of(found.code, found.detail)
+        return failure_of(explanation.code, explanation.detail)
 
 
 async def explain_form(services: BindingServices, org: Organisation) -> ExplainView:
-    """The form, with nothing in it."""
+    """The empty form."""
     return ExplainView(await _projects(services, org))
 
 
 async def explain_pasted(services: BindingServices, org: Organisation, form: Form) -> ExplainView:
-    """What the rules say of what was pasted into the form, or which of its fields is wrong."""
+    """The explanation of what was pasted into the form, or the error of one of its fields."""
     projects, project_id = await _projects(services, org), form.get(_PROJECT, "")
     try:
         asked = _asked(form.get(PASTED, ""), project_id or None)
@@ -76,5 +76,5 @@ def _asked(pasted: str, project_id: str | None) -> Asked:
 
 async def _projects(services: BindingServices, org: Organisation) -> list[tuple[str, str]]:
     async with services.store.read() as session:
-        found = await list_projects(session, org)
-    return [(project.id, project.name) for project in found]
+        projects = await list_projects(session, org)
+    return [(project.id, project.name) for project in projects]

@@ -1,4 +1,4 @@
-"""What a page may offer whoever looks at it. What is sent is asked about again."""
+"""Actions that a page offers to its caller. Submitted forms are authorized again."""
 
 from service.access.callers import Caller
 from service.dashboard.navigation import may

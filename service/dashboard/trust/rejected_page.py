@@ -1,4 +1,4 @@
-"""Who was turned away lately, why, and what would help; and the draft that a click makes of one."""
+"""Subjects that were rejected recently, why, and the binding that would help."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from service.store.tables import Organisation, RejectedSubject
 
 @dataclass(frozen=True, slots=True)
 class ShownRejection:
-    """One rejected subject. `project` is that of the API key it came with, by its name."""
+    """One rejected subject. `project` is the name of the project of the API key used."""
 
     row: RejectedSubject
     failure: Failure
@@ -23,13 +23,13 @@ class ShownRejection:
 
     @property
     def lacks_binding(self) -> bool:
-        """Whether it was for want of a binding that it was turned away, as far as is known."""
-        return self.row.is_verified and self.failure.is_mended_by_a_binding
+        """Whether it was rejected, as far as is known, for lack of a binding."""
+        return self.row.is_verified and self.failure.is_fixed_by_a_binding
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedView:
-    """What the template shows: what an issuer vouches for, and what nobody does."""
+    """The template's data: subjects confirmed by their issuer, and unconfirmed ones."""
 
     verified: list[ShownRejection]
     unverified: list[ShownRejection]
@@ -39,9 +39,9 @@ class RejectedView:
 
 
 async def load_rejected_view(services: BindingServices, org: Organisation) -> RejectedView:
-    """The last of `org`'s rejected subjects, of each kind by itself.
+    """The latest rejected subjects of `org`.
 
-    Apart, so that what somebody makes up never takes the room of what an issuer says.
+    Each kind has its own limit, so that forged subjects cannot displace verified ones.
     """
     verified, unverified = [
         await list_entries(
@@ -59,7 +59,7 @@ async def load_rejected_view(services: BindingServices, org: Organisation) -> Re
 async def load_rejection_view(
     services: BindingServices, org: Organisation, digest: str
 ) -> ShownRejection:
-    """One of `org`'s rejected subjects as it is stored. Raises RejectedNotFound."""
+    """One of `org`'s stored rejected subjects. Raises RejectedNotFound."""
     entry = await get_entry(services.store, services.issuers, org.id, digest, services.clock())
     return _shown(entry, await _names(services, org, [entry]))
 

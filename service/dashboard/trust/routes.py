@@ -1,4 +1,4 @@
-"""The pages of bindings and of rejected subjects."""
+"""Routes of the pages about bindings and rejected subjects."""
 
 from quart import Blueprint, redirect, render_template, request, url_for
 from quart.typing import ResponseReturnValue
@@ -51,13 +51,13 @@ DONE = {
     "created": "The binding is active: from now on tokens of this job are trusted.",
     "revoked": "The binding is revoked: from now on it matches no token.",
 }
-"""What a page says of the form that led to it."""
+"""The page's confirmation after each form."""
 
 
 @blueprint.get("/bindings")
 @receives(DashboardServices)
 async def bindings_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show which CI jobs are trusted, or were at some instant."""
+    """Show which CI jobs are trusted, or were at an earlier instant."""
     caller, org = await services.access.authorize(
         slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
     )
@@ -71,7 +71,7 @@ async def bindings_page(services: DashboardServices, slug: str) -> ResponseRetur
 @blueprint.get("/bindings/new")
 @receives(DashboardServices)
 async def new_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show the form that creates a binding, filled in for a rejected subject if one is named."""
+    """Show the form that creates a binding, filled in for a rejected subject if requested."""
     caller, org = await services.access.authorize(
         slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD
     )
@@ -94,7 +94,7 @@ async def new_page(services: DashboardServices, slug: str) -> ResponseReturnValu
 @blueprint.post("/bindings/new")
 @receives(DashboardServices)
 async def create(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Create a binding and show it, or the form again with what is wrong."""
+    """Create a binding and show it, or show the form again with its errors."""
     caller, org, form = await authorize_form(services, slug, Capability.OIDC_WRITE)
     given = typed(form)
     try:
@@ -118,7 +118,7 @@ async def explain_page(services: DashboardServices, slug: str) -> ResponseReturn
 @blueprint.post("/bindings/explain")
 @receives(DashboardServices)
 async def explain(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Say why a pasted token is or is not trusted, with the binding it lacks ready to create."""
+    """Explain why a pasted token is trusted or not, with a form for the missing binding."""
     caller, org, form = await authorize_form(services, slug, Capability.OIDC_READ)
     view = await explain_pasted(services.bindings, org, form)
     proposal = view.explanation.proposal if view.explanation else None
@@ -134,7 +134,7 @@ async def explain(services: DashboardServices, slug: str) -> ResponseReturnValue
 async def binding_page(
     services: DashboardServices, slug: str, binding_id: str
 ) -> ResponseReturnValue:
-    """Show one binding and what became of it."""
+    """Show one binding and its history."""
     caller, org = await services.access.authorize(
         slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
     )
@@ -145,7 +145,7 @@ async def binding_page(
 @blueprint.post("/bindings/<binding:binding_id>/revoke")
 @receives(DashboardServices)
 async def revoke(services: DashboardServices, slug: str, binding_id: str) -> ResponseReturnValue:
-    """Revoke a binding for good; its page says what became of it."""
+    """Revoke a binding permanently and show its page."""
     caller, org, form = await authorize_form(services, slug, Capability.OIDC_WRITE)
     given = {"reason": form.get("reason", "")}
     try:
@@ -161,9 +161,9 @@ async def revoke(services: DashboardServices, slug: str, binding_id: str) -> Res
             services, caller, org, binding_id, given=given, faults={"reason": fault.text}
         )
         return await _binding(services, view, caller, org, fault.status)
-    except BindingNotFound:  # or revoked by somebody else: then its page can say so
+    except BindingNotFound:  # or already revoked, which its page can show
         caller.require(Capability.OIDC_READ, org)
-        view = await load_binding_view(services, caller, org, binding_id, is_too_late=True)
+        view = await load_binding_view(services, caller, org, binding_id, is_already_revoked=True)
         return await _binding(services, view, caller, org, 409)
     return _after(caller, org, binding_id, "revoked")
 
@@ -171,7 +171,7 @@ async def revoke(services: DashboardServices, slug: str, binding_id: str) -> Res
 @blueprint.get("/rejected")
 @receives(DashboardServices)
 async def rejected_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show the CI identities that were turned away lately, and what each of them lacks."""
+    """Show the CI identities that were rejected recently, and what each of them lacks."""
     caller, org = await services.access.authorize(
         slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
     )
@@ -183,7 +183,7 @@ async def rejected_page(services: DashboardServices, slug: str) -> ResponseRetur
 
 
 def _after(caller: Caller, org: Organisation, binding_id: str, done: str) -> ResponseReturnValue:
-    """To the binding, for who may look at it: to change bindings is a right of its own."""
+    """Redirect to the binding, or to the overview if the caller may change but not read it."""
     if not may(caller, Capability.OIDC_READ, org):
         return redirect(url_for("dashboard.overview_page", slug=org.slug), 303)
     return redirect(url_for(".binding_page", slug=org.slug, binding_id=binding_id, done=done), 303)

@@ -14,7 +14,7 @@ from service.store.tables import Member, Session, SignInLink
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused
 
 OWN = {"origin": "http://localhost:8080"}
-USED_UP = (401, "this sign-in link is used up, expired or wrong")
+USED_UP = (401, "this sign-in link was already used, has expired or is invalid")
 NOBODY = (401, "missing or invalid credentials")
 
 

@@ -613,7 +613,7 @@ async def test_the_page_says_how_far_back_it_looks(world):
     floor = page.one("time", datetime="2025-03-04T12:00:00.123456+00:00")
 
     assert floor.text == "2025-03-04 12:00:00 UTC"
-    assert "The org tier keeps 365 days" in page.one("main").text
+    assert "The org tier keeps rows for 365 days" in page.one("main").text
 
 
 async def test_without_a_limit_to_retention_the_page_names_none(world):
@@ -624,7 +624,7 @@ async def test_without_a_limit_to_retention_the_page_names_none(world):
     page = await open_page(world, "?package=none")
 
     assert "retention" not in page.one("main").text
-    assert "keeps rows for ever" in page.one("main").text
+    assert "keeps rows permanently" in page.one("main").text
 
 
 async def test_what_is_past_retention_is_neither_shown_nor_counted(world):

@@ -298,7 +298,7 @@ async def test_a_page_on_top_of_which_nothing_belongs_is_not_live(world, query):
     """Oldest first, a window with an end, a later page."""
     assert await turned_away(world, f"?{query}") == (
         400,
-        "live rows come newest first, without until and cursor",
+        "live rows need the order newest first, without until and cursor",
     )
     if query != "cursor=x":
         assert not (await open_page(world, f"?{query}")).all("button", hidden="")
@@ -391,7 +391,7 @@ async def idle(world: World, member: Member) -> None:
         (removed, "Your session has ended"),
         (signed_out, "Your session has ended"),
         (idle, "Your session has ended"),
-        (demoted, "You may not see the audit log any more"),
+        (demoted, "You no longer have access to the audit log"),
     ],
 )
 async def test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_with(
@@ -435,7 +435,7 @@ async def test_rows_that_cannot_be_read_end_the_stream_and_it_says_so(world, mon
         await add_install(world)
         event = await stream.next()
 
-    assert (event.name, event.data) == ("ended", "New rows cannot be read just now.")
+    assert (event.name, event.data) == ("ended", "New rows cannot be read at the moment.")
 
 
 # How many

@@ -128,7 +128,7 @@ async def test_a_day_on_which_nothing_happened_says_so(world):
     world.clock.advance(hours=25)
     page = await open_page(world, ORG, **world.admin)
 
-    assert "Nothing happened." in words(page)
+    assert "No activity." in words(page)
     assert not page.all("svg")
 
 
@@ -231,7 +231,7 @@ async def test_who_reads_the_log_alone_does_not_see_the_bindings(world):
     page = await overview(world, "auditor")
 
     assert "Latest changes" in words(page)
-    assert "opens the audit log, and not the trust bindings" in words(page)
+    assert "access to the audit log, but not to the trust bindings" in words(page)
     assert "never used" not in words(page)
 
 
@@ -242,13 +242,13 @@ async def test_who_reads_the_bindings_alone_does_not_see_the_log(world):
     page = await overview(world, "member")
 
     assert "never used" in words(page)
-    assert "opens the trust bindings, and not the audit log" in words(page)
+    assert "access to the trust bindings, but not to the audit log" in words(page)
     assert "evil-pad" not in page.html
 
 
 async def test_who_sees_everything_is_told_of_nobody_to_ask(world):
     """There is nothing left to ask for."""
-    assert "What you see here" not in words(await overview(world))
+    assert "Your access" not in words(await overview(world))
 
 
 async def test_a_legal_hold_is_shown_with_its_reason(world):

@@ -102,7 +102,7 @@ async def test_a_fault_of_ours_is_a_page_without_its_reason(world):
     page = Page(await response.get_data(as_text=True))
 
     assert response.status_code == 503
-    assert page.one("h1").text == "Something is wrong here"
+    assert page.one("h1").text == "Something went wrong"
     assert "no such table" not in page.html
     assert "Storage is unavailable." in page.one("div", role="alert").text
 

@@ -11,9 +11,9 @@ async def test_rows_without_numbers_are_shown_and_the_page_says_why(world: World
     fails(monkeypatch, "summary", QueryTooSlow())
     page = await open_page(world)
 
-    assert "too many rows to sum up" in page.one("main").text
+    assert "too many rows to summarize" in page.one("main").text
     assert page.log.text
-    assert "Export all that match" in page.one("p", **{"class": "export"}).text
+    assert "Export all matching rows" in page.one("p", **{"class": "export"}).text
     assert not page.all("svg")
 
 

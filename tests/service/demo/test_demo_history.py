@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from analytics.model.instants import utc_day
-from service.demo.actors import Actors, Key, Person, Trust, stamping
+from service.demo.actors import Actors, Key, Person, Trust, find_trust
 from service.demo.calendar import Calendar
 from service.demo.history import History
 from service.demo.profile import load_profile
@@ -111,6 +111,6 @@ def trust(binding_id: str, **changes: object) -> Trust:
 def test_a_request_is_stamped_by_the_narrowest_active_binding(
     trusts: list[Trust], stamped_by: str | None
 ):
-    found = stamping(trusts, "push", "mine", 100)
+    found = find_trust(trusts, "push", "mine", 100)
 
     assert (found.binding_id if found else None) == stamped_by

@@ -72,7 +72,7 @@ async def test_a_session_is_told_by_its_browser_and_address(holder: Holder) -> N
 
     assert "Firefox on Linux" in page.html
     assert FIREFOX in page.html
-    (this,) = [row for row in page.all("th") if "this one" in row.text]
+    (this,) = [row for row in page.all("th") if "this session" in row.text]
     assert "Firefox on Linux" in this.text
     assert len(page.values("session")) == 1
 

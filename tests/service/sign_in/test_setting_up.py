@@ -161,5 +161,5 @@ def test_domains_are_kept_at_the_command_line(tmp_path) -> None:
     listed = home.order("org", "domains", "acme", "--json").json
     assert [(found["domain"], found["idp"]) for found in listed] == [("acme.example", "github")]
     allow = ["org", "allow-domain", "acme", "acme.example", "--idp", "github", "--remove"]
-    assert "only when invited" in home.order(*allow).out
+    assert "acme.example need an invitation" in home.order(*allow).out
     assert home.order("org", "domains", "acme", "--json").json == []

@@ -141,7 +141,7 @@ async def test_a_revoked_key_opens_nothing(world):
     assert (await logged(world))[0] == ("api_key_revoked", actor(world, "owner"), key_id)
     assert (await send_trial(world, issued)).status_code == 401
     page = await see(world, "keys?done=revoked")
-    assert "Revoked: the key opens nothing" in page.one("p", role="status").text
+    assert "The key was revoked" in page.one("p", role="status").text
     assert key_id in page.one("details", **{"class": "more-filters"}).text
     assert action not in page.forms
     again = await shown(await send_form(world, issued, action), 404)

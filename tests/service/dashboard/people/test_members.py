@@ -169,7 +169,8 @@ async def test_a_sign_in_link_is_shown_once_and_works(world, capfd, caplog):
     assert answer.headers["cache-control"] == "no-store"
     assert link.startswith("http://localhost:8080/sign-in?token=")
     assert (
-        "for 10 minutes" in page.one("section", **{"aria-labelledby": "issued-secret-title"}).text
+        "within 10 minutes"
+        in page.one("section", **{"aria-labelledby": "issued-secret-title"}).text
     )
     assert token not in (await see(world, "members")).html
     assert (await logged(world))[0][:2] == ("session_issued", actor(world, "owner"))

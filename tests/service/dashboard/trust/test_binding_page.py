@@ -63,7 +63,7 @@ async def test_the_page_has_every_field_and_the_history(world):
     assert created.startswith("2026-03-04 12:00:00 Binding created by owner@acme.example")
     (row,) = await world.audit(subject=binding_id)
     assert page.link("its request") == f"{AUDIT}?request_id={row['request_id']}"
-    assert page.link("Rows it stamped") == f"{AUDIT}?oidc_binding_id={binding_id}"
+    assert page.link("Rows that name it") == f"{AUDIT}?oidc_binding_id={binding_id}"
     assert page.link("Rows about it") == f"{AUDIT}?subject={binding_id}"
 
 
@@ -86,7 +86,7 @@ async def test_a_binding_is_shown_where_its_history_cannot_be_read(world, monkey
     page = await see(world, path_of(binding_id))
 
     assert "could not be read" in page.html
-    assert page.one("button", **{"class": "stop"}).text == "Revoke for good"
+    assert page.one("button", **{"class": "stop"}).text == "Revoke permanently"
 
 
 async def test_revoking_says_what_it_does_and_is_one_row(world):
@@ -136,7 +136,7 @@ async def test_somebody_else_was_quicker(world):
     response = await send_form(world, page, f"{path_of(binding_id)}/revoke", reason="second")
     told = await answered(response, 409)
 
-    assert "had been revoked already" in told.one("div", role="alert").text
+    assert "was already revoked" in told.one("div", role="alert").text
     assert facts(told)["Reason"] == "first"
     assert len(await world.audit(event="oidc_binding_revoked")) == 1
 

@@ -145,7 +145,7 @@ async def test_the_list_is_narrowed_by_state_and_text(world, query, subjects):
     page = await see(world, f"{BINDINGS}?{query}")
 
     assert cells(page, "Subject") == subjects
-    assert ("No binding is like that." in page.html) == (not subjects)
+    assert ("No binding matches these filters." in page.html) == (not subjects)
 
 
 async def test_the_past_is_shown_as_the_past(world):
@@ -161,11 +161,11 @@ async def test_the_past_is_shown_as_the_past(world):
 
     assert cells(then, "Subject") == ["repo:acme/first:x"]
     assert cells(then, "State")[0].startswith("✓ active then since then: revoked 2026-03-04 14:00")
-    assert "This is the past." in then.one("div", role="status").text
+    assert "You are viewing a past state." in then.one("div", role="status").text
     assert "2026-03-04 12:30:00" in then.one("div", role="status").text
     assert cells(then, "Used") == []
     assert cells(gone, "Subject") == []
-    assert "Nothing was trusted then." in before.html
+    assert "No CI job was trusted then." in before.html
     world.clock.advance(hours=1)
     gone = await see(world, f"{BINDINGS}?asOf=2026-03-04T14:00:01Z&state=revoked")
     assert cells(gone, "Subject") == ["repo:acme/first:x"]
@@ -175,7 +175,7 @@ async def test_the_past_is_shown_as_the_past(world):
     ("query", "name", "said"),
     [
         ("asOf=yesterday", "asOf", "asOf must be a date or an RFC 3339 instant"),
-        ("asOf=2026-03-05", "asOf", "asOf lies ahead"),
+        ("asOf=2026-03-05", "asOf", "asOf must not be in the future"),
         (f"text={'x' * 1025}", "text", "text must be at most 1024 chars"),
     ],
 )

@@ -250,7 +250,7 @@ async def test_who_may_create_nothing_is_told_so(world):
     await grant(world, "auditor", "oidc:r", "oidc:w")
     page = await see(world, NEW, "auditor")
 
-    assert "you are neither" in page.one("main").text
+    assert "You cannot create bindings" in page.one("main").text
     assert NEW not in page.forms
     assert EXPLAIN in page.forms
 

@@ -113,12 +113,12 @@ async def test_the_character_that_differs_is_marked_and_named(world, issuer, has
 
     assert [mark.text for mark in page.all("mark")][:2] == ["p", "P"]
     assert (
-        "They part at character 11: expected U+0070 LATIN SMALL LETTER P, found U+0050 LATIN"
+        "First difference at character 11: expected U+0070 LATIN SMALL LETTER P, found U+0050 LATIN"
         " CAPITAL LETTER P (only upper and lower case differ)." in " ".join(rules(page))
     )
     assert page.link(binding_id) == f"{BINDINGS}/{binding_id}"
     assert "Its subject differs in spelling alone." in page.one("main").text
-    assert "Nobody has checked who wrote this" in page.one("main").text
+    assert "The signature was not checked" in page.one("main").text
 
 
 async def test_a_revoked_binding_is_among_the_nearest(world, issuer):
@@ -145,9 +145,9 @@ async def test_what_stands_in_the_way_is_named_before_the_create(world, issuer):
 @pytest.mark.parametrize(
     ("changes", "meaning"),
     [
-        ({"iss": "https://evil.example"}, "Its issuer is not accepted here."),
-        ({"aud": "sigstore"}, "It was not made for this service, or not for it alone."),
-        ({"sub": ...}, "It names no subject."),
+        ({"iss": "https://evil.example"}, "Its issuer is not accepted."),
+        ({"aud": "sigstore"}, "Its audience is not this service, or not this service alone."),
+        ({"sub": ...}, "It has no subject."),
         ({"exp": 1}, "It had expired, or was not valid yet."),
     ],
 )
@@ -167,7 +167,7 @@ async def test_what_is_no_token_is_said_to_be_none(world, pasted):
     """A page, with the reason, and no rule reached."""
     page = await explained(world, pasted)
 
-    assert "What was sent is no token." in page.one("div", role="status").text
+    assert "The header does not hold a token." in page.one("div", role="status").text
     assert ["not reached" in text for text in rules(page)] == [True] * 7
 
 

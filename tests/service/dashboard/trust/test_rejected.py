@@ -57,7 +57,7 @@ async def test_a_row_says_who_why_how_often_and_what_to_do(world):
     assert cells(page, "Why") == [
         "No active binding has this subject and repository. unbound_oidc_subject"
     ]
-    assert cells(page, "Turned away") == [
+    assert cells(page, "Rejected") == [
         "2 times first 2026-03-04 12:00 last 2026-03-04 13:00 rows of the last request req_2"
     ]
     assert f"{AUDIT}?request_id=req_2" in {link.attributes["href"] for link in page.all("a")}
@@ -90,7 +90,7 @@ async def test_one_click_drafts_and_one_more_creates(world):
     assert drafts(after) == []
     assert after.link(binding["id"]) == f"{BINDINGS}/{binding['id']}"
     stale = await see(world, f"{NEW}?from={row.digest}")
-    assert "Trusted by now" in stale.one("div", role="alert").text
+    assert "Now trusted" in stale.one("div", role="alert").text
     assert NEW not in stale.forms
 
 
@@ -100,7 +100,7 @@ async def test_what_nobody_vouches_for_is_apart_and_drafts_nothing(world):
         world, is_verified=False, code=FailureCode.SIGNATURE_INVALID, sub="repo:made/up:x"
     )
     (row,) = await remembered(world)
-    heading = page.html.index("Unverified: may be made up")
+    heading = page.html.index("Unverified: possibly forged")
 
     assert page.html.index("repo:made/up:x") > heading
     assert drafts(page) == []
@@ -135,10 +135,10 @@ async def test_made_up_subjects_do_not_crowd_out_the_others(world):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"sub": None, "detail": Detail.MISSING_SUB}, "see who made the token"),
-        ({"repository_id": None, "code": FailureCode.MISSING_REPOSITORY_ID}, "see who made"),
-        ({"sub": "x" * (SUB_CHARS_MAX + 1)}, "No binding for it would be accepted"),
-        ({"repository_id": "0"}, "No binding for it would be accepted"),
+        ({"sub": None, "detail": Detail.MISSING_SUB}, "check where the token comes from"),
+        ({"repository_id": None, "code": FailureCode.MISSING_REPOSITORY_ID}, "check where"),
+        ({"sub": "x" * (SUB_CHARS_MAX + 1)}, "No binding can be created"),
+        ({"repository_id": "0"}, "No binding can be created"),
     ],
 )
 async def test_where_no_binding_would_help_the_page_says_what_would(world, changes, said):
@@ -157,7 +157,7 @@ async def test_of_bindings_that_match_alike_all_but_one_have_to_go(world):
     page = await shown(world, detail=Detail.BINDING_AMBIGUOUS)
 
     assert drafts(page) == []
-    assert cells(page, "What to do")[0].startswith("Revoke all of them but one")
+    assert cells(page, "What to do")[0].startswith("Revoke all but one of them")
 
 
 async def test_a_job_that_another_organisation_has_cannot_be_drafted(world):
@@ -201,7 +201,7 @@ async def test_the_page_is_for_those_with_oidc_r(world, who, role, status):
     if role:
         page = await see(world, REJECTED, who)
         assert drafts(page) == []
-        assert "A binding would help" in cells(page, "What to do")[0]
+        assert "A binding is missing" in cells(page, "What to do")[0]
 
 
 async def test_another_organisations_digest_is_404(world):
@@ -241,7 +241,7 @@ async def test_an_organisation_without_any_learns_what_would_stand_here(world):
     """An empty page must not look like a broken one."""
     page = await see(world, REJECTED)
 
-    assert "Nobody was turned away." in page.one("main").text
+    assert "No token was rejected." in page.one("main").text
     assert "x-service-ci-oidc" in page.one("main").text
 
 
