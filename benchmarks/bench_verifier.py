@@ -49,7 +49,7 @@ ESTIMATES_US = {
     "good, first seen": 90,
     "good, seen before": 10,
     "rejected: noise": 40,
-    "rejected: unsigned, of nobody": 60,
+    "rejected: unsigned, unknown issuer": 60,
     "rejected: bound, wrong signature": 90,
 }
 
@@ -168,7 +168,7 @@ def _bad(issuer: Issuer, good: Sequence[str]) -> dict[str, list[str]]:
     ]
     return {
         "rejected: noise": noise,
-        "rejected: unsigned, of nobody": unsigned,
+        "rejected: unsigned, unknown issuer": unsigned,
         "rejected: bound, wrong signature": forged,
     }
 

@@ -418,7 +418,7 @@ class NoClockRecord(Conflict):
 class FormSpent(Conflict):
     """A form that works once was sent before, or belongs to another session."""
 
-    text = "this form was already submitted or has expired: nothing was changed"
+    text = "this form was already submitted or has expired: reload its page"
 
 
 class OverrideMoved(Conflict):
@@ -531,7 +531,7 @@ class ProviderDenied(SignInRefused):
 class IdentityNotProved(SignInRefused):
     """The provider's response does not prove an identity."""
 
-    text = "the identity provider's answer does not prove who you are"
+    text = "the answer of the identity provider does not prove who you are"
 
 
 class AccountNotKnown(SignInRefused):

@@ -81,7 +81,7 @@ _PARTS: Final = {"members": DeclaredMember, "teams": DeclaredTeam}
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def apply_file(file: Path, *, as_json: bool) -> None:
-    """Make organisations and what is in them what FILE (TOML) says.
+    """Create and change organisations as declared in FILE (TOML).
 
     Applying the same file again changes nothing. Members and projects that the file does not
     name stay; the admins of a team, the overrides of a role and the sign-in domains of a

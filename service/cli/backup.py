@@ -76,7 +76,7 @@ async def _backup(
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
 def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
-    """Make the backup SRC the data dir (COUNTERSIGN_DATA_DIR).
+    """Restore the backup SRC to the data dir (COUNTERSIGN_DATA_DIR).
 
     The service must be stopped. Every file is first compared with the manifest; then the data dir
     is created in one step, or not changed at all. SRC is not changed.

@@ -42,7 +42,7 @@ _WELCOME = """
 @click.option("--serve/--no-serve", "is_serving", default=True, help="Start the server afterwards.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def demo(*, is_serving: bool, as_json: bool) -> None:
-    """Make the demo organisation, unless it is there, and serve it.
+    """Create the demo organisation, unless it exists, and serve it.
 
     It has 90 days of audit log, bindings that were added and revoked, and an incident to find. It
     is stored in the configured data dir; nothing else there is changed.

@@ -25,7 +25,7 @@ class _Lazy(NamedTuple):
 _COMMANDS: Final = {
     "apikey": _Lazy("people", "apikey", "API keys: credentials of proxies and scripts."),
     "apply": _Lazy(
-        "apply", "apply_file", "Make organisations and what is in them what FILE (TOML) says."
+        "apply", "apply_file", "Create and change organisations as declared in FILE (TOML)."
     ),
     "audit": _Lazy(
         "audit",
@@ -42,7 +42,7 @@ _COMMANDS: Final = {
         "Trust bindings: which CI jobs an organisation trusts.",
         more=("explain", "rejected"),
     ),
-    "demo": _Lazy("demo", "demo", "Make the demo organisation, unless it is there, and serve it."),
+    "demo": _Lazy("demo", "demo", "Create the demo organisation, unless it exists, and serve it."),
     "init": _Lazy(
         "serving", "init_command", "Prepare the data dir: folders, secrets, database schema."
     ),
@@ -50,11 +50,11 @@ _COMMANDS: Final = {
     "org": _Lazy("orgs", "org", "Organisations: the tenants of this service."),
     "project": _Lazy("orgs", "project", "Projects: what bindings and API keys can be limited to."),
     "restore": _Lazy(
-        "backup", "restore", "Make the backup SRC the data dir (COUNTERSIGN_DATA_DIR)."
+        "backup", "restore", "Restore the backup SRC to the data dir (COUNTERSIGN_DATA_DIR)."
     ),
     "serve": _Lazy("serving", "serve_command", "Serve until SIGTERM or Ctrl-C."),
-    "session": _Lazy("people", "session", "Sessions: letting members in, and putting them out."),
-    "team": _Lazy("orgs", "team", "Teams: groups of members that can hold bindings of their own."),
+    "session": _Lazy("people", "session", "Sessions: issue sign-in links, and end sessions."),
+    "team": _Lazy("orgs", "team", "Teams: groups of members that can have their own bindings."),
 }
 
 

@@ -248,7 +248,7 @@ async def project_list(context: CommandContext, slug: str) -> Answer:
 
 @click.group()
 def team() -> None:
-    """Teams: groups of members that can hold bindings of their own."""
+    """Teams: groups of members that can have their own bindings."""
 
 
 @command(team, "add")

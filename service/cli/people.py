@@ -191,7 +191,7 @@ async def apikey_revoke(context: CommandContext, slug: str, key_id: str) -> Answ
 
 @click.group()
 def session() -> None:
-    """Sessions: letting members in, and putting them out."""
+    """Sessions: issue sign-in links, and end sessions."""
 
 
 @command(session, "issue")

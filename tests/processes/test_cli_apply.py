@@ -95,7 +95,7 @@ def test_applying_twice_changes_nothing_the_second_time(home):
         ),
         (
             '[orgs.acme.members."ada@acme.example"]\nidp = "github"\nrole = "admin"',
-            "orgs.toml: orgs.acme: members.ada@acme.example: the last owner stays",
+            "orgs.toml: orgs.acme: members.ada@acme.example: the last owner cannot be removed",
         ),
         (
             '[orgs.acme.members."ada@acme.example"]\nidp = "google"\nrole = "owner"',

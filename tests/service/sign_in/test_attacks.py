@@ -14,11 +14,11 @@ from tests.sign_in.fixtures import PROVIDERS, ProviderProcess
 from tests.sign_in.server import CLIENT_ID, CLIENT_SECRET, TENANT
 
 NOT_UNDER_WAY = (
-    "This sign-in was not begun in this browser, has been used, or took over 10 minutes."
+    "This sign-in was not started in this browser, was already used, or took over 10 minutes."
 )
-NOT_PROVED = "What the identity provider sent does not prove who you are."
+NOT_PROVED = "The answer of the identity provider does not prove who you are."
 SAID_NO = "The identity provider did not sign you in."
-UNAVAILABLE = "The identity provider does not answer as it should: try again in a few minutes."
+UNAVAILABLE = "The identity provider is unavailable: try again in a few minutes."
 OTHER_TENANT = "99999999-8f2b-4c6e-9d0a-5b7c1e2f3a4b"
 PERSONAL_TENANT = "9188040d-6c67-4c5b-b112-36a304b66dad"
 LONG_AGO, FAR_AHEAD = 1_000_000_000, 4_000_000_000

@@ -104,7 +104,7 @@ async def test_an_unverified_address_takes_up_no_invitation(visitor: Visitor, na
 
     answer = await visitor.sign_in(name)
 
-    assert "No organisation here lets this account in" in await told(answer, 403)
+    assert "No organisation accepts this account" in await told(answer, 403)
     assert SESSION_COOKIE not in visitor.cookies
     (row,) = await visitor.failures()
     assert row["payload"] == {

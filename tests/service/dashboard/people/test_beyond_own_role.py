@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import World, grant
 from tests.service.dashboard.people.desk import add_person, leads_to, logged, post, see, shown
 
-BEYOND = "This role goes beyond your own: ask somebody who has it."
+BEYOND = "This role has rights beyond your own: ask a member who has it."
 ABOUT_A_MEMBER = ["role", "remove", "sign-out", "remove-passkeys", "link"]
 
 

@@ -74,7 +74,7 @@ async def test_the_same_form_makes_no_second_key(world):
     before = await logged(world)
     again = await shown(await issue(world, page), 409)
 
-    assert "This form has been sent already" in again.one("div", role="alert").text
+    assert "This form was already submitted" in again.one("div", role="alert").text
     assert secret not in again.html
     assert not again.all("input", id="key-secret")
     assert await logged(world) == before

@@ -188,7 +188,7 @@ async def test_the_same_form_makes_no_second_link(world):
     before = await logged(world)
     page = await shown(await send_form(world, page, of(world, "auditor", "link")), 409)
 
-    assert "This form has been sent already" in page.one("div", role="alert").text
+    assert "This form was already submitted" in page.one("div", role="alert").text
     assert not page.all("input", id="sign-in-link")
     assert await logged(world) == before
 

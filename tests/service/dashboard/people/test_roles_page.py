@@ -99,7 +99,7 @@ async def test_nobody_changes_a_role_beyond_their_own(world, role):
     answer = await post(world, f"roles/{role}", "auditor", before="", capability=[])
     page = await see(world, "roles", "auditor")
 
-    assert "goes beyond your own" in (await shown(answer, 403)).one("div", role="alert").text
+    assert "has rights beyond your own" in (await shown(answer, 403)).one("div", role="alert").text
     assert f"{ORG}/roles/{role}" not in page.forms
     assert "✓ granted" in page.one("tr", id="admin").text
     assert await logged(world) == before
@@ -114,7 +114,7 @@ async def test_an_old_page_does_not_bring_back_what_was_taken_away(world):
     answer = await send_form(world, old, f"{ORG}/roles/admin", capability=["oidc:w", "oidc:r"])
     page = await shown(answer, 409)
 
-    assert "Somebody else has changed this role" in page.one("div", role="alert").text
+    assert "The role was changed concurrently" in page.one("div", role="alert").text
     assert ticks(page, "admin") == {"oidc:r": False, "oidc:w": False, "org:admin": False}
     assert await logged(world) == before
 
