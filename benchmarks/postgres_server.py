@@ -10,7 +10,7 @@ from typing import Any, Final
 
 VERSION: Final = "15"
 _INSTALLED: Final = Path(f"/usr/lib/postgresql/{VERSION}/bin")
-_ACCOUNTS: Final = ("postgres", "nobody")
+_ACCOUNTS: Final = ("postgres", "daemon")
 """Accounts to run it as if we are root, as which it refuses to run."""
 
 

@@ -202,7 +202,7 @@ def build_services(
     group_commit = GroupCommit(store)
     metrics = Metrics(is_shared=settings.workers > 1)
     issuers = load_issuers(settings.issuers_file)
-    # What one server sets must not come along with what is asked for somebody else.
+    # A cookie that one server sets must not be sent with another request.
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
     http = httpx.AsyncClient(transport=transport, cookies=no_cookies)
     keys = KeySource(issuers, http, clock, metrics)

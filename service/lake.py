@@ -1,4 +1,4 @@
-"""The way from the event loop to the audit lake: the only module that sends work to threads."""
+"""Runs the audit lake for the event loop: the only module that uses threads."""
 
 import asyncio
 import errno
@@ -26,16 +26,12 @@ from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
 from analytics.export.writers import FileForm, Piece, export_pieces
 from analytics.imports.segment_buffer import SegmentBuffer
-from analytics.model.cursors import Position
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
-from analytics.query.buckets import Bucket
 from analytics.query.engine import Cancellation, Engine, EngineLimits
-from analytics.query.executor import ScanReport
 from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.query.scans import Resources
-from analytics.query.summaries import Summary, summarise
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.audit_files import list_files, remove_orphans, renew_segments
 from analytics.storage.compaction import merge_segments
@@ -59,7 +55,7 @@ _Result = TypeVar("_Result")
 _Step = TypeVar("_Step")
 _STOP_AGAIN_S: Final = 0.05
 _PROBE: Final = b"\0" * 64 * 1024
-"""A full disk still takes an empty file. This is what one more change may need."""
+"""A full disk still accepts an empty file. One more change may need this much."""
 _ROW_FAULTS: Final = (ValueError, OverflowError, pa.ArrowException)
 """Rows of another day, without a value, in another order; instants and texts that cannot be."""
 
@@ -73,20 +69,17 @@ _FILE_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
 
 
 class Lake:
-    """The audit lake of one data dir. Every method may raise StoreFault, or StoreUnavailable.
-
-    Questions raise QueryTooSlow after `query_max_s`, and are stopped when their asker goes away.
-    """
+    """The audit lake of one data dir. Every method may raise StoreFault or StoreUnavailable."""
 
     def __init__(self, settings: Settings) -> None:
         self._root = settings.audit_dir
         self._query_max_s = settings.query_max_s
         self._export_max_s = settings.export_max_s
-        # Python runs in one thread at a time, so more of them hold each other up. Measured with 16
-        # clients: one more than cores answers an eighth more requests than six do.
-        self._question_threads = ThreadPoolExecutor(settings.engine_threads + 1, "question")
-        # Of threads that compute at once each slows the others and the event loop. Measured with
-        # four clients that send 1,000 rows a request: one takes in an eighth more rows than six.
+        # Python runs one thread at a time, so more threads slow each other. Measured with 16
+        # clients: one more thread than cores answers an eighth more requests than six threads.
+        self._query_threads = ThreadPoolExecutor(settings.engine_threads + 1, "query")
+        # Measured with four clients that send 1,000 rows a request: one thread accepts an eighth
+        # more rows than six, which slow each other and the event loop.
         self._row_thread = ThreadPoolExecutor(1, "rows")
         self._stopping: set[asyncio.Task[None]] = set()
         self._data_dir = settings.data_dir
@@ -110,67 +103,33 @@ class Lake:
     async def warm_up(self) -> None:
         """Open the engine before the first query needs it."""
         with suppress(StoreFault):  # the first query tries again, and reports it
-            await _in_thread(self._engine.open, pool=self._question_threads)
+            await _in_thread(self._engine.open, pool=self._query_threads)
 
-    async def page(
-        self,
-        snapshot: Snapshot,
-        query: Query,
-        limit: int,
-        after: Position | None,
-        time_max_s: float | None = None,
-        reports: list[ScanReport] | None = None,
-    ) -> pa.Table:
-        """See `Reader.page`. May take as long as any query, or `time_max_s`."""
-        return await self._query(
-            lambda reader: reader.page(snapshot, query, limit, after, reports), time_max_s
-        )
+    async def query(
+        self, function: Callable[[Reader], _Result], time_max_s: float | None = None
+    ) -> _Result:
+        """The result of `function` in a thread of queries, within `time_max_s` or `query_max_s`.
 
-    async def count(self, snapshot: Snapshot, query: Query) -> int:
-        """See `Reader.count`. May take as long as the export that it is for."""
-        return await self._query(lambda reader: reader.count(snapshot, query), self._export_max_s)
-
-    async def row(self, snapshot: Snapshot, seq: int, query: Query) -> pa.Table:
-        """See `Reader.row`."""
-        return await self._query(lambda reader: reader.row(snapshot, seq, query))
-
-    async def summary(
-        self,
-        snapshot: Snapshot,
-        asked: Query,
-        floor: datetime | None,
-        bucket: Bucket,
-        time_max_s: float | None = None,
-    ) -> Summary:
-        """See `analytics.query.summaries.summarise`. As long as any query, or `time_max_s`."""
-        return await self._query(
-            lambda reader: summarise(reader, snapshot, asked, floor, bucket), time_max_s
-        )
-
-    async def accepted_after(
-        self, snapshot: Snapshot, query: Query, seq: int, limit: int, time_max_s: float
-    ) -> pa.Table:
-        """See `Reader.accepted_after`."""
-        return await self._query(
-            lambda reader: reader.accepted_after(snapshot, query, seq, limit), time_max_s
-        )
-
-    async def values(
-        self, snapshot: Snapshot, query: Query, column: str, limit: int, time_max_s: float
-    ) -> list[tuple[str, int]]:
-        """See `Reader.count_values`."""
-        return await self._query(
-            lambda reader: reader.count_values(snapshot, query, column, limit), time_max_s
-        )
+        It is stopped when its caller is cancelled. Raises QueryTooSlow.
+        """
+        stop = Cancellation()
+        reader = self._reader.cancelled_by(stop)
+        answer = asyncio.create_task(_in_thread(function, reader, pool=self._query_threads))
+        try:
+            async with asyncio.timeout(time_max_s or self._query_max_s):
+                return await asyncio.shield(answer)
+        except TimeoutError as error:
+            raise QueryTooSlow from error
+        finally:
+            self._abandon(answer, stop)
 
     async def export(
         self, snapshot: Snapshot, query: Query, form: FileForm, ends_at: float
     ) -> AsyncGenerator[Piece, None]:
         """The file of all rows of `query`, see `export_pieces`.
 
-        While a piece is being sent the next one is made, and no more than that one and what
-        `export_pieces` is ahead: a slow reader slows the making. Raises QueryTooSlow when a piece
-        would be begun after `ends_at`, a reading of the monotonic clock.
+        The next piece is made while one is being sent, and no more than that: a slow reader slows
+        the export. Raises QueryTooSlow when a piece would begin after `ends_at` (monotonic clock).
         """
         stop = Cancellation()
         tables = self._reader.cancelled_by(stop).stream(snapshot, query)
@@ -221,15 +180,15 @@ class Lake:
         await _run_uncancellable(renew_segments, self._root, segments, at.timestamp())
 
     async def run_in_thread(self, work: Callable[[], _Result]) -> _Result:
-        """What `work`, a long computation on rows, comes to; the event loop goes on meanwhile."""
+        """The result of `work`, a long computation on rows."""
         return await _in_thread(work, pool=self._row_thread)
 
     async def run_uncancellable(self, work: Callable[[], _Result]) -> _Result:
-        """As `aside`; but whoever leaves waits for the end, and can clear away what it made."""
+        """The result of `work`. A caller that is cancelled waits for its end, and can clean up."""
         return await _run_uncancellable(work)
 
     async def iterate_in_thread(self, work: Iterable[_Step]) -> AsyncIterator[_Step]:
-        """What `work` yields, each step as `to_the_end`."""
+        """What `work` yields, each step as `run_uncancellable`."""
         remaining = iter(work)
         while (step := await _run_uncancellable(next, remaining, None)) is not None:
             yield step
@@ -266,27 +225,12 @@ class Lake:
 
     def close(self) -> None:
         """Release what the engine holds."""
-        for threads in (self._question_threads, self._row_thread):
+        for threads in (self._query_threads, self._row_thread):
             threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
-    async def _query(
-        self, question: Callable[[Reader], _Result], time_max_s: float | None = None
-    ) -> _Result:
-        """What `question` answers. It ends when its asker goes away, or with QueryTooSlow."""
-        stop = Cancellation()
-        reader = self._reader.cancelled_by(stop)
-        answer = asyncio.create_task(_in_thread(question, reader, pool=self._question_threads))
-        try:
-            async with asyncio.timeout(time_max_s or self._query_max_s):
-                return await asyncio.shield(answer)
-        except TimeoutError as error:
-            raise QueryTooSlow from error
-        finally:
-            self._abandon(answer, stop)
-
     def _abandon(self, answer: asyncio.Task[Any], stop: Cancellation) -> None:
-        """See that `answer`, for which nobody waits any more, ends soon."""
+        """Stop the work of `answer`, whose caller does not wait for it any more."""
         if answer.done():
             _consume_exception(answer)
             return
@@ -305,7 +249,7 @@ async def _end(answer: asyncio.Task[Any], stop: Cancellation) -> None:
 
 
 def _consume_exception(answer: asyncio.Task[Any]) -> None:
-    """Keep asyncio from reporting a failure that nobody is left to hear of."""
+    """Keep asyncio from reporting the failure of abandoned work."""
     if not answer.cancelled():
         answer.exception()
 
@@ -333,10 +277,10 @@ async def _in_thread(
 
 
 async def _write(function: Callable[..., _Result], *arguments: object) -> _Result:
-    """As `_in_thread`, for what writes stored rows anew as files.
+    """As `_in_thread`, for work that writes stored rows to new files.
 
-    A disk that takes none is StoreUnavailable, and rows that no segment may hold are a StoreFault:
-    they were read from where they are stored, and are not what was stored there.
+    A failing disk is StoreUnavailable. Rows that no segment may hold are a StoreFault: they were
+    read from storage, and differ from what was stored.
     """
     try:
         return await _in_thread(function, *arguments)
@@ -352,7 +296,7 @@ def file_fault(error: OSError) -> type[StoreUnavailable]:
 
 
 async def _run_uncancellable(function: Callable[..., _Result], *arguments: object) -> _Result:
-    """As `_in_thread`, but whoever is cancelled leaves only once the thread has ended.
+    """As `_in_thread`, but a caller that is cancelled waits until the thread has ended.
 
     For work on files that are then closed or removed.
     """

@@ -163,11 +163,11 @@ class Metrics:
         self._key_fetch_failures.labels(issuer).inc()
 
     def uses_dropped(self, count: int) -> None:
-        """Count uses of bindings that nobody will count."""
+        """Count uses of bindings that were dropped."""
         self._uses_dropped.inc(count)
 
     def rejections_dropped(self, count: int, *, is_verified: bool) -> None:
-        """Count rejections that nobody will remember."""
+        """Count rejections that were dropped."""
         self._rejections_dropped.labels(_VERIFIED[is_verified]).inc(count)
 
     def exposition(self) -> bytes:

@@ -103,7 +103,7 @@ async def _serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that holds the address; who connects waits until somebody serves there.
+    """A listening socket on the address; connections wait until the server accepts them.
 
     Taken before anything else is begun, so that a wrong address costs no work. To bind alone would
     not hold it: with SO_REUSEADDR, another process may bind the same address and listen first.
@@ -137,6 +137,6 @@ async def _answer(
     async def stopped() -> None:
         await stop.wait()
         here: Services = app.extensions[EXTENSION]
-        here.live.end()  # nobody else ends these streams, and they would use up the grace
+        here.live.end()  # else these streams would use up the grace
 
     await hypercorn_server.serve(app, config, stopped, settings.shutdown_grace_s)

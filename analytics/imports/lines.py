@@ -13,7 +13,7 @@ class LineTooLong(ValueError):
 
 
 class Stream(Protocol):
-    """Whatever bytes are read from."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
         """At most `size` bytes; none at the end."""

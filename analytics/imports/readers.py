@@ -49,7 +49,7 @@ def _unpacked(file: BinaryIO, declared: Compression | None) -> Stream:
     file.seek(0)
     found = next((one for magic, one in _MAGIC.items() if start.startswith(magic)), None)
     if declared is not None and found is not declared:
-        raise UnreadableFile(f"the file is not {declared}, whatever its name says")
+        raise UnreadableFile(f"the file is not {declared}, although its name says otherwise")
     if found is None:
         return file
     packed = pa.PythonFile(_NotClosed(file), mode="r")
@@ -83,7 +83,7 @@ class _Unpacked:
 def _in_chunks(
     entries: Iterator[tuple[Entry, int]], lines: Lines, tell: Callable[[], int]
 ) -> Iterator[Chunk]:
-    """`entries`, each with its bytes, in chunks; whatever happens, none of them is lost."""
+    """`entries`, each with its bytes, in chunks; none of them is lost when reading fails."""
     chunk: list[Entry] = []
     size = 0
     try:

@@ -76,7 +76,7 @@ FILTER_PARAMETERS: Final = (
     FilterParameter(
         "oidc_binding_id",
         "oidc_binding_id",
-        "The binding that stamped the row",
+        "The binding that the row was attributed to",
         "obind_7f3k9m2p4q8r1s5t",
     ),
     FilterParameter(

@@ -213,7 +213,7 @@ def parse_term(name: str, value: str) -> Term:
 
 
 def literal(value: str) -> str:
-    """`value` as a filter's text: it means exactly this value, whatever characters are in it."""
+    """`value` as a filter's text: it means exactly this value, with any characters."""
     text = value.replace("\\", "\\\\")
     if text.startswith("!"):
         text = f"\\{text}"

@@ -15,7 +15,7 @@ AHEAD_MAX: Final = timedelta(seconds=60)
 PACKAGE_NAME_MAX: Final = 512
 VERSION_MAX: Final = 256
 ERROR_CHARS_MAX: Final = 300
-"""Of the text that says why a row was not taken: it may repeat what came, of whatever length."""
+"""Of the error text of a rejected row, which may repeat a value of any length."""
 _UNKNOWN: Final = frozenset({"Co", "Cn"})
 _ECOSYSTEMS: Final = frozenset(Ecosystem)
 

@@ -79,7 +79,7 @@ class Reader:
     def accepted_after(self, snapshot: Snapshot, query: Query, seq: int, limit: int) -> pa.Table:
         """The rows of `query` with a higher `seq`, by `seq`, at most `limit`; AUDIT_SCHEMA.
 
-        By `seq`, whatever the query's own order: a caller that asks again with the last one misses
+        In the order of `seq`, not the query's: a caller that continues after the last one misses
         nothing.
         """
         newer = replace(

@@ -11,7 +11,7 @@ from analytics.storage.segment_writer import write_index
 
 
 def reindex(root: Path, segment: Segment) -> Segment:
-    """Write the index of `segment`, whatever is there; see `write_index`. Raises StoreFault."""
+    """Write the index of `segment`, replacing any other; see `write_index`. Raises StoreFault."""
     with open_segment(root, segment) as file:
         index = IndexBuilder(share_bits(file.row_group_count))
         for group in range(file.row_group_count):

@@ -3,7 +3,7 @@
 Layout: a fixed header, a directory (msgpack) and the blocks of each column. The directory names
 the segment it was built from and the checksum of each block, so that a file that is damaged, or
 that belongs to another segment, is recognised before anything is concluded from it. An index is
-derived from its segment: whatever is wrong with it, it is built anew.
+derived from its segment: a missing or damaged one is rebuilt.
 """
 
 import os

@@ -15,9 +15,8 @@ import structlog
 from analytics.export.writers import FileForm, Piece
 from analytics.model.envelopes import AuditExported, AuditExportFinished
 from analytics.model.filters import Query
-from analytics.model.retention import Tier, retention_floor
 from analytics.model.rows import AuditContext
-from analytics.storage.snapshot import Snapshot
+from service.audit.tenant_log import TenantLog, open_log
 from service.errors import QueryTooSlow, StoreUnavailable, TooManyExports, TooManyOwnExports
 from service.ids import new_id
 from service.lake import Lake
@@ -52,8 +51,7 @@ class Export:
     """
 
     export_id: str
-    org: Organisation
-    snapshot: Snapshot
+    log: TenantLog
     query: Query
     form: FileForm
     rows: int
@@ -119,16 +117,14 @@ class Exporter:
         audit_context: AuditContext,
         now: datetime,
     ) -> Export:
-        within = query.not_before(retention_floor(Tier(org.tier), now))
         fixed_at = time.monotonic()
-        rows_now = await self._store.snapshot(org.id)
+        log = await open_log(self._store, self._lake, org, now)
         return Export(
             export_id=new_id("exp"),
-            org=org,
-            snapshot=rows_now,
-            query=within,
+            log=log,
+            query=query,
             form=form,
-            rows=await self._lake.count(rows_now, within),
+            rows=await log.count(query, self._time_max_s),
             audit_context=audit_context,
             fixed_at=fixed_at,
         )
@@ -159,7 +155,7 @@ class Exporter:
         # Measured from the snapshot: its files are kept for at least this long.
         ends_at = export.fixed_at + self._time_max_s
         try:
-            made = self._lake.export(export.snapshot, export.query, export.form, ends_at)
+            made = export.log.export(export.query, export.form, ends_at)
             async with aclosing(made) as pieces:
                 async for piece in pieces:
                     yield piece.content
@@ -170,7 +166,7 @@ class Exporter:
         except QueryTooSlow as error:
             raise ExportBroken("the export took too long") from error
         finally:
-            self._free_slot(export.org.id, export.audit_context.actor)
+            self._free_slot(export.log.org.id, export.audit_context.actor)
             self._run_in_background(self._record_end(export))
 
     def _run_in_background(self, closing: Coroutine[None, None, None]) -> None:
@@ -200,7 +196,7 @@ class Exporter:
     async def _record_begin(self, export: Export) -> None:
         async with self._store.write() as work:
             work.record(
-                export.org.id,
+                export.log.org.id,
                 AuditExported(
                     export_id=export.export_id,
                     format=export.form.format,
@@ -244,7 +240,7 @@ class Exporter:
         left, is_complete = export.progress.left, export.progress.is_complete
         async with self._store.write() as work:
             work.record(
-                export.org.id,
+                export.log.org.id,
                 AuditExportFinished(
                     export_id=export.export_id,
                     complete=is_complete,

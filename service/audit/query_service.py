@@ -9,10 +9,9 @@ from analytics.export.wire import json_objects
 from analytics.model.cursors import InvalidCursor as WrongCursor
 from analytics.model.cursors import Position, decode_cursor, encode_cursor
 from analytics.model.filters import Query, only, parse_query
-from analytics.model.retention import Tier, retention_floor
 from analytics.model.schema import parse_audit_id
 from analytics.query.executor import ScanReport
-from analytics.storage.snapshot import Snapshot
+from service.audit.tenant_log import TenantLog, open_log
 from service.errors import AuditRowNotFound, InvalidCursor
 from service.lake import Lake
 from service.store.store import Store
@@ -67,41 +66,37 @@ class AuditQueryService:
         org: Organisation,
         wanted: PageRequest,
         now: datetime,
-        rows_now: Snapshot | None = None,
+        log: TenantLog | None = None,
         reports: list[ScanReport] | None = None,
     ) -> Page:
-        """One page of rows, as of `rows_now` if given. Raises InvalidCursor, StoreFault.
+        """One page of rows, of `log` if given. Raises InvalidCursor, StoreFault.
 
         Appends to `reports` what each scan of the plan has read.
         """
         after = self._position(org, wanted)
-        floor = retention_floor(Tier(org.tier), now)
-        rows_now = rows_now or await self._store.snapshot(org.id)
+        log = log or await open_log(self._store, self._lake, org, now)
         # One extra row tells whether there is a next page.
-        rows = await self._lake.page(
-            rows_now, wanted.query.not_before(floor), wanted.limit + 1, after, reports=reports
-        )
+        rows = await log.page(wanted.query, wanted.limit + 1, after, reports=reports)
         shown = rows.slice(0, wanted.limit)
         next_cursor = None
         if rows.num_rows > wanted.limit:
             last = shown.slice(wanted.limit - 1).select(["created_at", "seq"]).to_pylist()[0]
-            watermark = after.watermark if after else rows_now.watermark
+            watermark = after.watermark if after else log.snapshot.watermark
             next_cursor = encode_cursor(
                 Position(watermark, last["created_at"], last["seq"]),
                 self._cursor_key,
                 org.id,
                 wanted.query,
             )
-        return Page(json_objects(shown, org.id), next_cursor, floor)
+        return Page(json_objects(shown, org.id), next_cursor, log.floor)
 
     async def entry(self, org: Organisation, audit_id: str, now: datetime) -> str:
         """One row as a JSON object. Raises AuditRowNotFound, StoreFault."""
         seq = parse_audit_id(audit_id)
         if seq is None:
             raise AuditRowNotFound
-        within = Query().not_before(retention_floor(Tier(org.tier), now))
-        rows_now = await self._store.snapshot(org.id)
-        rows = await self._lake.row(rows_now, seq, within)
+        log = await open_log(self._store, self._lake, org, now)
+        rows = await log.row(seq)
         if rows.num_rows == 0:
             raise AuditRowNotFound
         return json_objects(rows, org.id)[0]

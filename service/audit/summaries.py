@@ -7,9 +7,9 @@ from typing import Any
 
 from analytics.model.filters import InvalidQuery, Query, only, parse_query
 from analytics.model.instants import format_us
-from analytics.model.retention import Tier, retention_floor
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BucketCounts
+from service.audit.tenant_log import open_log
 from service.errors import Invalid, UnknownParameter
 from service.lake import Lake
 from service.store.store import Store
@@ -42,13 +42,12 @@ async def summarise_audit(
     store: Store, lake: Lake, org: Organisation, wanted: SummaryRequest, now: datetime
 ) -> dict[str, Any]:
     """The summary in the API's representation. Raises TooManyBuckets, StoreFault."""
-    floor = retention_floor(Tier(org.tier), now)
-    rows_now = await store.snapshot(org.id)
-    summary = await lake.summary(rows_now, wanted.query, floor, wanted.bucket)
+    log = await open_log(store, lake, org, now)
+    summary = await log.summary(wanted.query, wanted.bucket)
     return {
         "org": org.slug,
         "bucket": wanted.bucket,
-        "retention_floor": None if floor is None else format_us(floor),
+        "retention_floor": None if log.floor is None else format_us(log.floor),
         "total": summary.total,
         "buckets": [_bucket_form(bucket) for bucket in summary.buckets],
         "top": summary.top,

@@ -197,7 +197,7 @@ async def audit_export(
 
 
 async def _write(file: BinaryIO, exporter: Exporter, export: Export) -> None:
-    with row_progress(f"Exporting {export.org.slug}") as show:
+    with row_progress(f"Exporting {export.log.org.slug}") as show:
         async for content in await exporter.stream(export):
             file.write(content)
             show(export.progress.left.rows, export.rows)

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from analytics.model.filters import VALUES_MAX, InvalidQuery, Order
 from service.audit.query_service import parse_page_request
 from service.audit.services import AuditServices
+from service.audit.tenant_log import open_log
 from service.dashboard.chips import Chip, active_chips
 from service.dashboard.retention_window import RetentionWindow, retention_window
 from service.dashboard.rows import ShownRow, shown_row
@@ -82,7 +83,7 @@ async def load_audit_view(services: AuditServices, org: Organisation, state: Sta
     exact = state.as_of(now)
     try:
         if fault is None:
-            results = await _find(services, org, retention, state, exact, now)
+            results = await _find(services, org, state, exact, now)
     except (InvalidQuery, Invalid) as error:
         fault = _fault_of(error, state)
     except QueryTooSlow as error:
@@ -102,7 +103,6 @@ async def load_audit_view(services: AuditServices, org: Organisation, state: Sta
 async def _find(
     services: AuditServices,
     org: Organisation,
-    retention: RetentionWindow,
     state: State,
     exact: State,
     now: datetime,
@@ -110,18 +110,16 @@ async def _find(
     """The rows, and how to load their summary. Raises InvalidQuery, Invalid, QueryTooSlow."""
     state.check_window()
     wanted = parse_page_request({"limit": [ROWS_DEFAULT], **exact.asked})
-    rows_now = await services.store.snapshot(org.id)
-    page = await services.queries.page(org, wanted, now, rows_now)
+    log = await open_log(services.store, services.lake, org, now)
+    page = await services.queries.page(org, wanted, now, log)
     newer = exact.newer()
     return Results(
         rows=[shown_row(entry, state) for entry in page.entries],
         is_oldest_first=wanted.query.order is Order.OLDEST_FIRST,
         older=None if page.next_cursor is None else exact.older(page.next_cursor).href,
         newer=None if newer is None else newer.href,
-        live=state.live(rows_now.watermark).href if state.is_live else None,
-        summary_panel=lambda: load_summary_panel(
-            services.lake, rows_now, wanted.query, retention.floor, now, state
-        ),
+        live=state.live(log.snapshot.watermark).href if state.is_live else None,
+        summary_panel=lambda: load_summary_panel(log, wanted.query, now, state),
     )
 
 

@@ -14,8 +14,8 @@ from analytics.model.filters import (
     parse_query,
     parse_term,
 )
-from analytics.model.retention import Tier, retention_floor
 from service.audit.services import AuditServices
+from service.audit.tenant_log import open_log
 from service.dashboard.state import parse_state
 from service.errors import Invalid
 from service.store.tables import Organisation
@@ -47,9 +47,8 @@ async def complete(
     state, now = parse_state(window), services.clock()
     state.check_window()
     query = replace(parse_query(state.as_of(now).filters), conditions=(beginning,))
-    within = query.not_before(retention_floor(Tier(org.tier), now))
-    rows_now = await services.store.snapshot(org.id)
-    values = await services.lake.values(rows_now, within, beginning.column, VALUES_MAX, TIME_MAX_S)
+    log = await open_log(services.store, services.lake, org, now)
+    values = await log.values(query, beginning.column, VALUES_MAX, TIME_MAX_S)
     return [f"{'!' if typed.is_negated else ''}{literal(value)}" for value, _ in values]
 
 

@@ -18,9 +18,9 @@ from quart import render_template
 from analytics.export.wire import json_objects
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, only, parse_query
-from analytics.model.retention import Tier, retention_floor
 from analytics.model.schema import parse_audit_id
 from service.access.callers import Caller, MemberPrincipal
+from service.audit.tenant_log import open_log
 from service.dashboard.navigation import may
 from service.dashboard.rows import ShownRow, shown_row
 from service.dashboard.services import DashboardServices
@@ -165,19 +165,16 @@ class _Watch:
 
     async def _read_after(self, seen: int) -> tuple[list[ShownRow] | None, int]:
         """The rows after `seen`, None if they are too many, and the last seq covered."""
-        rows_now = await self._services.store.snapshot(self._org.id)
-        floor = retention_floor(Tier(self._org.tier), self._services.clock())
-        query = self._wanted.query.not_before(floor)
+        services, query = self._services, self._wanted.query
+        log = await open_log(services.store, services.audit.lake, self._org, services.clock())
         try:
-            rows = await self._services.audit.lake.accepted_after(
-                rows_now, query, seen, AT_ONCE_MAX + 1, READ_MAX_S
-            )
+            rows = await log.accepted_after(query, seen, AT_ONCE_MAX + 1, READ_MAX_S)
         except QueryTooSlow:
-            return None, rows_now.watermark
+            return None, log.snapshot.watermark
         if rows.num_rows > AT_ONCE_MAX:
-            return None, rows_now.watermark
+            return None, log.snapshot.watermark
         entries = json_objects(rows, self._org.id)
-        return [shown_row(entry, self._wanted.state) for entry in entries], rows_now.watermark
+        return [shown_row(entry, self._wanted.state) for entry in entries], log.snapshot.watermark
 
     @property
     def heartbeat(self) -> str:

@@ -10,8 +10,8 @@ from analytics.export.wire import json_objects
 from analytics.model.envelopes import ADMIN_EVENTS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.query.summaries import TOP_MAX, ValueCount
-from analytics.storage.snapshot import Snapshot
 from service.access.callers import Caller, MemberPrincipal
+from service.audit.tenant_log import TenantLog, open_log
 from service.bindings.repository import BindingCounts, count_active
 from service.dashboard.display_names import Person, find_names
 from service.dashboard.labels import CI_SOURCE_PREFIX
@@ -32,6 +32,7 @@ from service.dashboard.summary_panel import (
 from service.orgs.repository import list_owners
 from service.orgs.roles import Capability, Role
 from service.rejected.rows import count_rejected
+from service.store.store import Store
 from service.store.tables import Organisation
 
 WINDOW: Final = "24h"
@@ -66,19 +67,15 @@ class LogView:
     Each part is read when the template asks for it; it is SummaryUnavailable if that fails.
     """
 
-    services: DashboardServices
-    org: Organisation
-    rows_now: Snapshot
-    floor: datetime | None
+    store: Store
+    log: TenantLog
     now: datetime
     state: State
 
     async def summary_panel(self) -> SummaryPanel | SummaryUnavailable:
         """The last day's numbers."""
         query = parse_query(self.state.as_of(self.now).filters)
-        return await load_summary_panel(
-            self.services.audit.lake, self.rows_now, query, self.floor, self.now, self.state
-        )
+        return await load_summary_panel(self.log, query, self.now, self.state)
 
     async def blocked_packages(self) -> list[TopValue] | SummaryUnavailable:
         """The packages that were blocked most often."""
@@ -91,17 +88,13 @@ class LogView:
     async def changes(self) -> list[Change] | SummaryUnavailable:
         """The latest changes to the organisation within its retention."""
         state = self.all_changes
-        query = parse_query(state.filters).not_before(self.floor)
-        rows = await or_unavailable(
-            self.services.audit.lake.page(self.rows_now, query, CHANGES_MAX, None, GLANCE_MAX_S)
-        )
+        query = parse_query(state.filters)
+        rows = await or_unavailable(self.log.page(query, CHANGES_MAX, time_max_s=GLANCE_MAX_S))
         if isinstance(rows, SummaryUnavailable):
             return rows
-        return await _named(
-            self.services,
-            self.org,
-            [shown_row(text, state) for text in json_objects(rows, self.org.id)],
-        )
+        org_id = self.log.org.id
+        shown = [shown_row(text, state) for text in json_objects(rows, org_id)]
+        return await _named(self.store, org_id, shown)
 
     @property
     def all_changes(self) -> State:
@@ -109,11 +102,9 @@ class LogView:
         return State({"event": ADMIN_EVENTS}, self.state.path)
 
     async def _top(self, name: str, state: State) -> list[TopValue] | SummaryUnavailable:
-        query = parse_query(state.as_of(self.now).filters).not_before(self.floor)
+        query = parse_query(state.as_of(self.now).filters)
         values = await or_unavailable(
-            self.services.audit.lake.values(
-                self.rows_now, query, FILTER_COLUMNS[name], TOP_MAX, GLANCE_MAX_S
-            )
+            self.log.values(query, FILTER_COLUMNS[name], TOP_MAX, GLANCE_MAX_S)
         )
         if isinstance(values, SummaryUnavailable):
             return values
@@ -142,8 +133,8 @@ async def load_overview(services: DashboardServices, caller: Caller, org: Organi
     if may(caller, Capability.OIDC_READ, org):
         trust = await _trust(services, org, now - LENGTH)
     if may(caller, Capability.AUDIT_READ, org):
-        snapshot = await services.store.snapshot(org.id)
-        log = LogView(services, org, snapshot, retention.floor, now, _last_day(org))
+        rows = await open_log(services.store, services.audit.lake, org, now)
+        log = LogView(services.store, rows, now, _last_day(org))
     if trust is None or log is None:
         async with services.store.read() as session:
             owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
@@ -151,12 +142,10 @@ async def load_overview(services: DashboardServices, caller: Caller, org: Organi
     return Overview(retention, role, trust, log, owners)
 
 
-async def _named(
-    services: DashboardServices, org: Organisation, rows: list[ShownRow]
-) -> list[Change]:
-    async with services.store.read() as session:
+async def _named(store: Store, tenant_id: str, rows: list[ShownRow]) -> list[Change]:
+    async with store.read() as session:
         actors = {row.entry["actor"] for row in rows}
-        names = await find_names(session, org.id, actors=actors)
+        names = await find_names(session, tenant_id, actors=actors)
     return [Change(row, names.person(row.entry["actor"])) for row in rows]
 
 

@@ -11,12 +11,11 @@ import structlog
 from analytics.model.errors import StoreFault
 from analytics.model.filters import InvalidQuery, Query
 from analytics.query.summaries import ValueCount
-from analytics.storage.snapshot import Snapshot
+from service.audit.tenant_log import TenantLog
 from service.dashboard.histogram import Histogram, bucket_of, draw
 from service.dashboard.labels import event_words
 from service.dashboard.state import State
 from service.errors import QueryTooSlow, StoreUnavailable
-from service.lake import Lake
 
 GLANCE_MAX_S: Final = 3.0
 """How long the rows wait for their summary, which is less important than they are."""
@@ -60,10 +59,8 @@ class SummaryUnavailable(StrEnum):
 
 
 async def load_summary_panel(
-    lake: Lake,
-    rows_now: Snapshot,
+    log: TenantLog,
     query: Query,
-    floor: datetime | None,
     now: datetime,
     state: State,
 ) -> SummaryPanel | SummaryUnavailable:
@@ -71,9 +68,9 @@ async def load_summary_panel(
 
     Does not raise for a lack of time or for damaged files: a part of the page is already sent.
     """
-    within = query.not_before(floor)
+    within = log.within(query)
     bucket = bucket_of(within, now)
-    summary = await or_unavailable(lake.summary(rows_now, query, floor, bucket, GLANCE_MAX_S))
+    summary = await or_unavailable(log.summary(query, bucket, GLANCE_MAX_S))
     if isinstance(summary, SummaryUnavailable):
         return summary
     counted = {decision.value: decision.count for decision in summary.top["decision"]}

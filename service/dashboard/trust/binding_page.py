@@ -10,11 +10,11 @@ from analytics.model.events import Event
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from service.access.callers import Caller
+from service.audit.tenant_log import open_log
 from service.bindings.repository import find_binding
 from service.dashboard.display_names import Person
 from service.dashboard.labels import event_words
 from service.dashboard.navigation import may
-from service.dashboard.retention_window import retention_window
 from service.dashboard.services import DashboardServices
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.dashboard.trust.binding_view import ShownBinding, show_bindings
@@ -92,11 +92,8 @@ async def _changes(
             "until": [format_us(last_at + _A_MOMENT)],
         }
     )
-    within = query.not_before(retention_window(org, services.clock()).floor)
-    rows_now = await services.store.snapshot(org.id)
-    rows = await or_unavailable(
-        services.audit.lake.page(rows_now, within, len(_CHANGES), None, GLANCE_MAX_S)
-    )
+    log = await open_log(services.store, services.audit.lake, org, services.clock())
+    rows = await or_unavailable(log.page(query, len(_CHANGES), time_max_s=GLANCE_MAX_S))
     if isinstance(rows, SummaryUnavailable):
         return None
     people = {person.actor: person for person in (shown.added_by, shown.revoked_by) if person}

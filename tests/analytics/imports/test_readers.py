@@ -217,7 +217,7 @@ class TestCompression:
         """An empty file of that name is a broken one."""
         fault = fault_of_file(content, FileKind(NDJSON, compression))
 
-        assert fault == f"the file is not {compression}, whatever its name says"
+        assert fault == f"the file is not {compression}, although its name says otherwise"
 
     @pytest.mark.parametrize("compression", Compression)
     @pytest.mark.parametrize("file_format", [CSV, NDJSON])

@@ -337,7 +337,9 @@ class Lake(RuleBasedStateMachine):
     def accept_all_or_none(self, rows: list[Row]) -> None:
         async def stored() -> set[str]:
             seen = await self.services.store.snapshot(self.acme.id)
-            table = await self.services.lake.page(seen, Query(), 100_000, None)
+            table = await self.services.lake.query(
+                lambda reader: reader.page(seen, Query(), 100_000, None)
+            )
             return set(table.column("version").to_pylist())
 
         labels = self.run(stored())

@@ -45,7 +45,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def exported(audit, ends_at: float = NEVER) -> AsyncIterator[Piece]:
-    snapshot = (await begin(audit)).snapshot
+    snapshot = (await begin(audit)).log.snapshot
     return audit.services.lake.export(snapshot, Query(), CSV, ends_at)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from analytics.model.envelopes import InstallAllowed
 from analytics.model.rows import AuditContext, VerdictSource, audit_row
-from service.lake import Lake
+from service.audit.tenant_log import TenantLog
 from service.store.journal import append
 from tests.conftest import World
 
@@ -162,7 +162,7 @@ def fails(monkeypatch: pytest.MonkeyPatch, question: str, error: Exception) -> N
     async def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(Lake, question, fail)
+    monkeypatch.setattr(TenantLog, question, fail)
 
 
 async def add_install(world: World, envelope: Any = None, **columns: str) -> None:

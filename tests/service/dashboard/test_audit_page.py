@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from analytics.model.envelopes import BlocklistHit
-from service.lake import Lake
+from service.audit.tenant_log import TenantLog
 from service.orgs.changes import set_tier
 from tests.conftest import BY_OPERATOR, binding_body
 from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, add_install, open_page
@@ -553,13 +553,13 @@ async def test_the_page_asks_for_its_rows_and_for_its_numbers_once(world, monkey
     """Both of one snapshot, and nothing twice."""
     asked = []
     for name in ("page", "summary", "count", "row"):
-        real = getattr(Lake, name)
+        real = getattr(TenantLog, name)
 
-        async def noted(self, snapshot, *rest, real=real, name=name, **more):
-            asked.append((name, id(snapshot)))
-            return await real(self, snapshot, *rest, **more)
+        async def noted(self, *rest, real=real, name=name, **more):
+            asked.append((name, id(self.snapshot)))
+            return await real(self, *rest, **more)
 
-        monkeypatch.setattr(Lake, name, noted)
+        monkeypatch.setattr(TenantLog, name, noted)
     await open_page(world, "?last=24h")
 
     assert [name for name, _ in asked] == ["page", "summary"]

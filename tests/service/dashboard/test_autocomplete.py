@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from service.audit.tenant_log import TenantLog
 from service.dashboard import autocomplete
 from service.errors import QueryTooSlow
-from service.lake import Lake
 from service.orgs.changes import set_tier
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.dashboard.page import AUDIT, add_install, open_page
@@ -115,11 +115,11 @@ async def test_what_is_not_found_in_time_is_no_empty_list(world, monkeypatch):
     """The field keeps what it offers."""
     allowed = []
 
-    async def slow(self, snapshot, query, column, limit, time_max_s):
+    async def slow(self, query, column, limit, time_max_s):
         allowed.append(time_max_s)
         raise QueryTooSlow
 
-    monkeypatch.setattr(Lake, "values", slow)
+    monkeypatch.setattr(TenantLog, "values", slow)
 
     assert (await ask(world, prefix="left")).status_code == 503
     assert allowed == [autocomplete.TIME_MAX_S]

@@ -11,9 +11,9 @@ from sqlalchemy import select
 
 from analytics.model.envelopes import BlocklistHit
 from analytics.model.errors import StoreFault
+from service.audit.tenant_log import TenantLog
 from service.dashboard import live, live_places
 from service.errors import QueryTooSlow, TooManyStreams
-from service.lake import Lake
 from service.orgs.changes import remove_member, set_role, set_tier
 from service.orgs.sessions import revoke_sessions
 from service.settings import Settings
@@ -343,7 +343,7 @@ async def test_rows_that_take_too_long_are_said_to_be_more(world, monkeypatch):
     async def fail(*_: object) -> None:
         raise QueryTooSlow
 
-    monkeypatch.setattr(Lake, "accepted_after", fail)
+    monkeypatch.setattr(TenantLog, "accepted_after", fail)
     async with watching(world) as stream:
         await add_install(world)
         assert (await stream.next()).name == "more"
@@ -430,7 +430,7 @@ async def test_rows_that_cannot_be_read_end_the_stream_and_it_says_so(world, mon
     async def fail(*_: object) -> None:
         raise StoreFault("a segment is damaged")
 
-    monkeypatch.setattr(Lake, "accepted_after", fail)
+    monkeypatch.setattr(TenantLog, "accepted_after", fail)
     async with watching(world) as stream:
         await add_install(world)
         event = await stream.next()

@@ -7,8 +7,8 @@ import pytest
 from analytics.model.envelopes import ADMIN_EVENTS, BlocklistHit
 from analytics.model.errors import StoreFault
 from analytics.model.events import Event
+from service.audit.tenant_log import TenantLog
 from service.errors import QueryTooSlow
-from service.lake import Lake
 from service.orgs.changes import set_tier
 from service.orgs.holds import hold
 from service.store.tables import Binding
@@ -168,10 +168,10 @@ async def test_a_part_that_cannot_be_had_is_said_to_be_missing(
     """The others are shown all the same, and never an empty list in its place."""
     await add_install(world)
 
-    async def fail(*_: object) -> None:
+    async def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(Lake, question, fail)
+    monkeypatch.setattr(TenantLog, question, fail)
     page = await overview(world)
 
     assert said in words(page)

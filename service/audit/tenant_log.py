@@ -1,0 +1,97 @@
+"""The audit log of one organisation: the only way from an organisation to its rows."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+
+from analytics.export.writers import FileForm, Piece
+from analytics.model.cursors import Position
+from analytics.model.filters import Query
+from analytics.model.retention import Tier, retention_floor
+from analytics.query.buckets import Bucket
+from analytics.query.executor import ScanReport
+from analytics.query.summaries import Summary, summarise
+from analytics.storage.snapshot import Snapshot
+from service.lake import Lake
+from service.store.store import Store
+from service.store.tables import Organisation
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLog:
+    """The rows of `org` in one snapshot, from the retention floor on (None: all).
+
+    Each method adds the floor to its query: a caller cannot leave it out. Queries take
+    `time_max_s` at most, or COUNTERSIGN_QUERY_MAX_S. Raises QueryTooSlow, StoreFault.
+    """
+
+    org: Organisation
+    snapshot: Snapshot
+    floor: datetime | None
+    lake: Lake
+
+    def within(self, query: Query) -> Query:
+        """`query` over the rows that may be seen."""
+        return query.not_before(self.floor)
+
+    async def page(
+        self,
+        query: Query,
+        limit: int,
+        after: Position | None = None,
+        time_max_s: float | None = None,
+        reports: list[ScanReport] | None = None,
+    ) -> pa.Table:
+        """The rows that follow `after` in the query's order. Appends what each scan has read."""
+        within = self.within(query)
+        return await self.lake.query(
+            lambda reader: reader.page(self.snapshot, within, limit, after, reports), time_max_s
+        )
+
+    async def row(self, seq: int) -> pa.Table:
+        """The row with this `seq`, or none."""
+        within = self.within(Query())
+        return await self.lake.query(lambda reader: reader.row(self.snapshot, seq, within))
+
+    async def count(self, query: Query, time_max_s: float) -> int:
+        """How many rows the query has."""
+        within = self.within(query)
+        return await self.lake.query(lambda reader: reader.count(self.snapshot, within), time_max_s)
+
+    async def summary(
+        self, query: Query, bucket: Bucket, time_max_s: float | None = None
+    ) -> Summary:
+        """Counts over time and the most frequent values."""
+        return await self.lake.query(
+            lambda reader: summarise(reader, self.snapshot, query, self.floor, bucket), time_max_s
+        )
+
+    async def values(
+        self, query: Query, column: str, limit: int, time_max_s: float
+    ) -> list[tuple[str, int]]:
+        """The most frequent values of `column` and their counts."""
+        within = self.within(query)
+        return await self.lake.query(
+            lambda reader: reader.count_values(self.snapshot, within, column, limit), time_max_s
+        )
+
+    async def accepted_after(
+        self, query: Query, seq: int, limit: int, time_max_s: float
+    ) -> pa.Table:
+        """The rows accepted after `seq`, in the order of their acceptance."""
+        within = self.within(query)
+        return await self.lake.query(
+            lambda reader: reader.accepted_after(self.snapshot, within, seq, limit), time_max_s
+        )
+
+    def export(self, query: Query, form: FileForm, ends_at: float) -> AsyncGenerator[Piece, None]:
+        """The file of all rows, see `Lake.export`."""
+        return self.lake.export(self.snapshot, self.within(query), form, ends_at)
+
+
+async def open_log(store: Store, lake: Lake, org: Organisation, now: datetime) -> TenantLog:
+    """The log of `org` as of now."""
+    floor = retention_floor(Tier(org.tier), now)
+    return TenantLog(org, await store.snapshot(org.id), floor, lake)
