@@ -1331,15 +1331,15 @@ GUARDS: Final = [
     Guard(
         "what a browser keeps is signed",
         "service/sign_in/signed_cookie.py",
-        "if not hmac.compare_digest(mac, self._mac(body)):",
-        "if False:",
+        "self._signer.unsign(text)",
+        'text.encode().rpartition(b".")[0]',
         f"{_SIGN_IN_ATTACKS}::test_a_cookie_that_was_changed_is_refused",
     ),
     Guard(
         "what a browser keeps expires",
         "service/sign_in/signed_cookie.py",
-        "return kept if now.timestamp() < kept.expires_at else None",
-        "return kept",
+        "return value if now.timestamp() < value.expires_at else None",
+        "return value",
         f"{_SIGN_IN_ATTACKS}::test_a_sign_in_may_take_ten_minutes[600-400]",
     ),
     Guard(
