@@ -232,6 +232,7 @@ def test_room_that_ends_midway_is_one_line_and_leaves_nothing(long_home, kib):
         CLI,
         "backup",
         str(target),
+        is_fresh=True,
         # Python would not mind half a file of bytecode: not now, but at the next start.
         env=long_home.environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
         text=True,
