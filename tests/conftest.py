@@ -37,7 +37,7 @@ from service.settings import Settings
 from service.store.engine import create_engines, file_of, make_private
 from service.store.store import Store
 from service.store.tables import Member, Organisation, Project, Team
-from tests.budgets import IS_FULL
+from tests.budgets import IS_FULL, budget
 from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
 
@@ -50,7 +50,9 @@ _foundation: list[tuple[bytes, bytes]] = []
 """A database in which everybody is, and who they are, once a test of this process needed one."""
 
 # The same examples on every run: a failure is never the machine's load or the day's luck.
-hypothesis.settings.register_profile("countersign", derandomize=True, deadline=None)
+hypothesis.settings.register_profile(
+    "countersign", derandomize=True, deadline=None, max_examples=budget(25, 100)
+)
 hypothesis.settings.load_profile("countersign")
 
 

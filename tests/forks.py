@@ -18,6 +18,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from typing import Any, Final
 
 from service.settings import REPOSITORY
@@ -25,6 +26,7 @@ from service.settings import REPOSITORY
 _LENGTH: Final = struct.Struct("!I")
 _PID: Final = struct.Struct("!i")
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_MAKING: Final = threading.Lock()
 _LOADED: Final = ("service.cli.main", "service.server", "service.app")
 """What is loaded before a fork: nothing that a process would not load by itself."""
 
@@ -58,6 +60,7 @@ class _Nursery:
     _own: "_Nursery | None" = None
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._process = subprocess.Popen(
@@ -71,22 +74,24 @@ class _Nursery:
     @classmethod
     def get(cls) -> "_Nursery":
         """The one of this process."""
-        if cls._own is None:
-            cls._own = cls()
-        return cls._own
+        with _MAKING:
+            if cls._own is None:
+                cls._own = cls()
+            return cls._own
 
     def fork(self, order: dict[str, Any], files: list[int]) -> int:
         """The pid of a new child of this process that obeys `order`."""
         text = json.dumps(order).encode()
-        # The fork's parent has ended by the time of the answer: it becomes a child of ours.
-        _adopt_orphans(True)
-        try:
-            socket.send_fds(self._socket, [_LENGTH.pack(len(text))], files)
-            self._socket.sendall(text)
-            (pid,) = _PID.unpack(_received(self._socket, _PID.size))
-        finally:
-            _adopt_orphans(False)
-        return pid
+        with self._lock:
+            # The fork's parent has ended by the time of the answer: it becomes a child of ours.
+            _adopt_orphans(True)
+            try:
+                socket.send_fds(self._socket, [_LENGTH.pack(len(text))], files)
+                self._socket.sendall(text)
+                (pid,) = _PID.unpack(_received(self._socket, _PID.size))
+            finally:
+                _adopt_orphans(False)
+        return int(pid)
 
     def _end(self) -> None:
         self._socket.close()
