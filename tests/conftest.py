@@ -40,6 +40,7 @@ from service.store.tables import Member, Organisation, Project, Team
 from tests.budgets import IS_FULL, budget
 from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
+from tests.route_builders import share_route_builders
 
 __all__ = ["file_steps"]  # a fixture for all tests
 
@@ -54,6 +55,8 @@ hypothesis.settings.register_profile(
     "countersign", derandomize=True, deadline=None, max_examples=budget(25, 100)
 )
 hypothesis.settings.load_profile("countersign")
+
+share_route_builders()
 
 
 @atexit.register
