@@ -373,9 +373,10 @@ async def test_fields_complete_to_what_is_there(world):
         ({"since": "2026-03-04", "until": "2026-03-03"}, "since"),
     ],
 )
-async def test_a_fault_is_named_beside_its_field_and_nothing_is_lost(world, query, name):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_fault_is_named_beside_its_field_and_nothing_is_lost(shared_world, query, name):
     """A slip of the finger must not cost the other filters."""
-    status, page = await answer(world, **query, actor="system:*", order="asc")
+    status, page = await answer(shared_world, **query, actor="system:*", order="asc")
     (field,) = [one for one in page.all("input", name=name) if one.attributes["type"] == "text"]
 
     assert status == 400
@@ -386,7 +387,7 @@ async def test_a_fault_is_named_beside_its_field_and_nothing_is_lost(world, quer
     mended = query_of(page.link("show the rows without it"))
     assert mended["actor"] == ["system:*"]
     assert name not in mended
-    await open_page(world, page.link("show the rows without it"))
+    await open_page(shared_world, page.link("show the rows without it"))
 
 
 @pytest.mark.parametrize(
@@ -399,9 +400,10 @@ async def test_a_fault_is_named_beside_its_field_and_nothing_is_lost(world, quer
         ({"verdict_source": "api"}, "verdict_source must be one of proxy, admin_api, "),
     ],
 )
-async def test_a_fault_without_a_field_is_said_and_a_link_goes_on(world, query, said):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_fault_without_a_field_is_said_and_a_link_goes_on(shared_world, query, said):
     """Old links and typing in the address bar lead here."""
-    status, page = await answer(world, **query, actor="system:*")
+    status, page = await answer(shared_world, **query, actor="system:*")
 
     assert status == 400
     assert said in page.one("div", role="alert").text
@@ -591,9 +593,10 @@ async def test_any_window_has_a_page(world, since, tier):
 
 
 @pytest.mark.parametrize("name", ["member", "team_admin", "stranger"])
-async def test_who_may_not_read_the_log_gets_403(world, name):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_who_may_not_read_the_log_gets_403(shared_world, name):
     """The page asks for itself, whatever the links around it show."""
-    response = await world.client.get(AUDIT, headers=world.session(name))
+    response = await shared_world.client.get(AUDIT, headers=shared_world.session(name))
 
     assert response.status_code == 403
 
