@@ -223,7 +223,7 @@ GUARDS: Final = [
         "a read is one transaction",
         "service/store/connection.py::_run",
         DropCall("cursor.execute"),
-        f"{_TAKEOVER}::test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen",
+        f"{_TAKEOVER}::test_a_read_transaction_stays_at_its_instant",
     ),
     Guard(
         "the snapshot's reads share that transaction",
