@@ -33,8 +33,8 @@ test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can m
 	@sh tests/browser/install-chromium.sh
 	TESTS=all $(BIN)/pytest $(PARALLEL)
 
-guards: $(VENV)/.installed-dev ## take each guard of tests/guards.py out, and want its test to fail
-	TESTS=all $(BIN)/pytest -q tests/test_guards.py
+guards: $(VENV)/.installed-dev ## drop each guard and want its test to fail (SINCE=main: what changed)
+	TESTS=all SINCE=$(SINCE) $(BIN)/pytest -q --numprocesses $(shell nproc) tests/test_guards.py
 
 check: $(VENV)/.installed-dev ## quick enough to run before every commit
 	$(BIN)/ruff format --check .

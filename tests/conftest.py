@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import httpx
 import hypothesis
+import jinja2
 import pytest
 import pytest_asyncio
 from quart import Quart
@@ -37,9 +38,10 @@ from service.settings import Settings
 from service.store.engine import create_engines, file_of, make_private
 from service.store.store import Store
 from service.store.tables import Member, Organisation, Project, Team
-from tests.budgets import IS_FULL
+from tests.budgets import IS_FULL, budget
 from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
+from tests.route_builders import share_route_builders
 
 __all__ = ["file_steps"]  # a fixture for all tests
 
@@ -49,9 +51,30 @@ BY_OPERATOR = cli_caller("org_platform").audit_context
 _foundation: list[tuple[bytes, bytes]] = []
 """A database in which everybody is, and who they are, once a test of this process needed one."""
 
+
+class _CompiledTemplates(jinja2.BytecodeCache):
+    """What the templates compile to, for the apps of all worlds of this process."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        if bucket.key in self._code:
+            bucket.bytecode_from_string(self._code[bucket.key])
+
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        self._code[bucket.key] = bucket.bytecode_to_string()
+
+
+_TEMPLATES = _CompiledTemplates()
+
 # The same examples on every run: a failure is never the machine's load or the day's luck.
-hypothesis.settings.register_profile("countersign", derandomize=True, deadline=None)
+hypothesis.settings.register_profile(
+    "countersign", derandomize=True, deadline=None, max_examples=budget(25, 100)
+)
 hypothesis.settings.load_profile("countersign")
+
+share_route_builders()
 
 
 @atexit.register
@@ -269,6 +292,7 @@ async def running_world(
     ready = await prepare(settings, clock)
     there = laid or await _found(ready, clock)
     app = create_app(ready, clock, transport or httpx.MockTransport(_unreachable))
+    app.jinja_env.bytecode_cache = _TEMPLATES
     services: Services = app.extensions[EXTENSION]
     people = World(
         app,

@@ -1,19 +1,43 @@
-"""Processes of tests: each is a fresh Python interpreter, as a shell starts one."""
+"""Processes of tests: each runs one module, as `python -m module` does in a shell."""
 
 import subprocess
 import sys
 from typing import Any
 
 from service.settings import REPOSITORY
+from tests.budgets import IS_FULL
+from tests.forks import ForkedProcess
 
 
-def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
-    """`python -m module arguments`, under way. Options are those of `subprocess.Popen`."""
-    command = [sys.executable, "-m", module, *arguments]
-    return subprocess.Popen(command, cwd=REPOSITORY, **options)
+def start_module(
+    module: str, *arguments: str, is_fresh: bool = IS_FULL, **options: Any
+) -> subprocess.Popen[Any]:
+    """`python -m module arguments`, under way. Options are those of `subprocess.Popen`.
+
+    One that `is_fresh` is a new interpreter, and any other one a fork that has loaded everything.
+    """
+    if is_fresh:
+        command = [sys.executable, "-m", module, *arguments]
+        return subprocess.Popen(command, cwd=REPOSITORY, **options)
+    return ForkedProcess([module, *arguments], cwd=REPOSITORY, **options)
 
 
-def run_module(module: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[Any]:
-    """`python -m module arguments`, ended. Options are those of `subprocess.run`."""
-    command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=False, **options)
+def run_module(
+    module: str,
+    *arguments: str,
+    input: Any = None,  # noqa: A002 - as `subprocess.run` calls it
+    timeout: float | None = None,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """`python -m module arguments`, ended. Options are those of `start_module`."""
+    pipe = subprocess.PIPE
+    stdin = None if input is None else pipe
+    with start_module(
+        module, *arguments, stdin=stdin, stdout=pipe, stderr=pipe, **options
+    ) as process:
+        try:
+            out, err = process.communicate(input, timeout)
+        except BaseException:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)

@@ -1,8 +1,13 @@
 """Each guard is load-bearing: taken out, the test that names it fails.
 
-The mutants are tried on a copy of the code, so that nothing here is touched.
+The mutants are tried on a copy of the code, so that nothing here is touched. Their tests run as in
+`make test`, so a guard can name no test that only `make test-all` runs.
+
+With SINCE=<revision> only the guards are tried whose code or test differs from that revision, or
+from where this branch left it.
 """
 
+import ast
 import itertools
 import json
 import os
@@ -16,9 +21,11 @@ import pytest
 
 from tests.budgets import only_full
 from tests.guards import GUARDS, Guard
+from tests.mutations import MutationError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PARTS = ("analytics", "data", "service", "templates", "tests")
+SINCE = os.environ.get("SINCE")
 TESTS_FAILED = 1
 Runner = Callable[..., tuple[int, str]]
 SECONDS = itertools.count(1_000_000_000)
@@ -69,16 +76,46 @@ def rewrite(file: Path, code: str) -> None:
     os.utime(file, (second, second))
 
 
-@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
-def test_the_guard_is_where_the_list_says(guard: Guard) -> None:
-    """A change that moves it, or its test, has to say where to."""
+def changed_files(revision: str) -> set[str]:
+    """What differs from `revision`, or is not known to git."""
+    listed = ""
+    for command in (
+        ["diff", "--name-only", "--merge-base", revision],
+        ["ls-files", "--others", "--exclude-standard"],
+    ):
+        git = ["git", "-C", str(REPOSITORY), *command]
+        listed += subprocess.run(git, check=True, capture_output=True, text=True).stdout
+    return set(listed.splitlines())
+
+
+def guards_to_try(revision: str | None) -> list[Guard]:
+    """All guards, or those that changes since `revision` may concern."""
+    if not revision:
+        return GUARDS
+    changed = changed_files(revision)
+    return [guard for guard in GUARDS if changed & {guard.file, guard.test.partition("::")[0]}]
+
+
+def fault_of(guard: Guard) -> str | None:
+    """Why the guard cannot be taken out, or has no test; None if it can and has."""
     code = (REPOSITORY / guard.file).read_text()
     file, _, within = guard.test.partition("::")
-    test = within.rpartition("::")[2]
-    tests = (REPOSITORY / file).read_text()
+    test = within.rpartition("::")[2].partition("[")[0]
+    try:
+        if guard.without(code) == ast.unparse(ast.parse(code)):
+            return "changes nothing"
+    except MutationError as error:
+        return str(error)
+    is_there = not test or f"def {test}(" in (REPOSITORY / file).read_text()
+    return None if is_there else f"{file} has no {test}"
 
-    assert code.count(guard.text) == 1, f"{guard.file} holds {guard.text!r} not exactly once"
-    assert f"def {test.partition('[')[0]}" in tests, f"{file} has no {test}"
+
+def test_every_guard_is_where_the_list_says() -> None:
+    """A change of what is guarded, or of its test, has to be a change of the list as well."""
+    faults = {guard.name: fault for guard in GUARDS if (fault := fault_of(guard))}
+
+    assert faults == {}
+    assert len({guard.name for guard in GUARDS}) == len(GUARDS)
 
 
 @only_full
@@ -97,12 +134,12 @@ def test_with_all_guards_in_place_the_tests_pass(runner: Runner) -> None:
 
 @only_full
 @pytest.mark.slow
-@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
+@pytest.mark.parametrize("guard", guards_to_try(SINCE), ids=lambda guard: guard.name)
 def test_without_the_guard_its_test_fails(copy: Path, runner: Runner, guard: Guard) -> None:
     """A guard that no test misses is one that the next change may lose."""
     file = copy / guard.file
     code = file.read_text()
-    rewrite(file, code.replace(guard.text, guard.without))
+    rewrite(file, guard.without(code))
     try:
         ended, said = runner(guard.test)
     finally:

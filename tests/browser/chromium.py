@@ -7,11 +7,21 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.budgets import only_full
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_chromium = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
 ]
+
+with_and_without_scripts = pytest.mark.parametrize(
+    "has_scripts",
+    [
+        pytest.param(True, id="with scripts"),
+        pytest.param(False, id="without scripts", marks=only_full),
+    ],
+)
 
 
 @contextmanager

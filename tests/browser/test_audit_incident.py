@@ -13,6 +13,7 @@ from service.clock import utc_now
 from tests.browser.accessible import expect_nothing_to_mend, in_every_light
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import Place, Visits, serve_acme, visit
+from tests.budgets import only_full
 
 __all__ = ["visit"]  # a fixture
 
@@ -54,7 +55,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield place
 
 
-@pytest.fixture(params=[True, False], ids=["with scripts", "without scripts"])
+@pytest.fixture(
+    params=[
+        pytest.param(True, id="with scripts"),
+        pytest.param(False, id="without scripts", marks=only_full),
+    ]
+)
 def open_page(visit: Visits, request: pytest.FixtureRequest) -> Callable[..., Page]:
     """A page with JavaScript, then the same without."""
 
@@ -89,6 +95,7 @@ def test_what_was_blocked_for_whom_and_since_when_is_three_clicks_away(open_page
     expect(opened.get_by_text("system:admin-token").first).to_be_visible()
 
 
+@only_full
 def test_typed_filters_become_chips_that_can_be_taken_away(open_page):
     """The form adds; each filter goes by itself."""
     page = open_page("?last=7d")
@@ -103,6 +110,7 @@ def test_typed_filters_become_chips_that_can_be_taken_away(open_page):
     expect_rows(page, 50)
 
 
+@only_full
 def test_pages_are_turned_with_the_filters_kept_and_back(open_page):
     """Older and newer, by links."""
     page = open_page("?event=install_allowed&limit=30")
@@ -119,6 +127,7 @@ def test_pages_are_turned_with_the_filters_kept_and_back(open_page):
     expect(page.get_by_role("link", name="Remove filter: Event is Install allowed")).to_be_visible()
 
 
+@only_full
 def test_a_bar_of_the_histogram_narrows_to_its_time(open_page):
     """Click on the peak, see the peak."""
     page = open_page("?last=24h&decision=BLOCKED")
@@ -142,6 +151,7 @@ def test_the_keyboard_narrows_by_the_table_behind_the_histogram(open_page):
     expect(page.get_by_role("link", name="Remove filter: Time since")).to_be_visible()
 
 
+@only_full
 def test_a_shared_link_shows_the_same_rows_to_somebody_else(open_page):
     """The address is the page."""
     page = open_page("?last=24h")
@@ -153,6 +163,7 @@ def test_a_shared_link_shows_the_same_rows_to_somebody_else(open_page):
     expect_rows(other, 14)
 
 
+@only_full
 def test_what_is_seen_is_what_is_taken_away(open_page):
     """The file holds the rows and the number that the page names."""
     page = open_page("?decision=BLOCKED")
@@ -166,6 +177,7 @@ def test_what_is_seen_is_what_is_taken_away(open_page):
     assert {row["packageName"] for row in taken} == {"evil-pad"}
 
 
+@only_full
 def test_a_faulty_filter_is_mended_where_it_was_typed(open_page, visit):
     """The other filters stay."""
     complaints = visit.complaints
@@ -181,6 +193,7 @@ def test_a_faulty_filter_is_mended_where_it_was_typed(open_page, visit):
     expect_rows(page, 12)
 
 
+@only_full
 def test_who_may_not_see_the_page_gets_403(visit):
     """Also when they know its address."""
     page = visit(role="member")
@@ -203,7 +216,9 @@ def test_times_are_the_viewers_own_where_there_is_a_script(visit):
     assert time.inner_text() != utc
 
 
-@pytest.mark.parametrize("name", NAMES[2:])
+@pytest.mark.parametrize(
+    "name", [HOSTILE, *(pytest.param(name, marks=only_full) for name in NAMES[3:])]
+)
 def test_hostile_names_are_shown_and_do_nothing(open_page, name):
     """No dialog, no image, no link to elsewhere, and the page keeps its width."""
     page = open_page("?event=install_allowed&limit=100")
@@ -224,7 +239,14 @@ def _quoted(text: str) -> str:
 
 
 @in_every_light
-@pytest.mark.parametrize("query", ["?last=7d&limit=10", "?package=nowhere", "?since=yesterday"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?last=7d&limit=10",
+        pytest.param("?package=nowhere", marks=only_full),
+        pytest.param("?since=yesterday", marks=only_full),
+    ],
+)
 def test_axe_finds_nothing_to_mend(visit, scheme, size, query):
     """Whatever it shows: rows, none, or what is wrong with the question."""
     page = visit(query, color_scheme=scheme, viewport=size)

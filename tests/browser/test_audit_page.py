@@ -9,6 +9,7 @@ from service.composition import Services
 from service.orgs.changes import add_member, issue_sign_in
 from service.orgs.repository import get_member, get_org
 from tests.browser.chromium import needs_chromium
+from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR, binding_body, bindings_path
 from tests.processes.homes import Home, Server, add_acme
 
@@ -82,6 +83,7 @@ def test_a_signed_in_owner_finds_a_row_by_its_filters(page: Page) -> None:
     expect(table.get_by_text("Member added")).to_have_count(0)
 
 
+@only_full
 def test_a_search_without_result_says_so(page: Page) -> None:
     """An empty table must not look like a broken page."""
     page.get_by_label("Package", exact=True).fill("no-such-package")
@@ -90,6 +92,7 @@ def test_a_search_without_result_says_so(page: Page) -> None:
     expect(page.get_by_text("No rows")).to_be_visible()
 
 
+@only_full
 def test_the_page_works_from_the_keyboard(page: Page) -> None:
     """Filter without a mouse: into the field, type, Enter."""
     page.get_by_label("Actor", exact=True).focus()
@@ -100,6 +103,7 @@ def test_the_page_works_from_the_keyboard(page: Page) -> None:
     assert "actor=system%3Aadmin-" in page.url
 
 
+@only_full
 def test_the_csv_link_downloads_the_filtered_rows(page: Page) -> None:
     """What is seen is what is taken away."""
     page.get_by_label("Event", exact=True).fill("oidc_binding_created")

@@ -13,6 +13,7 @@ from service.clock import utc_now
 from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import Place, Visits, serve_acme, visit
+from tests.budgets import only_full
 
 __all__ = ["visit"]  # a fixture
 
@@ -47,6 +48,7 @@ def top_row(page: Page) -> Any:
     return page.locator("table.log tbody tr").first
 
 
+@only_full
 def test_the_overview_leads_into_the_log_and_tells_a_plain_member_whom_to_ask(
     visit: Visits, place: Place
 ) -> None:
@@ -90,6 +92,7 @@ def test_rows_come_in_while_somebody_watches(visit: Visits, place: Place) -> Non
     expect(page.get_by_text("left-unseen")).to_have_count(0)
 
 
+@only_full
 def test_a_page_without_rows_shows_the_first_that_comes(visit: Visits, place: Place) -> None:
     """Whoever waits for something looks at an empty page."""
     page = visit("?package=awaited")

@@ -8,9 +8,10 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.chromium import needs_chromium
+from tests.budgets import only_full
 from tests.processes.homes import Home, Server, add_acme, owner_cookie
 
-pytestmark = needs_chromium
+pytestmark = [*needs_chromium, only_full]
 
 AUDIT = "/admin/ui/orgs/acme/audit"
 

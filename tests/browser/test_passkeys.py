@@ -12,6 +12,7 @@ from service.orgs.changes import add_member, issue_cookie
 from service.orgs.repository import get_org
 from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
 from tests.browser.chromium import needs_chromium
+from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server, all_entries, free_port
 
@@ -161,6 +162,7 @@ def test_a_passkey_from_its_making_to_its_end(desk: PasskeyPage, place: Place) -
     desk.expect_refusal("This passkey is not accepted")
 
 
+@only_full
 def test_the_pages_can_be_used_by_everybody(desk: PasskeyPage, place: Place) -> None:
     """Axe finds nothing to mend, wide or narrow, light or dark; a session is ended by keyboard."""
     page = desk.page

@@ -13,7 +13,7 @@ from service.composition import Services
 from service.orgs.changes import add_member, create_team, issue_cookie, set_team_admin
 from service.orgs.repository import get_org
 from tests.browser.accessible import expect_nothing_to_mend, in_every_light
-from tests.browser.chromium import needs_chromium
+from tests.browser.chromium import needs_chromium, with_and_without_scripts
 from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server, add_acme
@@ -110,7 +110,7 @@ def use_key(page: Page, server: Server) -> int:
         return client.post(words[3], content=words[words.index("-d") + 1]).status_code
 
 
-@pytest.mark.parametrize("has_scripts", [True, False], ids=["with scripts", "without scripts"])
+@with_and_without_scripts
 def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scripts: bool) -> None:
     """From the first invitation to the last revocation, and the log says so."""
     ending = "scripts" if has_scripts else "plain"
@@ -201,6 +201,7 @@ def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scri
     context.close()
 
 
+@only_full
 def test_nobody_else_gets_to_the_pages(place: Place, browser: Browser) -> None:
     """Neither by a link nor by the address; a refusal says what is missing."""
     for who in ("auditor", "team-admin", "member"):

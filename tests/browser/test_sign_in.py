@@ -11,6 +11,7 @@ from service.dashboard.labels import EVENT_WORDS
 from service.orgs.changes import add_member, create_org
 from service.orgs.repository import get_org
 from tests.browser.chromium import needs_chromium
+from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server
 from tests.sign_in.fixtures import ProviderProcess
@@ -60,7 +61,11 @@ def page(server: Server, browser: Browser, request: pytest.FixtureRequest) -> Pa
 
 @pytest.mark.parametrize(
     ("name", "email"),
-    [("google", ADA), ("github", "bo@acme.example"), ("microsoft", "cy@acme.example")],
+    [
+        ("google", ADA),
+        pytest.param("github", "bo@acme.example", marks=only_full),
+        pytest.param("microsoft", "cy@acme.example", marks=only_full),
+    ],
 )
 def test_an_invited_person_signs_in(
     page: Page, server: Server, idp: ProviderProcess, name: str, email: str
@@ -83,6 +88,7 @@ def test_an_invited_person_signs_in(
     assert own["admin_session"]["httpOnly"]
 
 
+@only_full
 @pytest.mark.parametrize(
     "page", [True, False], ids=["with scripts", "without scripts"], indirect=True
 )
@@ -99,6 +105,7 @@ def test_a_person_of_two_organisations_chooses(
     expect(page).to_have_url(f"{server.url}/admin/ui/orgs/elsewhere")
 
 
+@only_full
 def test_who_is_refused_reads_why_and_can_go_back(page: Page, idp: ProviderProcess) -> None:
     """Going back in the browser's history begins nothing again."""
     idp.be(says_no="access_denied")

@@ -9,7 +9,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from service.web.header_names import CI_TOKEN_HEADER
 from tests.browser.accessible import expect_nothing_to_mend, in_every_light
-from tests.browser.chromium import needs_chromium
+from tests.browser.chromium import needs_chromium, with_and_without_scripts
+from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.issuers.fixtures import IssuerProcess
 from tests.processes.homes import Home, Server, add_acme, eventually, owner_cookie
@@ -94,7 +95,7 @@ def visit(place: Place, browser: Browser) -> Iterator[Callable[..., Page]]:
     assert said == []
 
 
-@pytest.mark.parametrize("has_scripts", [True, False], ids=["with scripts", "without scripts"])
+@with_and_without_scripts
 def test_from_a_pasted_token_to_a_revoked_binding(place, visit, has_scripts):
     """Explain, create, use, revoke; and the log tells all of it."""
     name = "scripted" if has_scripts else "plain"
@@ -166,6 +167,7 @@ def odd(place: Place) -> Place:
     return place
 
 
+@only_full
 @in_every_light
 def test_every_page_is_for_everybody(odd, visit, scheme, size):
     """With nothing to mend for axe, and no wider than the window, whatever it shows."""

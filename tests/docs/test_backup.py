@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import REPOSITORY
+from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
@@ -97,6 +98,7 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
         assert len(all_bindings(client)) == 6
 
 
+@only_full
 def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_path: Path) -> None:
     """While rows come in and are sealed; those that come in meanwhile are in it once or not."""
     take, *put_back = blocks()

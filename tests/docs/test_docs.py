@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from analytics.model.envelopes import ENVELOPES
 from analytics.model.events import Event
-from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
+from analytics.model.filter_parameters import FILTER_PARAMETERS
 from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import WIRE_COLUMNS
 from analytics.storage.integrity import Kind
@@ -28,16 +27,16 @@ def read(name: str) -> str:
     return " ".join((DOCS / name).read_text().split())
 
 
-@pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
-def test_every_setting_is_in_the_settings_table(field: msgspec.structs.FieldInfo) -> None:
+def test_every_setting_is_in_the_settings_table() -> None:
     """Name and default, as the code has them."""
-    line = re.search(rf"\| `{PREFIX}{field.name.upper()}` \| (.+?) \|", read("settings.md"))
+    for field in msgspec.structs.fields(Settings):
+        line = re.search(rf"\| `{PREFIX}{field.name.upper()}` \| (.+?) \|", read("settings.md"))
 
-    assert line is not None
-    if isinstance(field.default, (int, float)):
-        assert line[1] == f"`{field.default:g}`".replace("e+", "e") or line[1] == (
-            f"`{int(field.default)}`"
-        )
+        assert line is not None, field.name
+        if isinstance(field.default, (int, float)):
+            assert line[1] == f"`{field.default:g}`".replace("e+", "e") or line[1] == (
+                f"`{int(field.default)}`"
+            )
 
 
 def test_the_settings_table_names_no_other_setting() -> None:
@@ -47,14 +46,14 @@ def test_the_settings_table_names_no_other_setting() -> None:
     assert named == {name.upper() for name in Settings.__struct_fields__}
 
 
-@pytest.mark.parametrize("event", Event)
-def test_every_event_is_documented_with_its_envelope(event: Event) -> None:
+def test_every_event_is_documented_with_its_envelope() -> None:
     """What can happen, and every key it carries."""
-    line = re.search(rf"\| `{event}` \|.*", (DOCS / "audit-rows.md").read_text())
+    for event in Event:
+        line = re.search(rf"\| `{event}` \|.*", (DOCS / "audit-rows.md").read_text())
 
-    assert line is not None
-    for key in msgspec.structs.fields(ENVELOPES[event]):
-        assert f"`{key.encode_name}`" in line[0]
+        assert line is not None, event
+        for key in msgspec.structs.fields(ENVELOPES[event]):
+            assert f"`{key.encode_name}`" in line[0]
 
 
 def test_columns_are_documented_in_their_order() -> None:
@@ -64,12 +63,12 @@ def test_columns_are_documented_in_their_order() -> None:
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(WIRE_COLUMNS)
 
 
-@pytest.mark.parametrize("refusal", errors.CREATE_REFUSALS, ids=lambda refusal: refusal.__name__)
-def test_every_refusal_of_a_create_is_documented(refusal: type[errors.Invalid]) -> None:
+def test_every_refusal_of_a_create_is_documented() -> None:
     """A caller can look every text up."""
-    head, _, _ = refusal.text.partition("{value}")
+    for refusal in errors.CREATE_REFUSALS:
+        head, _, _ = refusal.text.partition("{value}")
 
-    assert head in read("api.md")
+        assert head in read("api.md")
 
 
 def test_refusals_are_documented_in_the_order_they_are_reported() -> None:
@@ -85,30 +84,28 @@ def test_refusals_are_documented_in_the_order_they_are_reported() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [*FILTER_COLUMNS, "since", "until", "order", "limit", "cursor"])
-def test_every_query_parameter_is_documented(name: str) -> None:
+def test_every_query_parameter_is_documented() -> None:
     """A filter nobody can find is no filter."""
-    assert f"`{name}`" in read("api.md")
+    for name in [*FILTER_COLUMNS, "since", "until", "order", "limit", "cursor"]:
+        assert f"`{name}`" in read("api.md")
 
 
-@pytest.mark.parametrize("parameter", FILTER_PARAMETERS, ids=lambda parameter: parameter.name)
-def test_every_filter_of_a_closed_set_is_documented_with_its_values(
-    parameter: FilterParameter,
-) -> None:
+def test_every_filter_of_a_closed_set_is_documented_with_its_values() -> None:
     """Another value is refused: what there is must be found without trying."""
-    page = re.search(r"### Page: .*?\n### ", (DOCS / "api.md").read_text(), re.DOTALL)
-    line = re.search(rf"^\| `{parameter.name}` \|.*", page[0] if page else "", re.MULTILINE)
+    for parameter in FILTER_PARAMETERS:
+        page = re.search(r"### Page: .*?\n### ", (DOCS / "api.md").read_text(), re.DOTALL)
+        line = re.search(rf"^\| `{parameter.name}` \|.*", page[0] if page else "", re.MULTILINE)
 
-    assert (line is not None) == (parameter.known is not None)
-    # Events have a table of their own, which the line names.
-    known = ["events"] if parameter.name == "event" else parameter.known or ()
-    assert all(f"`{value}`" in line[0] or f"#{value}" in line[0] for value in known)
+        assert (line is not None) == (parameter.known is not None), parameter
+        # Events have a table of their own, which the line names.
+        known = ["events"] if parameter.name == "event" else parameter.known or ()
+        assert all(f"`{value}`" in line[0] or f"#{value}" in line[0] for value in known)
 
 
-@pytest.mark.parametrize("name", [*Role, *Capability])
-def test_every_role_and_capability_is_documented(name: str) -> None:
+def test_every_role_and_capability_is_documented() -> None:
     """Who may do what can be looked up."""
-    assert f"`{name}`" in read("security-model.md")
+    for name in [*Role, *Capability]:
+        assert f"`{name}`" in read("security-model.md")
 
 
 def test_links_between_documents_lead_somewhere() -> None:
@@ -126,19 +123,19 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_of_finding_is_documented(kind: Kind) -> None:
+def test_every_kind_of_finding_is_documented() -> None:
     """Whoever is woken up by one can read what it means."""
-    assert f"`{kind}`" in read("operations.md")
+    for kind in Kind:
+        assert f"`{kind}`" in read("operations.md")
 
 
-@pytest.mark.parametrize("name", [*FailureCode, *Detail])
-def test_every_failure_of_a_token_is_documented(name: str) -> None:
+def test_every_failure_of_a_token_is_documented() -> None:
     """Code and detail in the table, each with what it means and what to do."""
-    line = r"^\| `(\w+)` \| (?:`(\w+)`|–) \| .+ \| .+ \| .+ \|$"
-    rows = re.findall(line, (DOCS / "ci-tokens.md").read_text(), re.MULTILINE)
+    for name in [*FailureCode, *Detail]:
+        line = r"^\| `(\w+)` \| (?:`(\w+)`|–) \| .+ \| .+ \| .+ \|$"
+        rows = re.findall(line, (DOCS / "ci-tokens.md").read_text(), re.MULTILINE)
 
-    assert name in {found for row in rows for found in row}
+        assert name in {found for row in rows for found in row}
 
 
 async def test_every_job_is_named_where_its_alert_is(world: World) -> None:

@@ -20,18 +20,26 @@ def empty_home(tmp_path: Path) -> Iterator[Home]:
         home.end()
 
 
+@pytest.fixture(scope="session")
+def acme(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data dir with the organisation acme, to be copied: to migrate one takes longer."""
+    model = Home(tmp_path_factory.mktemp("acme"))
+    model.change(add_acme)
+    return model.data_dir
+
+
 @pytest.fixture
-def home(empty_home: Home) -> Home:
+def home(empty_home: Home, acme: Path) -> Home:
     """A data dir with the organisation acme."""
-    empty_home.change(add_acme)
+    shutil.copytree(acme, empty_home.data_dir)
     return empty_home
 
 
 @pytest.fixture(scope="module")
-def quiet_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+def quiet_home(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[Home]:
     """A data dir with acme for commands that are refused, and so change nothing in it."""
     home = Home(tmp_path_factory.mktemp("quiet"))
-    home.change(add_acme)
+    shutil.copytree(acme, home.data_dir)
     yield home
     home.end()
 
@@ -43,10 +51,10 @@ def quiet_server(quiet_home: Home) -> Server:
 
 
 @pytest.fixture(scope="session")
-def long_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def long_history(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Path:
     """A data dir with an audit log larger than what sockets buffer, to be copied."""
     model = Home(tmp_path_factory.mktemp("long"))
-    model.change(add_acme)
+    shutil.copytree(acme, model.data_dir)
     model.change(add_history)
     return model.data_dir
 

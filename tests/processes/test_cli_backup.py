@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.budgets import only_full
 from tests.conftest import bindings_path
 from tests.interpreters import run_module
 from tests.processes.homes import CLI, DEADLINE_S, Home, all_bindings, left_over
@@ -221,7 +222,7 @@ def test_a_restore_that_ends_midway_leaves_the_data_dir_as_it_was(long_home, end
     other.end()
 
 
-@pytest.mark.parametrize("kib", [1, 64, 1024])
+@pytest.mark.parametrize("kib", [64, *(pytest.param(kib, marks=only_full) for kib in (1, 1024))])
 def test_room_that_ends_midway_is_one_line_and_leaves_nothing(long_home, kib):
     """A limit on the size of a file ends writing as a full disk does, for any user.
 
@@ -232,6 +233,7 @@ def test_room_that_ends_midway_is_one_line_and_leaves_nothing(long_home, kib):
         CLI,
         "backup",
         str(target),
+        is_fresh=True,
         # Python would not mind half a file of bytecode: not now, but at the next start.
         env=long_home.environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
         text=True,

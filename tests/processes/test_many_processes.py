@@ -11,6 +11,7 @@ import pytest
 from service.bootstrap import prepare
 from service.errors import BindingExists
 from service.settings import Settings
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.homes import (
     DEADLINE_S,
@@ -90,6 +91,7 @@ def test_processes_that_start_together_share_generated_secrets(empty_home):
             assert page.status_code == 200, page.text
 
 
+@only_full
 def test_preparing_a_new_data_dir_many_times_at_once_gives_one_result(tmp_path):
     """Every step of a first start may meet another process at the same step.
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import pytest_asyncio
 
 from service.orgs.changes import issue_sign_in
 from service.settings import REPOSITORY
 from service.web import system
 from tests.conftest import BY_OPERATOR, World, binding_body
-from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, open_page
+from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, open_page
 from tests.service.dashboard.trust.pages import BINDINGS, EXPLAIN, NEW, REJECTED
 from tests.service.rejected.notes import rejection, remember
 
@@ -54,17 +55,20 @@ async def press_sign_in(world: World, token: str, headers: dict[str, str] = BROW
 # Every page
 
 
-async def see_all(world: World, path: str) -> Page:
-    """The page at `path` for an owner, who is shown everything, with something on it."""
-    await world.create()
-    await remember(world, rejection(world.acme.id, sub="repo:acme/other:ref:refs/heads/main"))
-    return await open_page(world, path, **world.session("owner"))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def full_world(shared_world: World) -> World:
+    """With something on every page; an owner is shown all of it."""
+    await shared_world.create()
+    other = rejection(shared_world.acme.id, sub="repo:acme/other:ref:refs/heads/main")
+    await remember(shared_world, other)
+    return shared_world
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_page_brings_no_script_and_no_style_of_its_own(world, path):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_page_brings_no_script_and_no_style_of_its_own(full_world, path):
     """The content security policy allows our own files and nothing else."""
-    page = await see_all(world, path)
+    page = await open_page(full_world, path, **full_world.session("owner"))
 
     assert set(page.scripts) <= {*AUDIT_SCRIPTS, "/static/passkeys.js"}
     assert not page.all("style")
@@ -75,9 +79,10 @@ async def test_a_page_brings_no_script_and_no_style_of_its_own(world, path):
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_page_can_be_used_without_seeing_it(world, path):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_page_can_be_used_without_seeing_it(full_world, path):
     """A language, a title, a heading, a way past the navigation, and a label for every field."""
-    page = await see_all(world, path)
+    page = await open_page(full_world, path, **full_world.session("owner"))
 
     assert page.one("html").attributes["lang"] == "en"
     assert page.all("title")[0].text.strip()
@@ -93,9 +98,10 @@ async def test_a_page_can_be_used_without_seeing_it(world, path):
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_pages_ids_are_unique_and_its_anchors_lead_somewhere(world, path):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_pages_ids_are_unique_and_its_anchors_lead_somewhere(full_world, path):
     """A reference to nothing is a dead link, or a hint that is never read out."""
-    page = await see_all(world, path)
+    page = await open_page(full_world, path, **full_world.session("owner"))
     ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
     wanted = {
         reference
@@ -112,17 +118,19 @@ async def test_a_pages_ids_are_unique_and_its_anchors_lead_somewhere(world, path
     assert wanted <= set(ids)
 
 
-async def test_a_page_lets_the_browser_name_its_origin_to_us(world):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_page_lets_the_browser_name_its_origin_to_us(shared_world):
     """Under `no-referrer` browsers send `Origin: null` with forms, which we refuse (Fetch §3.1)."""
     for path in ("/sign-in?token=abc", AUDIT):
-        response = await world.client.get(path, headers=world.session("owner"))
+        response = await shared_world.client.get(path, headers=shared_world.session("owner"))
         assert response.headers["referrer-policy"] == "strict-origin"
 
 
 @pytest.mark.parametrize("file", sorted(one.name for one in STATIC.iterdir()))
-async def test_what_pages_refer_to_is_served(world, file):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_pages_refer_to_is_served(shared_world, file):
     """A page without its stylesheet is hard to read."""
-    assert (await world.client.get(f"/static/{file}")).status_code == 200
+    assert (await shared_world.client.get(f"/static/{file}")).status_code == 200
 
 
 async def test_every_text_stands_out_from_its_ground():
@@ -159,19 +167,21 @@ def _luminance(colour: str) -> float:
 # The home page
 
 
-async def test_home_leads_whoever_is_signed_in_on(world):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_home_leads_whoever_is_signed_in_on(shared_world):
     """To their own organisation; nobody else is told that there is one."""
-    member = await open_page(world, "/", **world.session("member"))
-    nobody = await open_page(world, "/", accept="text/html")
-    operator = await open_page(world, "/", **world.admin)
+    member = await open_page(shared_world, "/", **shared_world.session("member"))
+    nobody = await open_page(shared_world, "/", accept="text/html")
+    operator = await open_page(shared_world, "/", **shared_world.admin)
 
     assert member.link("Go to acme") == ORG
     assert "acme" not in nobody.html + operator.html
 
 
-async def test_home_says_how_to_get_in(world):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_home_says_how_to_get_in(shared_world):
     """There is no password to try: whoever has no link must learn whom to ask, and for what."""
-    page = await open_page(world, "/")
+    page = await open_page(shared_world, "/")
 
     assert "countersign session issue --org SLUG --member EMAIL" in page.one("pre").text
     assert page.link("API docs") == "/docs"
@@ -229,9 +239,10 @@ async def test_another_sites_button_does_not_sign_in(world, headers):
     assert (await press_sign_in(world, token)).status_code == 303
 
 
-async def test_a_link_without_its_token_says_that_it_is_incomplete(world):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_link_without_its_token_says_that_it_is_incomplete(shared_world):
     """Mail programs break long links; a button that cannot work helps nobody."""
-    page = await open_page(world, "/sign-in")
+    page = await open_page(shared_world, "/sign-in")
 
     assert "incomplete" in page.one("main").text
     assert not page.all("form")
@@ -297,10 +308,11 @@ async def test_the_admin_token_has_no_session_to_sign_out_of(world):
 # The API docs
 
 
-async def test_the_docs_show_every_operation(world):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_docs_show_every_operation(shared_world):
     """What the OpenAPI document says, a person can read: nothing is left out."""
-    document = await (await world.client.get("/openapi.json")).get_json()
-    page = await open_page(world, "/docs")
+    document = await (await shared_world.client.get("/openapi.json")).get_json()
+    page = await open_page(shared_world, "/docs")
 
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -320,9 +332,10 @@ async def test_the_docs_show_every_operation(world):
     assert page.link("openapi.json") == "/openapi.json"
 
 
-async def test_the_docs_show_a_request_body_with_example_and_fields(world):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_docs_show_a_request_body_with_example_and_fields(shared_world):
     """Enough to write the first request without looking anywhere else."""
-    page = await open_page(world, "/docs")
+    page = await open_page(shared_world, "/docs")
     shown = page.one("section", id="bindings_create").text
 
     assert '"sub_pattern": "repo:acme/payments:ref:refs/heads/main"' in shown
@@ -330,9 +343,10 @@ async def test_the_docs_show_a_request_body_with_example_and_fields(world):
         assert name in shown
 
 
-async def test_the_docs_hold_no_character_that_html_may_not(world):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_docs_hold_no_character_that_html_may_not(shared_world):
     """Patterns name control characters; a page that contains them is no valid HTML."""
-    html = (await open_page(world, "/docs")).html
+    html = (await open_page(shared_world, "/docs")).html
 
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ufffe\uffff]", html)
 
@@ -359,10 +373,11 @@ async def test_what_never_changes_is_made_once(world, path, monkeypatch):
         ("zstd", lambda packed: pa.input_stream(pa.py_buffer(packed), "zstd").read()),
     ],
 )
-async def test_what_never_changes_is_sent_compressed(world, path, coding, decode):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_never_changes_is_sent_compressed(shared_world, path, coding, decode):
     """To those who ask for it, under an ETag of its own (RFC 9110, 8.8.3)."""
-    plain = await world.client.get(path)
-    packed = await world.client.get(path, headers={"accept-encoding": coding})
+    plain = await shared_world.client.get(path)
+    packed = await shared_world.client.get(path, headers={"accept-encoding": coding})
 
     assert packed.headers["content-encoding"] == coding
     assert "content-encoding" not in plain.headers
@@ -373,11 +388,12 @@ async def test_what_never_changes_is_sent_compressed(world, path, coding, decode
 
 
 @FIXED
-async def test_what_a_client_has_is_not_sent_again(world, path):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_a_client_has_is_not_sent_again(shared_world, path):
     """304 with the ETag, and no content."""
-    known = (await world.client.get(path)).headers["etag"]
-    same = await world.client.get(path, headers={"if-none-match": known})
-    other = await world.client.get(path, headers={"if-none-match": '"another"'})
+    known = (await shared_world.client.get(path)).headers["etag"]
+    same = await shared_world.client.get(path, headers={"if-none-match": known})
+    other = await shared_world.client.get(path, headers={"if-none-match": '"another"'})
 
     assert (same.status_code, await same.get_data()) == (304, b"")
     assert same.headers["etag"] == known

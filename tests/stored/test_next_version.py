@@ -98,11 +98,17 @@ async def add_rows(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def ran(later: Path, stored: Path) -> subprocess.CompletedProcess[str]:
     """The tests of the later version, over what this one stored."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    plugins = ("no:cacheprovider", "pytest_asyncio.plugin", "pytest_timeout")
+    command = [sys.executable, "-m", "pytest", "-q", *(f"-p{plugin}" for plugin in plugins)]
     return subprocess.run(
         [*command, "tests/stored/next_version.py"],
         cwd=later,
-        env={**os.environ, "PYTHONPATH": str(later), "STORED": str(stored)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(later),
+            "STORED": str(stored),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the rest take longer than the tests
+        },
         capture_output=True,
         text=True,
         check=False,

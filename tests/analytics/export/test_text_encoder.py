@@ -15,6 +15,7 @@ from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
 from tests.analytics.export.test_wire import AWKWARD, FORMULAS
 from tests.analytics.samples import NOON, sample_row, table_of
+from tests.budgets import budget
 
 TENANTS = st.sampled_from(["org_acme", "=1+1", 'a"b', "", "new\nline"])
 INSTANT = "%Y-%m-%dT%H:%M:%S%.6fZ"
@@ -128,7 +129,7 @@ def exported(rows: list[pa.Table], tenant_id: str, form: FileForm) -> bytes:
     return b"".join(piece.content for piece in export_pieces(rows, tenant_id, form))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=budget(12, 60), deadline=None)
 @given(st.lists(tables(), min_size=1, max_size=2), TENANTS, st.booleans())
 def test_csv_is_what_a_plain_encoder_writes(several, tenant_id, is_raw):
     """Whatever is in the rows, and however they lie in memory."""
@@ -139,7 +140,7 @@ def test_csv_is_what_a_plain_encoder_writes(several, tenant_id, is_raw):
     assert exported(several, tenant_id, form) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=budget(12, 60), deadline=None)
 @given(st.lists(tables(), min_size=1, max_size=2), TENANTS)
 def test_json_is_what_a_plain_encoder_writes(several, tenant_id):
     """As an array, and a line each."""

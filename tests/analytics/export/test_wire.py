@@ -15,6 +15,7 @@ from analytics.model.rows import AuditRow
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
 from tests.analytics.readers import as_read, read_csv, read_file
 from tests.analytics.samples import NOON, sample_row, table_of
+from tests.budgets import budget
 
 NULLABLE = (
     *("package_name", "version", "decision", "subject", "oidc_binding_id", "source_ip"),
@@ -90,7 +91,7 @@ def unguarded(value: str) -> str:
     return value.removeprefix("'")
 
 
-@settings(max_examples=50)
+@settings(max_examples=budget(10, 50))
 @given(ROWS)
 def test_json_reads_back_as_what_was_stored(rows):
     """Every key there in its order, null apart from empty, the payload an object."""
@@ -106,7 +107,7 @@ def as_lines(table) -> bytes:
     return b"".join(one.content for one in export_pieces([table], "org_acme", form))[:-1]
 
 
-@settings(max_examples=50)
+@settings(max_examples=budget(10, 50))
 @given(ROWS)
 def test_a_page_and_an_export_spell_a_row_alike(rows):
     """To the byte, although they are made by different means."""
@@ -143,7 +144,7 @@ def test_no_rows_are_no_objects():
 
 
 @pytest.mark.parametrize("export_format", ExportFormat)
-@settings(max_examples=50)
+@settings(max_examples=budget(10, 50))
 @given(rows=ROWS)
 def test_every_format_reads_back_as_what_was_stored(export_format, rows):
     """Whatever the pieces it comes in; in CSV the payload is a JSON string, null an empty field."""
@@ -152,7 +153,7 @@ def test_every_format_reads_back_as_what_was_stored(export_format, rows):
     assert read_file(exported(rows, export_format), export_format) == expected
 
 
-@settings(max_examples=50)
+@settings(max_examples=budget(10, 50))
 @given(ROWS)
 def test_taking_the_guard_away_restores_every_value(rows):
     """The guard is lossless: guarded and raw files say the same."""

@@ -30,6 +30,7 @@ from analytics.model.rows import AuditRow, Ecosystem
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.export.test_wire import AWKWARD, FORMULAS
 from tests.analytics.samples import NOON, TENANT, sample_row, table_of
+from tests.budgets import budget
 from tests.conftest import BY_OPERATOR
 
 CSV, NDJSON, PARQUET = ImportFormat.CSV, ImportFormat.NDJSON, ImportFormat.PARQUET
@@ -116,7 +117,7 @@ LINE = json.dumps(dict(zip(HEADER, GOOD, strict=True))).encode() + b"\n"
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@settings(max_examples=20)
+@settings(max_examples=budget(5, 20))
 @given(rows=ROWS)
 def test_what_an_export_wrote_makes_the_same_rows(form, rows):
     """All that a row says of what happened; the reason is made anew from the payload."""

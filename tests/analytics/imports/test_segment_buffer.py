@@ -18,6 +18,7 @@ from analytics.model.row_validation import AcceptedInterval, RowRefused
 from analytics.model.rows import AuditRow
 from analytics.storage.segment_reader import open_segment
 from tests.analytics.samples import NOON, TENANT, sample_row
+from tests.budgets import budget
 from tests.conftest import BY_OPERATOR
 
 ROOMY = 2**40
@@ -57,7 +58,7 @@ def rows_by_place(root: Path, segment_buffer: SegmentBuffer) -> dict[int, str]:
 BATCHES = st.lists(st.lists(st.integers(0, 12), max_size=8), min_size=1, max_size=8)
 
 
-@settings(max_examples=40)
+@settings(max_examples=budget(8, 40))
 @given(batches=BATCHES, bytes_max=st.sampled_from([0, 1, 500, 2_000, 5_000, ROOMY]))
 def test_any_bound_and_any_split_give_the_same_rows(tmp_path_factory, batches, bytes_max):
     """Each row once, numbered as it came, in segments of its day."""

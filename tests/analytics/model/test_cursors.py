@@ -45,30 +45,30 @@ def refuses(text: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("place", range(len(CURSOR)))
-def test_no_single_character_can_be_changed(place):
+def test_no_single_character_can_be_changed():
     """Signed: a forged position could page through what a filter hides.
 
     Every character is tried: base64 alone would take several texts for the same bytes.
     """
-    edits = {CURSOR[:place] + character + CURSOR[place + 1 :] for character in EDITS} - {CURSOR}
+    for place in range(len(CURSOR)):
+        edits = {CURSOR[:place] + character + CURSOR[place + 1 :] for character in EDITS} - {CURSOR}
 
-    assert [text for text in edits if not refuses(text)] == []
+        assert [text for text in edits if not refuses(text)] == []
 
 
-@pytest.mark.parametrize("place", range(len(CURSOR) + 1))
-def test_no_character_can_be_added(place):
+def test_no_character_can_be_added():
     """Padding and blanks included: there is one text for each cursor."""
-    edits = {CURSOR[:place] + character + CURSOR[place:] for character in EDITS}
+    for place in range(len(CURSOR) + 1):
+        edits = {CURSOR[:place] + character + CURSOR[place:] for character in EDITS}
 
-    assert [text for text in edits if not refuses(text)] == []
+        assert [text for text in edits if not refuses(text)] == []
 
 
-@pytest.mark.parametrize("length", range(len(CURSOR)))
-def test_no_part_of_a_cursor_is_a_cursor(length):
+def test_no_part_of_a_cursor_is_a_cursor():
     """The empty text included."""
-    with pytest.raises(InvalidCursor):
-        decode_cursor(CURSOR[:length], KEY, "org_acme", QUERY)
+    for length in range(len(CURSOR)):
+        with pytest.raises(InvalidCursor):
+            decode_cursor(CURSOR[:length], KEY, "org_acme", QUERY)
 
 
 @given(st.text(max_size=100) | st.binary(max_size=80).map(lambda b: base64.b64encode(b).decode()))

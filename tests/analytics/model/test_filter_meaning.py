@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from analytics.model.filters import FILTER_COLUMNS, PREFIX_PARAMETERS, parse_query
 from analytics.model.rows import AuditRow
 from tests.analytics.samples import SampleLake, open_lake, sample_row
+from tests.budgets import budget
 
 VALUES = [
     None,
@@ -110,7 +111,7 @@ PARAMETERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=budget(10, 50))
 @given(wishes=PARAMETERS)
 def test_the_reader_finds_what_the_rules_say(stored, wishes):
     """Sealed and journalled rows alike, and the count agrees with the page."""

@@ -1,5 +1,6 @@
 """Filters: what query parameters mean."""
 
+import itertools
 from datetime import UTC, datetime
 
 import pytest
@@ -304,20 +305,20 @@ def test_a_floor_only_ever_narrows_a_query(since, floor, expected):
 HOSTILE = ["' OR true --", "x'; DROP TABLE journal; --", "$f0", "$watermark", "?", '"actor"']
 
 
-@pytest.mark.parametrize("value", HOSTILE)
 @pytest.mark.parametrize("parameter", FILTER_COLUMNS)
-@pytest.mark.parametrize("form", ["{}", "!{}", "{}*"])
-def test_no_text_of_the_caller_stands_in_the_sql(parameter, value, form):
+def test_no_text_of_the_caller_stands_in_the_sql(parameter):
     """Every value is bound, unless it is refused already."""
-    if parameter in CLOSED:
-        with pytest.raises(InvalidQuery, match=f"{parameter} must be one of "):
-            parse_query({parameter: [form.format(value)]})
-        return
-    harmless_sql, _ = where(parse_query({parameter: [form.format("harmless")]}))
-    sql, bound = where(parse_query({parameter: [form.format(value)]}))
+    for value, form in itertools.product(HOSTILE, ["{}", "!{}", "{}*"]):
+        asked = {parameter: [form.format(value)]}
+        if parameter in CLOSED:
+            with pytest.raises(InvalidQuery, match=f"{parameter} must be one of "):
+                parse_query(asked)
+            continue
+        harmless_sql, _ = where(parse_query({parameter: [form.format("harmless")]}))
+        sql, bound = where(parse_query(asked))
 
-    assert sql == harmless_sql
-    assert any(value in str(text) for text in bound.values())
+        assert sql == harmless_sql, asked
+        assert any(value in str(text) for text in bound.values()), asked
 
 
 def test_bounds_are_bound_too():

@@ -15,6 +15,7 @@ from analytics.model.org_envelopes import SignedOut
 from analytics.model.rows import AuditContext, VerdictSource, audit_row, ci_columns, to_table
 from analytics.model.schema import JOURNAL_SCHEMA
 from tests.analytics.samples import NOON, sample_row
+from tests.budgets import budget
 
 AUDIT_CONTEXT = AuditContext(
     actor="github:mem_1",
@@ -113,7 +114,7 @@ def test_rows_become_a_table_in_their_order():
 SOME = st.sampled_from([None, "", "a", "é"])
 
 
-@settings(max_examples=50)
+@settings(max_examples=budget(10, 50))
 @given(
     rows=st.lists(
         st.builds(

@@ -16,6 +16,7 @@ from analytics.query.reader import Reader
 from analytics.storage import segment_writer
 from tests.analytics.forced import forced
 from tests.analytics.samples import SampleLake, open_lake, sample_row, table_of
+from tests.budgets import budget
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
 TEXTS = ["a", "ab", "b", "", "é", "a\x00b", "%", "_"]
@@ -43,7 +44,7 @@ def seqs(lake: SampleLake, query: Query, limit: int, after: Position | None = No
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(20, 100))
 @given(
     runs=RUNS,
     since=BOUNDS,
@@ -76,7 +77,7 @@ def test_the_short_path_finds_what_duckdb_finds(
     assert warm.to_pylist() == expected.to_pylist()
 
 
-@settings(max_examples=200)
+@settings(max_examples=budget(40, 200))
 @given(
     rows=st.lists(ROW, min_size=1, max_size=8),
     conditions=st.lists(CONDITIONS, max_size=3).map(tuple),

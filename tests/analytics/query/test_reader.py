@@ -14,6 +14,7 @@ from analytics.model.rows import AuditRow
 from analytics.query.day_windows import day_windows
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed
+from tests.budgets import budget
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
 ORDERS = pytest.mark.parametrize("order", ["desc", "asc"])
@@ -141,7 +142,7 @@ ROWS_AT = st.lists(
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(8, 40))
 @given(
     runs=ROWS_AT,
     order=st.sampled_from(["asc", "desc"]),

@@ -21,6 +21,7 @@ from analytics.query.summaries import (
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.models import counted, matching, most_frequent, of_buckets
 from tests.analytics.samples import SampleLake, open_lake, sample_row
+from tests.budgets import budget
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -66,7 +67,7 @@ FILTERS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(12, 60))
 @given(
     rows=ROWS,
     filters=FILTERS,

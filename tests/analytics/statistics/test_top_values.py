@@ -9,6 +9,7 @@ import analytics.statistics.top_values as top_values_module
 from analytics.query.aggregates import top_of
 from analytics.statistics.top_values import SegmentHead, top_values
 from analytics.storage.segment_index import Head
+from tests.budgets import budget
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "é", ""])
 COUNTS = st.dictionaries(NAMES, st.integers(1, 9), max_size=6)
@@ -22,7 +23,7 @@ def head_of(counts: dict[str, int], length: int, *, is_readable: bool = True) ->
     return SegmentHead(head, lambda value: counts.get(value, 0) if is_readable else None)
 
 
-@settings(max_examples=500)
+@settings(max_examples=budget(100, 500))
 @given(
     segments=st.lists(COUNTS, max_size=5),
     counted=COUNTS,

@@ -25,6 +25,7 @@ from analytics.storage.snapshot import Snapshot
 from tests.analytics.forced import KINDS, forced
 from tests.analytics.models import counted, in_order, matching, most_frequent, of_buckets
 from tests.analytics.samples import SampleLake, open_lake, sample_row
+from tests.budgets import budget
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
 TEXTS = ["a", "ab", "abc", "b", "", "é", "a\x00b", "%", "_", "😀"]
@@ -101,7 +102,7 @@ def paged(reader: Reader, snapshot: Snapshot, query: Query, limit: int) -> list[
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(12, 60))
 @given(
     runs=RUNS,
     since=BOUNDS,

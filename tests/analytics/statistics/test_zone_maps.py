@@ -14,6 +14,7 @@ from analytics.statistics.zone_maps import batch_may_match, known_counts, may_ma
 from analytics.storage.segment_metadata import Segment, describe
 from analytics.storage.segment_writer import newest_first
 from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, table_of
+from tests.budgets import budget
 
 HOUR = timedelta(hours=1)
 ALL = 10**9
@@ -83,7 +84,7 @@ def matches(
     return found
 
 
-@settings(max_examples=400)
+@settings(max_examples=budget(80, 400))
 @given(
     rows=ROWS,
     first_seq=st.integers(1, 6),
@@ -101,7 +102,7 @@ def test_what_holds_a_match_is_never_skipped(rows, first_seq, query, watermark, 
         assert batch_may_match(batch_of(rows, first_seq, DAY), query, watermark, after)
 
 
-@settings(max_examples=400)
+@settings(max_examples=budget(80, 400))
 @given(rows=ROWS, query=QUERIES, watermark=st.integers(0, 12))
 @pytest.mark.parametrize("column", ["event", "decision"])
 def test_counts_that_are_known_are_exact(column, rows, query, watermark):

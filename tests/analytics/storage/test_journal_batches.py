@@ -124,18 +124,22 @@ def test_a_batch_of_another_schema_is_corrupt():
         decode_batch(replace(WHOLE, rows=1, data=bytes(sink.getvalue())))
 
 
-@pytest.mark.parametrize("position", range(0, len(WHOLE.data), 31))
-def test_one_flipped_byte_is_either_corrupt_or_leaves_as_many_rows(position):
+def test_one_flipped_byte_is_either_corrupt_or_leaves_as_many_rows():
     """No damage makes rows disappear, fails otherwise, or hands on offsets that point outside."""
-    data = bytearray(WHOLE.data)
-    data[position] ^= 0xFF
+    positions = range(0, len(WHOLE.data), 31)
+    corrupt = 0
+    for position in positions:
+        data = bytearray(WHOLE.data)
+        data[position] ^= 0xFF
+        try:
+            decoded = decode_batch(replace(WHOLE, data=bytes(data)))
+        except CorruptBatch:
+            corrupt += 1
+            continue
+        decoded.validate(full=True)
+        assert decoded.num_rows == WHOLE.rows, position
 
-    try:
-        decoded = decode_batch(replace(WHOLE, data=bytes(data)))
-    except CorruptBatch:
-        return
-    decoded.validate(full=True)
-    assert decoded.num_rows == WHOLE.rows
+    assert 0 < corrupt < len(positions)
 
 
 def test_parts_end_at_rows_and_at_decoded_bytes():

@@ -46,7 +46,7 @@ from service.orgs.repository import get_org
 from service.store.journal import append
 from tests.analytics.forced import KINDS, forced
 from tests.analytics.samples import sample_row
-from tests.budgets import budget
+from tests.budgets import budget, only_full
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, SettableClock, settings_over
 from tests.power import PowerCut, power_cut_after
 
@@ -479,10 +479,11 @@ def _check(examples: int, steps: int) -> None:
 
 def test_any_short_history_equals_a_list() -> None:
     """A few, on every run."""
-    _check(examples=8, steps=25)
+    _check(examples=budget(3, 8), steps=25)
 
 
+@only_full
 @pytest.mark.slow
 def test_any_history_equals_a_list() -> None:
     """Longer ones, and more of them."""
-    _check(examples=budget(5, 24), steps=60)
+    _check(examples=24, steps=60)

@@ -14,6 +14,7 @@ from service.audit.lease import HeldLease
 from service.store.catalog import list_segment_ids
 from service.store.store import UnitOfWork
 from tests.analytics.samples import sample_row
+from tests.budgets import only_full
 from tests.conftest import START, settings_over
 from tests.power import Last, PowerCut, at, kill_process, power_cut
 from tests.service.audit.test_import import line, take
@@ -89,7 +90,13 @@ async def assert_a_retry_brings_each_row_once(audit, before: list[dict]) -> None
     assert await audit.pages(limit=5) == after
 
 
-@pytest.mark.parametrize("number", range(1, SYNCS * DAYS + 1))
+@pytest.mark.parametrize(
+    "number",
+    [
+        *range(1, SYNCS + 1),
+        *(pytest.param(number, marks=only_full) for number in range(SYNCS + 1, SYNCS * DAYS + 1)),
+    ],
+)
 async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
     """SYNCS of them for each day, before the commit."""
     before = await filled.pages(limit=5)

@@ -10,11 +10,12 @@ import pytest
 
 from service.audit.lease import LeaseTaken
 from tests.analytics.samples import sample_row
+from tests.budgets import budget
 from tests.conftest import START
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROWS = 100_000
+ROWS = budget(20_000, 100_000)
 LIMIT = 1_000
 DAYS = 4
 EVENT = "blocklist_hit"

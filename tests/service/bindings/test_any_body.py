@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 
 from service.store.tables import Binding, Counter
+from tests.budgets import budget
 from tests.conftest import (
     ISSUER,
     SettableClock,
@@ -28,7 +29,7 @@ from tests.service.bindings.texts import DOCUMENTED_400
 
 FIELDS = (*binding_body(), "project_id", "team_id")
 SEEDED = settings(
-    max_examples=300,
+    max_examples=budget(60, 300),
     derandomize=True,
     database=None,
     deadline=None,

@@ -136,6 +136,7 @@ async def test_what_is_not_found_in_time_is_no_empty_list(world, monkeypatch):
         ({"prefix": "x", "event": "y"}, "unknown query parameter: event"),
     ],
 )
-async def test_what_means_nothing_is_refused(world, query, said):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_means_nothing_is_refused(shared_world, query, said):
     """An empty beginning would be every value there is."""
-    assert await refused(await ask(world, **query)) == (400, said)
+    assert await refused(await ask(shared_world, **query)) == (400, said)

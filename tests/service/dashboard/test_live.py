@@ -284,13 +284,14 @@ async def test_an_id_from_before_a_restore_does_not_wait_for_ever(world):
 
 
 @pytest.mark.parametrize("seq", ["-1", "x", "1.5", "9" * 19, "%D9%A3"])
-async def test_an_id_that_is_none_is_refused(world, seq):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_id_that_is_none_is_refused(shared_world, seq):
     """Nobody is sent rows from a place they did not name."""
     refusal = (400, "after must be the id of an event")
 
-    assert await turned_away(world, f"?after={seq}") == refusal
+    assert await turned_away(shared_world, f"?after={seq}") == refusal
     if "%" not in seq:
-        assert await turned_away(world, **{"last-event-id": seq}) == refusal
+        assert await turned_away(shared_world, **{"last-event-id": seq}) == refusal
 
 
 @pytest.mark.parametrize("query", ["order=asc", "until=2027-01-01", "cursor=x"])

@@ -6,10 +6,11 @@ from datetime import datetime
 import pytest
 
 from service.demo.seed import DEMO_ORG
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, bindings_path
 from tests.service.demo.conftest import Demo, Row
 
-pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.slow]
+pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.slow, only_full]
 
 
 async def test_each_binding_has_its_one_row(demo: Demo):

@@ -18,6 +18,7 @@ from service.bootstrap import prepare
 from service.composition import EXTENSION
 from service.demo.seed import DEMO_ORG, seed_demo
 from service.settings import Settings
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, START, SettableClock, bindings_path
 from tests.service.demo.conftest import Demo, Row, seeded_demo
 
@@ -194,6 +195,7 @@ async def test_an_exports_count_is_what_its_filters_find(demo: Demo, rows: list[
         assert len(found) == row.payload["rows"] > 0
 
 
+@only_full
 async def test_two_runs_are_alike(demo: Demo, tmp_path: Path):
     """Whatever is shown or measured with the demo can be repeated: only new ids differ."""
     hour = {"since": "2026-02-11T15:30:00Z", "until": "2026-02-11T16:30:00Z"}

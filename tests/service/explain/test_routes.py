@@ -54,9 +54,10 @@ async def test_a_request_with_a_projects_key_is_explained_as_such(world: World):
         ([], "request body must be a JSON object"),
     ],
 )
-async def test_a_body_that_asks_nothing_clear_is_refused(world, body, text):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_body_that_asks_nothing_clear_is_refused(shared_world, body, text):
     """With the name of the field."""
-    answer = await world.client.post(explain_path(), headers=world.admin, json=body)
+    answer = await shared_world.client.post(explain_path(), headers=shared_world.admin, json=body)
 
     assert await refused(answer) == (400, text)
 

@@ -258,9 +258,10 @@ async def test_what_is_past_its_time_is_not_shown(world):
         ("Verified=true", "unknown query parameter: Verified"),
     ],
 )
-async def test_what_is_not_understood_is_refused(world, query, error):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_not_understood_is_refused(shared_world, query, error):
     """A filter that is not heeded would answer another question."""
-    response = await world.client.get(f"{path()}?{query}", headers=world.admin)
+    response = await shared_world.client.get(f"{path()}?{query}", headers=shared_world.admin)
 
     assert await refused(response) == (400, error)
 

@@ -12,7 +12,7 @@ from service.web.header_names import SESSION_COOKIE
 from tests.conftest import SettableClock
 from tests.service.sign_in.visitors import SIGN_IN, Visitor, open_visit, told
 from tests.sign_in.fixtures import PROVIDERS, ProviderProcess
-from tests.sign_in.server import CLIENT_ID, CLIENT_SECRET, TENANT
+from tests.sign_in.server import CLIENT_ID, CLIENT_SECRET, DRIP_EVERY_S, TENANT
 
 NOT_UNDER_WAY = (
     "This sign-in was not started in this browser, was already used, or took over 10 minutes."
@@ -23,6 +23,8 @@ UNAVAILABLE = "The identity provider is unavailable: try again in a few minutes.
 OTHER_TENANT = "99999999-8f2b-4c6e-9d0a-5b7c1e2f3a4b"
 PERSONAL_TENANT = "9188040d-6c67-4c5b-b112-36a304b66dad"
 LONG_AGO, FAR_AHEAD = 1_000_000_000, 4_000_000_000
+LIMIT_S = 3 * DRIP_EVERY_S
+"""Long enough for each byte of a provider that drips, and too short for all of them."""
 
 
 @pytest.fixture(autouse=True)
@@ -301,9 +303,11 @@ async def test_a_provider_that_fails_is_no_fault_of_the_persons(
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "step"), STEPS)
 async def test_a_provider_that_drips_is_not_waited_for(
-    visitor: Visitor, name: str, step: str
+    visitor: Visitor, name: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole answer has five seconds, however often a byte of it comes."""
+    """The whole answer has one limit, however often a byte of it comes."""
+    monkeypatch.setattr("service.sign_in.provider_http.ANSWER_S", LIMIT_S)
+    monkeypatch.setattr("service.issuers.key_fetch.FETCH_S", LIMIT_S)
     visitor.idp.be(outage={step: "slow"})
 
     assert await told(await visitor.sign_in(name), 502) == UNAVAILABLE

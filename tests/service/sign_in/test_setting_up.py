@@ -141,13 +141,14 @@ async def test_a_change_of_domains_leaves_one_row_each(world: World) -> None:
         ("acme.example", "okta"),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_what_is_no_domain_or_no_provider_is_refused(
-    world: World, domain: str, idp: str
+    shared_world: World, domain: str, idp: str
 ) -> None:
     """A rule that matches nobody, or more than was meant."""
-    async with world.services.store.write() as work:
+    async with shared_world.services.store.write() as work:
         with pytest.raises(Invalid):
-            await set_domain(work, world.acme, domain, idp, BY_OPERATOR, is_allowed=True)
+            await set_domain(work, shared_world.acme, domain, idp, BY_OPERATOR, is_allowed=True)
 
 
 @pytest.mark.slow

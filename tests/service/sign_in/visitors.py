@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 
-from service.clock import utc_now
 from service.orgs.changes import add_member
 from service.settings import Settings
 from service.sign_in.domains import set_domain
@@ -68,9 +67,10 @@ class Visitor(Browser):
 
 @asynccontextmanager
 async def open_visit(settings: Settings, idp: ProviderProcess) -> AsyncIterator[Visitor]:
-    """A visitor of a world of their own, whose network is the real one and whose clock is right."""
+    """A visitor of a world of their own, whose network is the real one; `idp` has their clock."""
     idp.reset()
-    clock = SettableClock(utc_now())
+    clock = SettableClock()
+    idp.be(now=clock.now.isoformat())
     transport = httpx.AsyncHTTPTransport()
     async with running_world(settings, clock, transport=transport, has_sealer=False) as world:
         yield Visitor(world, idp=idp)

@@ -22,6 +22,7 @@ from service.store.journal import (
 from service.store.store import Store
 from service.store.transaction import within
 from tests.analytics.samples import sample_row
+from tests.budgets import budget
 from tests.conftest import START, SettableClock, settings_over
 from tests.service.store.conftest import add_org
 
@@ -86,7 +87,7 @@ async def test_hostile_values_are_values(store, lake, is_sealed, hostile):
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=15)
+@hypothesis.settings(max_examples=budget(5, 15))
 @hypothesis.given(
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1)
 )

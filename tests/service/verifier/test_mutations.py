@@ -16,6 +16,7 @@ from service.verifier.candidates import BindingTerms, candidates_of
 from service.verifier.codes import Detail, FailureCode, TokenRejected
 from service.verifier.parsing import parse_token, read_header
 from service.verifier.rules import VerificationContext, match_binding, verify_signature_and_time
+from tests.budgets import budget
 from tests.conftest import START
 from tests.issuers.issuer import AUDIENCE, Issuer, as_json, rsa_key, segment
 
@@ -94,7 +95,7 @@ def test_the_good_token_is_good():
     assert assert_sound(GOOD) is None
 
 
-@settings(max_examples=300)
+@settings(max_examples=budget(60, 300))
 @given(
     at=st.integers(0, len(GOOD)),
     gone=st.integers(0, 3),
@@ -107,7 +108,7 @@ def test_mutated_characters(at: int, gone: int, put: str):
         assert assert_sound(token) is not None
 
 
-@settings(max_examples=300)
+@settings(max_examples=budget(60, 300))
 @given(st.lists(st.sampled_from([*GOOD.split("."), *OTHER.split("."), "", "e30"]), max_size=5))
 def test_mutated_parts(parts: list[str]):
     """Parts of two tokens, in any order and number."""
@@ -116,7 +117,7 @@ def test_mutated_parts(parts: list[str]):
         assert assert_sound(token) is not None
 
 
-@settings(max_examples=300)
+@settings(max_examples=budget(60, 300))
 @given(st.dictionaries(claim_names, values | removed, min_size=1, max_size=4))
 @example({"aud": [AUDIENCE]})
 @example({"repository_id": 123456789})
@@ -125,7 +126,7 @@ def test_mutated_claims(changes: dict[str, Any]):
     assert_sound(JOB.sign(**changes))
 
 
-@settings(max_examples=300)
+@settings(max_examples=budget(60, 300))
 @given(st.dictionaries(header_names, values | removed, min_size=1, max_size=3))
 @example({"typ": "at+jwt"})
 @example({"x5t": "AAAA"})
@@ -134,7 +135,7 @@ def test_mutated_headers(changes: dict[str, Any]):
     assert_sound(JOB.sign(header=changes))
 
 
-@settings(max_examples=300)
+@settings(max_examples=budget(60, 300))
 @given(
     header=st.binary(max_size=60), payload=st.binary(max_size=60), signature=st.binary(max_size=8)
 )
@@ -143,7 +144,7 @@ def test_bytes_in_place_of_a_token(header: bytes, payload: bytes, signature: byt
     assert assert_sound(f"{segment(header)}.{segment(payload)}.{segment(signature)}") is not None
 
 
-@settings(max_examples=300)
+@settings(max_examples=budget(60, 300))
 @given(values)
 def test_any_json_as_claims(value: object):
     """Signed, and of any shape."""
@@ -151,7 +152,7 @@ def test_any_json_as_claims(value: object):
 
 
 @pytest.mark.parametrize("which", ["header", "payload"])
-@settings(max_examples=300)
+@settings(max_examples=budget(60, 300))
 @given(st.data())
 def test_mutated_json(which: str, data: st.DataObject):
     """Characters of the JSON itself changed, under a good signature over what it became."""

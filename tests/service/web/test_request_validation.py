@@ -5,10 +5,10 @@ import socket
 
 import pytest
 
-from tests.processes.conftest import quiet_home, quiet_server
+from tests.processes.conftest import acme, quiet_home, quiet_server
 from tests.processes.homes import DEADLINE_S, Server
 
-__all__ = ["quiet_home", "quiet_server"]  # fixtures are found by name
+__all__ = ["acme", "quiet_home", "quiet_server"]  # fixtures are found by name
 
 pytestmark = pytest.mark.slow
 

@@ -123,9 +123,10 @@ async def test_what_a_field_adds_is_not_part_of_what_it_holds(world):
         ("team_id", "team_nobody", errors.TeamNotFound),
     ],
 )
-async def test_a_fault_is_the_apis_text_beside_its_field(world, field, text, refusal):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_fault_is_the_apis_text_beside_its_field(shared_world, field, text, refusal):
     """And nothing that was typed is lost."""
-    page = await answered(await send(world, **{field: text}), 400)
+    page = await answered(await send(shared_world, **{field: text}), 400)
     note = page.one("p", id=f"hint-new-{field}", **{"class": "fault"})
 
     assert note.text == refusal.text.format(value=ISSUER)
@@ -134,7 +135,7 @@ async def test_a_fault_is_the_apis_text_beside_its_field(world, field, text, ref
     wanted = GOOD | {field: text}
     for name in ("sub_pattern", "event_names", "repository_id"):
         assert kept(page)[name].replace("\r\n", "\n") == wanted[name].replace("\r\n", "\n")
-    assert await world.bindings() == []
+    assert await shared_world.bindings() == []
 
 
 async def test_an_issuer_that_is_not_accepted_is_repeated_as_text(world):

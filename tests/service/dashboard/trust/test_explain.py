@@ -163,9 +163,10 @@ async def test_each_failure_is_told_in_words(world, issuer, changes, meaning):
 @pytest.mark.parametrize(
     "pasted", ["nonsense", "Bearer a.b.c", "a.b.c\nd", "{", "x" * (TOKEN_CHARS_MAX + 1)]
 )
-async def test_what_is_no_token_is_said_to_be_none(world, pasted):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_no_token_is_said_to_be_none(shared_world, pasted):
     """A page, with the reason, and no rule reached."""
-    page = await explained(world, pasted)
+    page = await explained(shared_world, pasted)
 
     assert "The header does not hold a token." in page.one("div", role="status").text
     assert ["not reached" in text for text in rules(page)] == [True] * 7
