@@ -182,7 +182,7 @@ def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scri
 
     go(page, "API keys")
     confirm(page, f"proxy-{ending}", "Revoke", "Revoke permanently")
-    expect_done(page, "Revoked")
+    expect_done(page, "revoked")
     go(page, "Members")
     confirm(page, grace, "Remove", "Remove permanently")
     expect_done(page, "Removed")
