@@ -21,8 +21,10 @@ from service.bootstrap import prepare
 from service.composition import EXTENSION, Services
 from service.errors import Refusal
 from service.hypercorn_server import ServerConfig
+from service.issuers.issuers import load_issuers
 from service.logs import configure_logs
 from service.settings import InvalidSetting, Settings
+from service.sign_in.providers import load_providers
 from service.supervisor import Supervisor
 
 HEADER_BYTES_MAX: Final = 64 * 1024
@@ -46,6 +48,9 @@ def serve(settings: Settings, listener: socket.socket | None = None) -> int:
         if ready.workers == 1:
             serve_alone(ready, held)
             return 0
+        # Else each process would report a fault in them, in the log alone.
+        load_issuers(ready.issuers_file)
+        load_providers(ready)
         return Supervisor(
             partial(_serve_as_one, ready, held), ready.workers, ready.shutdown_grace_s
         ).run()

@@ -150,6 +150,10 @@ def load_settings(
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_path)
     except msgspec.ValidationError as error:
         raise InvalidSetting(_readable(error)) from error
+    for name in ("admin_token", "metrics_token"):
+        token = getattr(settings, name)
+        if not (token.isascii() and token.isprintable()):  # a header could not carry it
+            raise InvalidSetting(f"{PREFIX}{name.upper()} must be printable ASCII")
     _check_base_url(settings.public_url)
     if not settings.base_url and settings.host in _UNSPECIFIED:
         raise InvalidSetting(

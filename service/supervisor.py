@@ -1,26 +1,37 @@
 """Several processes that serve one socket: started, replaced when they die, stopped together."""
 
 import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import structlog
-from prometheus_client.multiprocess import mark_process_dead
+from prometheus_client import values
 
-RESTART_DELAY_S: Final = 1.0
+RESTART_DELAY_MAX_S: Final = 60.0
 POLL_S: Final = 0.5
 KILL_AFTER_S: Final = 10.0
 """How long after the grace of their requests processes may take to close what they hold."""
 
 METRICS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+_METRICS_BYTES: Final = {
+    "counter": 2**18,
+    "gauge_max": 2**18,
+    "gauge_livemin": 2**18,
+    "histogram": 2**20,
+}
+"""By prometheus_client's kind of file: several times what all routes and statuses need."""
 
 Target = Callable[[int, Callable[[], object]], None]
 """What a process runs, given its number and what it calls once it serves. It can be pickled."""
@@ -28,65 +39,91 @@ Target = Callable[[int, Callable[[], object]], None]
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class _Worker:
+    """One process and its successors. `deaths` are those shortly after one another."""
+
+    has_served: Any
+    process: BaseProcess | None = None
+    started_at: float = 0.0
+    starts_at: float = 0.0
+    deaths: int = 0
+
+
 class Supervisor:
     """Runs processes 0 to `count` - 1 of `target` until SIGTERM or SIGINT.
 
-    A process that dies is replaced a second later; the requests it was answering are lost. One that
-    ends before it has ever served ends them all.
+    A process that dies is replaced; the requests it was answering are lost. One that ends before it
+    has ever served ends them all.
     """
 
     def __init__(self, target: Target, count: int, grace_s: float) -> None:
         self._target = target
         self._grace_s = grace_s
         self._context = get_context("spawn")
-        self._processes: dict[int, BaseProcess] = {}
-        self._starts_at = dict.fromkeys(range(count), 0.0)
-        self._has_served = [self._context.Event() for _ in range(count)]
+        # Without a lock: a process that is killed while it sets the flag leaves nothing taken.
+        self._workers = [_Worker(self._context.RawValue("b", 0)) for _ in range(count)]
         self._exit_code: int | None = None
 
     def run(self) -> int:
         """Supervise until a signal; the exit code."""
-        with _shared_metrics(), _on_signals(self._stop):
-            while self._exit_code is None:
-                self._start_due()
-                wait([process.sentinel for process in self._processes.values()], POLL_S)
-                self._bury()
-            self._end()
+        with _shared_metrics(len(self._workers)), _on_signals(self._stop):
+            try:
+                while self._exit_code is None:
+                    self._start_due()
+                    wait([process.sentinel for process in self._running()], POLL_S)
+                    self._note_deaths()
+            finally:
+                self._end()
         return self._exit_code
 
     def _stop(self) -> None:
         self._exit_code = 0
 
-    def _start_due(self) -> None:
-        for number, starts_at in self._starts_at.items():
-            if number not in self._processes and time.monotonic() >= starts_at:
-                process = self._context.Process(
-                    target=_run, args=(self._target, number, self._has_served[number].set)
-                )
-                process.start()
-                self._processes[number] = process
+    def _running(self) -> list[BaseProcess]:
+        return [worker.process for worker in self._workers if worker.process is not None]
 
-    def _bury(self) -> None:
-        """Take note of processes that have ended."""
-        for number, process in list(self._processes.items()):
-            if process.exitcode is None:
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for number, worker in enumerate(self._workers):
+            if worker.process is not None or now < worker.starts_at:
                 continue
-            del self._processes[number]
-            mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
-            if self._exit_code is not None:
+            process = self._context.Process(
+                target=_run, args=(self._target, number, worker.has_served)
+            )
+            try:
+                process.start()
+            except OSError as error:  # out of processes, memory or descriptors
+                _log.error("serving_process_not_started", number=number, reason=str(error))
+                self._delay(worker)
+            else:
+                worker.process, worker.started_at = process, now
+
+    def _note_deaths(self) -> None:
+        for number, worker in enumerate(self._workers):
+            code = None if worker.process is None else worker.process.exitcode
+            if code is None or self._exit_code is not None:
                 continue
-            if not self._has_served[number].is_set():
-                self._exit_code = max(process.exitcode, 1)  # it has said why
-                continue
-            _log.error("serving_process_died", number=number, exit_code=process.exitcode)
-            self._starts_at[number] = time.monotonic() + RESTART_DELAY_S
+            worker.process = None
+            if code <= 0 or worker.has_served.value:
+                _log.error("serving_process_died", number=number, exit_code=code)
+            if not worker.has_served.value:
+                self._exit_code = max(code, 1)
+            self._delay(worker)
+
+    @staticmethod
+    def _delay(worker: _Worker) -> None:
+        """Replace `worker` after a second, and later each time that it dies soon again."""
+        now = time.monotonic()
+        worker.deaths = worker.deaths + 1 if now - worker.started_at < RESTART_DELAY_MAX_S else 1
+        worker.starts_at = now + min(2.0 ** (worker.deaths - 1), RESTART_DELAY_MAX_S)
 
     def _end(self) -> None:
         """Let the processes finish their requests; kill those that do not end."""
-        for process in self._processes.values():
+        for process in self._running():
             process.terminate()
         ends_at = time.monotonic() + self._grace_s + KILL_AFTER_S
-        for process in self._processes.values():
+        for process in self._running():
             process.join(max(0.0, ends_at - time.monotonic()))
             if process.exitcode is None:
                 _log.error("serving_process_killed", pid=process.pid)
@@ -94,10 +131,17 @@ class Supervisor:
                 process.join()
 
 
-def _run(target: Target, number: int, on_serving: Callable[[], object]) -> None:
+def _run(target: Target, number: int, has_served: Any) -> None:  # noqa: ANN401 - a ctypes value
     """Run `target` in a process of its own, and end it when the supervisor is gone."""
+    # The files of a process are its successor's: counts go on, and need no room on a full disk.
+    values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    target(number, on_serving)
+    try:
+        target(number, lambda: setattr(has_served, "value", 1))
+    finally:
+        supervisor = parent_process()
+        if supervisor is not None and not supervisor.is_alive():
+            shutil.rmtree(os.environ[METRICS_FOLDER], ignore_errors=True)
 
 
 def _end_with_parent() -> None:
@@ -122,9 +166,18 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _shared_metrics() -> Iterator[None]:
-    """Let the processes that are started within count together."""
-    with TemporaryDirectory(prefix="countersign-metrics-") as folder:
+def _shared_metrics(count: int) -> Iterator[None]:
+    """Let `count` processes that are started within count together, through files.
+
+    prometheus_client maps them into memory: to write to a page that a full disk has no room for is
+    SIGBUS, the end of the process. So their room is taken here, where its lack is an OSError.
+    """
+    memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+    with TemporaryDirectory(prefix="countersign-metrics-", dir=memory) as folder:
+        for kind, size in _METRICS_BYTES.items():
+            for number in range(count):
+                with (Path(folder) / f"{kind}_{number}.db").open("xb") as file:
+                    os.posix_fallocate(file.fileno(), 0, size)
         os.environ[METRICS_FOLDER] = folder
         try:
             yield

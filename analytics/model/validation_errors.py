@@ -28,7 +28,10 @@ def describe(error: msgspec.ValidationError, within: str = "") -> str:
     `within` is the member of the item that was read; without it, it was the item. What msgspec says
     of other faults follows the field as it is.
     """
-    reason, _, place = str(error).partition(" - at `$")
+    # The last one: a field's name, which comes before, is the sender's to choose.
+    reason, mark, place = str(error).rpartition(" - at `$")
+    if not mark:
+        reason, place = str(error), ""
     path = f"{within}{place.rstrip('`')}".removeprefix(".")
     inner = f"{path}." if path else ""
     if match := _MISSING.fullmatch(reason):

@@ -31,6 +31,10 @@ _NOTHING: Final = Piece(b"", rows=0, size=0, sha256=hashlib.sha256().hexdigest()
 _log = structlog.get_logger(__name__)
 
 
+COUNTS_AT_ONCE_MAX: Final = 2
+"""A count may take long. More at once could take every thread that queries have."""
+
+
 class ExportBroken(Exception):
     """An export failed midway; the transfer must not appear complete."""
 
@@ -83,6 +87,7 @@ class Exporter:
         self._under_way: Counter[tuple[str, str]] = Counter()
         """By tenant id and actor."""
 
+        self._counting = asyncio.Semaphore(COUNTS_AT_ONCE_MAX)
         self._closing: set[asyncio.Task[None]] = set()
         self._is_last_call = asyncio.Event()
 
@@ -119,12 +124,14 @@ class Exporter:
     ) -> Export:
         fixed_at = time.monotonic()
         log = await open_log(self._store, self._lake, org, now)
+        async with self._counting:
+            rows = await log.count(query, self._time_max_s)
         return Export(
             export_id=new_id("exp"),
             log=log,
             query=query,
             form=form,
-            rows=await log.count(query, self._time_max_s),
+            rows=rows,
             audit_context=audit_context,
             fixed_at=fixed_at,
         )

@@ -120,6 +120,7 @@ class Maintenance:
             self._failed.discard(job.name)
             self._metrics.maintained(job.name, self._clock())
         except LeaseTaken:
+            self._failed.discard(job.name)
             return False  # another process is doing it
         except ClockNotTrusted:
             self._metrics.maintenance_failed(job.name)  # logged by the pruner

@@ -144,7 +144,10 @@ def test_rows_of_the_command_line_say_who_acted(home):
             "bindings revoke --repository-id 0042 --issuer x --org acme",
             "no active binding of repository 42 of x in acme",
         ),
-        ("bindings list --repository-id 42 --as-of noon", "--as-of must be a date or an RFC 3339 instant"),
+        (
+            "bindings list --repository-id 42 --as-of noon",
+            "--as-of must be a date or an RFC 3339 instant",
+        ),
         ("audit query --org acme --cursor made-up", "cursor is not valid for this query"),
         ("audit query --org acme --since yesterday", "since must be an RFC 3339 instant"),
         ("audit query --org acme --event blokclist_hit", "event must be one of oss_first_party, "),

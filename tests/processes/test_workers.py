@@ -1,13 +1,20 @@
 """`countersign serve --workers N`: several processes behind one address behave as one server."""
 
+import errno
 import os
 import signal
+import threading
+from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
+from service.supervisor import Supervisor
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
@@ -97,19 +104,21 @@ def test_a_process_that_dies_is_replaced_and_loses_nothing_durable(server: Serve
     assert [line["exit_code"] for line in died] == [-signal.SIGKILL]
 
 
-def test_one_of_the_processes_does_the_maintenance(server: Server) -> None:
-    """The others would find nothing left to do, and ask the database for it."""
+def jobs_shown(server: Server) -> set[str]:
+    """The background jobs that the metrics name."""
     with server.client(headers={}) as client:
-        seen = [
-            {
-                sample.labels["job"]
-                for family in text_string_to_metric_families(client.get("/metrics").text)
-                for sample in family.samples
-                if sample.name == "countersign_maintenance_failures_total"
-            }
-            for _ in range(8)
-        ]
-    assert all({"seal", "compact", "prune"} <= jobs for jobs in seen)
+        return {
+            sample.labels["job"]
+            for family in text_string_to_metric_families(client.get("/metrics").text)
+            for sample in family.samples
+            if sample.name == "countersign_maintenance_failures_total"
+        }
+
+
+def test_the_jobs_of_the_process_that_maintains_are_shown_by_all(server: Server) -> None:
+    """An alert needs them, whichever process a scrape reaches."""
+    for _ in range(8):
+        eventually(lambda: {"seal", "compact", "prune"} <= jobs_shown(server), "all jobs shown")
 
 
 def test_a_signal_stops_all_processes(server: Server) -> None:
@@ -132,12 +141,73 @@ def test_processes_end_when_their_supervisor_is_killed(server: Server) -> None:
         httpx.get(f"{server.url}/healthz", trust_env=False)
 
 
-def test_processes_that_cannot_start_end_the_command(home: Home) -> None:
-    """With one line that says why, and no restart without end."""
-    server = home.start(workers="2", oauth_google_client_id="only-half-of-it")
+def test_a_wrong_setting_is_one_error_as_with_one_process(home: Home) -> None:
+    """Before any process is started, and in JSON where that is asked for."""
+    ran = home.order("serve", "--workers", "2", "--json", oauth_google_client_id="half-of-it")
 
-    assert server.wait() == 1
+    assert ran.code == 1
+    assert "COUNTERSIGN_OAUTH_GOOGLE_CLIENT_SECRET" in ran.refusal
 
-    lines = [line for line in server.log_lines() if line["event"] == "cannot_serve"]
-    assert lines
-    assert all("COUNTERSIGN_OAUTH_GOOGLE_CLIENT_SECRET" in line["reason"] for line in lines)
+
+def test_metrics_need_no_room_after_the_start(server: Server) -> None:
+    """prometheus_client maps sparse files; on a full disk a write to one ends the process."""
+    ask_often(server)
+    for process in listeners(server):
+        mapped = {
+            Path(line.split(maxsplit=5)[5])
+            for line in Path(f"/proc/{process}/maps").read_text().splitlines()
+            if "countersign-metrics-" in line
+        }
+        assert "counter" in {path.name.rsplit("_", 1)[0] for path in mapped}
+        for path in mapped:
+            status = path.stat()
+            assert status.st_blocks * 512 >= status.st_size
+
+
+def end_at_once(number: int, on_serving: Callable[[], object]) -> None:
+    """A process that serves nothing."""
+    raise SystemExit(3)
+
+
+def end_after_serving(number: int, on_serving: Callable[[], object]) -> None:
+    """A process that dies of a signal as soon as it serves."""
+    on_serving()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_never_serves_ends_them_all() -> None:
+    """With its exit code: to start it again would not help."""
+    assert Supervisor(end_at_once, 2, grace_s=5).run() == 3
+
+
+def test_a_process_that_keeps_dying_is_replaced_ever_later() -> None:
+    """Each start imports the whole service: one a second would take a core for nothing."""
+    supervisor = Supervisor(end_after_serving, 1, grace_s=5)
+    stopping = threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGTERM))
+    stopping.start()
+
+    with capture_logs() as lines:
+        assert supervisor.run() == 0
+
+    deaths = [line for line in lines if line["event"] == "serving_process_died"]
+    assert 1 <= len(deaths) <= 3
+    assert {line["exit_code"] for line in deaths} == {-signal.SIGKILL}
+
+
+def test_a_start_that_fails_is_tried_again_and_the_others_are_ended(monkeypatch: Any) -> None:
+    """The machine may be out of processes for a moment."""
+    supervisor = Supervisor(end_at_once, 1, grace_s=5)
+    context = get_context("spawn")
+    starts: list[int] = []
+
+    def start(process: Any) -> None:
+        starts.append(1)
+        if len(starts) == 1:
+            raise OSError(errno.EAGAIN, "no more processes")
+        real(process)
+
+    real = context.Process.start
+    monkeypatch.setattr(context.Process, "start", start)
+
+    assert supervisor.run() == 3
+    assert len(starts) == 2
