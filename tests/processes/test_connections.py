@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.exports import EXPORT_PATH
 from tests.processes.homes import DEADLINE_S, Home, Server, eventually
@@ -169,6 +170,7 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_end(home: Home):
         assert server.wait(within_s=10) == 0
 
 
+@only_full
 def test_a_client_that_reads_slowly_is_served(long_home: Home):
     """Each part has its time, not a piece of megabytes: an export may take hours on a slow line."""
     server = long_home.serve(send_timeout_s="2.5")

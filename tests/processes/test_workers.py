@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from service.supervisor import Supervisor
+from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
@@ -115,6 +116,7 @@ def jobs_shown(server: Server) -> set[str]:
         }
 
 
+@only_full
 def test_the_jobs_of_the_process_that_maintains_are_shown_by_all(server: Server) -> None:
     """An alert needs them, whichever process a scrape reaches."""
     for _ in range(8):
@@ -131,6 +133,7 @@ def test_a_signal_stops_all_processes(server: Server) -> None:
     assert not server.is_listening()
 
 
+@only_full
 def test_processes_end_when_their_supervisor_is_killed(server: Server) -> None:
     """Else they would hold the address, with nothing to replace or stop them."""
     processes = listeners(server)

@@ -22,6 +22,7 @@ from service.backup.manifest import read_manifest
 from service.backup.refusals import NewerBackup
 from service.settings import REPOSITORY
 from tests.analytics.samples import sample_row
+from tests.budgets import only_full
 from tests.conftest import START
 from tests.stored.stored import faults, imported, opened, unpack
 
@@ -115,6 +116,7 @@ def ran(later: Path, stored: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@only_full
 @pytest.mark.slow
 def test_a_later_version_reads_what_this_one_wrote(ran):
     """Journal, segments, merges, exports, imports, backups, pages and filters."""

@@ -31,6 +31,7 @@ NEW_ID = re.compile(r"\b(org|proj|team|mem|key|obind)_([0-9a-z]{16}\b|[0-9a-z]*â
 INSTALLS = {"install_allowed", "oss_first_party", "blocklist_hit", "cooldown_active"}
 
 
+@only_full
 async def test_it_is_ninety_days_of_at_least_200000_rows(rows: list[Row]):
     assert len(rows) >= 200_000
     assert len({row.created_at.date() for row in rows}) == 90
