@@ -33,8 +33,8 @@ class Advice:
 
 _OUR_FAULT: Final = Advice(
     "Something went wrong",
-    "Nothing was changed. Try again. If the error persists, send the request id below to the"
-    " operator of this service.",
+    "Try again. If you sent a change, check first whether it was made. If the error persists, send"
+    " the request id below to the operator of this service.",
 )
 _ADVICE: Final = {
     Invalid.status: Advice("Invalid request", "Go back, correct it and send it again."),
