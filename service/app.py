@@ -3,7 +3,7 @@
 import asyncio
 import time
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import structlog
@@ -53,6 +53,23 @@ _HEADERS = {
     "referrer-policy": "strict-origin",
     "x-content-type-options": "nosniff",
 }
+
+
+_BLUEPRINTS: Final = (
+    system,
+    bindings,
+    explain,
+    rejected,
+    audit,
+    ingest,
+    links,
+    sign_in,
+    passkeys,
+    profile,
+    dashboard,
+    dashboard_trust,
+    people,
+)
 
 
 class _App(Quart):
@@ -127,21 +144,7 @@ def create_app(
     app.extensions[EXTENSION] = services
     provide(app, services.groups())
     add_openapi(app, version("countersign"))
-    for blueprint in (
-        system,
-        bindings,
-        explain,
-        rejected,
-        audit,
-        ingest,
-        links,
-        sign_in,
-        passkeys,
-        profile,
-        dashboard,
-        dashboard_trust,
-        people,
-    ):
+    for blueprint in _BLUEPRINTS:
         app.register_blueprint(blueprint)
     answer_errors(app)
     _frame_requests(app)

@@ -190,6 +190,22 @@ class Services:
         self.lake.close()
 
 
+def _http_client(transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
+    # A cookie that one server sets must not be sent with another request.
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    return httpx.AsyncClient(transport=transport, cookies=no_cookies)
+
+
+def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:
+    return Exporter(
+        store,
+        lake,
+        settings.export_max_s,
+        per_org_max=settings.exports_per_org_max,
+        per_actor_max=settings.exports_per_actor_max,
+    )
+
+
 def build_services(
     settings: Settings, clock: Clock, transport: httpx.AsyncBaseTransport | None = None
 ) -> Services:
@@ -202,9 +218,7 @@ def build_services(
     group_commit = GroupCommit(store)
     metrics = Metrics(is_shared=settings.workers > 1)
     issuers = load_issuers(settings.issuers_file)
-    # A cookie that one server sets must not be sent with another request.
-    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-    http = httpx.AsyncClient(transport=transport, cookies=no_cookies)
+    http = _http_client(transport)
     keys = KeySource(issuers, http, clock, metrics)
     binding_use = BindingUse(store, metrics)
     rejected = RejectedSubjects(store, metrics)
@@ -234,13 +248,7 @@ def build_services(
         audit_queries=AuditQueryService(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),
-        exporter=Exporter(
-            store,
-            lake,
-            settings.export_max_s,
-            per_org_max=settings.exports_per_org_max,
-            per_actor_max=settings.exports_per_actor_max,
-        ),
+        exporter=_exporter(settings, store, lake),
         importer=Importer(settings, store, lake, lease, clock),
         ingest=Ingest(store, group_commit, lake, worker, verifier, clock, sealer, settings),
         worker=worker,

@@ -70,7 +70,7 @@ class RuleTrace:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A token with the inputs of the rules. Without `keys` it stands for claims alone."""
+    """A token with the inputs of the rules. Without `keys`, claims alone are evaluated."""
 
     token: UnverifiedToken
     context: VerificationContext

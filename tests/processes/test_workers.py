@@ -120,7 +120,9 @@ def jobs_shown(server: Server) -> set[str]:
 def test_the_jobs_of_the_process_that_maintains_are_shown_by_all(server: Server) -> None:
     """An alert needs them, whichever process a scrape reaches."""
     for _ in range(8):
-        eventually(lambda: {"seal", "compact", "prune"} <= jobs_shown(server), "all jobs shown")
+        assert eventually(
+            lambda: {"seal", "compact", "prune"} <= jobs_shown(server), "all jobs are shown"
+        )
 
 
 def test_a_signal_stops_all_processes(server: Server) -> None:

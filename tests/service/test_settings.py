@@ -132,3 +132,11 @@ def test_a_base_url_is_scheme_and_host_alone(base_url: str) -> None:
     """More than that would end up in links, or nowhere."""
     with pytest.raises(InvalidSetting, match=PREFIX + "BASE_URL"):
         load(base_url=base_url)
+
+
+@pytest.mark.parametrize("name", ["admin_token", "metrics_token"])
+@pytest.mark.parametrize("token", ["tök\u0435n-of-at-least-32-characters-x", "line\nbreak" * 4])
+def test_a_token_that_no_header_can_carry_is_refused(name: str, token: str) -> None:
+    """Every request would be answered 401, and the reason would be in no log."""
+    with pytest.raises(InvalidSetting, match=f"{PREFIX}{name.upper()} must be printable ASCII"):
+        load(**{name: token})

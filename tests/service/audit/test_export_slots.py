@@ -9,6 +9,8 @@ import pytest
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
+from service.audit.exports import COUNTS_AT_ONCE_MAX
+from service.audit.tenant_log import TenantLog
 from service.errors import TooManyOwnExports
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
@@ -69,6 +71,29 @@ async def test_one_person_leaves_slots_to_the_others(filled):
         await stream.aclose()
 
 
+async def test_counts_leave_a_thread_to_queries(filled, monkeypatch):
+    """A count may take long; pages of all organisations wait for the same threads."""
+    count, under_way, most = TenantLog.count, 0, 0
+
+    async def observed(self, query, time_max_s):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.01)
+        rows = await count(self, query, time_max_s)
+        under_way -= 1
+        return rows
+
+    monkeypatch.setattr(TenantLog, "count", observed)
+    streams = await asyncio.gather(
+        *(start(filled, f"google:mem_{number}") for number in range(OF_ORG))
+    )
+
+    assert most == COUNTS_AT_ONCE_MAX < filled.services.settings.engine_threads + 1
+    for stream in streams:
+        await stream.aclose()
+
+
 async def test_another_organisation_is_not_held_up(filled):
     """Nobody's exports may block anybody else's."""
     under_way = [await start(filled) for _ in range(AT_ONCE)]
@@ -121,11 +146,11 @@ async def be_cancelled(stream, audit):
 
 async def break_off(stream, audit):
     files = list(audit.services.settings.audit_dir.glob("**/*.parquet"))
-    run_in_thread = [file.rename(file.with_suffix(".aside")) for file in files]
+    moved = [file.rename(file.with_suffix(".aside")) for file in files]
     with pytest.raises(StoreFault):
         await finish(stream, audit)
-    for file, moved in zip(files, run_in_thread, strict=True):
-        moved.rename(file)
+    for file, elsewhere in zip(files, moved, strict=True):
+        elsewhere.rename(file)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +171,9 @@ async def test_however_an_export_ends_the_next_may_begin(filled, end):
 async def test_what_never_began_takes_no_place(filled):
     """Neither what could not be counted nor what could not be recorded."""
     file, *_ = filled.services.settings.audit_dir.glob(f"tenant={filled.world.acme.id}/*/*.parquet")
-    run_in_thread = file.rename(file.with_suffix(".aside"))
+    moved = file.rename(file.with_suffix(".aside"))
     for _ in range(AT_ONCE + 1):
         assert (await filled.export(format="csv")).status_code == 503
-    run_in_thread.rename(file)
+    moved.rename(file)
 
     assert await is_free(filled)

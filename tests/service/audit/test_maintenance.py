@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
+from service.audit.lease import LeaseTaken
 from service.audit.maintenance import Job, Maintenance
 from service.store.journal import list_pending_days
 from service.store.tables import JournalEntry, SegmentEntry
@@ -158,6 +159,26 @@ async def test_a_job_that_fails_waits_for_its_time_even_when_it_is_wanted(audit)
         assert tries.empty()
         audit.clock.advance(seconds=61)
         await tries.get()
+
+
+async def test_a_job_that_found_the_lease_taken_runs_again_when_it_is_wanted(audit):
+    """Several processes seal: a journal that fills up must not wait for the next round."""
+    outcomes = [None, LeaseTaken(), None]
+    tries = asyncio.Queue()
+
+    async def run() -> None:
+        outcome = outcomes.pop(0)
+        tries.put_nowait(outcome)
+        if outcome is not None:
+            raise outcome
+
+    job = Job("seal", 60.0, run)
+    async with _rounds(audit, job, interval_s=0.001):
+        assert await tries.get() is None
+        job.wanted.set()
+        assert isinstance(await tries.get(), LeaseTaken)
+        job.wanted.set()
+        assert await asyncio.wait_for(tries.get(), 5) is None
 
 
 async def test_rounds_follow_each_other_while_there_is_more_to_do(audit):
