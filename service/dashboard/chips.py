@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, parse_term
-from service.dashboard.labels import FILTER_WORDS, event_words
+from analytics.model.labels import FILTER_LABELS, event_label
 from service.dashboard.state import State
 
 
@@ -33,8 +33,8 @@ def _value_chips(state: State) -> Iterator[Chip]:
     for name in FILTER_COLUMNS:
         for value in state.given.get(name, ()):
             relation, text = _meaning(name, value)
-            shown = event_words(text) if name == "event" else text
-            yield Chip(FILTER_WORDS[name], relation, shown, state.removing(name, value).href)
+            shown = event_label(text) if name == "event" else text
+            yield Chip(FILTER_LABELS[name], relation, shown, state.removing(name, value).href)
 
 
 def _meaning(name: str, value: str) -> tuple[str, str]:

@@ -4,11 +4,12 @@ from quart import Blueprint, Response, render_template, request, stream_with_con
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import literal
+from analytics.model.labels import EVENT_LABELS
 from analytics.model.rows import VerdictSource
 from service.access.callers import MemberPrincipal
 from service.dashboard.audit_page import load_audit_view
 from service.dashboard.autocomplete import COMPLETED, PARAMETERS, complete
-from service.dashboard.labels import ACTOR_SOURCES, EVENT_WORDS, cut, grouped
+from service.dashboard.labels import ACTOR_SOURCES, cut, grouped
 from service.dashboard.live import live_events, parse_live
 from service.dashboard.navigation import page_context
 from service.dashboard.overview import load_overview
@@ -101,7 +102,7 @@ async def audit_page(services: DashboardServices, slug: str) -> ResponseReturnVa
         "audit.html",
         view.status,
         page=view,
-        event_names=EVENT_WORDS,
+        event_names=EVENT_LABELS,
         actor_sources=ACTOR_SOURCES,
         completed=COMPLETED,
         **page_context(services.settings, caller, org),

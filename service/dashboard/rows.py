@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from service.dashboard.labels import ci_words, event_words
+from analytics.model.labels import event_label
+from service.dashboard.labels import ci_words
 from service.dashboard.state import State
 
 _ALIKE: Final = {
@@ -49,7 +50,7 @@ def shown_row(text: str, state: State) -> ShownRow:
     payload = entry["payload"]
     return ShownRow(
         entry=entry,
-        event=event_words(entry["event"]),
+        event=event_label(entry["event"]),
         ci_provider=ci_words(entry["actor_source"]),
         has_binding=bool(_BINDING_ID.fullmatch(entry["oidc_binding_id"] or "")),
         reason=_decoded(entry["decision_reason"]),

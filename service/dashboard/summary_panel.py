@@ -10,10 +10,10 @@ import structlog
 
 from analytics.model.errors import StoreFault
 from analytics.model.filters import InvalidQuery, Query
+from analytics.model.labels import event_label
 from analytics.query.summaries import ValueCount
 from service.audit.tenant_log import TenantLog
 from service.dashboard.histogram import Histogram, bucket_of, draw
-from service.dashboard.labels import event_words
 from service.dashboard.state import State
 from service.errors import QueryTooSlow, StoreUnavailable
 
@@ -109,7 +109,7 @@ def top_value(name: str, counted: ValueCount, state: State, total: int) -> TopVa
     narrows = 0 < count < total
     return TopValue(
         value=value,
-        text=event_words(value) if name == "event" else value,
+        text=event_label(value) if name == "event" else value,
         count=count,
         only=state.only(name, value).href if narrows or (count and not is_audit_page) else None,
         exclude=state.excluding(name, value).href if narrows and is_audit_page else None,

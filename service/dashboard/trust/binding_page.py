@@ -9,11 +9,11 @@ from analytics.export.wire import json_objects
 from analytics.model.events import Event
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
+from analytics.model.labels import event_label
 from service.access.callers import Caller
 from service.audit.tenant_log import open_log
 from service.bindings.repository import find_binding
 from service.dashboard.display_names import Person
-from service.dashboard.labels import event_words
 from service.dashboard.navigation import may
 from service.dashboard.services import DashboardServices
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
@@ -104,7 +104,7 @@ def _change(entry: dict[str, Any], people: dict[str, Person]) -> Change:
     actor = entry["actor"]
     return Change(
         at=entry["created_at"],
-        event=event_words(entry["event"]),
+        event=event_label(entry["event"]),
         by=people.get(actor, Person(actor, actor)),
         surface=entry["verdict_source"],
         request_id=entry["request_id"],

@@ -4,19 +4,20 @@ import pytest
 
 from analytics.model.events import Event
 from analytics.model.filters import FILTER_COLUMNS
-from service.dashboard.labels import EVENT_WORDS, FILTER_WORDS, ci_words, cut, event_words
+from analytics.model.labels import EVENT_LABELS, FILTER_LABELS, event_label
+from service.dashboard.labels import ci_words, cut
 
 
 def test_every_event_and_every_filter_has_words_of_its_own():
     """Two events with one name could not be told apart in a list."""
-    assert set(EVENT_WORDS) == set(Event)
-    assert len(set(EVENT_WORDS.values())) == len(Event)
-    assert set(FILTER_WORDS) >= set(FILTER_COLUMNS)
+    assert set(EVENT_LABELS) == set(Event)
+    assert len(set(EVENT_LABELS.values())) == len(Event)
+    assert set(FILTER_LABELS) >= set(FILTER_COLUMNS)
 
 
 def test_an_event_that_nobody_knows_is_shown_by_its_name():
     """A newer version may have written it."""
-    assert event_words("moon_landing") == "moon_landing"
+    assert event_label("moon_landing") == "moon_landing"
 
 
 @pytest.mark.parametrize(
