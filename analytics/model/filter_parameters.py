@@ -13,16 +13,19 @@ _CI_SOURCES: Final = re.compile(rf"{_CI_SOURCE}[a-z0-9_]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FilterParameter:
-    """One query parameter, and the column whose values it names.
+    """One query parameter, the column whose values it names, and its label for people.
 
+    In the search box, `aliases` name it as well.
     `known` has every value the column can hold, or is None where any text may occur. With
     `has_ci_sources` it can also hold `oidc_` and a provider's name: issuers are configured.
     """
 
     name: str
     column: str
+    label: str
     description: str
     example: str
+    aliases: tuple[str, ...] = ()
     takes_prefix: bool = False
     known: tuple[str, ...] | None = None
     has_ci_sources: bool = False
@@ -51,19 +54,40 @@ FILTER_PARAMETERS: Final = (
     FilterParameter(
         "event",
         "event",
+        "Event",
         "Event string; repeat for OR, `!` before it negates",
         "blocklist_hit",
         known=tuple(Event),
     ),
-    FilterParameter("package", "package_name", "Package name", "left-pad", takes_prefix=True),
-    FilterParameter("version", "version", "Package version", "1.3.0"),
-    FilterParameter("decision", "decision", "Install decision", "BLOCKED", known=tuple(Decision)),
     FilterParameter(
-        "actor", "actor", "Actor, such as an API key id", "key_5d7f9h1k3m5p7r9t", takes_prefix=True
+        "package",
+        "package_name",
+        "Package",
+        "Package name",
+        "left-pad",
+        takes_prefix=True,
+    ),
+    FilterParameter("version", "version", "Version", "Package version", "1.3.0"),
+    FilterParameter(
+        "decision", "decision", "Decision", "Install decision", "BLOCKED", known=tuple(Decision)
+    ),
+    FilterParameter(
+        "actor",
+        "actor",
+        "Actor",
+        "Actor, such as an API key id",
+        "key_5d7f9h1k3m5p7r9t",
+        takes_prefix=True,
+        aliases=(
+            "key",
+            "member",
+            "by",
+        ),
     ),
     FilterParameter(
         "actor_source",
         "actor_source",
+        "Actor source",
         "How the actor proved who they are",
         "oidc_*",
         takes_prefix=True,
@@ -71,42 +95,86 @@ FILTER_PARAMETERS: Final = (
         has_ci_sources=True,
     ),
     FilterParameter(
-        "subject", "subject", "What the row is about", "repo:acme/*", takes_prefix=True
+        "subject",
+        "subject",
+        "Subject",
+        "What the row is about",
+        "repo:acme/*",
+        takes_prefix=True,
+        aliases=(
+            "job",
+            "sub",
+        ),
     ),
     FilterParameter(
         "oidc_binding_id",
         "oidc_binding_id",
+        "Binding",
         "The binding that the row was attributed to",
         "obind_7f3k9m2p4q8r1s5t",
+        aliases=("binding",),
     ),
     FilterParameter(
         "verdict_source",
         "verdict_source",
+        "Surface",
         "The surface that produced the row",
         "proxy",
         known=tuple(VerdictSource),
+        aliases=("surface",),
     ),
     FilterParameter(
         "request_id",
         "request_id",
+        "Request",
         "The request that produced the row",
         "req_019b3c5d7e8f0123456789ab",
+        aliases=("request",),
     ),
-    FilterParameter("source_ip", "source_ip", "The address the request came from", "192.0.2.7"),
     FilterParameter(
-        "ecosystem", "ecosystem", "The package's ecosystem", "npm", known=tuple(sorted(Ecosystem))
+        "source_ip",
+        "source_ip",
+        "Source address",
+        "The address the request came from",
+        "192.0.2.7",
+        aliases=(
+            "ip",
+            "address",
+        ),
+    ),
+    FilterParameter(
+        "ecosystem",
+        "ecosystem",
+        "Ecosystem",
+        "The package's ecosystem",
+        "npm",
+        known=tuple(sorted(Ecosystem)),
     ),
     FilterParameter(
         "repository_id",
         "repository_id",
+        "Repository",
         "The repository id that a verified CI token named",
         "123456789",
+        aliases=(
+            "repo",
+            "repository",
+        ),
     ),
-    FilterParameter("run_id", "run_id", "The CI run that a verified CI token named", "9876543210"),
+    FilterParameter(
+        "run_id",
+        "run_id",
+        "CI run",
+        "The CI run that a verified CI token named",
+        "9876543210",
+        aliases=("run",),
+    ),
     FilterParameter(
         "token_id",
         "token_id",
+        "CI token",
         "The id (`jti`) of a verified CI token",
         "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",
+        aliases=("token",),
     ),
 )

@@ -1,15 +1,29 @@
 """Counts over Arrow tables: what DuckDB would count, for rows that are in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analytics.model.schema import AUDIT_SCHEMA
+
 _EMPTY: Final = pa.scalar("", pa.string())
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows with equal `values` (None: null): how many, how many of them blocked, and when."""
+
+    values: tuple[str | None, ...]
+    rows: int
+    blocked: int
+    first: datetime
+    last: datetime
 
 
 def by_value(rows: pa.Table, column: str, limit: int | None = None) -> pa.Table:
@@ -20,6 +34,46 @@ def by_value(rows: pa.Table, column: str, limit: int | None = None) -> pa.Table:
     counted = rows.group_by(column).aggregate([([], "count_all")]).rename_columns(["value", "rows"])
     counted = counted.filter(pc.not_equal(counted["value"], _EMPTY))
     return counted.sort_by([("rows", "descending"), ("value", "ascending")]).slice(0, limit)
+
+
+def by_group(rows: pa.Table, columns: Sequence[str], limit: int) -> pa.Table:
+    """The `limit` largest groups of `rows` with equal values of `columns`; see `group_schema`.
+
+    Of equals the one that sorts first by code points, nulls last.
+    """
+    blocked = pc.equal(rows["decision"], pa.scalar("BLOCKED", pa.string()))
+    counted = (
+        rows.select([*columns, "created_at"])
+        .append_column("blocked", pc.fill_null(blocked, pa.scalar(False, pa.bool_())))
+        .group_by(list(columns))
+        .aggregate(
+            [([], "count_all"), ("blocked", "sum"), ("created_at", "min"), ("created_at", "max")]
+        )
+        .rename_columns([*columns, "rows", "blocked", "first", "last"])
+        .cast(group_schema(columns))
+    )
+    order = [("rows", "descending"), *((column, "ascending") for column in columns)]
+    return counted.sort_by(order).slice(0, limit)
+
+
+def group_schema(columns: Sequence[str]) -> pa.Schema:
+    """Groups: their values, number of rows, how many of them were blocked, first and last one."""
+    at = AUDIT_SCHEMA.field("created_at").type
+    return pa.schema(
+        [
+            *(pa.field(column, pa.string()) for column in columns),
+            pa.field("rows", pa.int64()),
+            pa.field("blocked", pa.int64()),
+            pa.field("first", at),
+            pa.field("last", at),
+        ]
+    )
+
+
+def groups_of(groups: pa.Table) -> list[Group]:
+    """The lines of a table of groups."""
+    lines = zip(*(column.to_pylist() for column in groups.columns), strict=True)
+    return [Group(tuple(line[:-4]), *line[-4:]) for line in lines]
 
 
 def top_of(counts: Mapping[str, int], number: int) -> list[tuple[str, int]]:

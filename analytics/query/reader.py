@@ -1,7 +1,7 @@
 """Answers to queries over one snapshot of one tenant: planned first, then executed."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -105,6 +105,16 @@ class Reader:
             if top is not None:
                 return top
         return top_of(self._count_values(snapshot, query, column, limit), limit)
+
+    def groups(
+        self, snapshot: Snapshot, query: Query, columns: Sequence[str], limit: int
+    ) -> pa.Table:
+        """The `limit` largest groups of rows of `query` with equal values of `columns`.
+
+        Each with its number of rows, blocked ones among them, and the instants of its first and
+        last row: see `analytics.query.aggregates.group_schema`. Null is a value here.
+        """
+        return self.planner.rows(snapshot, query).groups(self.resources, columns, limit)
 
     def _count_values(
         self, snapshot: Snapshot, query: Query, column: str, limit: int | None

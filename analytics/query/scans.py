@@ -136,6 +136,10 @@ class CachedRowsScan:
         """The most frequent values of `column`, see `aggregates.by_value`."""
         return aggregates.by_value(self.rows(resources, work), column, limit)
 
+    def groups(self, resources: Resources, columns: Sequence[str], limit: int) -> pa.Table:
+        """The largest groups of equal values of `columns`, see `aggregates.by_group`."""
+        return aggregates.by_group(self.rows(resources, Work()), columns, limit)
+
     def _held(self, resources: Resources, work: Work) -> pa.Table:
         if resources.results is None:
             return self._search(resources, self.part.segments, work).drop_columns([SEGMENT_ID.name])
@@ -236,6 +240,18 @@ class DuckDBScan:
             + ("" if limit is None else f" LIMIT {limit:d}"),
             work,
         )
+
+    def groups(self, resources: Resources, columns: Sequence[str], limit: int) -> pa.Table:
+        """The largest groups of equal values of `columns`, see `aggregates.by_group`."""
+        names = ", ".join(columns)
+        counted = self._ask(
+            resources,
+            f"{names}, count(*) AS rows, count(*) FILTER (decision = 'BLOCKED') AS blocked,"
+            " min(created_at) AS first, max(created_at) AS last",
+            f" GROUP BY {names} ORDER BY rows DESC, {names} LIMIT {limit:d}",
+            Work(),
+        )
+        return counted.cast(aggregates.group_schema(columns))
 
     def _ask(
         self, resources: Resources, columns: str, behind: str, work: Work, **bound: int

@@ -9,6 +9,8 @@ from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import VALUES_MAX
 from analytics.query.summaries import BUCKETS_MAX, TOP_MAX
 from service.audit.query_service import LIMIT_DEFAULT, LIMIT_MAX
+from service.audit.search import SEARCH_CHARS_MAX
+from service.audit.search_request import SEARCH
 from service.web.openapi import INSTANT_OR_DATE_PATTERN
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -70,6 +72,21 @@ def _filter_field(parameter: FilterParameter) -> tuple[str, Any, Any]:
     return parameter.name, Annotated[values, meta] | UnsetType, UNSET
 
 
+def _search_field() -> tuple[str, Any, Any]:
+    description = (
+        "A search as on the page: words such as `event-stream@3.3.6`, a key's name, `run:<id>`;"
+        " `-` before a word excludes it. Combined with the filters."
+    )
+    meta = Meta(max_length=SEARCH_CHARS_MAX, description=description, examples=["left-pad@1.3.0"])
+    return SEARCH, Annotated[Text, meta] | UnsetType, UNSET
+
+
+def _with_search(form: type[Struct]) -> type[Struct]:
+    """`form` with the field for a search."""
+    more = {"__doc__": form.__doc__}
+    return defstruct(form.__name__, [_search_field()], bases=(form,), namespace=more, kw_only=True)
+
+
 def _with_filters(form: type[Struct]) -> type[Struct]:
     """`form` with a field for each filter. Repeated filters mean OR, different ones AND."""
     fields = [_filter_field(parameter) for parameter in FILTER_PARAMETERS]
@@ -88,6 +105,7 @@ class OrderedWindow(Window, kw_only=True):
     ) = UNSET
 
 
+@_with_search
 @_with_filters
 class PageQuery(OrderedWindow, kw_only=True):
     """Which rows, and which page of them."""
@@ -114,6 +132,7 @@ class PageQuery(OrderedWindow, kw_only=True):
     ) = UNSET
 
 
+@_with_search
 @_with_filters
 class SummaryQuery(Window, kw_only=True):
     """Which rows to summarise, and the length of a bucket."""
@@ -125,6 +144,28 @@ class SummaryQuery(Window, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+
+
+@_with_search
+@_with_filters
+class ValuesQuery(Window, kw_only=True):
+    """Whose values are looked up. The time range is not: a value is known if any row has it."""
+
+
+class UnknownValueForm(Struct, kw_only=True):
+    """A value that no row has."""
+
+    parameter: str
+    value: str
+    nearest: Annotated[str | None, Meta(description="A similar value that rows have.")]
+    also_in: Annotated[list[str], Meta(description="Other parameters whose rows have the value.")]
+
+
+class UnknownValues(Struct, kw_only=True):
+    """The values of a query that no row within the retention has."""
+
+    org: str
+    unknown: list[UnknownValueForm]
 
 
 @_with_filters

@@ -4,6 +4,7 @@ from msgspec import Raw
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
+from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.audit.api_schemas import (
@@ -13,11 +14,16 @@ from service.audit.api_schemas import (
     ExportQuery,
     PageQuery,
     SummaryQuery,
+    UnknownValues,
+    ValuesQuery,
 )
 from service.audit.export_response import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
 from service.audit.query_service import parse_page_request
+from service.audit.search_request import with_search
 from service.audit.services import AuditServices
 from service.audit.summaries import parse_summary_request, summarise_audit
+from service.audit.tenant_log import open_log
+from service.audit.unknown_values import unknown_values
 from service.errors import (
     AuditRowNotFound,
     Forbidden,
@@ -50,7 +56,8 @@ _AUDIT = "/api/v1/admin/orgs/<slug>/audit"
 async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
     _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
-    wanted = parse_page_request(all_parameters(request))
+    parameters = await with_search(services.store, org, all_parameters(request))
+    wanted = parse_page_request(parameters)
     result = await services.queries.page(org, wanted, services.clock())
     floor = result.retention_floor
     return json_answer(
@@ -73,10 +80,26 @@ async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
 async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Count the organisation's audit rows over time, and name the most frequent values."""
     _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
-    wanted = parse_summary_request(all_parameters(request))
+    parameters = await with_search(services.store, org, all_parameters(request))
+    wanted = parse_summary_request(parameters)
     return json_answer(
         await summarise_audit(services.store, services.lake, org, wanted, services.clock())
     )
+
+
+@blueprint.get(f"{_AUDIT}/unknown-values")
+@documented(
+    answers={200: UnknownValues},
+    querystring=ValuesQuery,
+    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+)
+@receives(AuditServices)
+async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
+    """Which values of a query no row of the organisation has, at any time it may see."""
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
+    query = parse_query(await with_search(services.store, org, all_parameters(request)))
+    log = await open_log(services.store, services.lake, org, services.clock())
+    return json_answer({"org": slug, "unknown": await unknown_values(log, query)})
 
 
 @blueprint.get(f"{_AUDIT}/<row:audit_id>")

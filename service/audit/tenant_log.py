@@ -1,6 +1,6 @@
 """The audit log of one organisation: the only way from an organisation to its rows."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +10,7 @@ from analytics.export.writers import FileForm, Piece
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
 from analytics.model.retention import Tier, retention_floor
+from analytics.query.aggregates import Group, groups_of
 from analytics.query.buckets import Bucket
 from analytics.query.executor import ScanReport
 from analytics.query.summaries import Summary, summarise
@@ -76,6 +77,16 @@ class TenantLog:
         return await self.lake.query(
             lambda reader: reader.count_values(self.snapshot, within, column, limit), time_max_s
         )
+
+    async def groups(
+        self, query: Query, columns: Sequence[str], limit: int, time_max_s: float
+    ) -> list[Group]:
+        """The largest groups with equal values of `columns`, most rows first."""
+        within = self.within(query)
+        groups = await self.lake.query(
+            lambda reader: reader.groups(self.snapshot, within, columns, limit), time_max_s
+        )
+        return groups_of(groups)
 
     async def accepted_after(
         self, query: Query, seq: int, limit: int, time_max_s: float

@@ -1,0 +1,254 @@
+"""The search box: text as people type it, read as filters.
+
+A search is words: `event-stream@3.3.6`, `storefront-ci`, `run:14077220290`, `-decision:blocked`.
+Each word names its field or is recognised by its form; what a page shows can be typed back.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from analytics.model.events import Decision
+from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
+from analytics.model.filters import BOUND_PARAMETERS, InvalidQuery, literal
+from analytics.model.labels import EVENT_LABELS
+from analytics.model.rows import Ecosystem
+from analytics.model.schema import parse_audit_id
+
+SEARCH_CHARS_MAX: Final = 4 * 1024
+TIME_FIELDS: Final = ("last", *BOUND_PARAMETERS)
+
+_PARAMETERS: Final = {parameter.name: parameter for parameter in FILTER_PARAMETERS}
+_FIELDS: Final = {
+    name: parameter
+    for parameter in FILTER_PARAMETERS
+    for name in (parameter.name, *parameter.aliases)
+}
+_EVENTS: Final = {label.casefold(): event for event, label in EVENT_LABELS.items()}
+_DECISIONS: Final = {decision.casefold(): decision for decision in Decision}
+_ID_FIELDS: Final = {"obind_": "oidc_binding_id", "req_": "request_id", "key_": "actor"}
+_ACTOR_PREFIXES: Final = ("github:", "google:", "microsoft:", "system:")
+_SUBJECT_PREFIXES: Final = ("repo:", "project_path:", "org/")
+_RUN_ID: Final = re.compile(r"[0-9]{6,}", re.ASCII)
+_REPOSITORY: Final = re.compile(r"repo:[^:/]+/[^:/*]+")
+_WORD: Final = re.compile(r'\s*(?P<raw>-?(?:[A-Za-z_]+:)?(?:"(?P<quoted>[^"]*)"|[^\s"]\S*))')
+_PHRASE_WORDS_MAX: Final = 8
+
+ActorNames = Mapping[str, Sequence[str]]
+"""The actors with each case-folded name: keys by their names, members by their addresses."""
+
+Filter = tuple[str, str]
+"""A query parameter and its value, in the syntax of `parse_query`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search asks for: one row by its id, or the rows of these query parameters."""
+
+    parameters: dict[str, list[str]]
+    row_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """One word: `text` without its sign, its field and its quotation marks."""
+
+    text: str
+    field: str | None
+    is_negated: bool
+    is_quoted: bool
+
+
+def parse_search(text: str, actors: ActorNames) -> Search:
+    """The filters that `text` asks for. Raises InvalidQuery, with the field `q`."""
+    if len(text) > SEARCH_CHARS_MAX:
+        raise _invalid(f"the search must be at most {SEARCH_CHARS_MAX} characters")
+    raw_words = list(_split(text))
+    if len(raw_words) == 1 and parse_audit_id(raw_words[0]) is not None:
+        return Search({}, row_id=raw_words[0])
+    parameters: dict[str, list[str]] = {}
+    for name, value in _filters(raw_words, actors):
+        values = parameters.setdefault(name, [])
+        if value not in values:
+            values.append(value)
+    for name in TIME_FIELDS:
+        if len(parameters.get(name, ())) > 1:
+            raise _invalid(f"{name} may be given only once")
+    return Search(parameters)
+
+
+def _split(text: str) -> Iterator[str]:
+    """The words of `text` as they were typed: quotation marks keep spaces in a word."""
+    text = text.strip()
+    position = 0
+    while position < len(text):
+        word = _WORD.match(text, position)
+        if word is None:
+            raise _invalid('a quotation mark is not closed: write "two words"')
+        yield word["raw"]
+        position = word.end()
+
+
+def _filters(raw_words: Sequence[str], actors: ActorNames) -> Iterator[Filter]:
+    position = 0
+    while position < len(raw_words):
+        length = _phrase_length(raw_words[position:], actors)
+        if length:
+            phrase = " ".join(raw_words[position : position + length])
+            is_negated = phrase.startswith("-")
+            yield from _named(phrase.removeprefix("-"), is_negated, actors)
+            position += length
+        else:
+            yield from _meaning(_word(raw_words[position]), actors)
+            position += 1
+
+
+def _phrase_length(raw_words: Sequence[str], actors: ActorNames) -> int:
+    """How many of the words, from the first on, are the name of an event or actor; 0 if none."""
+    for length in range(min(_PHRASE_WORDS_MAX, len(raw_words)), 0, -1):
+        name = _folded(" ".join(raw_words[:length]).removeprefix("-"))
+        if name in _EVENTS or name in actors:
+            return length
+    return 0
+
+
+def _named(name: str, is_negated: bool, actors: ActorNames) -> list[Filter]:
+    """The filters for the shown name of an event or actor; none if it is no such name."""
+    folded = _folded(name)
+    sign = "!" if is_negated else ""
+    if folded in _EVENTS:
+        return [("event", f"{sign}{_EVENTS[folded]}")]
+    return [("actor", f"{sign}{literal(actor)}") for actor in actors.get(folded, ())]
+
+
+def _word(raw: str) -> _Word:
+    is_negated = raw.startswith("-") and len(raw) > 1
+    rest = raw.removeprefix("-") if is_negated else raw
+    head, colon, tail = rest.partition(":")
+    field = head.lower() if colon and _is_field(head.lower(), tail) else None
+    text = rest if field is None else tail
+    is_quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    return _Word(text[1:-1] if is_quoted else text, field, is_negated, is_quoted)
+
+
+def _is_field(name: str, value: str) -> bool:
+    """Whether `name:value` is a field and its value: `repo:acme/app` is how subjects begin."""
+    if name == "repo":
+        return not value or value.strip('"').isdigit()
+    return name in _FIELDS or name in TIME_FIELDS
+
+
+def _meaning(word: _Word, actors: ActorNames) -> list[Filter]:
+    if word.field in TIME_FIELDS:
+        if word.is_negated or not word.text:
+            raise _invalid(f"write {word.field}: and a time, such as {word.field}:2026-01-31")
+        return [(str(word.field), word.text)]
+    if word.field is not None:
+        return _in_field(_FIELDS[word.field], word, actors)
+    named = _named(word.text, word.is_negated, actors)
+    return named or list(_recognised(word))
+
+
+def _in_field(parameter: FilterParameter, word: _Word, actors: ActorNames) -> list[Filter]:
+    if not word.text:
+        raise _invalid(f"write a value after {word.field}:")
+    if parameter.name in {"event", "actor"}:
+        named = _named(word.text, word.is_negated, actors)
+        if named and named[0][0] == parameter.name:
+            return named
+    return [_filter(parameter, word, word.text)]
+
+
+def _recognised(word: _Word) -> Iterator[Filter]:
+    """The filters of a word without a field, by its form; any other word is a package."""
+    text = word.text
+    if not text:
+        raise _invalid('"" means nothing: write a word between the quotation marks')
+    if text.casefold() in _DECISIONS:
+        yield _filter(_PARAMETERS["decision"], word, _DECISIONS[text.casefold()])
+    elif text.startswith("pkg:"):
+        yield from _package_url(word)
+    elif _REPOSITORY.fullmatch(text):
+        yield _filter(_PARAMETERS["subject"], word, f"{text}:*")
+    elif (name := _field_by_form(text)) is not None:
+        yield _filter(_PARAMETERS[name], word, text)
+    elif re.match(r"[A-Za-z_]+:", text) and not word.is_quoted:
+        raise _unknown_field(text.partition(":")[0])
+    else:
+        yield from _package(word, text)
+
+
+def _field_by_form(text: str) -> str | None:
+    for prefix, name in _ID_FIELDS.items():
+        if text.startswith(prefix):
+            return name
+    if text.startswith(_SUBJECT_PREFIXES):
+        return "subject"
+    if text.startswith(_ACTOR_PREFIXES):
+        return "actor"
+    if _RUN_ID.fullmatch(text):
+        return "run_id"
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return "source_ip"
+
+
+def _package_url(word: _Word) -> Iterator[Filter]:
+    """`pkg:npm/%40scope/name@1.0`, see github.com/package-url/purl-spec."""
+    ecosystem, _, rest = word.text.removeprefix("pkg:").partition("/")
+    if ecosystem not in set(Ecosystem) or not rest:
+        known = ", ".join(f"pkg:{name}/<name>" for name in sorted(Ecosystem))
+        raise _invalid(f"a package URL must be one of {known}, with @<version> if wanted")
+    if word.is_negated:
+        raise _invalid("a package URL cannot be excluded: write -package:<name>")
+    yield ("ecosystem", ecosystem)
+    yield from _package(word, rest.replace("%40", "@", 1))
+
+
+def _package(word: _Word, text: str) -> Iterator[Filter]:
+    """`name@version`, or a name alone. The first character of a scoped name is an `@`, too."""
+    name, at, version = text[1:].rpartition("@")
+    if not at or not version:
+        yield _filter(_PARAMETERS["package"], word, text)
+        return
+    if word.is_negated:
+        raise _invalid(
+            f"{text} cannot be excluded: exclude its version with -version:{version}, or"
+            f" the package with -package:{text[0]}{name}"
+        )
+    yield _filter(_PARAMETERS["package"], word, text[0] + name)
+    yield _filter(_PARAMETERS["version"], word, version)
+
+
+def _filter(parameter: FilterParameter, word: _Word, text: str) -> Filter:
+    """The filter for exactly `text`; an asterisk at the end of a bare word means any ending."""
+    is_prefix = parameter.takes_prefix and text.endswith("*") and not word.is_quoted
+    core = text.removesuffix("*") if is_prefix else text
+    if not parameter.can_match(core, is_prefix=is_prefix):
+        core = parameter.with_matching_case(core, is_prefix=is_prefix) or core
+    value = f"{literal(core)}*" if is_prefix else literal(core)
+    return parameter.name, f"!{value}" if word.is_negated else value
+
+
+def _folded(name: str) -> str:
+    """`name` for comparison: keyboards have a straight apostrophe only."""
+    return name.strip('"').replace("'", "\N{RIGHT SINGLE QUOTATION MARK}").casefold()
+
+
+def _unknown_field(name: str) -> InvalidQuery:
+    nearest = get_close_matches(name.lower(), [*_FIELDS, *TIME_FIELDS], 1)
+    hint = f"did you mean {nearest[0]}:? " if nearest else ""
+    fields = ", ".join(sorted({*_FIELDS, *TIME_FIELDS}))
+    return _invalid(
+        f"unknown field {name[:64]}: {hint}Fields are {fields}. Put the word in quotation marks to"
+        " search for a package of this name"
+    )
+
+
+def _invalid(text: str) -> InvalidQuery:
+    return InvalidQuery(text, field="q")

@@ -1,0 +1,79 @@
+"""Values in a query that no row has: a misspelt name must not look like an all-clear."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
+from analytics.model.filters import Condition, Query, Term, literal
+from service.audit.tenant_log import TenantLog
+
+VALUES_MAX: Final = 10
+"""How many values are looked up: each costs a query."""
+
+TIME_MAX_S: Final = 1.0
+"""For each look-up."""
+
+_SIMILAR_MAX: Final = 200
+_SIMILAR_PREFIX: Final = 3
+_OPEN: Final = tuple(parameter for parameter in FILTER_PARAMETERS if parameter.known is None)
+_ELSEWHERE: Final = ("package", "version", "actor", "subject", "run_id", "repository_id")
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownValue:
+    """A value that no row within the retention has in its column, in the syntax of a filter.
+
+    `nearest` is a similar value that rows have; `also_in` the other parameters whose rows have it.
+    """
+
+    parameter: str
+    value: str
+    nearest: str | None
+    also_in: list[str]
+
+
+async def unknown_values(log: TenantLog, query: Query) -> list[UnknownValue]:
+    """The values of `query` that no row of `log` has. Raises QueryTooSlow, StoreFault."""
+    unknown: list[UnknownValue] = []
+    for parameter, term in list(_wanted(query))[:VALUES_MAX]:
+        if not await _has(log, parameter, term):
+            unknown.append(await _described(log, parameter, term))
+    return unknown
+
+
+def _wanted(query: Query) -> Iterator[tuple[FilterParameter, Term]]:
+    """The values that rows must have, of columns in which any text may occur."""
+    by_column = {parameter.column: parameter for parameter in _OPEN}
+    for condition in query.conditions:
+        if condition.column in by_column:
+            for term in condition.wanted:
+                yield by_column[condition.column], term
+
+
+async def _has(log: TenantLog, parameter: FilterParameter, term: Term) -> bool:
+    query = Query(conditions=(Condition(parameter.column, (term,)),))
+    rows = await log.page(query, 1, time_max_s=TIME_MAX_S)
+    return bool(rows.num_rows)
+
+
+async def _described(log: TenantLog, parameter: FilterParameter, term: Term) -> UnknownValue:
+    others = [each for each in _OPEN if each.name in _ELSEWHERE and each is not parameter]
+    exact = Term(term.text, is_prefix=False, is_negated=False)
+    also_in = [each.name for each in others if not term.is_prefix and await _has(log, each, exact)]
+    text = f"{literal(term.text)}*" if term.is_prefix else literal(term.text)
+    return UnknownValue(parameter.name, text, await _nearest(log, parameter, term), also_in)
+
+
+async def _nearest(log: TenantLog, parameter: FilterParameter, term: Term) -> str | None:
+    """The value most like `term` among those that begin as it does."""
+    start = term.text[:_SIMILAR_PREFIX]
+    if not start:
+        return None
+    beginning = Condition(parameter.column, (Term(start, is_prefix=True, is_negated=False),))
+    values = await log.values(
+        Query(conditions=(beginning,)), parameter.column, _SIMILAR_MAX, TIME_MAX_S
+    )
+    nearest = get_close_matches(term.text, [value for value, _ in values], 1)
+    return literal(nearest[0]) if nearest else None

@@ -1,0 +1,95 @@
+"""The search box: every shown name can be typed back, and what is not understood is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.model.events import Event
+from analytics.model.filters import InvalidQuery, parse_query
+from analytics.model.labels import EVENT_LABELS
+from service.audit.search import SEARCH_CHARS_MAX, parse_search
+
+ACTORS = {
+    "storefront-ci": ["key_1"],
+    "ada@acme.example": ["github:mem_1"],
+    "build key": ["key_2", "key_3"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        ("event-stream@3.3.6", {"package": ["event-stream"], "version": ["3.3.6"]}),
+        ("@babel/core", {"package": ["@babel/core"]}),
+        ("@babel/core@7.0.0", {"package": ["@babel/core"], "version": ["7.0.0"]}),
+        ("left-*", {"package": ["left-*"]}),
+        ('"left-*"', {"package": ["left-\\*"]}),
+        ("-package:left-pad", {"package": ["!left-pad"]}),
+        ("!odd", {"package": ["\\!odd"]}),
+        ("pkg:npm/%40a/b@1", {"ecosystem": ["npm"], "package": ["@a/b"], "version": ["1"]}),
+        ("blocked", {"decision": ["BLOCKED"]}),
+        ("decision:allowed", {"decision": ["ALLOWED"]}),
+        ("-Install allowed left-pad", {"event": ["!install_allowed"], "package": ["left-pad"]}),
+        ('event:"Blocked: too new"', {"event": ["cooldown_active"]}),
+        ("storefront-ci", {"actor": ["key_1"]}),
+        ("Ada@Acme.example", {"actor": ["github:mem_1"]}),
+        ("-build key", {"actor": ["!key_2", "!key_3"]}),
+        ("key:storefront-ci", {"actor": ["key_1"]}),
+        ("actor:key_9", {"actor": ["key_9"]}),
+        ("system:cli", {"actor": ["system:cli"]}),
+        ("run:77 repo:123", {"run_id": ["77"], "repository_id": ["123"]}),
+        ("14077220290", {"run_id": ["14077220290"]}),
+        ("repo:acme/app", {"subject": ["repo:acme/app:*"]}),
+        ("repo:acme/app:pull_request", {"subject": ["repo:acme/app:pull_request"]}),
+        ("obind_1 req_2 key_3", {"oidc_binding_id": ["obind_1"], "request_id": ["req_2"], "actor": ["key_3"]}),
+        ("192.0.2.4 ::1", {"source_ip": ["192.0.2.4", "::1"]}),
+        ("last:24h x x", {"last": ["24h"], "package": ["x"]}),
+        ("", {}),
+    ],
+)  # fmt: skip
+def test_words_are_read_by_field_or_by_form(text, parameters):
+    """What a reader copies from a row or an advisory finds its rows."""
+    assert parse_search(text, ACTORS).parameters == parameters
+
+
+def test_every_event_can_be_typed_as_it_is_shown():
+    """With the apostrophe of a keyboard as well."""
+    for event in Event:
+        for name in (EVENT_LABELS[event], EVENT_LABELS[event].replace("’", "'").upper()):
+            assert parse_search(name, {}).parameters == {"event": [event]}, name
+            assert parse_search(f"-{name} x", {}).parameters["event"] == [f"!{event}"], name
+
+
+def test_the_id_of_a_row_asks_for_that_row():
+    """Nothing else can be meant."""
+    assert parse_search("aud_0000000000000000012", {}).row_id == "aud_0000000000000000012"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("foo:bar", "unknown field foo"),
+        ("pakage:x", "did you mean package:"),
+        ('"open', "not closed"),
+        ('""', "means nothing"),
+        ("package:", "write a value after package:"),
+        ("-left-pad@1", "cannot be excluded"),
+        ("pkg:cargo/serde", "pkg:npm/<name>"),
+        ("since:2026-01-01 since:2026-01-02", "only once"),
+        ("-since:2026-01-01", "write since: and a time"),
+        ("x" * (SEARCH_CHARS_MAX + 1), "at most"),
+    ],
+)
+def test_what_is_not_understood_is_refused(text, part):
+    """An ignored word would widen the search without a sign of it."""
+    with pytest.raises(InvalidQuery, match=part) as refusal:
+        parse_search(text, ACTORS)
+    assert refusal.value.field == "q"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters='"'), min_size=1))
+def test_a_quoted_value_means_exactly_itself(text):
+    """Whatever characters a package's name has, its field and quotation marks find it."""
+    parameters = parse_search(f'package:"{text}"', {}).parameters
+    (term,) = parse_query(parameters).conditions[0].terms
+    assert (term.text, term.is_prefix, term.is_negated) == (text, False, False)

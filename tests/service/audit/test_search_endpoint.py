@@ -1,0 +1,76 @@
+"""GET …/audit?q=: the search of the page for scripts, and values that no row has."""
+
+from datetime import timedelta
+
+import pytest
+
+from service.orgs.changes import issue_api_key
+from tests.analytics.samples import sample_row
+from tests.conftest import BY_OPERATOR, START, refused
+
+
+@pytest.fixture
+async def rows(audit):
+    """Three installs by two keys, one of them sealed."""
+    await audit.accept([sample_row(START, package_name="event-stream", version="3.3.6")])
+    await audit.seal()
+    await audit.accept(
+        [
+            sample_row(START, package_name="event-stream", version="4.0.0"),
+            sample_row(START - timedelta(days=2), package_name="left-pad"),
+        ]
+    )
+    return audit
+
+
+async def test_a_search_finds_what_its_filters_find(rows):
+    """Also beside filters, which both hold."""
+    page = await rows.page(q="event-stream@3.3.6")
+    assert [entry["version"] for entry in page["entries"]] == ["3.3.6"]
+    both = await rows.page(q="event-stream", version="4.0.0")
+    assert [entry["version"] for entry in both["entries"]] == ["4.0.0"]
+    summary = await (await rows.get("/summary", q="event-stream")).get_json()
+    assert summary["total"] == 2
+
+
+async def test_a_key_is_found_by_its_name(rows):
+    """The name is what people remember; rows have the id."""
+    async with rows.services.store.write() as work:
+        key, _ = await issue_api_key(work, rows.world.acme, "storefront-ci", None, BY_OPERATOR)
+    await rows.accept([sample_row(START, actor=key.id)])
+    page = await rows.page(q="storefront-ci")
+    assert [entry["actor"] for entry in page["entries"]] == [key.id]
+
+
+@pytest.mark.parametrize(
+    ("search", "part"),
+    [("pakage:x", "did you mean package:"), ("last:24h", "since"), ("aud_0000000000000000001", "…/audit/aud_")],
+)  # fmt: skip
+async def test_a_search_that_means_nothing_here_is_refused(audit, search, part):
+    """With the text of the page."""
+    response = await audit.get(q=search)
+    assert response.status_code == 400
+    assert part in (await response.get_json())["error"]
+
+
+async def test_a_search_may_be_given_once(audit):
+    """Two of them could be meant as either and or or."""
+    response = await audit.get(q=["a", "b"])
+    assert await refused(response) == (400, "q may be given only once")
+
+
+async def test_values_that_no_row_has_are_named(rows):
+    """With the most similar one there is, and the column whose rows have the value."""
+    response = await rows.get(
+        "/unknown-values", package=["event-strem", "left-pad"], run_id="123456789"
+    )
+    assert (await response.get_json())["unknown"] == [
+        {"parameter": "package", "value": "event-strem", "nearest": "event-stream", "also_in": []},
+        {"parameter": "run_id", "value": "123456789", "nearest": None, "also_in": ["repository_id"]},
+    ]  # fmt: skip
+
+
+async def test_a_value_outside_the_window_is_known(rows):
+    """It is the window that has none of its rows."""
+    response = await rows.get("/unknown-values", q="left-pad", since="2026-03-04")
+    assert (await response.get_json())["unknown"] == []
