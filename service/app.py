@@ -18,6 +18,7 @@ from service.audit.routes import blueprint as audit
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
 from service.composition import EXTENSION, Services, build_services
+from service.dashboard.investigate.routes import blueprint as investigate
 from service.dashboard.people.routes import blueprint as people
 from service.dashboard.routes import blueprint as dashboard
 from service.dashboard.trust.routes import blueprint as dashboard_trust
@@ -67,6 +68,7 @@ _BLUEPRINTS: Final = (
     passkeys,
     profile,
     dashboard,
+    investigate,
     dashboard_trust,
     people,
 )

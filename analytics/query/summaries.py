@@ -1,6 +1,7 @@
 """Summaries: rows over time by decision, and the most frequent values."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -59,9 +60,14 @@ class Summary:
 
 
 def summarise(
-    reader: Reader, snapshot: Snapshot, asked: Query, floor: datetime | None, bucket: Bucket
+    reader: Reader,
+    snapshot: Snapshot,
+    asked: Query,
+    floor: datetime | None,
+    bucket: Bucket,
+    tops: Sequence[str] = TOP_PARAMETERS,
 ) -> Summary:
-    """The summary of the rows of `asked` from `floor` on.
+    """The summary of the rows of `asked` from `floor` on, with the top values of these filters.
 
     The buckets fill the window that was asked for, as far as the floor allows; an end that was
     left open is where the rows end. Raises TooManyBuckets, StoreFault.
@@ -78,7 +84,7 @@ def summarise(
     return Summary(
         total=decisions.total(),
         buckets=_fill(counts, first, last, bucket),
-        top={name: _top(reader, snapshot, query, name, decisions) for name in TOP_PARAMETERS},
+        top={name: _top(reader, snapshot, query, name, decisions) for name in tops},
     )
 
 

@@ -14,13 +14,17 @@ from service.store.tables import ApiKey, Member
 async def names_of_actors(
     session: AsyncSession, tenant_id: str, actors: Collection[str]
 ) -> dict[str, str]:
-    """The names of those of `actors` that are or were keys or members of the organisation."""
+    """The names of those of `actors` that are or were keys or members of the organisation.
+
+    A member may also be given by their bare id, as the subject of rows about them.
+    """
     keys = select(ApiKey).where(ApiKey.tenant_id == tenant_id)
     members = select(Member).where(Member.tenant_id == tenant_id)
     names = {key.id: key.name async for key in scalars_of(session, keys, ApiKey.id, list(actors))}
-    member_ids = [actor.rpartition(":")[2] for actor in actors if ":" in actor]
+    member_ids = [actor.rpartition(":")[2] for actor in actors]
     async for member in scalars_of(session, members, Member.id, member_ids):
         names[member_actor(member.identity_provider, member.id)] = member.email
+        names[member.id] = member.email
     return names
 
 

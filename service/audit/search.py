@@ -14,7 +14,7 @@ from typing import Final
 from analytics.model.events import Decision
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import BOUND_PARAMETERS, InvalidQuery, literal
-from analytics.model.labels import EVENT_LABELS
+from analytics.model.labels import EVENT_LABELS, job_subjects
 from analytics.model.rows import Ecosystem
 from analytics.model.schema import parse_audit_id
 
@@ -107,21 +107,23 @@ def _filters(raw_words: Sequence[str], actors: ActorNames) -> Iterator[Filter]:
 
 
 def _phrase_length(raw_words: Sequence[str], actors: ActorNames) -> int:
-    """How many of the words, from the first on, are the name of an event or actor; 0 if none."""
+    """How many of the words, from the first on, are one shown name; 0 if none."""
     for length in range(min(_PHRASE_WORDS_MAX, len(raw_words)), 0, -1):
-        name = _folded(" ".join(raw_words[:length]).removeprefix("-"))
-        if name in _EVENTS or name in actors:
+        name = " ".join(raw_words[:length]).removeprefix("-")
+        if _folded(name) in _EVENTS or _folded(name) in actors or job_subjects(name):
             return length
     return 0
 
 
 def _named(name: str, is_negated: bool, actors: ActorNames) -> list[Filter]:
-    """The filters for the shown name of an event or actor; none if it is no such name."""
+    """The filters for the shown name of an event, actor or CI job; none if it is none of them."""
     folded = _folded(name)
     sign = "!" if is_negated else ""
     if folded in _EVENTS:
         return [("event", f"{sign}{_EVENTS[folded]}")]
-    return [("actor", f"{sign}{literal(actor)}") for actor in actors.get(folded, ())]
+    if folded in actors:
+        return [("actor", f"{sign}{literal(actor)}") for actor in actors[folded]]
+    return [("subject", f"{sign}{literal(subject)}") for subject in job_subjects(name)]
 
 
 def _word(raw: str) -> _Word:
@@ -155,7 +157,7 @@ def _meaning(word: _Word, actors: ActorNames) -> list[Filter]:
 def _in_field(parameter: FilterParameter, word: _Word, actors: ActorNames) -> list[Filter]:
     if not word.text:
         raise _invalid(f"write a value after {word.field}:")
-    if parameter.name in {"event", "actor"}:
+    if parameter.name in {"event", "actor", "subject"}:
         named = _named(word.text, word.is_negated, actors)
         if named and named[0][0] == parameter.name:
             return named

@@ -13,7 +13,7 @@ from analytics.model.retention import Tier, retention_floor
 from analytics.query.aggregates import Group, groups_of
 from analytics.query.buckets import Bucket
 from analytics.query.executor import ScanReport
-from analytics.query.summaries import Summary, summarise
+from analytics.query.summaries import TOP_PARAMETERS, Summary, summarise
 from analytics.storage.snapshot import Snapshot
 from service.lake import Lake
 from service.store.store import Store
@@ -62,11 +62,16 @@ class TenantLog:
         return await self.lake.query(lambda reader: reader.count(self.snapshot, within), time_max_s)
 
     async def summary(
-        self, query: Query, bucket: Bucket, time_max_s: float | None = None
+        self,
+        query: Query,
+        bucket: Bucket,
+        time_max_s: float | None = None,
+        tops: Sequence[str] = TOP_PARAMETERS,
     ) -> Summary:
-        """Counts over time and the most frequent values."""
+        """Counts over time and the most frequent values of the filters `tops`."""
         return await self.lake.query(
-            lambda reader: summarise(reader, self.snapshot, query, self.floor, bucket), time_max_s
+            lambda reader: summarise(reader, self.snapshot, query, self.floor, bucket, tops),
+            time_max_s,
         )
 
     async def values(

@@ -1,20 +1,29 @@
 """The audit page: a page of rows and their summary, read once each from the same snapshot."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
-from analytics.model.filters import VALUES_MAX, InvalidQuery, Order
+from analytics.model.filters import VALUES_MAX, InvalidQuery, Order, Query
+from service.audit.actor_names import names_of_actors
 from service.audit.query_service import parse_page_request
-from service.audit.services import AuditServices
-from service.audit.tenant_log import open_log
-from service.dashboard.chips import Chip, active_chips
+from service.audit.tenant_log import TenantLog, open_log
+from service.audit.unknown_values import UnknownValue, unknown_values
+from service.dashboard.chips import Chip, active_chips, actors_of
 from service.dashboard.retention_window import RetentionWindow, retention_window
-from service.dashboard.rows import ShownRow, shown_row
+from service.dashboard.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row
+from service.dashboard.services import DashboardServices
 from service.dashboard.state import CHARS_MAX, ROWS_DEFAULT, WINDOWS, State
-from service.dashboard.summary_panel import SummaryPanel, SummaryUnavailable, load_summary_panel
+from service.dashboard.streaming import Later
+from service.dashboard.summary_panel import (
+    SummaryPanel,
+    SummaryUnavailable,
+    facets_of,
+    load_summary_panel,
+    or_unavailable,
+)
 from service.errors import Invalid, QueryTooSlow
 from service.store.tables import Organisation
 
@@ -30,9 +39,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A page of rows. The template calls `summary_panel` after it has sent what precedes it.
+    """A page of rows; `summary` is loaded after what precedes it is sent.
 
-    `live` is the query for rows accepted from now on, if they belong on top of these.
+    `live` is the query for rows accepted from now on, if they belong on top of these. `unknown`
+    are values that no row has, looked up if there is no row; None if that could not be done.
     """
 
     rows: list[ShownRow]
@@ -40,19 +50,22 @@ class Results:
     older: str | None
     newer: str | None
     live: str | None
-    summary_panel: Callable[[], Awaitable[SummaryPanel | SummaryUnavailable]]
+    summary: Later[SummaryPanel | SummaryUnavailable]
+    unknown: list[UnknownValue] | None
 
 
 @dataclass(frozen=True, slots=True)
 class AuditView:
     """The template's data: `results`, or a `fault` instead."""
 
+    now: datetime
     state: State
     chips: list[Chip]
     windows: dict[str, str]
     export_query: str
     without_fault: str
     retention: RetentionWindow
+    search: str = ""
     results: Results | None = None
     fault: Fault | None = None
 
@@ -73,58 +86,96 @@ _TOO_LONG: Final = (
 )
 
 
-async def load_audit_view(services: AuditServices, org: Organisation, state: State) -> AuditView:
-    """The data of the page with this state, as of now. Raises StoreFault, StoreUnavailable."""
+@dataclass(slots=True)
+class _Draft:
+    """What is known so far of a view."""
+
+    results: Results | None = None
+    fault: Fault | None = None
+    actors: Mapping[str, str] = field(default_factory=dict)
+
+
+async def load_audit_view(
+    services: DashboardServices,
+    org: Organisation,
+    state: State,
+    search: str = "",
+    search_fault: InvalidQuery | None = None,
+) -> AuditView:
+    """The data of the page with this state, as of now. Raises StoreFault, StoreUnavailable.
+
+    `search` is a text that was not understood, because of `search_fault`.
+    """
     now = services.clock()
     retention = retention_window(org, now)
-    results, fault = None, None
-    if state.is_too_long:
-        state, fault = State({}), Fault(Invalid.status, _TOO_LONG)
+    draft = _Draft()
+    if search_fault is not None:
+        draft.fault = Fault(Invalid.status, str(search_fault), search_fault.field)
+    elif state.is_too_long:
+        state, draft.fault = State({}), Fault(Invalid.status, _TOO_LONG)
     exact = state.as_of(now)
-    try:
-        if fault is None:
-            results = await _find(services, org, state, exact, now)
-    except (InvalidQuery, Invalid) as error:
-        fault = _fault_of(error, state)
-    except QueryTooSlow as error:
-        fault = Fault(error.status, error.text)
+    if draft.fault is None:
+        await _load(services, org, state, now, draft)
+    fault = draft.fault
     return AuditView(
+        now=now,
         state=state,
-        chips=active_chips(state),
+        chips=active_chips(state, draft.actors),
         windows=_windows(state, retention),
         export_query=urlencode(exact.filters, doseq=True),
         without_fault=state.without_invalid(None if fault is None else fault.name).href,
         retention=retention,
-        results=results,
+        search=search,
+        results=draft.results,
         fault=fault,
     )
 
 
+async def _load(
+    services: DashboardServices, org: Organisation, state: State, now: datetime, draft: _Draft
+) -> None:
+    """Add the rows to `draft`, or why there are none."""
+    try:
+        await _find(services, org, state, now, draft)
+    except (InvalidQuery, Invalid) as error:
+        name = error.field if error.field in state.given else None
+        draft.fault = Fault(Invalid.status, str(error), name)
+    except QueryTooSlow as error:
+        draft.fault = Fault(error.status, error.text)
+
+
 async def _find(
-    services: AuditServices,
-    org: Organisation,
-    state: State,
-    exact: State,
-    now: datetime,
-) -> Results:
-    """The rows, and how to load their summary. Raises InvalidQuery, Invalid, QueryTooSlow."""
+    services: DashboardServices, org: Organisation, state: State, now: datetime, draft: _Draft
+) -> None:
+    """Raises InvalidQuery, Invalid, QueryTooSlow."""
     state.check_window()
+    exact = state.as_of(now)
     wanted = parse_page_request({"limit": [ROWS_DEFAULT], **exact.asked})
-    log = await open_log(services.store, services.lake, org, now)
-    page = await services.queries.page(org, wanted, now, log)
+    query = wanted.query
+    log = await open_log(services.store, services.audit.lake, org, now)
+    page = await services.audit.queries.page(org, wanted, now, log)
+    entries = decoded_entries(page.entries)
+    actors = {*actors_of(state), *named_in(entries)}
+    async with services.store.read() as session:
+        draft.actors = await names_of_actors(session, org.id, actors)
+    context = RowContext(state, draft.actors, services.bindings.issuers.values(), now)
     newer = exact.newer()
-    return Results(
-        rows=[shown_row(entry, state) for entry in page.entries],
-        is_oldest_first=wanted.query.order is Order.OLDEST_FIRST,
+    draft.results = Results(
+        rows=[shown_row(entry, context) for entry in entries],
+        is_oldest_first=query.order is Order.OLDEST_FIRST,
         older=None if page.next_cursor is None else exact.older(page.next_cursor).href,
         newer=None if newer is None else newer.href,
         live=state.live(log.snapshot.watermark).href if state.is_live else None,
-        summary_panel=lambda: load_summary_panel(log, wanted.query, now, state),
+        summary=Later(
+            lambda: load_summary_panel(services.store, log, query, now, state, facets_of(state))
+        ),
+        unknown=[] if entries or not query.conditions else await _unknown(log, wanted.query),
     )
 
 
-def _fault_of(error: InvalidQuery | Invalid, state: State) -> Fault:
-    return Fault(Invalid.status, str(error), error.field if error.field in state.given else None)
+async def _unknown(log: TenantLog, query: Query) -> list[UnknownValue] | None:
+    unknown = await or_unavailable(unknown_values(log, query))
+    return None if isinstance(unknown, SummaryUnavailable) else unknown
 
 
 def _windows(state: State, retention: RetentionWindow) -> dict[str, str]:
@@ -132,5 +183,5 @@ def _windows(state: State, retention: RetentionWindow) -> dict[str, str]:
     return {
         name: state.within(name).href
         for name, length in WINDOWS.items()
-        if retention.days is None or length.days <= retention.days
+        if retention.days is None or length <= timedelta(days=retention.days)
     }

@@ -1,6 +1,6 @@
 """The active filters in words, each with the link that removes it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, parse_term
@@ -18,9 +18,14 @@ class Chip:
     remove: str
 
 
-def active_chips(state: State) -> list[Chip]:
-    """All filters of `state` that exclude rows, the window first."""
-    return [*_window_chips(state), *_value_chips(state)]
+def active_chips(state: State, actors: Mapping[str, str]) -> list[Chip]:
+    """All filters of `state` that exclude rows, the window first; `actors` have these names."""
+    return [*_window_chips(state), *_value_chips(state, actors)]
+
+
+def actors_of(state: State) -> list[str]:
+    """The actors that filters of `state` name."""
+    return [_meaning("actor", value)[1] for value in state.given.get("actor", ())]
 
 
 def _window_chips(state: State) -> Iterator[Chip]:
@@ -29,11 +34,15 @@ def _window_chips(state: State) -> Iterator[Chip]:
             yield Chip("Time", relation, value, state.removing(name, value).href)
 
 
-def _value_chips(state: State) -> Iterator[Chip]:
+def _value_chips(state: State, actors: Mapping[str, str]) -> Iterator[Chip]:
     for name in FILTER_COLUMNS:
         for value in state.given.get(name, ()):
             relation, text = _meaning(name, value)
-            shown = event_label(text) if name == "event" else text
+            shown = text
+            if name == "event":
+                shown = event_label(text)
+            elif name == "actor":
+                shown = actors.get(text, text)
             yield Chip(FILTER_LABELS[name], relation, shown, state.removing(name, value).href)
 
 

@@ -26,14 +26,20 @@ _INSTANT: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """The rows from `start` on for one step. Heights are in units of the drawing."""
+    """The rows from `start` on for one step.
+
+    Heights are in units of the drawing: of allowed and other rows on the scale of `most`, and of
+    blocked rows on their own scale, as a spike of them is lost among a thousand times more others.
+    """
 
     start: datetime
     until: datetime
     allowed: int
     blocked: int
     other: int
-    heights: tuple[int, int, int]
+    allowed_height: int
+    other_height: int
+    blocked_height: int
     narrow: str
     """The link to only these rows."""
 
@@ -45,11 +51,16 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Bars without gaps, oldest first; `most` is the number of rows of the tallest."""
+    """Bars without gaps, oldest first.
+
+    `most` is the top of the scale of allowed and other rows, `most_blocked` that of blocked ones:
+    round numbers that no bar exceeds, 0 without such rows.
+    """
 
     bars: list[Bar]
     step: timedelta
     most: int
+    most_blocked: int
 
     @property
     def edges(self) -> list[str]:
@@ -76,7 +87,7 @@ def bucket_of(query: Query, now: datetime) -> Bucket:
 def draw(buckets: Sequence[BucketCounts], bucket: Bucket, query: Query, state: State) -> Histogram:
     """The histogram of a summary's `buckets`; each bar links to `state` limited to its time."""
     if not buckets:
-        return Histogram([], bucket.length, 0)
+        return Histogram([], bucket.length, 0, 0)
     length = buckets[-1].start - buckets[0].start + bucket.length
     step = max(_step(length), bucket.length)
     sums: dict[datetime, list[int]] = {}
@@ -84,39 +95,49 @@ def draw(buckets: Sequence[BucketCounts], bucket: Bucket, query: Query, state: S
         counts = sums.setdefault(_start(counted.start, step), [0, 0, 0])
         for place, rows in enumerate((counted.blocked, counted.allowed, counted.other)):
             counts[place] += rows
-    most = max(sum(counts) for counts in sums.values())
-    bars = [_bar(start, step, counts, most, query, state) for start, counts in sums.items()]
-    return Histogram(bars, step, most)
+    most = _round_up(max(allowed + other for _, allowed, other in sums.values()))
+    most_blocked = _round_up(max(blocked for blocked, _, _ in sums.values()))
+    scales = most, most_blocked
+    bars = [_bar(start, step, counts, scales, query, state) for start, counts in sums.items()]
+    return Histogram(bars, step, most, most_blocked)
 
 
 def _bar(
-    start: datetime, step: timedelta, counts: list[int], most: int, query: Query, state: State
+    start: datetime,
+    step: timedelta,
+    counts: list[int],
+    scales: tuple[int, int],
+    query: Query,
+    state: State,
 ) -> Bar:
     """A bar, whose window is clipped to the query's: its link must not widen the query."""
     since = max(start, query.since or start)
     end = _end(start, step)
     until = min(end, query.until or end)
     blocked, allowed, other = counts
+    most, most_blocked = scales
     return Bar(
         start=since,
         until=until,
         allowed=allowed,
         blocked=blocked,
         other=other,
-        heights=_heights(counts, most),
+        allowed_height=_height(allowed, most),
+        other_height=_height(allowed + other, most) - _height(allowed, most),
+        blocked_height=_height(blocked, most_blocked),
         narrow=state.between(_text(since), _text(until)).href,
     )
 
 
-def _heights(counts: list[int], most: int) -> tuple[int, int, int]:
-    """The height of each part. A part with any rows is visible: a single block matters."""
-    blocked, allowed, other = (
-        max(round(HEIGHT * rows / most), 3) if rows else 0 for rows in counts
-    )
-    over = max(blocked + allowed + other - HEIGHT, 0)
-    if allowed >= other:
-        return blocked, allowed - over, other
-    return blocked, allowed, other - over
+def _height(rows: int, most: int) -> int:
+    """The height of `rows` on a scale up to `most`. Few rows are still visible."""
+    return max(round(HEIGHT * rows / most), 2) if rows else 0
+
+
+def _round_up(rows: int) -> int:
+    """The next number of the form 1, 2, 4 or 5 times a power of ten: half of it is round, too."""
+    scale = 10 ** max(len(str(rows)) - 1, 0)
+    return next(scale * step for step in (1, 2, 4, 5, 10) if scale * step >= rows) if rows else 0
 
 
 def _step(length: timedelta) -> timedelta:

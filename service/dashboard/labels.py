@@ -1,6 +1,9 @@
 """Labels of the pages: providers in plain words, and shortened values."""
 
+from datetime import timedelta
 from typing import Final
+
+from analytics.model.events import Decision, Event
 
 PROVIDER_WORDS: Final = {"github": "GitHub", "google": "Google", "microsoft": "Microsoft"}
 """Names of the identity providers for sign-in."""
@@ -18,12 +21,56 @@ ACTOR_SOURCES: Final = (
 """Completions of `actor_source`."""
 
 
+_ICONS: Final[dict[str, str]] = {
+    Event.OSS_FIRST_PARTY: "home",
+    Event.INSTALL_ALLOWED: "check",
+    Event.BLOCKLIST_HIT: "ban",
+    Event.COOLDOWN_ACTIVE: "clock",
+    Event.OIDC_BINDING_CREATED: "link",
+    Event.OIDC_BINDING_REVOKED: "link",
+    Event.API_KEY_CREATED: "key",
+    Event.API_KEY_REVOKED: "key",
+    Event.PASSKEY_REGISTERED: "key",
+    Event.PASSKEY_REMOVED: "key",
+    Event.SIGN_IN_FAILED: "alert",
+    Event.AUDIT_EXPORTED: "download",
+    Event.AUDIT_EXPORT_FINISHED: "download",
+}
+_SIGN_INS: Final = ("oauth_", "passkey_auth", "link_sign", "signed_", "session_")
+_PEOPLE: Final = ("member_", "team_", "role_")
+
+
+_DAY_S: Final = 86_400
+_YEAR_S: Final = 365 * _DAY_S
+_AGO: Final = (("min", 60, 60), ("h", 3_600, 48), ("d", _DAY_S, 60), ("mo", 30 * _DAY_S, 13))
+
+
+def icon_of(event: str, decision: str | None) -> str:
+    """The name of the icon (templates/icons.html) of a row's event."""
+    if event in _ICONS:
+        return _ICONS[event]
+    if decision is not None:
+        return "ban" if decision == Decision.BLOCKED else "check"
+    if event.startswith(_SIGN_INS):
+        return "sign-in"
+    return "user" if event.startswith(_PEOPLE) else "settings"
+
+
 def ci_words(actor_source: str) -> str | None:
     """The CI provider of a row's actor, or None if the actor is not a CI job."""
     if not actor_source.startswith(CI_SOURCE_PREFIX):
         return None
     provider = actor_source.removeprefix(CI_SOURCE_PREFIX)
     return CI_PROVIDERS.get(provider, provider)
+
+
+def ago(length: timedelta) -> str:
+    """How long ago in one short unit: `now`, `5 min`, `3 h`, `12 d`, `4 mo`, `2 y`."""
+    seconds = length.total_seconds()
+    for unit, unit_s, most in _AGO:
+        if seconds < unit_s * most:
+            return f"{int(seconds // unit_s)} {unit}" if seconds >= unit_s else "now"
+    return f"{int(seconds // _YEAR_S)} y"
 
 
 def cut(text: str, length: int = 64) -> str:

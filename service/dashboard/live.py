@@ -20,9 +20,10 @@ from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, only, parse_query
 from analytics.model.schema import parse_audit_id
 from service.access.callers import Caller, MemberPrincipal
+from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import open_log
 from service.dashboard.navigation import may
-from service.dashboard.rows import ShownRow, shown_row
+from service.dashboard.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row
 from service.dashboard.services import DashboardServices
 from service.dashboard.state import State, parse_state
 from service.errors import (
@@ -160,7 +161,13 @@ class _Watch:
         sees_bindings = may(self._caller, Capability.OIDC_READ, self._org)
         bindings_of = self._org.slug if sees_bindings else None
         for row in rows:
-            shown = await render_template("live_row.html", row=row, bindings_of=bindings_of)
+            shown = await render_template(
+                "live_row.html",
+                row=row,
+                slug=self._org.slug,
+                bindings_of=bindings_of,
+                columns=self._wanted.state.columns,
+            )
             yield _event("row", shown, parse_audit_id(row.entry["id"]))
 
     async def _read_after(self, seen: int) -> tuple[list[ShownRow] | None, int]:
@@ -173,8 +180,12 @@ class _Watch:
             return None, log.snapshot.watermark
         if rows.num_rows > AT_ONCE_MAX:
             return None, log.snapshot.watermark
-        entries = json_objects(rows, self._org.id)
-        return [shown_row(entry, self._wanted.state) for entry in entries], log.snapshot.watermark
+        entries = decoded_entries(json_objects(rows, self._org.id))
+        async with services.store.read() as session:
+            names = await names_of_actors(session, self._org.id, named_in(entries))
+        issuers = services.bindings.issuers.values()
+        context = RowContext(self._wanted.state, names, issuers, services.clock())
+        return [shown_row(entry, context) for entry in entries], log.snapshot.watermark
 
     @property
     def heartbeat(self) -> str:

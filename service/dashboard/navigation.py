@@ -22,18 +22,28 @@ class Destination:
     capability: Capability | None
 
 
-DESTINATIONS: Final = (
-    Destination("Overview", "dashboard.overview_page", None),
-    Destination("Audit log", "dashboard.audit_page", Capability.AUDIT_READ),
-    Destination("Bindings", "dashboard_trust.bindings_page", Capability.OIDC_READ),
-    Destination("Rejected", "dashboard_trust.rejected_page", Capability.OIDC_READ),
-    Destination("Members", "dashboard_people.members_page", Capability.ORG_ADMIN),
-    Destination("Teams", "dashboard_people.teams_page", Capability.ORG_ADMIN),
-    Destination("Projects", "dashboard_people.projects_page", Capability.ORG_ADMIN),
-    Destination("API keys", "dashboard_people.keys_page", Capability.ORG_ADMIN),
-    Destination("Roles", "dashboard_people.roles_page", Capability.ORG_ADMIN),
-)
-"""The organisation's pages, in the order of the navigation."""
+SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
+    "Overview": (Destination("Overview", "dashboard.overview_page", None),),
+    "Audit log": (Destination("Rows", "dashboard.audit_page", Capability.AUDIT_READ),),
+    "Trust": (
+        Destination("Bindings", "dashboard_trust.bindings_page", Capability.OIDC_READ),
+        Destination("Rejected", "dashboard_trust.rejected_page", Capability.OIDC_READ),
+        Destination("Explain a token", "dashboard_trust.explain_page", Capability.OIDC_READ),
+    ),
+    "Settings": (
+        Destination("Members", "dashboard_people.members_page", Capability.ORG_ADMIN),
+        Destination("Teams", "dashboard_people.teams_page", Capability.ORG_ADMIN),
+        Destination("Projects", "dashboard_people.projects_page", Capability.ORG_ADMIN),
+        Destination("API keys", "dashboard_people.keys_page", Capability.ORG_ADMIN),
+        Destination("Roles", "dashboard_people.roles_page", Capability.ORG_ADMIN),
+    ),
+}
+"""The organisation's pages by section, in the order of the navigation.
+
+The first page of a section that the caller may open is the one that its name leads to.
+"""
+
+_WITHIN_AUDIT: Final = ("investigate.package_page", "investigate.run_page")
 
 
 def may(caller: Caller, capability: Capability, org: Organisation) -> bool:
@@ -54,16 +64,39 @@ class NavItem:
     is_current: bool
 
 
-def navigation(caller: Caller, org: Organisation) -> list[NavItem]:
-    """The pages of `org` that `caller` may open."""
-    pages = [
-        (page.label, url_for(page.endpoint, slug=org.slug))
-        for page in DESTINATIONS
-        if page.capability is None or may(caller, page.capability, org)
-    ]
+@dataclass(frozen=True, slots=True)
+class Navigation:
+    """The sections of the organisation, and the pages of the current one if it has several."""
+
+    sections: list[NavItem]
+    pages: list[NavItem]
+
+
+def navigation(caller: Caller, org: Organisation) -> Navigation:
+    """The sections and pages of `org` that `caller` may open."""
+    allowed = {
+        section: [
+            (page.label, url_for(page.endpoint, slug=org.slug))
+            for page in pages
+            if page.capability is None or may(caller, page.capability, org)
+        ]
+        for section, pages in SECTIONS.items()
+    }
     # A page below another one belongs to it; the overview is above them all.
-    current = max((path for _, path in pages if _is_within(path)), key=len, default=None)
-    return [NavItem(label, path, path == current) for label, path in pages]
+    paths = [path for pages in allowed.values() for _, path in pages if _is_within(path)]
+    current = max(paths, key=len, default=None)
+    if request.endpoint in _WITHIN_AUDIT:
+        current = url_for("dashboard.audit_page", slug=org.slug)
+    sections: list[NavItem] = []
+    shown: list[NavItem] = []
+    for section, pages in allowed.items():
+        items = [NavItem(label, path, path == current) for label, path in pages]
+        if items:
+            is_current = any(item.is_current for item in items)
+            sections.append(NavItem(section, items[0].path, is_current))
+            if is_current and len(items) > 1:
+                shown = items
+    return Navigation(sections, shown)
 
 
 def page_context(settings: Settings, caller: Caller, org: Organisation) -> dict[str, Any]:

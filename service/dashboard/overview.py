@@ -11,28 +11,28 @@ from analytics.model.envelopes import ADMIN_EVENTS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.query.summaries import TOP_MAX, ValueCount
 from service.access.callers import Caller, MemberPrincipal
+from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import TenantLog, open_log
 from service.bindings.repository import BindingCounts, count_active
-from service.dashboard.display_names import Person, find_names
 from service.dashboard.labels import CI_SOURCE_PREFIX
 from service.dashboard.navigation import may
 from service.dashboard.retention_window import RetentionWindow, retention_window
-from service.dashboard.rows import ShownRow, shown_row
+from service.dashboard.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row
 from service.dashboard.services import DashboardServices
 from service.dashboard.state import WINDOWS, State
+from service.dashboard.streaming import Later
 from service.dashboard.summary_panel import (
     GLANCE_MAX_S,
+    Facet,
     SummaryPanel,
     SummaryUnavailable,
-    TopValue,
+    load_facet,
     load_summary_panel,
     or_unavailable,
-    top_value,
 )
 from service.orgs.repository import list_owners
 from service.orgs.roles import Capability, Role
 from service.rejected.rows import count_rejected
-from service.store.store import Store
 from service.store.tables import Organisation
 
 WINDOW: Final = "24h"
@@ -53,62 +53,77 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A change to the organisation: its row, and who made it."""
-
-    row: ShownRow
-    by: Person
-
-
-@dataclass(frozen=True, slots=True)
 class LogView:
     """The last day of the audit log, and the latest changes, from one snapshot.
 
-    Each part is read when the template asks for it; it is SummaryUnavailable if that fails.
+    Each part is loaded when the template awaits it; it is SummaryUnavailable if that fails.
     """
 
-    store: Store
+    state: State
+    all_changes: State
+    summary: Later[SummaryPanel | SummaryUnavailable]
+    blocked_packages: Later[Facet | SummaryUnavailable]
+    ci_jobs: Later[Facet | SummaryUnavailable]
+    changes: Later[list[ShownRow] | SummaryUnavailable]
+
+
+@dataclass(frozen=True, slots=True)
+class _LogParts:
+    """Loads the parts of a LogView."""
+
+    services: DashboardServices
     log: TenantLog
     now: datetime
     state: State
 
-    async def summary_panel(self) -> SummaryPanel | SummaryUnavailable:
-        """The last day's numbers."""
-        query = parse_query(self.state.as_of(self.now).filters)
-        return await load_summary_panel(self.log, query, self.now, self.state)
-
-    async def blocked_packages(self) -> list[TopValue] | SummaryUnavailable:
-        """The packages that were blocked most often."""
-        return await self._top("package", self.state.only("decision", "BLOCKED"))
-
-    async def ci_subjects(self) -> list[TopValue] | SummaryUnavailable:
-        """The CI jobs with a verified token that sent the most requests."""
-        return await self._top("subject", self.state.beginning("actor_source", CI_SOURCE_PREFIX))
-
-    async def changes(self) -> list[Change] | SummaryUnavailable:
-        """The latest changes to the organisation within its retention."""
-        state = self.all_changes
-        query = parse_query(state.filters)
-        rows = await or_unavailable(self.log.page(query, CHANGES_MAX, time_max_s=GLANCE_MAX_S))
-        if isinstance(rows, SummaryUnavailable):
-            return rows
-        org_id = self.log.org.id
-        shown = [shown_row(text, state) for text in json_objects(rows, org_id)]
-        return await _named(self.store, org_id, shown)
+    @property
+    def view(self) -> LogView:
+        """The view, of which nothing is loaded yet."""
+        blocked = self.state.only("decision", "BLOCKED")
+        jobs = self.state.beginning("actor_source", CI_SOURCE_PREFIX)
+        return LogView(
+            state=self.state,
+            all_changes=self._all_changes,
+            summary=Later(self._summary),
+            blocked_packages=Later(lambda: self._facet("package", blocked)),
+            ci_jobs=Later(lambda: self._facet("subject", jobs)),
+            changes=Later(self._changes),
+        )
 
     @property
-    def all_changes(self) -> State:
+    def _all_changes(self) -> State:
         """The audit page with every change to the organisation, and nothing else."""
         return State({"event": ADMIN_EVENTS}, self.state.path)
 
-    async def _top(self, name: str, state: State) -> list[TopValue] | SummaryUnavailable:
+    async def _summary(self) -> SummaryPanel | SummaryUnavailable:
+        query = parse_query(self.state.as_of(self.now).filters)
+        return await load_summary_panel(
+            self.services.store, self.log, query, self.now, self.state, ["actor"]
+        )
+
+    async def _facet(self, name: str, state: State) -> Facet | SummaryUnavailable:
+        """The most frequent values of `name` among the rows of `state`."""
         query = parse_query(state.as_of(self.now).filters)
         values = await or_unavailable(
             self.log.values(query, FILTER_COLUMNS[name], TOP_MAX, GLANCE_MAX_S)
         )
         if isinstance(values, SummaryUnavailable):
             return values
-        return [top_value(name, ValueCount(*value), state, len(values)) for value in values]
+        counts = [ValueCount(*value) for value in values]
+        return await load_facet(self.services.store, self.log, name, counts, state)
+
+    async def _changes(self) -> list[ShownRow] | SummaryUnavailable:
+        """The latest changes to the organisation within its retention."""
+        query = parse_query(self._all_changes.filters)
+        rows = await or_unavailable(self.log.page(query, CHANGES_MAX, time_max_s=GLANCE_MAX_S))
+        if isinstance(rows, SummaryUnavailable):
+            return rows
+        entries = decoded_entries(json_objects(rows, self.log.org.id))
+        async with self.services.store.read() as session:
+            names = await names_of_actors(session, self.log.org.id, named_in(entries))
+        issuers = self.services.bindings.issuers.values()
+        context = RowContext(self._all_changes, names, issuers, self.now)
+        return [shown_row(entry, context) for entry in entries]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +149,12 @@ async def load_overview(services: DashboardServices, caller: Caller, org: Organi
         trust = await _trust(services, org, now - LENGTH)
     if may(caller, Capability.AUDIT_READ, org):
         rows = await open_log(services.store, services.audit.lake, org, now)
-        log = LogView(services.store, rows, now, _last_day(org))
+        log = _LogParts(services, rows, now, _last_day(org)).view
     if trust is None or log is None:
         async with services.store.read() as session:
             owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
     role = caller.role if isinstance(caller, MemberPrincipal) else None
     return Overview(retention, role, trust, log, owners)
-
-
-async def _named(store: Store, tenant_id: str, rows: list[ShownRow]) -> list[Change]:
-    async with store.read() as session:
-        actors = {row.entry["actor"] for row in rows}
-        names = await find_names(session, tenant_id, actors=actors)
-    return [Change(row, names.person(row.entry["actor"])) for row in rows]
 
 
 def _last_day(org: Organisation) -> State:

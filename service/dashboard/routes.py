@@ -1,12 +1,24 @@
 """Routes of the home page, the overview and the audit page."""
 
-from quart import Blueprint, Response, render_template, request, stream_with_context
+from collections.abc import Mapping, Sequence
+
+from quart import (
+    Blueprint,
+    Response,
+    redirect,
+    render_template,
+    request,
+    stream_with_context,
+    url_for,
+)
 from quart.typing import ResponseReturnValue
 
-from analytics.model.filters import literal
-from analytics.model.labels import EVENT_LABELS
+from analytics.model.filters import InvalidQuery, literal
+from analytics.model.labels import EVENT_LABELS, FILTER_LABELS
 from analytics.model.rows import VerdictSource
 from service.access.callers import MemberPrincipal
+from service.audit.search import Search
+from service.audit.search_request import SEARCH, merged, search_of
 from service.dashboard.audit_page import load_audit_view
 from service.dashboard.autocomplete import COMPLETED, PARAMETERS, complete
 from service.dashboard.labels import ACTOR_SOURCES, cut, grouped
@@ -15,8 +27,8 @@ from service.dashboard.navigation import page_context
 from service.dashboard.overview import load_overview
 from service.dashboard.rows import pretty_json
 from service.dashboard.services import DashboardServices
-from service.dashboard.state import parse_state
-from service.dashboard.streaming import streamed
+from service.dashboard.state import COLUMNS, State, parse_state
+from service.dashboard.streaming import loaded, streamed
 from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.orgs.roles import Capability
@@ -27,7 +39,7 @@ from service.web.streams import begun
 
 blueprint = Blueprint("dashboard", __name__)
 
-for text_filter in (pretty_json, cut, grouped, literal):
+for text_filter in (pretty_json, cut, grouped, literal, loaded):
     blueprint.add_app_template_filter(text_filter)
 
 
@@ -97,7 +109,16 @@ async def audit_page(services: DashboardServices, slug: str) -> ResponseReturnVa
     caller, org = await services.access.authorize(
         slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
     )
-    view = await load_audit_view(services.audit, org, parse_state(all_parameters(request)))
+    parameters = all_parameters(request)
+    fault, state = None, parse_state({n: v for n, v in parameters.items() if n != SEARCH})
+    try:
+        search = await search_of(services.store, org, _given_search(parameters))
+    except InvalidQuery as error:
+        search, fault = None, error
+    if search is not None:
+        return redirect(_search_target(slug, state, search), 303)
+    text = parameters[SEARCH][0] if fault is not None else ""
+    view = await load_audit_view(services, org, state, text, fault)
     return await streamed(
         "audit.html",
         view.status,
@@ -105,5 +126,20 @@ async def audit_page(services: DashboardServices, slug: str) -> ResponseReturnVa
         event_names=EVENT_LABELS,
         actor_sources=ACTOR_SOURCES,
         completed=COMPLETED,
+        columns=COLUMNS,
+        filter_labels=FILTER_LABELS,
         **page_context(services.settings, caller, org),
     )
+
+
+def _given_search(parameters: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The search of the page's form, which sends an empty one if only other fields are used."""
+    return {SEARCH: [text for text in parameters.get(SEARCH, ()) if text.strip()]}
+
+
+def _search_target(slug: str, state: State, search: Search) -> str:
+    """The address of what a search asks for: filters are in the address, the search is not."""
+    if search.row_id is not None:
+        return url_for("investigate.row_page", slug=slug, audit_id=search.row_id)
+    page = url_for("dashboard.audit_page", slug=slug)
+    return page + state.searched(merged(state.filters_and_window, search)).href

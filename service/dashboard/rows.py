@@ -1,30 +1,56 @@
-"""An audit row as the page shows it: its entry, decoded, with links to similar rows."""
+"""An audit row as pages show it: its entry in words, with links to similar rows."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
-from analytics.model.labels import event_label
-from service.dashboard.labels import ci_words
+from analytics.model.labels import event_label, job_label
+from service.dashboard.labels import ago, ci_words, icon_of
 from service.dashboard.state import State
+from service.issuers.run_links import HasRuns, run_link
 
-_ALIKE: Final = {
-    "package": ("package", "packageName"),
-    "actor": ("actor", "actor"),
-    "subject": ("subject", "subject"),
-    "event": ("event", "event"),
-    "request": ("request_id", "request_id"),
-    "binding": ("oidc_binding_id", "oidc_binding_id"),
-    "source address": ("source_ip", "source_ip"),
-    "repository": ("repository_id", "repository_id"),
-    "CI run": ("run_id", "run_id"),
-    "CI token": ("token_id", "token_id"),
+PIVOTS: Final = {
+    "This run": ("run_id", "run_id"),
+    "This subject": ("subject", "subject"),
+    "This package": ("package", "packageName"),
+    "This key or person": ("actor", "actor"),
+    "This request": ("request_id", "request_id"),
+    "This binding": ("oidc_binding_id", "oidc_binding_id"),
+    "This address": ("source_ip", "source_ip"),
+    "This repository": ("repository_id", "repository_id"),
+    "This CI token": ("token_id", "token_id"),
+    "This event": ("event", "event"),
 }
 """What rows may have in common: label, filter, key in the entry."""
 
 _BINDING_ID: Final = re.compile(r"obind_[a-z0-9]+", re.ASCII)
+_CI_SOURCE: Final = "oidc_"
+_NAMED_CHARS_MAX: Final = 64
+"""Keys and members have short ids; subjects of CI jobs are longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowContext:
+    """What the rows of a page share: its state, the names of actors, the issuers, and the time."""
+
+    state: State
+    actors: Mapping[str, str]
+    issuers: Collection[HasRuns]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    """A link to all rows of the window with the same value; `count` of them if counted."""
+
+    label: str
+    name: str
+    value: str
+    href: str
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +62,64 @@ class ShownRow:
 
     entry: dict[str, Any]
     event: str
+    icon: str
+    ago: str
+    actor: str
+    subject: str | None
+    run_link: str | None
     ci_provider: str | None
     has_binding: bool
     reason: list[tuple[str, str]] | None
     ci: list[tuple[str, str]] | None
     payload: str | None
-    alike: list[tuple[str, str]]
+    pivots: list[Pivot]
+
+    @property
+    def is_install(self) -> bool:
+        """Whether it is about a package."""
+        return self.entry["packageName"] is not None or self.entry["decision"] is not None
 
 
-def shown_row(text: str, state: State) -> ShownRow:
-    """The row of the JSON object `text`, on a page with this state."""
-    entry = json.loads(text)
-    payload = entry["payload"]
+def decoded_entries(texts: Iterable[str]) -> list[dict[str, Any]]:
+    """The entries of these JSON objects."""
+    return [json.loads(text) for text in texts]
+
+
+def shown_row(entry: dict[str, Any], context: RowContext) -> ShownRow:
+    """The row with this entry."""
+    payload, source = entry["payload"], entry["actor_source"]
+    is_ci_job = source.startswith(_CI_SOURCE)
+    provider = source.removeprefix(_CI_SOURCE)
     return ShownRow(
         entry=entry,
         event=event_label(entry["event"]),
-        ci_provider=ci_words(entry["actor_source"]),
+        icon=icon_of(entry["event"], entry["decision"]),
+        ago=ago(context.now - datetime.fromisoformat(entry["created_at"])),
+        actor=context.actors.get(entry["actor"], entry["actor"]),
+        subject=_subject(entry["subject"], context),
+        run_link=run_link(context.issuers, provider, entry["subject"], entry["run_id"])
+        if is_ci_job
+        else None,
+        ci_provider=ci_words(source),
         has_binding=bool(_BINDING_ID.fullmatch(entry["oidc_binding_id"] or "")),
         reason=_decoded(entry["decision_reason"]),
         ci=_pairs(payload.get("ci")) if isinstance(payload, dict) else None,
         payload=None if payload is None else pretty_json(payload),
-        alike=list(_alike(entry, state)),
+        pivots=list(_pivots(entry, context.state)),
     )
+
+
+def named_in(entries: Iterable[dict[str, Any]]) -> set[str]:
+    """The actors and subjects of rows, whose names a RowContext needs."""
+    names = {entry[key] for entry in entries for key in ("actor", "subject") if entry[key]}
+    return {name for name in names if len(name) <= _NAMED_CHARS_MAX}
+
+
+def _subject(subject: str | None, context: RowContext) -> str | None:
+    """A subject in words: a CI job by its label, a member or key by its name."""
+    if subject is None:
+        return None
+    return context.actors.get(subject) or job_label(subject) or subject
 
 
 def pretty_json(value: object, indent: int | None = 2) -> str:
@@ -65,10 +127,12 @@ def pretty_json(value: object, indent: int | None = 2) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=False)
 
 
-def _alike(entry: dict[str, Any], state: State) -> Iterator[tuple[str, str]]:
-    for label, (name, key) in _ALIKE.items():
+def _pivots(entry: dict[str, Any], state: State) -> Iterator[Pivot]:
+    for label, (name, key) in PIVOTS.items():
         if entry[key]:
-            yield label, state.about(name, entry[key]).href
+            is_job = name == "subject" and entry["actor_source"].startswith(_CI_SOURCE)
+            shown = "This CI job" if is_job else label
+            yield Pivot(shown, name, entry[key], state.about(name, entry[key]).href)
 
 
 def _decoded(reason: str | None) -> list[tuple[str, str]] | None:

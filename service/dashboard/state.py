@@ -1,5 +1,6 @@
 """The audit page's state, which is entirely in its URL, so that links reproduce the page."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -23,7 +24,19 @@ WINDOWS: Final[dict[str, timedelta]] = {
     "30d": timedelta(days=30),
     "90d": timedelta(days=90),
 }
-"""The windows up to now, as values of `last`."""
+"""The windows up to now that the page offers, as values of `last`."""
+
+COLUMNS: Final = {
+    "package": "Package",
+    "job": "CI job or subject",
+    "actor": "Key or person",
+    "run": "CI run",
+    "address": "Address",
+    "surface": "Surface",
+}
+"""The columns to choose from, beside the time and the event."""
+
+COLUMNS_DEFAULT: Final = ("package", "job", "actor")
 
 ROWS_DEFAULT: Final = "50"
 """Rows on a page; with 100 of them the page would be too large."""
@@ -39,7 +52,12 @@ _TIME: Final = ("last", *BOUND_PARAMETERS)
 _PLACE: Final = ("cursor", "back")
 """The position of a page in the rows; any change of the filters starts at the first page."""
 
-_KNOWN: Final = (*_TIME, *FILTER_COLUMNS, "order", "limit")
+_SHOWN: Final = ("last", "back", "columns")
+"""What concerns the page alone, and not the query."""
+
+_KNOWN: Final = (*_TIME, *FILTER_COLUMNS, "order", "limit", "columns")
+_LENGTH: Final = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[mhdw])", re.ASCII)
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 Values = tuple[str, ...]
 
@@ -56,9 +74,15 @@ class State:
 
     @property
     def filters(self) -> dict[str, list[str]]:
-        """The parameters that select and order the rows: no paging, no `last`."""
-        excluded = {"last", "back", *PAGE_PARAMETERS}
+        """The parameters that select and order the rows: no paging, no `last`, no columns."""
+        excluded = {*_SHOWN, *PAGE_PARAMETERS}
         return {name: list(values) for name, values in self.given.items() if name not in excluded}
+
+    @property
+    def filters_and_window(self) -> dict[str, list[str]]:
+        """The parameters that select rows, `last` among them."""
+        names = (*_TIME, *FILTER_COLUMNS)
+        return {name: list(self.given[name]) for name in names if name in self.given}
 
     @property
     def asked(self) -> dict[str, list[str]]:
@@ -79,8 +103,14 @@ class State:
 
     @property
     def last(self) -> str | None:
-        """The requested window up to now, if any: one of WINDOWS, unless it is invalid."""
+        """The requested window up to now, if any: see `window_length`, unless it is invalid."""
         return self._one("last")
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns to show, in their order; the default ones without a valid choice."""
+        chosen = [name for name in COLUMNS if name in self.given.get("columns", ())]
+        return chosen or list(COLUMNS_DEFAULT)
 
     @property
     def is_first_page(self) -> bool:
@@ -142,6 +172,17 @@ class State:
         """
         return self._but(*_PLACE, *FILTER_COLUMNS)._with(name, (literal(value),))
 
+    def searched(self, parameters: Mapping[str, Iterable[str]]) -> "State":
+        """The first page of these rows with the filters `parameters`, which replace all others."""
+        shown = {name: self.given[name] for name in ("order", "columns") if name in self.given}
+        return replace(self, given={**{n: tuple(v) for n, v in parameters.items()}, **shown})
+
+    def replacing(self, name: str, value: str, other: str, new_name: str = "") -> "State":
+        """The first page with `other`, of the filter `new_name` if given, instead of a value."""
+        without = self.removing(name, value)
+        target = new_name or name
+        return without._with(target, (*without.given.get(target, ()), other))
+
     def removing(self, name: str, value: str) -> "State":
         """These rows and those that this value of the filter excluded."""
         others = tuple(other for other in self.given.get(name, ()) if other != value)
@@ -161,16 +202,19 @@ class State:
         return self.of_all_time()._with("since", (since,))._with("until", (until,))
 
     def check_window(self) -> None:
-        """Raise InvalidQuery if `last` is not one of WINDOWS."""
-        if self.last is not None and self.last not in WINDOWS:
-            raise InvalidQuery(f"last must be one of {', '.join(WINDOWS)}", field="last")
+        """Raise InvalidQuery if `last` is no length of time."""
+        if self.last is not None and window_length(self.last) is None:
+            raise InvalidQuery(
+                "last must be a number of minutes, hours, days or weeks, such as 90m, 24h or 7d",
+                field="last",
+            )
 
     def as_of(self, now: datetime) -> "State":
         """The same with `last` resolved to an instant, as cursors need it.
 
         It is a full second, so that the same link gives the same page for a while.
         """
-        length = WINDOWS.get(self.last or "")
+        length = window_length(self.last or "")
         if length is None:
             return self
         since = (now - length).replace(microsecond=0, tzinfo=None)
@@ -207,6 +251,12 @@ class State:
 
     def _with(self, name: str, values: Values) -> "State":
         return replace(self, given={**self.given, name: values})
+
+
+def window_length(text: str) -> timedelta | None:
+    """The length of a window such as `24h`; None if `text` is no such length."""
+    match = _LENGTH.fullmatch(text)
+    return None if match is None else timedelta(**{_UNITS[match["unit"]]: int(match["number"])})
 
 
 def parse_state(parameters: Mapping[str, Iterable[str]]) -> State:

@@ -1,6 +1,6 @@
-"""The audit page's summary: the number of rows, over time, and their most frequent values."""
+"""A page's summary of its rows: their number, over time, and facets to narrow them down."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -10,45 +10,69 @@ import structlog
 
 from analytics.model.errors import StoreFault
 from analytics.model.filters import InvalidQuery, Query
-from analytics.model.labels import event_label
+from analytics.model.labels import event_label, job_label
 from analytics.query.summaries import ValueCount
+from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import TenantLog
 from service.dashboard.histogram import Histogram, bucket_of, draw
 from service.dashboard.state import State
 from service.errors import QueryTooSlow, StoreUnavailable
+from service.store.store import Store
 
 GLANCE_MAX_S: Final = 3.0
 """How long the rows wait for their summary, which is less important than they are."""
 
-_TOPS: Final = ("package", "actor", "event")
+TITLES: Final = {
+    "decision": "Decision",
+    "event": "Event",
+    "package": "Package",
+    "version": "Version",
+    "subject": "CI job or subject",
+    "actor": "Key or person",
+    "ecosystem": "Ecosystem",
+}
+"""The facets by filter, in their order."""
+
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TopValue:
-    """A frequent value in words, its number of rows, and links to these and to all others.
+class FacetValue:
+    """A frequent value in words, its rows and their share of all, and links.
 
-    A link to the current page, or to an empty one, is None.
+    `only` leads to the rows with it, `exclude` to all others; None if that is this page again, or
+    an empty one.
     """
 
     value: str
     text: str
     count: int
+    share: int
+    is_blocked: bool
     only: str | None
     exclude: str | None
 
 
 @dataclass(frozen=True, slots=True)
+class Facet:
+    """The most frequent values of the filter `name`."""
+
+    name: str
+    title: str
+    values: list[FacetValue]
+
+
+@dataclass(frozen=True, slots=True)
 class SummaryPanel:
-    """The summary. `other` counts rows without an install decision; `tops` is by filter."""
+    """The summary. `other` counts rows without an install decision."""
 
     total: int
     histogram: Histogram
-    blocked: TopValue
-    allowed: TopValue
+    blocked: FacetValue
+    allowed: FacetValue
     other: int
-    tops: dict[str, list[TopValue]]
+    facets: list[Facet]
 
 
 class SummaryUnavailable(StrEnum):
@@ -58,34 +82,53 @@ class SummaryUnavailable(StrEnum):
     DAMAGED = "damaged"
 
 
+def facets_of(state: State) -> list[str]:
+    """The filters to show as facets: versions are of use within one package alone."""
+    is_one_package = len(state.given.get("package", ())) == 1
+    omitted = "package" if is_one_package else "version"
+    return [name for name in TITLES if name != omitted]
+
+
 async def load_summary_panel(
+    store: Store,
     log: TenantLog,
     query: Query,
     now: datetime,
     state: State,
+    facets: Sequence[str],
 ) -> SummaryPanel | SummaryUnavailable:
-    """The summary of the rows of `query`.
+    """The summary of the rows of `query`, with these facets.
 
     Does not raise for a lack of time or for damaged files: a part of the page is already sent.
     """
     within = log.within(query)
     bucket = bucket_of(within, now)
-    summary = await or_unavailable(log.summary(query, bucket, GLANCE_MAX_S))
+    tops = [name for name in facets if name != "decision"]
+    summary = await or_unavailable(log.summary(query, bucket, GLANCE_MAX_S, ["decision", *tops]))
     if isinstance(summary, SummaryUnavailable):
         return summary
     counted = {decision.value: decision.count for decision in summary.top["decision"]}
     blocked, allowed = counted.get("BLOCKED", 0), counted.get("ALLOWED", 0)
+    names: Mapping[str, str] = {}
+    if "actor" in facets:
+        names = await _actor_names(store, log, summary.top["actor"])
+    shown = _Values(state, summary.total, names)
     return SummaryPanel(
         total=summary.total,
         histogram=draw(summary.buckets, bucket, within, state),
-        blocked=top_value("decision", ValueCount("BLOCKED", blocked), state, summary.total),
-        allowed=top_value("decision", ValueCount("ALLOWED", allowed), state, summary.total),
+        blocked=shown.value("decision", ValueCount("BLOCKED", blocked)),
+        allowed=shown.value("decision", ValueCount("ALLOWED", allowed)),
         other=summary.total - blocked - allowed,
-        tops={
-            name: [top_value(name, value, state, summary.total) for value in summary.top[name]]
-            for name in _TOPS
-        },
+        facets=[shown.facet(name, summary.top[name]) for name in facets if summary.top[name]],
     )
+
+
+async def load_facet(
+    store: Store, log: TenantLog, name: str, values: Sequence[ValueCount], state: State
+) -> Facet:
+    """The facet of `values`, which are all there is: shares are of their sum."""
+    names = await _actor_names(store, log, values) if name == "actor" else {}
+    return _Values(state, sum(value.count for value in values), names).facet(name, values)
 
 
 async def or_unavailable(answer: Awaitable[_Result]) -> _Result | SummaryUnavailable:
@@ -99,18 +142,47 @@ async def or_unavailable(answer: Awaitable[_Result]) -> _Result | SummaryUnavail
         return SummaryUnavailable.DAMAGED
 
 
-def top_value(name: str, counted: ValueCount, state: State, total: int) -> TopValue:
-    """The value `counted` of the filter `name` among the `total` rows of `state`.
+async def _actor_names(
+    store: Store, log: TenantLog, values: Sequence[ValueCount]
+) -> Mapping[str, str]:
+    async with store.read() as session:
+        return await names_of_actors(session, log.org.id, [value.value for value in values])
 
-    On other pages than the audit page, every value links to its rows, and none to all others.
-    """
-    value, count = counted.value, counted.count
-    is_audit_page = state.path == ""
-    narrows = 0 < count < total
-    return TopValue(
-        value=value,
-        text=event_label(value) if name == "event" else value,
-        count=count,
-        only=state.only(name, value).href if narrows or (count and not is_audit_page) else None,
-        exclude=state.excluding(name, value).href if narrows and is_audit_page else None,
-    )
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Shows values among the `total` rows of `state`."""
+
+    state: State
+    total: int
+    actors: Mapping[str, str]
+
+    def facet(self, name: str, values: Sequence[ValueCount]) -> Facet:
+        """These values of the filter `name`."""
+        return Facet(name, TITLES[name], [self.value(name, value) for value in values])
+
+    def value(self, name: str, counted: ValueCount) -> FacetValue:
+        """On other pages than the audit page, a value links to its rows, and none to all others."""
+        value, count = counted.value, counted.count
+        is_audit_page = self.state.path == ""
+        narrows = 0 < count < self.total
+        return FacetValue(
+            value=value,
+            text=self._text(name, value),
+            count=count,
+            share=round(100 * count / self.total) if self.total else 0,
+            is_blocked=value in {"BLOCKED", "blocklist_hit", "cooldown_active"},
+            only=self.state.only(name, value).href
+            if narrows or (count and not is_audit_page)
+            else None,
+            exclude=self.state.excluding(name, value).href if narrows and is_audit_page else None,
+        )
+
+    def _text(self, name: str, value: str) -> str:
+        if name == "event":
+            return event_label(value)
+        if name == "actor":
+            return self.actors.get(value, value)
+        if name == "subject":
+            return job_label(value) or value
+        return value.capitalize() if name == "decision" else value

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
+from service.issuers.run_links import run_url_fault
 from service.issuers.toml_lines import line_of
 from service.issuers.urls import issuer_url_fault, key_url_fault
 from service.settings import InvalidSetting
@@ -39,6 +40,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     token_id_claim: ClaimName = "jti"  # noqa: S105 - a claim's name
     owner_claim: ClaimName | None = None
     jwks_uri: str | None = None
+    run_url: str | None = None
 
 
 Issuers = Mapping[str, Issuer]
@@ -150,6 +152,8 @@ def _check(issuer: Issuer) -> None:
         raise _Fault(fault, table=issuer.name, key="url")
     if issuer.jwks_uri is not None and (fault := key_url_fault(issuer.jwks_uri)):
         raise _Fault(fault, table=issuer.name, key="jwks_uri")
+    if issuer.run_url is not None and (fault := run_url_fault(issuer.run_url)):
+        raise _Fault(fault, table=issuer.name, key="run_url")
     if len(set(issuer.algorithms)) < len(issuer.algorithms):
         raise _Fault("an algorithm is named twice", table=issuer.name, key="algorithms")
 

@@ -11,7 +11,7 @@ function makeDraggable(drawing) {
   const selection = document.createElementNS(drawing.namespaceURI, "rect");
   selection.classList.add("selection");
   selection.setAttribute("y", "0");
-  selection.setAttribute("height", "100");
+  selection.setAttribute("height", "140");
   let begun = null; // where the pointer went down
   let range = null; // first and last bar, once it has been dragged
   let isDragged = false; // until the next pointerdown: the click that ends a drag is ignored

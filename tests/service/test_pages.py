@@ -137,7 +137,7 @@ async def test_every_text_stands_out_from_its_ground():
     """WCAG 2.2 AA in both colour schemes: 4.5 for text, 3 for what shows where a field is."""
     light, dark = _schemes((REPOSITORY / "templates/static/style.css").read_text())
     for colours in (light, light | dark):
-        for ground in ("ground", "raised"):
+        for ground in ("ground", "surface", "raised"):
             for text in ("text", "muted", "link"):
                 assert _contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
             for mark in ("edge", "focus", "bar-go", "bar-stop", "bar-other"):

@@ -41,12 +41,15 @@ ACTORS = {
         ("14077220290", {"run_id": ["14077220290"]}),
         ("repo:acme/app", {"subject": ["repo:acme/app:*"]}),
         ("repo:acme/app:pull_request", {"subject": ["repo:acme/app:pull_request"]}),
-        ("obind_1 req_2 key_3", {"oidc_binding_id": ["obind_1"], "request_id": ["req_2"], "actor": ["key_3"]}),
+        (
+            "obind_1 req_2 key_3",
+            {"oidc_binding_id": ["obind_1"], "request_id": ["req_2"], "actor": ["key_3"]},
+        ),
         ("192.0.2.4 ::1", {"source_ip": ["192.0.2.4", "::1"]}),
         ("last:24h x x", {"last": ["24h"], "package": ["x"]}),
         ("", {}),
     ],
-)  # fmt: skip
+)
 def test_words_are_read_by_field_or_by_form(text, parameters):
     """What a reader copies from a row or an advisory finds its rows."""
     assert parse_search(text, ACTORS).parameters == parameters

@@ -44,8 +44,12 @@ async def test_a_key_is_found_by_its_name(rows):
 
 @pytest.mark.parametrize(
     ("search", "part"),
-    [("pakage:x", "did you mean package:"), ("last:24h", "since"), ("aud_0000000000000000001", "…/audit/aud_")],
-)  # fmt: skip
+    [
+        ("pakage:x", "did you mean package:"),
+        ("last:24h", "since"),
+        ("aud_0000000000000000001", "…/audit/aud_"),
+    ],
+)
 async def test_a_search_that_means_nothing_here_is_refused(audit, search, part):
     """With the text of the page."""
     response = await audit.get(q=search)
@@ -66,8 +70,13 @@ async def test_values_that_no_row_has_are_named(rows):
     )
     assert (await response.get_json())["unknown"] == [
         {"parameter": "package", "value": "event-strem", "nearest": "event-stream", "also_in": []},
-        {"parameter": "run_id", "value": "123456789", "nearest": None, "also_in": ["repository_id"]},
-    ]  # fmt: skip
+        {
+            "parameter": "run_id",
+            "value": "123456789",
+            "nearest": None,
+            "also_in": ["repository_id"],
+        },
+    ]
 
 
 async def test_a_value_outside_the_window_is_known(rows):

@@ -16,7 +16,7 @@ from tests.conftest import World
 
 ORG = "/admin/ui/orgs/acme"
 AUDIT = f"{ORG}/audit"
-AUDIT_SCRIPTS = [f"/static/{name}.js" for name in ("times", "live", "histogram", "values")]
+AUDIT_SCRIPTS = [f"/static/{name}.js" for name in ("times", "live", "histogram", "values", "rows")]
 OWN_PAGE = {
     "origin": "http://localhost:8080",
     "sec-fetch-site": "same-origin",
@@ -25,7 +25,7 @@ OWN_PAGE = {
 """What a browser says of itself when it sends a form that is on one of our pages."""
 
 FORM_TYPE = "application/x-www-form-urlencoded"
-VOID = {"meta", "link", "input", "br", "img", "hr", "rect"}
+VOID = {"meta", "link", "input", "br", "img", "hr"}
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Page(HTMLParser):
             self._note_hidden(element.attributes)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)  # as parts of a drawing close themselves
+        self.elements.append(Element(tag, {name: value or "" for name, value in attrs}))
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop().tag == tag
@@ -119,11 +119,30 @@ class Page(HTMLParser):
     @property
     def live(self) -> str:
         """Where the page is sent its new rows from."""
-        return self.one("button", hidden="").attributes["data-live"]
+        (button,) = [one for one in self.all("button") if "data-live" in one.attributes]
+        return button.attributes["data-live"]
+
+    @property
+    def exports(self) -> str:
+        """The label of the export menu."""
+        (menu,) = [one for one in self.all("summary") if one.text.strip().startswith("Export")]
+        return menu.text.strip()
+
+    @property
+    def chart(self) -> Element:
+        """The drawing of rows over time."""
+        return self.one("svg", **{"class": "histogram"})
 
     def link(self, text: str) -> str:
         """Where the links with this text lead: all to one place."""
         (href,) = {link.attributes["href"] for link in self.all("a") if link.text.strip() == text}
+        return href
+
+    def facet(self, text: str) -> str:
+        """Where the value of a facet leads."""
+        (href,) = {
+            one.attributes["href"] for one in self.all("a", **{"class": "what"}) if one.text == text
+        }
         return href
 
     def values(self, name: str) -> list[str]:

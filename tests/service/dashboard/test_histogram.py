@@ -62,7 +62,8 @@ def test_every_window_has_few_bars_and_none_of_its_rows_is_lost(minutes, offset,
     shown = draw(buckets(since, bucket, counts), bucket, query, STATE)
 
     assert 0 < len(shown.bars) <= BARS_MAX
-    assert sum(bar.total for bar in shown.bars) == shown.most == 9
+    assert sum(bar.total for bar in shown.bars) == 9
+    assert (shown.most, shown.most_blocked) == (10, 4)
     assert shown.bars[0].start >= since
     assert shown.bars[-1].until <= query.until
     assert all(a.until == b.start for a, b in zip(shown.bars, shown.bars[1:], strict=False))
@@ -70,13 +71,25 @@ def test_every_window_has_few_bars_and_none_of_its_rows_is_lost(minutes, offset,
 
 @given(st.tuples(*[st.integers(0, 10**9)] * 3))
 def test_a_part_that_is_there_is_seen_and_none_is_drawn_outside(counts):
-    """One block among a thousand installs is what somebody looks for."""
-    shown = draw(buckets(NOON, Bucket.DAY, [counts, (10**9, 0, 0)]), Bucket.DAY, Query(), STATE)
+    """A few rows beside a bar of a billion are what an investigation is about."""
+    shown = draw(buckets(NOON, Bucket.DAY, [counts, (10**9, 10**9, 0)]), Bucket.DAY, Query(), STATE)
     allowed, blocked, other = counts
-    heights = shown.bars[0].heights
+    bar = shown.bars[0]
 
-    assert [bool(height) for height in heights] == [bool(blocked), bool(allowed), bool(other)]
-    assert 0 <= sum(heights) <= HEIGHT
+    assert bool(bar.allowed_height) == bool(allowed)
+    assert bool(bar.blocked_height) == bool(blocked)
+    assert bool(bar.allowed_height + bar.other_height) == bool(allowed + other)
+    assert 0 <= bar.allowed_height <= bar.allowed_height + bar.other_height <= HEIGHT
+    assert 0 <= bar.blocked_height <= HEIGHT
+
+
+def test_blocked_rows_have_a_scale_of_their_own():
+    """Ten of them fill their strip beside a million others; the day before has half as many."""
+    counts = [(10**6, 5, 0), (10**6, 10, 0)]
+    shown = draw(buckets(NOON, Bucket.DAY, counts), Bucket.DAY, Query(), STATE)
+
+    assert [bar.blocked_height for bar in shown.bars] == [HEIGHT // 2, HEIGHT]
+    assert (shown.most, shown.most_blocked) == (10**6, 10)
 
 
 def test_no_row_has_no_bar():

@@ -51,11 +51,11 @@ async def test_the_last_day_is_summed_up_with_links_into_the_audit_page(world):
     assert page.link("3 blocked") == f"{AUDIT}?{DAY}&decision=BLOCKED"
     assert page.link("1 allowed") == f"{AUDIT}?{DAY}&decision=ALLOWED"
     assert page.link("Open in the audit log") == f"{AUDIT}?{DAY}"
-    assert page.link("only evil-pad") == f"{AUDIT}?{DAY}&decision=BLOCKED&package=evil-pad"
+    assert page.link("evil-pad") == f"{AUDIT}?{DAY}&decision=BLOCKED&package=evil-pad"
     assert "lodash" not in page.html
     assert "bygone" not in page.html
-    rows = await open_page(world, page.link("only evil-pad"), **world.admin)
-    assert rows.log.text.count("✕ BLOCKED") == 2
+    rows = await open_page(world, page.link("evil-pad"), **world.admin)
+    assert len(rows.row_ids) == 2
 
 
 async def test_a_bar_leads_to_its_time_on_the_audit_page(world):
@@ -74,10 +74,10 @@ async def test_ci_jobs_are_named_by_their_subject_and_others_by_their_actor(worl
     await add_install(world, subject="no CI job", actor="key_2")
     page = await overview(world)
 
-    assert page.link("only repo:acme/a") == (
+    assert page.link("repo:acme/a") == (
         f"{AUDIT}?{DAY}&actor_source=oidc_%2A&subject=repo%3Aacme%2Fa"
     )
-    assert page.link("only key_2") == f"{AUDIT}?{DAY}&actor=key_2"
+    assert page.link("key_2") == f"{AUDIT}?{DAY}&actor=key_2"
     assert "no CI job" not in page.html
 
 
@@ -129,7 +129,7 @@ async def test_a_day_on_which_nothing_happened_says_so(world):
     page = await open_page(world, ORG, **world.admin)
 
     assert "No activity." in words(page)
-    assert not page.all("svg")
+    assert not page.all("svg", **{"class": "histogram"})
 
 
 async def test_what_is_past_retention_is_no_part_of_it(world):

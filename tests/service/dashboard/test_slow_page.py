@@ -13,8 +13,8 @@ async def test_rows_without_numbers_are_shown_and_the_page_says_why(world: World
 
     assert "too many rows to summarize" in page.one("main").text
     assert page.log.text
-    assert "Export all matching rows" in page.one("p", **{"class": "export"}).text
-    assert not page.all("svg")
+    assert page.exports == "Export all matching rows"
+    assert not page.all("svg", **{"class": "histogram"})
 
 
 async def test_damage_that_only_the_numbers_meet_is_said_on_the_page(world: World, monkeypatch):

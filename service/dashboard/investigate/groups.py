@@ -1,0 +1,72 @@
+"""Rows grouped by equal values, as pages about a package or a run list them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from quart import url_for
+
+from analytics.model.filters import FILTER_COLUMNS, parse_query
+from analytics.model.labels import job_label
+from analytics.query.aggregates import Group
+from service.audit.actor_names import names_of_actors
+from service.audit.tenant_log import TenantLog
+from service.dashboard.state import State
+from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
+from service.store.store import Store
+
+GROUPS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGroup:
+    """Rows with equal values: the values, a text for people, and the link to the rows."""
+
+    values: dict[str, str | None]
+    text: str
+    rows: int
+    blocked: int
+    first: datetime
+    last: datetime
+    href: str
+
+
+async def load_groups(
+    store: Store, log: TenantLog, state: State, by: Sequence[str]
+) -> list[ShownGroup] | SummaryUnavailable:
+    """The largest groups of the rows of `state` with equal values of the filters `by`."""
+    query = parse_query(state.filters)
+    columns = [FILTER_COLUMNS[name] for name in by]
+    groups = await or_unavailable(log.groups(query, columns, GROUPS_MAX, GLANCE_MAX_S))
+    if isinstance(groups, SummaryUnavailable):
+        return groups
+    actors = {value for group in groups for value in group.values if value} if "actor" in by else ()
+    async with store.read() as session:
+        names = await names_of_actors(session, log.org.id, list(actors))
+    return [_shown(group, by, state, names) for group in groups]
+
+
+def of_log(slug: str, **filters: str) -> State:
+    """The audit page with the rows that have exactly these values."""
+    state = State({}, url_for("dashboard.audit_page", slug=slug))
+    for name, value in filters.items():
+        state = state.only(name, value)
+    return state
+
+
+def _shown(group: Group, by: Sequence[str], state: State, names: dict[str, str]) -> ShownGroup:
+    values = dict(zip(by, group.values, strict=True))
+    for name, value in values.items():
+        if value:
+            state = state.only(name, value)
+    text = " ".join(_text(name, value, names) for name, value in values.items() if value)
+    return ShownGroup(
+        values, text or "none", group.rows, group.blocked, group.first, group.last, state.href
+    )
+
+
+def _text(name: str, value: str, names: dict[str, str]) -> str:
+    if name == "actor":
+        return names.get(value, value)
+    return (job_label(value) or value) if name == "subject" else value

@@ -1,0 +1,66 @@
+"""Routes of the pages about one row, CI run or package."""
+
+from quart import Blueprint, render_template, request
+from quart.typing import ResponseReturnValue
+
+from analytics.model.rows import VerdictSource
+from service.dashboard.investigate.package_page import load_package_view
+from service.dashboard.investigate.row_page import load_row_view
+from service.dashboard.investigate.run_page import load_run_view
+from service.dashboard.navigation import page_context
+from service.dashboard.services import DashboardServices
+from service.dashboard.streaming import streamed
+from service.orgs.roles import Capability
+from service.web.dependencies import receives
+from service.web.request_parsing import query_parameters
+
+blueprint = Blueprint("investigate", __name__)
+
+_ORG = "/admin/ui/orgs/<slug>"
+
+
+@blueprint.get(f"{_ORG}/audit/<row:audit_id>")
+@receives(DashboardServices)
+async def row_page(services: DashboardServices, slug: str, audit_id: str) -> ResponseReturnValue:
+    """Show one audit row, and how many rows share each of its values."""
+    caller, org = await services.access.authorize(
+        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
+    )
+    query_parameters(request, ())
+    view = await load_row_view(services, org, audit_id)
+    return await streamed("row.html", page=view, **page_context(services.settings, caller, org))
+
+
+@blueprint.get(f"{_ORG}/audit/<row:audit_id>/pivots")
+@receives(DashboardServices)
+async def row_pivots(services: DashboardServices, slug: str, audit_id: str) -> ResponseReturnValue:
+    """The counted links of one row, for the audit page to show in its details."""
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
+    query_parameters(request, ())
+    view = await load_row_view(services, org, audit_id)
+    return await render_template("row_pivots.html", pivots=await view.pivots)
+
+
+@blueprint.get(f"{_ORG}/packages")
+@receives(DashboardServices)
+async def package_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Show one package: its versions, and the jobs, keys and people that asked for it."""
+    caller, org = await services.access.authorize(
+        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
+    )
+    view = await load_package_view(services, org, query_parameters(request, ("name", "ecosystem")))
+    return await streamed("package.html", page=view, **page_context(services.settings, caller, org))
+
+
+@blueprint.get(f"{_ORG}/runs")
+@receives(DashboardServices)
+async def run_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Show one CI run: its job, and every package it asked for."""
+    caller, org = await services.access.authorize(
+        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
+    )
+    parameters = query_parameters(request, ("run_id", "repository_id"))
+    view = await load_run_view(services, org, parameters)
+    return await render_template(
+        "run.html", page=view, **page_context(services.settings, caller, org)
+    )

@@ -1,0 +1,55 @@
+"""The page of one CI run: which job it was, and every package it installed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from analytics.export.wire import json_objects
+from analytics.model.filters import only, parse_query
+from service.audit.actor_names import names_of_actors
+from service.audit.tenant_log import open_log
+from service.dashboard.investigate.groups import ShownGroup, load_groups, of_log
+from service.dashboard.investigate.row_page import row_context
+from service.dashboard.retention_window import RetentionWindow, retention_window
+from service.dashboard.rows import ShownRow, decoded_entries, named_in, shown_row
+from service.dashboard.services import DashboardServices
+from service.dashboard.state import State
+from service.dashboard.summary_panel import SummaryUnavailable
+from service.errors import Invalid
+from service.store.tables import Organisation
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """The page's data. `latest` is the run's newest row, which tells its job; None: no rows."""
+
+    run_id: str
+    state: State
+    latest: ShownRow | None
+    packages: list[ShownGroup] | SummaryUnavailable
+    retention: RetentionWindow
+
+
+async def load_run_view(
+    services: DashboardServices, org: Organisation, parameters: Mapping[str, list[str]]
+) -> RunView:
+    """The view of the run `run_id`, of one repository if `repository_id` is given.
+
+    Raises Invalid, StoreFault, QueryTooSlow.
+    """
+    run_id, repository_id = only(parameters, "run_id"), only(parameters, "repository_id")
+    if not run_id:
+        raise Invalid("run_id must be the id of a CI run", field="run_id")
+    state = of_log(org.slug, run_id=run_id)
+    if repository_id:
+        state = state.only("repository_id", repository_id)
+    now = services.clock()
+    log = await open_log(services.store, services.audit.lake, org, now)
+    newest = await log.page(parse_query(state.filters), 1)
+    latest = None
+    for entry in decoded_entries(json_objects(newest, org.id)):
+        async with services.store.read() as session:
+            names = await names_of_actors(session, org.id, named_in([entry]))
+        latest = shown_row(entry, row_context(services, org, names, now))
+    by = ["ecosystem", "package", "version"]
+    packages = await load_groups(services.store, log, state, by)
+    return RunView(run_id, state, latest, packages, retention_window(org, now))
