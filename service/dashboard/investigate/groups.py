@@ -21,7 +21,10 @@ GROUPS_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ShownGroup:
-    """Rows with equal values: the values, a text for people, and the link to the rows."""
+    """Rows with equal values: the values, a text for people, and the link to the rows.
+
+    `href` is None if a value is null: no filter finds just these rows.
+    """
 
     values: dict[str, str | None]
     text: str
@@ -29,7 +32,7 @@ class ShownGroup:
     blocked: int
     first: datetime
     last: datetime
-    href: str
+    href: str | None
 
 
 async def load_groups(
@@ -62,7 +65,13 @@ def _shown(group: Group, by: Sequence[str], state: State, names: dict[str, str])
             state = state.only(name, value)
     text = " ".join(_text(name, value, names) for name, value in values.items() if value)
     return ShownGroup(
-        values, text or "none", group.rows, group.blocked, group.first, group.last, state.href
+        values=values,
+        text=text or "none",
+        rows=group.rows,
+        blocked=group.blocked,
+        first=group.first,
+        last=group.last,
+        href=state.href if all(values.values()) else None,
     )
 
 
