@@ -29,6 +29,7 @@ from service.ids import new_request_id
 from service.passkeys.routes import blueprint as passkeys
 from service.profile.routes import blueprint as profile
 from service.rejected.routes import blueprint as rejected
+from service.searches.routes import blueprint as searches
 from service.settings import REPOSITORY, Settings
 from service.sign_in.link_routes import blueprint as links
 from service.sign_in.routes import blueprint as sign_in
@@ -61,6 +62,7 @@ _BLUEPRINTS: Final = (
     bindings,
     explain,
     rejected,
+    searches,
     audit,
     ingest,
     links,

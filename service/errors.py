@@ -344,6 +344,12 @@ class BindingNotFound(NotFound):
     text = "Binding not found for this org (or already revoked)"
 
 
+class SearchNotFound(NotFound):
+    """The id is unknown, or another organisation's."""
+
+    text = "Saved search not found for this org"
+
+
 class NoSuchBinding(NotFound):
     """The id is unknown, or another organisation's."""
 
@@ -392,6 +398,19 @@ class BindingExists(Conflict):
     """The slot is taken."""
 
     text = "An active binding already exists for this (issuer, sub, repository_id)"
+
+
+class SearchExists(Conflict):
+    """The name is taken."""
+
+    text = "a saved search of this name exists"
+    field = "name"
+
+
+class TooManySearches(Conflict):
+    """The organisation has as many saved searches as it may."""
+
+    text = "100 saved searches, and no more can be kept: delete one first"
 
 
 class ClockNotTrusted(Conflict):

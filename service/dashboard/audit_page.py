@@ -1,6 +1,6 @@
 """The audit page: a page of rows and their summary, read once each from the same snapshot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -25,7 +25,8 @@ from service.dashboard.summary_panel import (
     or_unavailable,
 )
 from service.errors import Invalid, QueryTooSlow
-from service.store.tables import Organisation
+from service.searches.saved import list_searches
+from service.store.tables import Organisation, SavedSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class AuditView:
     export_query: str
     without_fault: str
     retention: RetentionWindow
+    searches: Sequence[SavedSearch]
     search: str = ""
     results: Results | None = None
     fault: Fault | None = None
@@ -125,6 +127,7 @@ async def load_audit_view(
         export_query=urlencode(exact.filters, doseq=True),
         without_fault=state.without_invalid(None if fault is None else fault.name).href,
         retention=retention,
+        searches=await _searches(services, org),
         search=search,
         results=draft.results,
         fault=fault,
@@ -171,6 +174,11 @@ async def _find(
         ),
         unknown=[] if entries or not query.conditions else await _unknown(log, wanted.query),
     )
+
+
+async def _searches(services: DashboardServices, org: Organisation) -> Sequence[SavedSearch]:
+    async with services.store.read() as session:
+        return await list_searches(session, org.id)
 
 
 async def _unknown(log: TenantLog, query: Query) -> list[UnknownValue] | None:

@@ -1,6 +1,5 @@
 """The audit page's state, which is entirely in its URL, so that links reproduce the page."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -11,11 +10,11 @@ from analytics.model.filters import (
     BOUND_PARAMETERS,
     FILTER_COLUMNS,
     VALUES_MAX,
-    InvalidQuery,
     Order,
     literal,
 )
 from service.audit.query_service import PAGE_PARAMETERS
+from service.audit.windows import check_window, window_length
 
 WINDOWS: Final[dict[str, timedelta]] = {
     "1h": timedelta(hours=1),
@@ -56,8 +55,6 @@ _SHOWN: Final = ("last", "back", "columns")
 """What concerns the page alone, and not the query."""
 
 _KNOWN: Final = (*_TIME, *FILTER_COLUMNS, "order", "limit", "columns")
-_LENGTH: Final = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[mhdw])", re.ASCII)
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 Values = tuple[str, ...]
 
@@ -83,6 +80,11 @@ class State:
         """The parameters that select rows, `last` among them."""
         names = (*_TIME, *FILTER_COLUMNS)
         return {name: list(self.given[name]) for name in names if name in self.given}
+
+    @property
+    def saved(self) -> str:
+        """What a saved search keeps: the filters, the window, the order and the columns."""
+        return urlencode(self.first_page().given, doseq=True)
 
     @property
     def asked(self) -> dict[str, list[str]]:
@@ -203,11 +205,7 @@ class State:
 
     def check_window(self) -> None:
         """Raise InvalidQuery if `last` is no length of time."""
-        if self.last is not None and window_length(self.last) is None:
-            raise InvalidQuery(
-                "last must be a number of minutes, hours, days or weeks, such as 90m, 24h or 7d",
-                field="last",
-            )
+        check_window(self.last)
 
     def as_of(self, now: datetime) -> "State":
         """The same with `last` resolved to an instant, as cursors need it.
@@ -251,12 +249,6 @@ class State:
 
     def _with(self, name: str, values: Values) -> "State":
         return replace(self, given={**self.given, name: values})
-
-
-def window_length(text: str) -> timedelta | None:
-    """The length of a window such as `24h`; None if `text` is no such length."""
-    match = _LENGTH.fullmatch(text)
-    return None if match is None else timedelta(**{_UNITS[match["unit"]]: int(match["number"])})
 
 
 def parse_state(parameters: Mapping[str, Iterable[str]]) -> State:

@@ -345,6 +345,20 @@ class JournalEntry(Base):
     data: Mapped[bytes]
 
 
+class SavedSearch(Base):
+    """Filters of the audit log under a name, for everyone in the organisation who may read it."""
+
+    __tablename__ = "saved_searches"
+    __table_args__ = (UniqueConstraint("tenant_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    name: Mapped[str]
+    query: Mapped[str]
+    created_by: Mapped[str]
+    created_at: Mapped[datetime]
+
+
 class IdempotencyKey(Base):
     """The stored answer to a repeatable request."""
 

@@ -17,7 +17,7 @@ class RowName(BaseConverter):
     would be answered with `Allow: GET`.
     """
 
-    regex = r"(?!events\Z)[^/]+"
+    regex = r"(?!(?:events|searches|unknown-values)\Z)[^/]+"
 
 
 class BindingName(BaseConverter):

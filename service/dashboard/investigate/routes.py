@@ -1,9 +1,10 @@
 """Routes of the pages about one row, CI run or package."""
 
-from quart import Blueprint, render_template, request
+from quart import Blueprint, redirect, render_template, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
+from service.dashboard.form_auth import authorize_form
 from service.dashboard.investigate.package_page import load_package_view
 from service.dashboard.investigate.row_page import load_row_view
 from service.dashboard.investigate.run_page import load_run_view
@@ -11,6 +12,7 @@ from service.dashboard.navigation import page_context
 from service.dashboard.services import DashboardServices
 from service.dashboard.streaming import streamed
 from service.orgs.roles import Capability
+from service.searches.saved import delete_search, save_search
 from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
 
@@ -39,6 +41,32 @@ async def row_pivots(services: DashboardServices, slug: str, audit_id: str) -> R
     query_parameters(request, ())
     view = await load_row_view(services, org, audit_id)
     return await render_template("row_pivots.html", pivots=await view.pivots)
+
+
+@blueprint.post(f"{_ORG}/audit/searches")
+@receives(DashboardServices)
+async def save(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Save the search of the audit page under a name, and show it again."""
+    caller, org, form = await authorize_form(services, slug, Capability.AUDIT_READ)
+    query = form.get("query", "")
+    async with services.store.write() as work:
+        await services.access.reauthorize(work.session, caller, org, Capability.AUDIT_READ)
+        search = await save_search(
+            work, org, form.get("name", ""), query, caller.audit_context.actor
+        )
+        target = f"{url_for('dashboard.audit_page', slug=slug)}?{search.query}"
+    return redirect(target, 303)
+
+
+@blueprint.post(f"{_ORG}/audit/searches/<search_id>/delete")
+@receives(DashboardServices)
+async def delete(services: DashboardServices, slug: str, search_id: str) -> ResponseReturnValue:
+    """Delete a saved search, and show the audit page."""
+    caller, org, _ = await authorize_form(services, slug, Capability.AUDIT_READ)
+    async with services.store.write() as work:
+        await services.access.reauthorize(work.session, caller, org, Capability.AUDIT_READ)
+        await delete_search(work, org, search_id)
+    return redirect(url_for("dashboard.audit_page", slug=slug), 303)
 
 
 @blueprint.get(f"{_ORG}/packages")

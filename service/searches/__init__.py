@@ -1,0 +1,1 @@
+"""Saved searches of the audit log: an organisation's own, by name."""

@@ -1,0 +1,89 @@
+"""The endpoints for saved searches."""
+
+from quart import Blueprint, request
+from quart.typing import ResponseReturnValue
+
+from service.audit.services import AuditServices
+from service.errors import (
+    BODY_REFUSALS,
+    Forbidden,
+    Invalid,
+    OrgNotFound,
+    SearchExists,
+    SearchNotFound,
+    TooManySearches,
+    UnknownParameter,
+)
+from service.orgs.roles import Capability
+from service.searches.forms import (
+    REQUEST_EXAMPLE,
+    DeletedSearch,
+    SavedSearchForm,
+    SavedSearchList,
+    SavedSearchRequest,
+    list_form,
+    parse_search_request,
+    search_form,
+)
+from service.searches.saved import delete_search, list_searches, save_search
+from service.web.dependencies import receives
+from service.web.openapi import documented
+from service.web.request_parsing import json_object, query_parameters
+from service.web.responses import json_answer
+
+blueprint = Blueprint("searches", __name__, url_prefix="/api/v1/admin/orgs/<slug>/audit")
+
+
+@blueprint.get("/searches")
+@documented(answers={200: SavedSearchList}, refusals=[UnknownParameter, Forbidden, OrgNotFound])
+@receives(AuditServices)
+async def list_(services: AuditServices, slug: str) -> ResponseReturnValue:
+    """List the organisation's saved searches, by name."""
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
+    query_parameters(request, ())
+    async with services.store.read() as session:
+        return json_answer(list_form(slug, await list_searches(session, org.id)))
+
+
+@blueprint.post("/searches")
+@documented(
+    answers={201: SavedSearchForm},
+    request=SavedSearchRequest,
+    request_example=REQUEST_EXAMPLE,
+    refusals=[
+        Invalid,
+        UnknownParameter,
+        Forbidden,
+        OrgNotFound,
+        SearchExists,
+        TooManySearches,
+        *BODY_REFUSALS,
+    ],
+)
+@receives(AuditServices)
+async def create(services: AuditServices, slug: str) -> ResponseReturnValue:
+    """Save a search for everyone in the organisation who may read its audit log."""
+    caller, org = await services.access.authorize(slug, Capability.AUDIT_READ)
+    query_parameters(request, ())
+    name, query = parse_search_request(await json_object(request))
+    async with services.store.write() as work:
+        await services.access.reauthorize(work.session, caller, org, Capability.AUDIT_READ)
+        search = await save_search(work, org, name, query, caller.audit_context.actor)
+        saved = search_form(search)
+    return json_answer(saved, 201)
+
+
+@blueprint.delete("/searches/<search_id>")
+@documented(
+    answers={200: DeletedSearch},
+    refusals=[UnknownParameter, Forbidden, OrgNotFound, SearchNotFound],
+)
+@receives(AuditServices)
+async def delete(services: AuditServices, slug: str, search_id: str) -> ResponseReturnValue:
+    """Delete a saved search of the organisation."""
+    caller, org = await services.access.authorize(slug, Capability.AUDIT_READ)
+    query_parameters(request, ())
+    async with services.store.write() as work:
+        await services.access.reauthorize(work.session, caller, org, Capability.AUDIT_READ)
+        await delete_search(work, org, search_id)
+    return json_answer(DeletedSearch(deleted=search_id))
