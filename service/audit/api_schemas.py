@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
-from analytics.model.filters import VALUES_MAX
+from analytics.model.filters import FILTER_COLUMNS, VALUES_MAX
 from analytics.query.summaries import BUCKETS_MAX, TOP_MAX
+from service.audit.grouping import BY_MAX, GROUPS_DEFAULT, GROUPS_MAX
 from service.audit.query_service import LIMIT_DEFAULT, LIMIT_MAX
 from service.audit.search import SEARCH_CHARS_MAX
 from service.audit.search_request import SEARCH
@@ -144,6 +145,48 @@ class SummaryQuery(Window, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+
+
+@_with_search
+@_with_filters
+class GroupsQuery(Window, kw_only=True):
+    """Which rows, and what makes a group."""
+
+    by: Annotated[
+        list[Annotated[str, Meta(pattern=f"^({'|'.join(FILTER_COLUMNS)})$")]],
+        Meta(
+            min_length=1,
+            max_length=BY_MAX,
+            description="The filters whose values rows of a group share.",
+            examples=[["package", "version"]],
+        ),
+    ]
+    limit: (
+        Annotated[
+            int,
+            Meta(ge=1, le=GROUPS_MAX, description=f"Largest groups; default {GROUPS_DEFAULT}."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class AuditGroup(Struct, kw_only=True):
+    """Rows with equal values (null: no value)."""
+
+    values: dict[str, str | None]
+    rows: int
+    blocked: int
+    first: Timestamp
+    last: Timestamp
+
+
+class AuditGroups(Struct, kw_only=True):
+    """Groups of rows, those with the most rows first."""
+
+    org: str
+    by: list[str]
+    retention_floor: Timestamp | None
+    groups: list[AuditGroup]
 
 
 @_with_search

@@ -9,15 +9,18 @@ from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.audit.api_schemas import (
     AuditEntry,
+    AuditGroups,
     AuditPage,
     AuditSummary,
     ExportQuery,
+    GroupsQuery,
     PageQuery,
     SummaryQuery,
     UnknownValues,
     ValuesQuery,
 )
 from service.audit.export_response import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
+from service.audit.grouping import group_audit, parse_group_request
 from service.audit.query_service import parse_page_request
 from service.audit.search_request import with_search
 from service.audit.services import AuditServices
@@ -85,6 +88,22 @@ async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
     return json_answer(
         await summarise_audit(services.store, services.lake, org, wanted, services.clock())
     )
+
+
+@blueprint.get(f"{_AUDIT}/groups")
+@documented(
+    answers={200: AuditGroups},
+    querystring=GroupsQuery,
+    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+)
+@receives(AuditServices)
+async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
+    """Count the rows of a query by equal values, with the first and last time of each group."""
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
+    parameters = await with_search(services.store, org, all_parameters(request))
+    wanted = parse_group_request(parameters)
+    log = await open_log(services.store, services.lake, org, services.clock())
+    return json_answer(await group_audit(log, wanted, services.settings.query_max_s))
 
 
 @blueprint.get(f"{_AUDIT}/unknown-values")

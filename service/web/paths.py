@@ -17,7 +17,7 @@ class RowName(BaseConverter):
     would be answered with `Allow: GET`.
     """
 
-    regex = r"(?!(?:events|searches|unknown-values)\Z)[^/]+"
+    regex = r"(?!(?:events|searches)\Z)[^/]+"
 
 
 class BindingName(BaseConverter):

@@ -56,4 +56,4 @@ def test_every_line_to_paste_works(home: Home, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "api.md").read_text()
     for path in endpoints:
         shown = path.replace("{slug}", "<slug>").replace("{binding_id}", "<id>")
-        assert shown.replace("{audit_id}", "<id>") in page
+        assert shown.replace("{audit_id}", "<id>").replace("{search_id}", "<id>") in page

@@ -83,3 +83,41 @@ async def test_a_value_outside_the_window_is_known(rows):
     """It is the window that has none of its rows."""
     response = await rows.get("/unknown-values", q="left-pad", since="2026-03-04")
     assert (await response.get_json())["unknown"] == []
+
+
+async def test_rows_are_counted_by_equal_values(rows):
+    """Which versions were installed, how often, and from when to when."""
+    response = await rows.get("/groups", by=["package", "version"], q="event-stream")
+    answer = await response.get_json()
+
+    assert answer["by"] == ["package", "version"]
+    assert answer["groups"] == [
+        {
+            "values": {"package": "event-stream", "version": version},
+            "rows": 1,
+            "blocked": 1,
+            "first": "2026-03-04T12:00:00.123456Z",
+            "last": "2026-03-04T12:00:00.123456Z",
+        }
+        for version in ("3.3.6", "4.0.0")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "part"),
+    [
+        ({}, "by must be 1 to 3"),
+        ({"by": "payload"}, "by must be 1 to 3"),
+        ({"by": ["event", "event"]}, "by must be 1 to 3"),
+        ({"by": ["event", "package", "actor", "version"]}, "by must be 1 to 3"),
+        ({"by": "event", "order": "asc"}, "leave out order"),
+        ({"by": "event", "limit": "1001"}, "limit must be"),
+        ({"by": "event", "pakage": "x"}, "unknown query parameter"),
+    ],
+)
+async def test_what_makes_no_group_is_refused(audit, query, part):
+    """The text names the parameter."""
+    status, text = await refused(await audit.get("/groups", **query))
+
+    assert status == 400
+    assert part in text
