@@ -77,11 +77,11 @@ def test_rows_come_in_while_somebody_watches(visit: Visits, place: Place) -> Non
     place.ingest([install("noise"), BLOCK, install("left-new")])
 
     expect(top_row(page)).to_contain_text("left-new")
-    expect(page.locator("table.log tbody tr").nth(1)).to_contain_text("BLOCKED")
+    expect(page.locator("table.log tbody tr").nth(1)).to_contain_text("Blocked by blocklist")
     expect(page.locator("table.log tbody tr").nth(2)).to_have_attribute("id", before or "")
     expect(page.get_by_role("status")).to_contain_text("2 new rows")
     expect(top_row(page).locator("time[data-local]")).to_have_attribute("title", _UTC)
-    top_row(page).locator("summary").click()
+    top_row(page).locator(".more > details > summary").click()
     expect(top_row(page).get_by_text("install_allowed").first).to_be_visible()
 
     page.reload()
@@ -144,6 +144,7 @@ def test_dragging_over_the_histogram_narrows_and_a_click_is_a_click(visit: Visit
 def test_a_field_completes_to_what_is_typed(visit: Visits) -> None:
     """Also to what is not on the page; and what is chosen is found."""
     page = visit("?limit=1")
+    page.get_by_text("All fields").click()
     field = page.get_by_label("Package", exact=True)
     offered = page.locator("#values-package option")
     field.press_sequentially("left-1")

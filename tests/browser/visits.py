@@ -103,3 +103,9 @@ def visit(place: Place, browser: Browser) -> Iterator[Visits]:
     for context in visits.contexts:
         context.close()
     assert visits.complaints == [], "a script ran that is not ours, or a policy was tripped over"
+
+
+def search(page: Page, text: str) -> None:
+    """Type `text` into the search of the audit page, and press Enter."""
+    page.get_by_label("Search", exact=True).fill(text)
+    page.keyboard.press("Enter")
