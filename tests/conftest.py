@@ -34,14 +34,17 @@ from service.orgs.changes import (
     set_role_override,
     set_team_admin,
 )
+from service.secrets import with_secrets
 from service.settings import Settings
 from service.store.engine import create_engines, file_of, make_private
 from service.store.store import Store
 from service.store.tables import Member, Organisation, Project, Team
 from tests.budgets import IS_FULL, budget
+from tests.compiled_statements import share_compiled_statements
 from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
 from tests.route_builders import share_route_builders
+from tests.run_costs import collect_garbage_less_often, keep_bytecode, use_memory_for_files
 
 __all__ = ["file_steps"]  # a fixture for all tests
 
@@ -75,6 +78,10 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("countersign")
 
 share_route_builders()
+share_compiled_statements()
+keep_bytecode()
+if not IS_FULL:
+    use_memory_for_files()
 
 
 @atexit.register
@@ -97,6 +104,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """The modules are loaded: what comes now is made by tests."""
+    collect_garbage_less_often()
 
 
 @dataclass
@@ -206,6 +218,10 @@ def _unreachable(request: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("the tests have no network", request=request)
 
 
+async def _at_first_query() -> None:
+    """Leave DuckDB to the first query, which opens it too: most worlds make none."""
+
+
 async def refused(response: Any) -> tuple[int, str]:
     """Status and text of an error answer, which must have the one shape every error has."""
     assert response.headers["content-type"] == "application/json"
@@ -258,7 +274,8 @@ async def _lay_foundation(settings: Settings, clock: SettableClock) -> Founded |
 
     To migrate and to found take as long as the rest of a world, and have tests of their own.
     """
-    if settings.data_dir.exists() or settings.database_url or clock.now != START:
+    is_usual = not settings.database_url and settings.binding_slot == Settings().binding_slot
+    if settings.data_dir.exists() or clock.now != START or not is_usual:
         return None
     if not _foundation:
         with tempfile.TemporaryDirectory() as folder:
@@ -268,7 +285,8 @@ async def _lay_foundation(settings: Settings, clock: SettableClock) -> Founded |
             database = file_of(first.database).read_bytes()
             _foundation.append((database, pickle.dumps(founded)))
     database, people = _foundation[0]
-    settings.data_dir.mkdir(parents=True, mode=0o700)
+    for folder in (settings.data_dir, settings.audit_dir, settings.temp_dir):
+        folder.mkdir(parents=True, mode=0o700)
     make_private(settings.database)
     file_of(settings.database).write_bytes(database)
     # A copy for each test: what one does to its organisation is not there for the next.
@@ -285,15 +303,21 @@ async def running_world(
 ) -> AsyncIterator[World]:
     """Acme (tier org) with a member of every role and a team, and another organisation.
 
-    Without `has_sealer` nothing runs in the background: for tests that seal step by step. The
-    network ends in `transport`; without one there is none, and no issuer can be reached.
+    Without `has_sealer` nothing runs in the background: for tests that seal step by step. With it
+    `make test-all` runs all of the background work, and `make test` what each of several processes
+    does: it seals, renews keys and writes down uses. The network ends in `transport`; without one
+    there is none, and no issuer can be reached.
     """
     laid = await _lay_foundation(settings, clock)
-    ready = await prepare(settings, clock)
+    # To prepare a foundation once more takes half as long as all else.
+    is_ready = laid is not None and not IS_FULL
+    ready = with_secrets(settings) if is_ready else await prepare(settings, clock)
     there = laid or await _found(ready, clock)
-    app = create_app(ready, clock, transport or httpx.MockTransport(_unreachable))
+    app = create_app(ready, clock, transport or httpx.MockTransport(_unreachable), is_first=IS_FULL)
     app.jinja_env.bytecode_cache = _TEMPLATES
     services: Services = app.extensions[EXTENSION]
+    if not IS_FULL:
+        services.lake.warm_up = _at_first_query  # type: ignore[method-assign]
     people = World(
         app,
         app.test_client(),
