@@ -6,7 +6,7 @@ import pickle
 import re
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
@@ -44,7 +44,12 @@ from tests.compiled_statements import share_compiled_statements
 from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
 from tests.route_builders import share_route_builders
-from tests.run_costs import collect_garbage_less_often, keep_bytecode, use_memory_for_files
+from tests.run_costs import (
+    collect_garbage_less_often,
+    keep_bytecode,
+    one_worker_at_a_time,
+    use_memory_for_files,
+)
 
 __all__ = ["file_steps"]  # a fixture for all tests
 
@@ -104,6 +109,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Import each test module in one worker after the other."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with one_worker_at_a_time(collector.path):
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

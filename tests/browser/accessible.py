@@ -6,6 +6,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
+from tests.budgets import only_full
+
 WIDE: Final[Any] = {"width": 1280, "height": 900}
 PHONE: Final[Any] = {"width": 390, "height": 844}
 _AXE: Final = {
@@ -13,7 +15,11 @@ _AXE: Final = {
     "rules": {"target-size": {"enabled": True}},  # axe leaves it out unless asked
 }
 in_every_light = pytest.mark.parametrize(
-    ("scheme", "size"), [("light", WIDE), ("dark", PHONE)], ids=["light-wide", "dark-phone"]
+    ("scheme", "size"),
+    [
+        pytest.param("light", WIDE, id="light-wide"),
+        pytest.param("dark", PHONE, id="dark-phone", marks=only_full),
+    ],
 )
 
 

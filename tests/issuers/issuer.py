@@ -6,9 +6,12 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import httpx
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from joserfc import jws
 from joserfc.jwk import ECKey, Key, RSAKey
 
@@ -16,12 +19,24 @@ ISSUER = "https://token.actions.githubusercontent.com"
 AUDIENCE = "countersign"
 START = datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=UTC)
 """When the clock of tests starts."""
+_LONG_KEY = Path(__file__).with_name("long_key.pem")
 
 
 @cache
 def rsa_key(name: str, bits: int = 2048) -> RSAKey:
     """The RSA key called `name`, the same one all through a run: making one takes long."""
     return RSAKey.generate_key(bits, parameters={"kid": name, "use": "sig", "alg": "RS256"})
+
+
+@cache
+def long_rsa_key() -> RSAKey:
+    """An RSA key of 8,192 bits, called `long`, which only tests use: making one takes ten seconds.
+
+    So does the check of its primes when it is loaded.
+    """
+    key = load_pem_private_key(_LONG_KEY.read_bytes(), None, unsafe_skip_rsa_key_validation=True)
+    assert isinstance(key, RSAPrivateKey)
+    return RSAKey(key, key, {"kid": "long", "use": "sig", "alg": "RS256"})
 
 
 @cache

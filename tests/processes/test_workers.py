@@ -78,6 +78,7 @@ def ask_often(server: Server) -> None:
             assert client.get(bindings_path()).status_code == 200
 
 
+@only_full
 def test_metrics_count_the_requests_of_all_processes(server: Server) -> None:
     """A scrape reaches one process and shows the sum, at every scrape the same."""
     ask_often(server)
@@ -87,7 +88,10 @@ def test_metrics_count_the_requests_of_all_processes(server: Server) -> None:
 
 
 def test_a_process_that_dies_is_replaced_and_loses_nothing_durable(server: Server) -> None:
-    """What was answered 201 is there; the counts of the dead process stay in the sum."""
+    """What was answered 201 is there; the counts of the dead process stay in the sum.
+
+    A signal to the supervisor then stops the new process as well.
+    """
     with server.client() as client:
         created = client.post(bindings_path(), json=binding_body())
         assert created.status_code == 201
@@ -103,6 +107,9 @@ def test_a_process_that_dies_is_replaced_and_loses_nothing_durable(server: Serve
         assert sum(row["event"] == "oidc_binding_created" for row in all_entries(client)) == 1
     died = [line for line in server.log_lines() if line["event"] == "serving_process_died"]
     assert [line["exit_code"] for line in died] == [-signal.SIGKILL]
+    processes = children(server.process.pid)
+    assert server.stop() == 0
+    eventually(lambda: have_ended(processes), "the processes have ended")
 
 
 def jobs_shown(server: Server) -> set[str]:
@@ -125,6 +132,7 @@ def test_the_jobs_of_the_process_that_maintains_are_shown_by_all(server: Server)
         )
 
 
+@only_full
 def test_a_signal_stops_all_processes(server: Server) -> None:
     """With exit code 0, and no process or socket left."""
     processes = children(server.process.pid)
@@ -154,6 +162,7 @@ def test_a_wrong_setting_is_one_error_as_with_one_process(home: Home) -> None:
     assert "COUNTERSIGN_OAUTH_GOOGLE_CLIENT_SECRET" in ran.refusal
 
 
+@only_full
 def test_metrics_need_no_room_after_the_start(server: Server) -> None:
     """prometheus_client maps sparse files; on a full disk a write to one ends the process."""
     ask_often(server)
@@ -180,11 +189,13 @@ def end_after_serving(number: int, on_serving: Callable[[], object]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@only_full
 def test_a_process_that_never_serves_ends_them_all() -> None:
     """With its exit code: to start it again would not help."""
     assert Supervisor(end_at_once, 2, grace_s=5).run() == 3
 
 
+@only_full
 def test_a_process_that_keeps_dying_is_replaced_ever_later() -> None:
     """Each start imports the whole service: one a second would take a core for nothing."""
     supervisor = Supervisor(end_after_serving, 1, grace_s=5)

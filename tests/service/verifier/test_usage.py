@@ -15,6 +15,7 @@ from service.settings import Settings
 from service.store.tables import Organisation
 from service.verifier.usage import PENDING_USES_MAX, BindingUse
 from tests.conftest import START, SettableClock, World, bindings_path, running_world, settings_over
+from tests.polling import until
 from tests.power import PowerCut, at, power_cut
 from tests.service.rejected.notes import another_store, locked
 
@@ -198,11 +199,10 @@ async def test_the_bookkeeping_writes_what_is_noted_and_survives_a_failure(
     with capture_logs() as logs, locked(settings):
         rounds = asyncio.create_task(world.services.write_behind().run(stop))
         async with asyncio.timeout(PATIENCE_S):
-            while "maintenance_failed" not in {line["event"] for line in logs}:
-                await world.services.store.ping()
+            await until(lambda: "maintenance_failed" in {line["event"] for line in logs})
     async with asyncio.timeout(PATIENCE_S):
-        while (await used(world))[0] == 0:
-            await world.services.store.ping()
+        while (await used(world))[0] == 0:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.05)
     stop.set()
     await rounds
 
