@@ -19,6 +19,7 @@ import pytest
 
 from analytics.model.instants import format_us
 from service.cli.imports import LISTED_MAX, SHOWN_MAX
+from tests.budgets import only_full
 from tests.processes.command_line import Ran
 from tests.processes.homes import DEADLINE_S, PLATFORM, Home, eventually
 
@@ -303,7 +304,7 @@ def many_days(home: Home, per_day: int = 1_000, days: int = 60) -> str:
     return write(home, "many.ndjson", "".join(lines))
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=only_full)])
 def test_an_import_that_is_ended_midway_imports_nothing_and_can_be_repeated(home, how):
     """`kill -9` leaves files that nobody names, Ctrl-C not even those."""
     path = many_days(home)

@@ -124,6 +124,7 @@ def test_a_later_version_reads_what_this_one_wrote(ran):
     assert " passed" in ran.stdout
 
 
+@only_full
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["journalled", "sealed"])
 async def test_what_a_later_version_wrote_is_refused_here(ran, stored, name):

@@ -44,7 +44,7 @@ def seqs(lake: SampleLake, query: Query, limit: int, after: Position | None = No
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(20, 100))
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(10, 100))
 @given(
     runs=RUNS,
     since=BOUNDS,

@@ -102,7 +102,7 @@ def paged(reader: Reader, snapshot: Snapshot, query: Query, limit: int) -> list[
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(12, 60))
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(6, 60))
 @given(
     runs=RUNS,
     since=BOUNDS,

@@ -195,10 +195,13 @@ async def kill_import(audit, beginning: str, number: int = 1) -> None:
 @pytest.mark.parametrize(
     ("step", "number"),
     [
-        *(("fsync", number) for number in (1, 3, 4, 8, SYNCS * DAYS)),
+        ("fsync", 1),
+        ("fsync", SYNCS * DAYS),
+        *(pytest.param("fsync", number, marks=only_full) for number in (3, 4, 8)),
         ("UPDATE leases", 1),  # it takes the lease
-        ("utime", DAYS),
-        *((statement, 1) for statement in STATEMENTS[1:]),
+        pytest.param("utime", DAYS, marks=only_full),
+        *(pytest.param(statement, 1, marks=only_full) for statement in STATEMENTS[1:-1]),
+        (STATEMENTS[-1], 1),
         ("COMMIT", 2),  # the first is that of the lease
     ],
 )
