@@ -15,6 +15,7 @@ from service.verifier.signatures import SignatureFault, check_signature, unverif
 from tests.conftest import SettableClock
 from tests.issuers.fixtures import IssuerProcess
 from tests.issuers.server import DISCOVERY, DRIP_EVERY_S, KEYS, MOVED, Outage
+from tests.talking import PLAIN
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,7 @@ def issuer(process: IssuerProcess, tmp_path) -> Iterator[Issuer]:
 @pytest.fixture
 async def source(issuer: Issuer, clock: SettableClock) -> AsyncIterator[KeySource]:
     """A source without keys, over the network as it is."""
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=PLAIN) as http:
         source = KeySource({issuer.url: issuer}, http, clock, Metrics())
         yield source
         await source.close()
@@ -174,7 +175,7 @@ async def test_a_process_that_is_gone_is_an_outage_like_any_other(issuer_process
     """Nobody listens any more; the keys that are here serve on."""
     (accepted,) = load_issuers(issuer_process.file(tmp_path)).values()
     token = issuer_process.sign()
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=PLAIN) as http:
         source = KeySource({accepted.url: accepted}, http, clock, Metrics())
         assert await is_signed(source, accepted, token)
         issuer_process.stop()

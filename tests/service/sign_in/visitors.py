@@ -14,6 +14,7 @@ from service.store.tables import Member, Organisation
 from tests.conftest import BY_OPERATOR, SettableClock, running_world
 from tests.service.browsing import Browser
 from tests.sign_in.fixtures import ProviderProcess
+from tests.talking import PLAIN
 
 SIGN_IN = "/admin/ui/sign-in"
 ADA = "ada@acme.example"
@@ -71,7 +72,7 @@ async def open_visit(settings: Settings, idp: ProviderProcess) -> AsyncIterator[
     idp.reset()
     clock = SettableClock()
     idp.be(now=clock.now.isoformat())
-    transport = httpx.AsyncHTTPTransport()
+    transport = httpx.AsyncHTTPTransport(verify=PLAIN)
     async with running_world(settings, clock, transport=transport, has_sealer=False) as world:
         yield Visitor(world, idp=idp)
 

@@ -11,10 +11,25 @@ import pytest
 from service.bootstrap import prepare
 from service.orgs.changes import create_org
 from service.settings import Settings
-from service.store.engine import Engines, create_engines
+from service.store.engine import Engines, create_engines, file_of, make_private
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, SettableClock, settings_over
+
+_prepared: list[bytes] = []
+"""The database that `prepare` makes, once a test of this process needed one."""
+
+
+async def prepare_from_copy(settings: Settings) -> None:
+    """Prepare an empty data dir; from the second one on with a copy of the first's database."""
+    if not _prepared:
+        await prepare(settings)
+        _prepared.append(file_of(settings.database).read_bytes())
+        return
+    for folder in (settings.data_dir, settings.audit_dir, settings.temp_dir):
+        folder.mkdir(mode=0o700)
+    make_private(settings.database)
+    file_of(settings.database).write_bytes(_prepared[0])
 
 
 @pytest.fixture
@@ -26,7 +41,7 @@ def settings(tmp_path) -> Settings:
 @pytest.fixture
 async def engines(settings: Settings) -> AsyncIterator[Engines]:
     """Connections to a prepared database."""
-    await prepare(settings)
+    await prepare_from_copy(settings)
     opened = create_engines(settings.database, settings.database_wait_s)
     yield opened
     await opened.dispose()
