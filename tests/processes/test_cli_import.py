@@ -133,7 +133,7 @@ def test_partial_keeps_the_good_rows(home):
 
 
 def test_refused_rows_are_shown_in_part_and_reported_in_full(home):
-    """Nobody reads ten thousand lines on a screen."""
+    """A screen cannot usefully show ten thousand lines."""
     count = LISTED_MAX + 500
     path = write(home, "bad.ndjson", line() + "{}\n" * count)
     report = home.folder / "report.ndjson"
@@ -306,7 +306,7 @@ def many_days(home: Home, per_day: int = 1_000, days: int = 60) -> str:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=only_full)])
 def test_an_import_that_is_ended_midway_imports_nothing_and_can_be_repeated(home, how):
-    """`kill -9` leaves files that nobody names, Ctrl-C not even those."""
+    """`kill -9` leaves files that the catalog does not name, Ctrl-C leaves none."""
     path = many_days(home)
     process = home.begin(*IMPORT, path)
     pattern = "audit/tenant=*/day=*/*.parquet"
@@ -325,7 +325,7 @@ def test_an_import_that_is_ended_midway_imports_nothing_and_can_be_repeated(home
     assert row["rows"] == 60_000 + 2
 
 
-def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
+def test_a_terminal_shows_the_progress_of_an_import(home):
     """And in a script's log there is no bar."""
     path = write(home, "a.ndjson", line("a"))
 
@@ -349,7 +349,7 @@ def unread_bytes(pipe: IO[bytes]) -> int:
 
 
 def test_ctrl_c_ends_an_import_whose_input_never_comes(home):
-    """No thread may go on waiting for whoever holds the other end of the pipe."""
+    """No thread may go on waiting for the process at the other end of the pipe."""
     process = home.begin(*IMPORT, "--format", "ndjson", "-", stdin=subprocess.PIPE)
     process.stdin.write(b" ")
     process.stdin.flush()

@@ -180,7 +180,7 @@ def test_any_window_over_any_mixture_equals_the_model(
 
 @ORDERS
 def test_rows_above_the_watermark_stay_out_of_later_pages(lake, order):
-    """A page never shifts because somebody installed a package meanwhile."""
+    """A page does not shift when rows are added between two requests."""
     accepted = mixed(lake, seed=5)
     query = parse_query({"order": [order]})
     first = lake.reader.page(lake.snapshot(), query, 100).to_pylist()
@@ -260,7 +260,7 @@ def test_a_tenant_without_rows_has_empty_answers(lake):
     ],
 )
 def test_a_file_that_the_catalog_rules_out_is_not_opened(lake, parameters):
-    """Its bytes could be gone and nobody would notice."""
+    """The result would be the same if its bytes were missing."""
     allowed = sample_row(MIDNIGHT, event="install_allowed", decision="ALLOWED")
     lake.add([allowed], is_sealed=True)
     accepted = lake.add([sample_row(MIDNIGHT + timedelta(seconds=2))], is_sealed=True)

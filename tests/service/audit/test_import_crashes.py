@@ -135,7 +135,7 @@ async def test_a_crash_while_files_are_renewed_loses_and_doubles_nothing(filled,
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, statement):
-    """Every file is there, and nobody names any of them."""
+    """Every file is written, and the catalog names none of them."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at(statement, after="UPDATE leases SET expires_at"))

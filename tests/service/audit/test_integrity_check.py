@@ -81,7 +81,7 @@ async def test_a_healthy_service_has_nothing_to_find(filled):
 
 
 async def test_everything_is_read_and_counted(filled):
-    """Whoever watches is told how far it is, up to the end."""
+    """Progress is reported up to the end."""
     shown: list[tuple[int, int]] = []
     report = await check(filled, show=lambda done, total: shown.append((done, total)))
     shown_rows = len(await filled.pages())
@@ -149,19 +149,19 @@ async def test_a_database_that_says_something_else_is_found(filled, statement, k
 
 
 @pytest.mark.parametrize("table", ["segments", "journal"])
-async def test_rows_of_nobody_are_found(filled, table):
+async def test_rows_of_an_unknown_tenant_are_found(filled, table):
     """Such as after an organisation was deleted by hand. They are shown under the bare id."""
     async with filled.services.store._engines.writer.connect() as connection:
         await connection.exec_driver_sql("ROLLBACK")
         await connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
-        await connection.exec_driver_sql(f"UPDATE {table} SET tenant_id = 'org_nobody'")
+        await connection.exec_driver_sql(f"UPDATE {table} SET tenant_id = 'org_unknown'")
         await connection.exec_driver_sql("PRAGMA foreign_keys = ON")
         await connection.exec_driver_sql("BEGIN")
 
     found = lines(await check(filled))
 
     assert "unknown_tenant" in {line["kind"] for line in found}
-    assert {line["org"] for line in found if line["kind"] == "unknown_tenant"} == {"org_nobody"}
+    assert {line["org"] for line in found if line["kind"] == "unknown_tenant"} == {"org_unknown"}
 
 
 async def test_a_row_in_the_journal_and_in_a_segment_is_found(filled):
@@ -217,7 +217,7 @@ async def test_a_file_is_a_note_if_a_sweep_removes_it_and_else_a_finding(filled,
 
 
 async def test_while_the_lease_is_held_files_without_a_name_are_notes(filled):
-    """Whoever holds it may have stood still for hours, and commit now."""
+    """Its holder may have been suspended for hours, and commit now."""
     orphan = files(filled)[0].with_name("seg_imported.parquet")
     orphan.write_bytes(files(filled)[0].read_bytes())
     at_s = filled.clock().timestamp() - 3 * filled.services.settings.orphan_grace_s
@@ -230,7 +230,7 @@ async def test_while_the_lease_is_held_files_without_a_name_are_notes(filled):
 
 
 async def test_a_file_in_another_days_folder_is_found_however_young(filled):
-    """Its line is there already, so nobody is still at work on it."""
+    """Its line is committed, so no process is still working on it."""
     moved = files(filled)[0]
     target = moved.parent.with_name("day=2026-01-01") / moved.name
     target.parent.mkdir()

@@ -172,7 +172,7 @@ async def test_no_good_token_is_refused_while_keys_rotate(process, issuer, sourc
 
 
 async def test_a_process_that_is_gone_is_an_outage_like_any_other(issuer_process, clock, tmp_path):
-    """Nobody listens any more; the keys that are here serve on."""
+    """The issuer does not listen any more; the keys fetched before stay in use."""
     (accepted,) = load_issuers(issuer_process.file(tmp_path)).values()
     token = issuer_process.sign()
     async with httpx.AsyncClient(trust_env=False, verify=PLAIN) as http:

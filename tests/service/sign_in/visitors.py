@@ -22,7 +22,7 @@ ADA = "ada@acme.example"
 
 @dataclass
 class Visitor(Browser):
-    """Somebody with a browser of their own and an account at `idp`."""
+    """A person with a browser of their own and an account at `idp`."""
 
     idp: ProviderProcess = field(kw_only=True)
 

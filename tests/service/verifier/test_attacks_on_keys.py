@@ -204,7 +204,7 @@ async def test_without_keys_no_token_is_good_and_the_log_says_why(settings: Sett
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_with_keys_a_good_token_outlives_the_outage(settings: Settings, name: str):
-    """Line 20: for a day; then nobody can know any more what the issuer's keys are."""
+    """Line 20: for a day; after that the issuer's current keys are unknown."""
     issuer = _Breakable()
     async with open_gate(settings, issuer) as gate:
         assert await gate.judge(issuer.sign()) is TRUSTED

@@ -111,7 +111,7 @@ async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
 
 
 async def test_a_flush_that_is_cancelled_loses_nothing(world, use, binding_id):
-    """Whoever stops the background work flushes once more."""
+    """A flush that follows the cancelled one writes the count."""
     use.note(binding_id, START)
     async with world.services.store.write():
         flushing = asyncio.create_task(use.flush())
@@ -140,7 +140,7 @@ async def test_a_crash_loses_what_was_not_yet_written_and_nothing_else(
 
 
 async def test_workers_that_flush_at_once_count_together(world, settings, binding_id):
-    """The database adds; nobody writes back what they had read."""
+    """The database adds: no worker writes back a sum that it has read."""
     async with another_store(settings) as one, another_store(settings) as two:
         workers = [BindingUse(store, Metrics()) for store in (one, two)]
         for _ in range(10):
@@ -152,7 +152,7 @@ async def test_workers_that_flush_at_once_count_together(world, settings, bindin
 
 
 async def test_a_use_just_before_the_revoke_still_counts(world, use, binding_id):
-    """Whoever looks into an incident wants to see it."""
+    """An investigation of the incident needs it."""
     use.note(binding_id, START)
     await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
     await use.flush()
