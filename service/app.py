@@ -12,6 +12,7 @@ from quart.globals import app_ctx, request_ctx
 from quart.wrappers.request import Body
 from werkzeug.datastructures import ImmutableDict
 
+from service.audit.export_routes import blueprint as exports
 from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
 from service.audit.routes import blueprint as audit
@@ -64,6 +65,7 @@ _BLUEPRINTS: Final = (
     rejected,
     searches,
     audit,
+    exports,
     ingest,
     links,
     sign_in,

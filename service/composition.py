@@ -10,7 +10,9 @@ import structlog
 
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
+from service.access.callers import service_context
 from service.audit.compactor import Compactor
+from service.audit.export_entries import close_silent_exports
 from service.audit.exports import Exporter
 from service.audit.garbage_collector import GarbageCollector
 from service.audit.importer import Importer
@@ -50,6 +52,7 @@ EXTENSION = "countersign"
 WRITE_BEHIND_INTERVAL_S: Final = 2.0
 """How much of what the verifier notes a process that is killed may lose."""
 KEY_RENEWAL_INTERVAL_S: Final = 15.0
+CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ class Services:
             Job("count_uses", 0, self.binding_use.flush),
             Job("note_rejections", 0, self.rejected.flush),
             Job("forget_rejections", self.settings.sweep_interval_s, self.rejected.forget_old),
+            Job("close_broken_exports", CLOSE_EXPORTS_INTERVAL_S, self.close_silent_exports),
             Job(
                 "forget_sessions",
                 self.settings.sweep_interval_s,
@@ -163,6 +167,11 @@ class Services:
             ),
         ]
         return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, self.clock, self.metrics)
+
+    async def close_silent_exports(self) -> int:
+        """Record the end of exports whose process has died; returns how many there were."""
+        by = service_context(self.settings.platform_tenant_id)
+        return await close_silent_exports(self.store, self.clock, by)
 
     def key_renewal(self) -> Maintenance:
         """The renewal of issuers' keys ahead of need, apart: an issuer may take its time."""

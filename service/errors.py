@@ -368,6 +368,12 @@ class AuditRowNotFound(NotFound):
     text = "Audit row not found for this org"
 
 
+class ExportNotFound(NotFound):
+    """The id is unknown, or another organisation's."""
+
+    text = "Export not found for this org"
+
+
 class MethodNotAllowed(Refusal):
     """The path exists for other methods."""
 
@@ -380,6 +386,12 @@ class Conflict(Refusal):
 
     status = 409
     text = "conflict"
+
+
+class ExportNotFinished(Conflict):
+    """The export has no receipt, because it is still running or broke off."""
+
+    text = "the export is {value}: only a finished export has a receipt"
 
 
 class PasskeyExists(Conflict):

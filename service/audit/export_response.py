@@ -1,18 +1,20 @@
 """The HTTP response of an export: its parameters, headers and body."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final, TypeVar
 
 from msgspec import Meta
-from quart import Request, Response, request
+from quart import Request, Response, request, url_for
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
+from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.audit.api_schemas import AuditEntry
+from service.audit.export_forms import file_name
+from service.audit.exports import Export
 from service.audit.services import AuditServices
 from service.errors import Invalid
 from service.orgs.roles import Capability
@@ -32,7 +34,10 @@ _COMPRESSED_TYPES: Final = {
     Compression.GZIP: "application/gzip",
     Compression.ZSTD: "application/zstd",
 }
-_SUFFIXES: Final = {None: "", Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}
+_OPEN: Final = ".."
+"""A bound that is not there, as ISO 8601-2 writes it."""
+
+_NO_FLOOR: Final = "none"
 _FORM_PARAMETERS: Final = frozenset({"format", "compress", "raw"})
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -48,7 +53,13 @@ EXPORT_MEDIA: Final = {
 
 EXPORT_HEADERS: Final = {
     "content-disposition": "A name for the file.",
+    "x-export-id": "The id of the export, which its receipt can be requested with.",
+    "x-export-window": (
+        "The bounds that applied, the retention floor included: `since/until`, `..` for none."
+    ),
+    "x-retention-floor": "No row before it is in the file; `none` without a limit.",
     "x-row-count": "The number of rows in the file.",
+    "link": "The receipt, which exists once the export has finished (`rel=describedby`).",
     "vary": "`accept-encoding`: the file may be compressed in transit.",
 }
 
@@ -64,14 +75,21 @@ async def answer_export(services: AuditServices, slug: str, origin: VerdictSourc
     )
     now = services.clock()
     begun = await services.exporter.prepare(org, query, form, caller.audit_context, now)
+    name = file_name(slug, begun.started_at, form.format, form.compression)
+    floor = begun.log.floor
+    receipt = url_for("exports.receipt", slug=slug, export_id=begun.export_id)
     response = Response(
         await services.exporter.stream(begun),
         content_type=_TYPES[form.format]
         if form.compression is None
         else _COMPRESSED_TYPES[form.compression],
         headers={
-            "content-disposition": f'attachment; filename="{file_name(slug, now, form)}"',
+            "content-disposition": f'attachment; filename="{name}"',
+            "x-export-id": begun.export_id,
+            "x-export-window": export_window(begun),
+            "x-retention-floor": _NO_FLOOR if floor is None else format_us(floor),
             "x-row-count": str(begun.rows),
+            "link": f'<{receipt}>; rel="describedby"; type="{JSON_TYPE}"',
             "vary": "accept-encoding",
         },
     )
@@ -83,9 +101,9 @@ async def answer_export(services: AuditServices, slug: str, origin: VerdictSourc
     return response
 
 
-def file_name(slug: str, at: datetime, form: FileForm) -> str:
-    """A file name with the organisation, time and format."""
-    return f"{slug}-audit-{at:%Y%m%dT%H%M%SZ}.{form.format}{_SUFFIXES[form.compression]}"
+def export_window(begun: Export) -> str:
+    """The bounds that apply, the retention floor included, as `since/until`; `..` is none."""
+    return "/".join(_OPEN if at is None else format_us(at) for at in begun.window)
 
 
 def _file_form(request: Request, parameters: Mapping[str, Sequence[str]]) -> FileForm:

@@ -1,7 +1,6 @@
 """Exports of rows: snapshotted, counted and audited before the first byte is sent."""
 
 import asyncio
-import hashlib
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
@@ -12,21 +11,21 @@ from typing import Final
 
 import structlog
 
-from analytics.export.writers import FileForm, Piece
-from analytics.model.envelopes import AuditExported, AuditExportFinished
+from analytics.export.writers import FileForm
 from analytics.model.filters import Query
 from analytics.model.rows import AuditContext
+from service.audit.export_entries import add_export, end_export, service_version
+from service.audit.export_progress import Progress, ProgressWriter
 from service.audit.tenant_log import TenantLog, open_log
 from service.errors import QueryTooSlow, StoreUnavailable, TooManyExports, TooManyOwnExports
 from service.ids import new_id
 from service.lake import Lake
 from service.store.store import Store
-from service.store.tables import Organisation
+from service.store.tables import ExportEntry, Organisation
 from service.web.streams import begun
 
 _PAUSES_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 """Pauses between attempts to record the end of an export."""
-_NOTHING: Final = Piece(b"", rows=0, size=0, sha256=hashlib.sha256().hexdigest())
 
 _log = structlog.get_logger(__name__)
 
@@ -39,19 +38,11 @@ class ExportBroken(Exception):
     """An export failed midway; the transfer must not appear complete."""
 
 
-@dataclass(slots=True)
-class Progress:
-    """How much of an export was sent: everything up to and including the piece `left`."""
-
-    left: Piece = _NOTHING
-    is_complete: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Export:
     """An export whose audit row is durable, ready to start. `rows` is the exact count.
 
-    `fixed_at` is the time of its snapshot by the monotonic clock.
+    `started_at` is the time of its snapshot, and `fixed_at` the same by the monotonic clock.
     """
 
     export_id: str
@@ -60,8 +51,40 @@ class Export:
     form: FileForm
     rows: int
     audit_context: AuditContext
+    started_at: datetime
     fixed_at: float
     progress: Progress = field(default_factory=Progress)
+
+    @property
+    def window(self) -> tuple[datetime | None, datetime | None]:
+        """The bounds that apply, the retention floor included."""
+        within = self.log.within(self.query)
+        return within.since, within.until
+
+    @property
+    def entry(self) -> ExportEntry:
+        """Its line in the list of exports, as of its begin."""
+        since, until = self.window
+        by = self.audit_context
+        return ExportEntry(
+            id=self.export_id,
+            tenant_id=self.log.org.id,
+            actor=by.actor,
+            actor_source=by.actor_source,
+            verdict_source=by.verdict_source,
+            request_id=by.request_id,
+            format=self.form.format,
+            compression=self.form.compression,
+            is_raw=self.form.is_raw,
+            filters=self.query.given,
+            since=since,
+            until=until,
+            retention_floor=self.log.floor,
+            watermark=self.log.snapshot.watermark,
+            rows=self.rows,
+            version=service_version(),
+            started_at=self.started_at,
+        )
 
 
 class Exporter:
@@ -88,6 +111,7 @@ class Exporter:
         """By tenant id and actor."""
 
         self._counting = asyncio.Semaphore(COUNTS_AT_ONCE_MAX)
+        self._progress = ProgressWriter(store)
         self._closing: set[asyncio.Task[None]] = set()
         self._is_last_call = asyncio.Event()
 
@@ -109,6 +133,7 @@ class Exporter:
         try:
             export = await self._fixed(org, query, form, audit_context, now)
             await self._announce(export)
+            self._progress.add(export.export_id, export.progress)
         except BaseException:
             self._free_slot(org.id, audit_context.actor)
             raise
@@ -133,6 +158,7 @@ class Exporter:
             form=form,
             rows=rows,
             audit_context=audit_context,
+            started_at=now,
             fixed_at=fixed_at,
         )
 
@@ -174,6 +200,7 @@ class Exporter:
             raise ExportBroken("the export took too long") from error
         finally:
             self._free_slot(export.log.org.id, export.audit_context.actor)
+            self._progress.remove(export.export_id)
             self._run_in_background(self._record_end(export))
 
     def _run_in_background(self, closing: Coroutine[None, None, None]) -> None:
@@ -185,6 +212,7 @@ class Exporter:
     async def drain(self) -> None:
         """Wait until the end of every ended export is recorded, or logged if that fails."""
         self._is_last_call.set()
+        await self._progress.drain()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _take_slot(self, tenant_id: str, actor: str) -> None:
@@ -202,16 +230,7 @@ class Exporter:
 
     async def _record_begin(self, export: Export) -> None:
         async with self._store.write() as work:
-            work.record(
-                export.log.org.id,
-                AuditExported(
-                    export_id=export.export_id,
-                    format=export.form.format,
-                    filters=export.query.given,
-                    rows=export.rows,
-                ),
-                export.audit_context,
-            )
+            await add_export(work, export.entry, export.audit_context)
 
     async def _end_unsent(self, export: Export, recording: asyncio.Task[None]) -> None:
         """Record an end without rows, if the start was recorded."""
@@ -244,16 +263,12 @@ class Exporter:
                 await asyncio.wait_for(self._is_last_call.wait(), again_in_s)
 
     async def _write_end(self, export: Export) -> None:
-        left, is_complete = export.progress.left, export.progress.is_complete
         async with self._store.write() as work:
-            work.record(
+            await end_export(
+                work,
                 export.log.org.id,
-                AuditExportFinished(
-                    export_id=export.export_id,
-                    complete=is_complete,
-                    rows=left.rows,
-                    bytes=left.size,
-                    sha256=left.sha256 if is_complete else None,
-                ),
+                export.export_id,
+                export.progress.left,
                 export.audit_context,
+                is_complete=export.progress.is_complete,
             )

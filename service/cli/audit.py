@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -164,7 +166,11 @@ async def audit_export(
     is_forced: bool,
     **given: Any,  # noqa: ANN401
 ) -> Answer:
-    """Export rows to FILE, whole or not at all; - is standard output."""
+    """Export rows to FILE, all or none; - is standard output.
+
+    `audit exports receipt` prints the receipt to keep beside it, `audit verify-export` compares
+    the two.
+    """
     if file_format == ExportFormat.PARQUET and compress:
         raise click.UsageError("--compress cannot be used with parquet: it is compressed already")
     form = FileForm(
@@ -180,20 +186,51 @@ async def audit_export(
         export = await services.exporter.prepare(
             org, query, form, context.audit_context, services.clock()
         )
+        said = _scope(export)
+        if sys.stderr.isatty():
+            click.echo(f"Exporting {export.rows} rows of {slug}: {said}", err=True)
         await _write(file, services.exporter, export)
     left = export.progress.left
+    since, until = export.window
     return Answer(
         {
             "path": str(path),
             "export_id": export.export_id,
             "format": file_format,
+            "filters": query.given,
+            "since": _instant(since),
+            "until": _instant(until),
+            "retention_floor": _instant(export.log.floor),
             "rows": left.rows,
             "bytes": left.size,
             "sha256": left.sha256,
         },
-        [f"Exported {left.rows} rows to {path}: {left.size} bytes, SHA-256 {left.sha256}."],
+        [
+            f"Exported {left.rows} rows to {path}: {left.size} bytes, SHA-256 {left.sha256}.",
+            f"Rows: {said}",
+            f"Export {export.export_id}; its receipt:"
+            f" countersign audit exports receipt --org {slug} {export.export_id}",
+        ],
         is_on_stderr=path == STANDARD_OUTPUT,
     )
+
+
+def _scope(export: Export) -> str:
+    """Which rows an export has, in words: its filters, window and retention floor."""
+    filters = " ".join(
+        f"{name}={text}"
+        for name, texts in export.query.given.items()
+        if name in FILTER_COLUMNS
+        for text in texts
+    )
+    since, until = (_instant(at) for at in export.window)
+    floor = _instant(export.log.floor)
+    limit = "no retention limit" if floor is None else f"none before retention floor {floor}"
+    return f"{filters or 'no filters'}; from {since or 'the first'} to {until or 'now'}; {limit}"
+
+
+def _instant(at: datetime | None) -> str | None:
+    return None if at is None else format_us(at)
 
 
 async def _write(file: BinaryIO, exporter: Exporter, export: Export) -> None:

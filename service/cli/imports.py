@@ -185,7 +185,7 @@ async def audit_import(
     is_raw: bool,
     is_partial: bool,
 ) -> Answer:
-    """Import rows with their original timestamps; - is standard input.
+    """Import rows with original timestamps; - is standard input.
 
     Accepts what audit export writes (ndjson, csv, parquet, also .gz and .zst), and files with fewer
     columns: created_at, event and the event's payload. A file with a refused row is not imported

@@ -31,7 +31,7 @@ _COMMANDS: Final = {
         "audit",
         "audit",
         "The audit log: every install, block, admin change and sign-in.",
-        more=("audit_maintenance", "imports", "retention"),
+        more=("audit_maintenance", "exports", "imports", "retention"),
     ),
     "backup": _Lazy(
         "backup", "backup", "Take a backup as the new folder DEST, while the service runs."

@@ -219,7 +219,12 @@ class SignInLink(Base):
 
 
 class ApiKey(Base):
-    """A machine's credential, stored only as a hash."""
+    """A machine's credential, stored only as a hash.
+
+    `created_by` is the actor who issued it; null in keys older than the column. `last_used_at` is
+    written behind and up to a minute late. From `expires_at` on the key is refused; null is never.
+    `replaces` is the key that it was issued for by rotation.
+    """
 
     __tablename__ = "api_keys"
 
@@ -230,6 +235,10 @@ class ApiKey(Base):
     secret_hash: Mapped[str] = mapped_column(unique=True)
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
+    created_by: Mapped[str | None]
+    last_used_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime | None]
+    replaces: Mapped[str | None]
 
 
 class Origin(StrEnum):
@@ -415,6 +424,52 @@ class ImportedFile(Base):
     rows: Mapped[int]
     refused: Mapped[int]
     imported_at: Mapped[datetime]
+
+
+class ExportEntry(Base):
+    """One export of audit rows: what was asked for, and what became of it.
+
+    Written in the transactions of its audit rows. `filters` are as given; `since` and `until` are
+    the bounds that applied, the retention floor included (null: none). `rows` were counted before
+    the first byte, no row after seq `watermark` among them. `sent_rows` and `sent_bytes` are
+    updated every few seconds, at `progress_at`, until `ended_at`; `is_complete` and `sha256`, the
+    digest of the file, come with the end.
+    """
+
+    __tablename__ = "exports"
+    __table_args__ = (Index("exports_newest_first", "tenant_id", "started_at", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    actor: Mapped[str]
+    actor_source: Mapped[str]
+    verdict_source: Mapped[str]
+    request_id: Mapped[str | None]
+    format: Mapped[str]
+    compression: Mapped[str | None]
+    is_raw: Mapped[bool]
+    filters: Mapped[dict[str, list[str]]]
+    since: Mapped[datetime | None]
+    until: Mapped[datetime | None]
+    retention_floor: Mapped[datetime | None]
+    watermark: Mapped[int]
+    rows: Mapped[int]
+    version: Mapped[str]
+    started_at: Mapped[datetime]
+    progress_at: Mapped[datetime]
+    sent_rows: Mapped[int] = mapped_column(default=0)
+    sent_bytes: Mapped[int] = mapped_column(default=0)
+    ended_at: Mapped[datetime | None]
+    is_complete: Mapped[bool | None]
+    sha256: Mapped[str | None]
+
+
+Index(
+    "exports_under_way",
+    ExportEntry.progress_at,
+    sqlite_where=ExportEntry.ended_at.is_(None),
+    postgresql_where=ExportEntry.ended_at.is_(None),
+)
 
 
 class Lease(Base):

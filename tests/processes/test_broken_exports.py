@@ -1,6 +1,7 @@
 """An export that breaks off must not look whole, and the log must say that it broke off."""
 
 import hashlib
+import sqlite3
 from contextlib import ExitStack
 
 import httpx
@@ -55,6 +56,25 @@ def test_a_server_that_dies_midway_leaves_a_visibly_broken_file(long_home):
         server.kill()
         with pytest.raises(CUT):
             list(pieces)
+        export_id = response.headers["x-export-id"]
+    assert state_of(long_home, export_id) == "running", "its process may yet be heard of"
+
+    with sqlite3.connect(long_home.database) as database:  # what a minute of waiting would do
+        minute_us = 60_000_000
+        database.execute("UPDATE exports SET progress_at = progress_at - ?", [minute_us])
+    assert state_of(long_home, export_id) == "broken"
+    server = long_home.serve()
+    end = finished(server)
+    assert (end["export_id"], end["complete"], end["sha256"]) == (export_id, False, None)
+    with server.client() as client:
+        answer = client.get(f"/api/v1/admin/orgs/acme/exports/{export_id}").json()
+    assert answer["state"] == "broken"
+    assert answer["ended_at"] is not None
+
+
+def state_of(home: Home, export_id: str) -> str:
+    """What the command line says of the export, with no server there."""
+    return home.ask("audit", "exports", "show", "--org", "acme", export_id)["state"]
 
 
 @pytest.mark.parametrize(

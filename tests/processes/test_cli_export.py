@@ -35,11 +35,16 @@ def test_a_file_holds_every_row_of_its_filters(home, file_format):
     answer = home.ask(*EXPORT, "--format", file_format, "--raw", *filters, str(path))
 
     content = path.read_bytes()
+    floor = answer["retention_floor"]
     assert read_file(content, file_format) == [as_read(row, file_format) for row in expected]
     assert answer == {
         "path": str(path),
         "export_id": answer["export_id"],
         "format": file_format,
+        "filters": {"event": ["team_created"], "order": ["asc"]},
+        "since": floor,
+        "until": None,
+        "retention_floor": floor,
         "rows": 3,
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
@@ -119,6 +124,8 @@ def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
 
     assert quiet.err == ""
     assert b"Exporting acme" in shown
+    assert b"Exporting 1 rows of acme: event=org_created; from 20" in shown
+    assert b"none before retention floor 20" in shown
     assert b"1/1" in shown
 
 

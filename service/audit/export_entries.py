@@ -1,0 +1,194 @@
+"""The list of exports: one entry each, written in the transactions of its audit rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cache
+from importlib import metadata
+from typing import Final
+
+from sqlalchemy import and_, bindparam, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.export.writers import Piece
+from analytics.model.envelopes import AuditExported, AuditExportFinished
+from analytics.model.rows import AuditContext
+from service.clock import Clock
+from service.errors import ExportNotFound, InvalidCursor
+from service.store.column_types import Instant
+from service.store.store import Store, UnitOfWork
+from service.store.tables import ExportEntry
+
+SILENT_AFTER: Final = timedelta(seconds=60)
+"""An export whose process has not reported for so long is broken: the process has died."""
+
+LIMIT_DEFAULT: Final = 100
+LIMIT_MAX: Final = 1_000
+
+
+class ExportState(StrEnum):
+    """What became of an export. Only a finished one is complete."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Entries, newest first. `next_cursor` is None on the last page."""
+
+    entries: Sequence[ExportEntry]
+    next_cursor: str | None
+
+
+def state_of(entry: ExportEntry, now: datetime) -> ExportState:
+    """The state of `entry` at `now`."""
+    if entry.ended_at is not None:
+        return ExportState.FINISHED if entry.is_complete else ExportState.BROKEN
+    is_silent = now - entry.progress_at >= SILENT_AFTER
+    return ExportState.BROKEN if is_silent else ExportState.RUNNING
+
+
+@cache
+def service_version() -> str:
+    """The version of this service, as receipts name it."""
+    return metadata.version("countersign")
+
+
+async def add_export(work: UnitOfWork, entry: ExportEntry, by: AuditContext) -> None:
+    """Record that the export `entry` has begun."""
+    entry.progress_at = work.now  # counting its rows may have taken long
+    work.session.add(entry)
+    await work.session.flush()
+    begun = AuditExported(
+        export_id=entry.id, format=entry.format, filters=entry.filters, rows=entry.rows
+    )
+    work.record(entry.tenant_id, begun, by)
+
+
+async def end_export(
+    work: UnitOfWork,
+    tenant_id: str,
+    export_id: str,
+    sent: Piece,
+    by: AuditContext,
+    *,
+    is_complete: bool,
+) -> None:
+    """Record how an export ended, and what was sent: everything up to and including `sent`.
+
+    Replaces the end that `close_silent_exports` recorded of a process that was only suspended.
+    """
+    sha256 = sent.sha256 if is_complete else None
+    await work.session.execute(
+        update(ExportEntry)
+        .where(ExportEntry.tenant_id == tenant_id, ExportEntry.id == export_id)
+        .values(
+            sent_rows=sent.rows,
+            sent_bytes=sent.size,
+            sha256=sha256,
+            is_complete=is_complete,
+            progress_at=work.now,
+            ended_at=work.now,
+        )
+    )
+    finished = AuditExportFinished(
+        export_id=export_id,
+        complete=is_complete,
+        rows=sent.rows,
+        bytes=sent.size,
+        sha256=sha256,
+    )
+    work.record(tenant_id, finished, by)
+
+
+_NOTE_PROGRESS: Final = (
+    update(ExportEntry)
+    .where(ExportEntry.id == bindparam("export_id"), ExportEntry.ended_at.is_(None))
+    .values(
+        sent_rows=bindparam("rows_so_far"),
+        sent_bytes=bindparam("bytes_so_far"),
+        progress_at=bindparam("reported_at", type_=Instant()),
+    )
+)
+
+
+async def note_progress(work: UnitOfWork, sent: Mapping[str, Piece]) -> None:
+    """Update what was sent so far of running exports, by export id."""
+    # On the connection: a session cannot run this UPDATE for many parameter sets.
+    connection = await work.session.connection()
+    await connection.execute(
+        _NOTE_PROGRESS,
+        [
+            {
+                "export_id": export_id,
+                "rows_so_far": piece.rows,
+                "bytes_so_far": piece.size,
+                "reported_at": work.now,
+            }
+            for export_id, piece in sent.items()
+        ],
+    )
+
+
+async def close_silent_exports(store: Store, clock: Clock, by: AuditContext) -> int:
+    """Record the end of exports whose process has died; returns how many there were."""
+    async with store.read() as session:
+        if not await _list_silent(session, clock()):
+            return 0
+    async with store.write() as work:
+        entries = await _list_silent(work.session, work.now)
+        for entry in entries:
+            sent = Piece(b"", rows=entry.sent_rows, size=entry.sent_bytes, sha256="")
+            await end_export(work, entry.tenant_id, entry.id, sent, by, is_complete=False)
+    return len(entries)
+
+
+async def _list_silent(session: AsyncSession, now: datetime) -> Sequence[ExportEntry]:
+    return (
+        await session.scalars(
+            select(ExportEntry).where(
+                ExportEntry.ended_at.is_(None), ExportEntry.progress_at <= now - SILENT_AFTER
+            )
+        )
+    ).all()
+
+
+async def find_export(session: AsyncSession, tenant_id: str, export_id: str) -> ExportEntry | None:
+    """The organisation's export with this id, or None."""
+    return await session.scalar(
+        select(ExportEntry).where(ExportEntry.tenant_id == tenant_id, ExportEntry.id == export_id)
+    )
+
+
+async def get_export(session: AsyncSession, tenant_id: str, export_id: str) -> ExportEntry:
+    """The organisation's export with this id. Raises ExportNotFound."""
+    entry = await find_export(session, tenant_id, export_id)
+    if entry is None:
+        raise ExportNotFound
+    return entry
+
+
+async def list_exports(
+    session: AsyncSession, tenant_id: str, limit: int, cursor: str | None = None
+) -> Page:
+    """The organisation's exports that follow `cursor`, newest first. Raises InvalidCursor.
+
+    A cursor is the id of the last entry of the page before.
+    """
+    statement = select(ExportEntry).where(ExportEntry.tenant_id == tenant_id)
+    if cursor is not None:
+        last = await find_export(session, tenant_id, cursor)
+        if last is None:
+            raise InvalidCursor
+        is_older = or_(
+            ExportEntry.started_at < last.started_at,
+            and_(ExportEntry.started_at == last.started_at, ExportEntry.id < last.id),
+        )
+        statement = statement.where(is_older)
+    newest_first = statement.order_by(ExportEntry.started_at.desc(), ExportEntry.id.desc())
+    entries = (await session.scalars(newest_first.limit(limit + 1))).all()
+    shown = entries[:limit]
+    return Page(shown, shown[-1].id if len(entries) > limit else None)

@@ -1,0 +1,205 @@
+"""The API's representation of exports and of their receipts."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from analytics.export.compression import Compression
+from analytics.export.writers import ExportFormat
+from analytics.model.instants import format_us
+from service.audit.api_schemas import Timestamp
+from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, ExportState, state_of
+from service.errors import ExportNotFinished
+from service.store.tables import ExportEntry, Organisation
+
+RECEIPT_VERSION: Final = 1
+"""Of the receipt's keys and their meaning."""
+
+RECEIPT_SUFFIX: Final = ".receipt.json"
+_SUFFIXES: Final = {None: "", Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}
+
+Filters = Annotated[
+    dict[str, list[str]], Meta(description="The query's filters and order, as given.")
+]
+Bound = Annotated[
+    Timestamp | None,
+    Meta(description="The bound that applied, the retention floor included; null: none."),
+]
+Floor = Annotated[
+    Timestamp | None, Meta(description="No row before it is in the file; null: no limit.")
+]
+Watermark = Annotated[
+    int, Meta(ge=0, description="The number in the id of the last row that could be in the file.")
+]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class ExportsQuery(Struct, kw_only=True):
+    """Which page of exports."""
+
+    limit: (
+        Annotated[
+            int,
+            Meta(ge=1, le=LIMIT_MAX, description=f"Exports on a page; default {LIMIT_DEFAULT}."),
+        ]
+        | UnsetType
+    ) = UNSET
+    cursor: Annotated[str, Meta(description="`next_cursor` of the page before.")] | UnsetType = (
+        UNSET
+    )
+
+
+class ExportedFile(Struct, kw_only=True):
+    """One export: what was asked for, and what was sent.
+
+    `bytes` and `sha256` are those of the file as the client saves it. `sha256` is null unless the
+    export is finished.
+    """
+
+    id: Annotated[str, Meta(description="Prefix `exp_`.")]
+    state: Literal["running", "finished", "broken"]
+    actor: str
+    actor_source: str
+    verdict_source: str
+    request_id: str | None
+    started_at: Timestamp
+    ended_at: Timestamp | None
+    format: Literal["csv", "json", "ndjson", "parquet"]
+    compress: Literal["gzip", "zstd"] | None
+    raw: bool
+    filters: Filters
+    since: Bound
+    until: Bound
+    retention_floor: Floor
+    watermark: Watermark
+    rows: Annotated[int, Meta(ge=0, description="Counted before the first byte.")]
+    sent_rows: Count
+    bytes: Count
+    sha256: Sha256 | None
+    version: str
+
+
+class ExportList(Struct, kw_only=True):
+    """Exports, newest first. `next_cursor` is null on the last page."""
+
+    org: str
+    exports: list[ExportedFile]
+    next_cursor: str | None
+
+
+class Receipt(Struct, kw_only=True):
+    """What a finished export was, to keep beside its file. The order of the keys is fixed."""
+
+    receipt: Annotated[int, Meta(description="The version of this form: 1.")]
+    org: str
+    tenant_id: str
+    export_id: str
+    actor: str
+    actor_source: str
+    started_at: Timestamp
+    finished_at: Timestamp
+    file_name: Annotated[str, Meta(description="The name that was suggested for the file.")]
+    format: Literal["csv", "json", "ndjson", "parquet"]
+    compress: Literal["gzip", "zstd"] | None
+    raw: bool
+    filters: Filters
+    since: Bound
+    until: Bound
+    retention_floor: Floor
+    watermark: Watermark
+    rows: Count
+    bytes: Count
+    sha256: Sha256
+    version: Annotated[str, Meta(description="The version of the service.")]
+
+
+def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:
+    """`entry` as the API shows it at `now`."""
+    return ExportedFile(
+        id=entry.id,
+        state=state_of(entry, now).value,
+        actor=entry.actor,
+        actor_source=entry.actor_source,
+        verdict_source=entry.verdict_source,
+        request_id=entry.request_id,
+        started_at=format_us(entry.started_at),
+        ended_at=_optional(entry.ended_at),
+        format=ExportFormat(entry.format).value,
+        compress=None if entry.compression is None else Compression(entry.compression).value,
+        raw=entry.is_raw,
+        filters=entry.filters,
+        since=_optional(entry.since),
+        until=_optional(entry.until),
+        retention_floor=_optional(entry.retention_floor),
+        watermark=entry.watermark,
+        rows=entry.rows,
+        sent_rows=entry.sent_rows,
+        bytes=entry.sent_bytes,
+        sha256=entry.sha256,
+        version=entry.version,
+    )
+
+
+def list_form(
+    slug: str, entries: Sequence[ExportEntry], next_cursor: str | None, now: datetime
+) -> ExportList:
+    """A page of exports."""
+    return ExportList(
+        org=slug, exports=[export_form(entry, now) for entry in entries], next_cursor=next_cursor
+    )
+
+
+def receipt_of(entry: ExportEntry, org: Organisation, now: datetime) -> Receipt:
+    """The receipt of `entry`, an export of `org`. Raises ExportNotFinished."""
+    state = state_of(entry, now)
+    if state is not ExportState.FINISHED or entry.ended_at is None or entry.sha256 is None:
+        raise ExportNotFinished(value=state)
+    return Receipt(
+        receipt=RECEIPT_VERSION,
+        org=org.slug,
+        tenant_id=org.id,
+        export_id=entry.id,
+        actor=entry.actor,
+        actor_source=entry.actor_source,
+        started_at=format_us(entry.started_at),
+        finished_at=format_us(entry.ended_at),
+        file_name=entry_file_name(org.slug, entry),
+        format=ExportFormat(entry.format).value,
+        compress=None if entry.compression is None else Compression(entry.compression).value,
+        raw=entry.is_raw,
+        filters=entry.filters,
+        since=_optional(entry.since),
+        until=_optional(entry.until),
+        retention_floor=_optional(entry.retention_floor),
+        watermark=entry.watermark,
+        rows=entry.rows,
+        bytes=entry.sent_bytes,
+        sha256=entry.sha256,
+        version=entry.version,
+    )
+
+
+def receipt_text(receipt: Receipt) -> bytes:
+    """`receipt` as indented JSON, its keys in their order."""
+    return msgspec.json.format(msgspec.json.encode(receipt), indent=2) + b"\n"
+
+
+def file_name(
+    slug: str, at: datetime, export_format: ExportFormat, compression: Compression | None
+) -> str:
+    """A name for the file with the organisation, time and format."""
+    return f"{slug}-audit-{at:%Y%m%dT%H%M%SZ}.{export_format}{_SUFFIXES[compression]}"
+
+
+def entry_file_name(slug: str, entry: ExportEntry) -> str:
+    """The name that was suggested for the file of `entry`."""
+    compression = None if entry.compression is None else Compression(entry.compression)
+    return file_name(slug, entry.started_at, ExportFormat(entry.format), compression)
+
+
+def _optional(at: datetime | None) -> str | None:
+    return None if at is None else format_us(at)

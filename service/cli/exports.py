@@ -1,0 +1,179 @@
+"""`countersign audit exports` and `verify-export`: what was exported, and whether a file is it."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from analytics.model.instants import format_ms
+from service.audit.export_entries import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    get_export,
+    list_exports,
+    state_of,
+)
+from service.audit.export_forms import (
+    RECEIPT_SUFFIX,
+    Receipt,
+    export_form,
+    list_form,
+    receipt_of,
+    receipt_text,
+)
+from service.audit.export_verification import compare_file, read_receipt
+from service.cli.audit import audit
+from service.cli.context import (
+    EXIT_FOUND,
+    Answer,
+    CommandContext,
+    command,
+    one_line_failures,
+    org_option,
+    refuse_unencodable_text,
+    run_command,
+    table,
+)
+from service.errors import Invalid
+from service.orgs.repository import get_org
+
+_COLUMNS: Final = ["id", "started", "actor", "format", "rows", "bytes", "state"]
+_WORDS: Final = {"bytes": "size in bytes", "sha256": "SHA-256", "rows": "number of rows"}
+
+
+@audit.group("exports")
+def exports() -> None:
+    """Exports: who exported which rows, and receipts."""
+
+
+@command(exports, "list")
+@org_option
+@click.option(
+    "--limit",
+    type=click.IntRange(1, LIMIT_MAX),
+    default=LIMIT_DEFAULT,
+    show_default=True,
+    help="Exports on a page.",
+)
+@click.option("--cursor", help="The next_cursor of the page before.")
+async def exports_list(
+    context: CommandContext, slug: str, limit: int, cursor: str | None
+) -> Answer:
+    """List an organisation's exports, newest first."""
+    now = context.services.clock()
+    async with context.services.store.read() as session:
+        org = await get_org(session, slug)
+        page = await list_exports(session, org.id, limit, cursor)
+    rows = [
+        [
+            entry.id,
+            format_ms(entry.started_at),
+            entry.actor,
+            entry.format,
+            entry.rows,
+            entry.sent_bytes,
+            state_of(entry, now),
+        ]
+        for entry in page.entries
+    ]
+    return Answer(
+        msgspec.to_builtins(list_form(slug, page.entries, page.next_cursor, now)),
+        lines=[f"More: --cursor {page.next_cursor}"] if page.next_cursor else [],
+        table=table(f"Exports of {slug}, times in UTC", _COLUMNS, rows),
+    )
+
+
+@command(exports, "show")
+@org_option
+@click.argument("export_id")
+async def exports_show(context: CommandContext, slug: str, export_id: str) -> Answer:
+    """Show one export: its filters, its window, and what was sent."""
+    async with context.services.store.read() as session:
+        entry = await get_export(session, (await get_org(session, slug)).id, export_id)
+    shown = msgspec.to_builtins(export_form(entry, context.services.clock()))
+    width = max(map(len, shown))
+    return Answer(shown, [f"{name:{width}}  {_cell(value)}" for name, value in shown.items()])
+
+
+@command(exports, "receipt")
+@org_option
+@click.argument("export_id")
+async def exports_receipt(context: CommandContext, slug: str, export_id: str) -> Answer:
+    """Print the receipt of a finished export, to keep beside its file."""
+    made = await _receipt(context, slug, export_id)
+    return Answer(msgspec.to_builtins(made), receipt_text(made).decode().splitlines())
+
+
+@audit.command("verify-export")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--receipt",
+    "receipt_path",
+    metavar="RECEIPT",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help=f"The receipt; default: FILE{RECEIPT_SUFFIX}. Needs no data dir.",
+)
+@click.option("--export", "export_id", metavar="ID", help="Compare with the stored export instead.")
+@click.option("--org", "slug", metavar="SLUG", help="The organisation of --export.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
+def verify_export(
+    path: Path, receipt_path: Path | None, export_id: str | None, slug: str | None, *, as_json: bool
+) -> None:
+    """Compare FILE with the receipt of its export.
+
+    Compared are the size, the SHA-256 and the number of rows. Exit code 0 means that it is the exported file, byte for byte; 1 that it differs.
+    """
+    if export_id is not None:
+        if receipt_path is not None:
+            raise click.UsageError("--receipt and --export exclude each other")
+        if slug is None:
+            raise click.UsageError("--export needs --org")
+        options = {"slug": slug, "export_id": export_id, "path": path}
+        run_command(_verify_stored, options, as_json=as_json)
+        return
+    with one_line_failures(as_json=as_json):
+        refuse_unencodable_text({"path": path, "receipt": receipt_path})
+        beside = path.with_name(path.name + RECEIPT_SUFFIX)
+        if receipt_path is None and not beside.exists():
+            raise Invalid(f"there is no {beside}: name the receipt (--receipt) or --export")
+        answer = _compared(path, read_receipt(receipt_path or beside))
+        answer.end(as_json=as_json)
+
+
+async def _verify_stored(context: CommandContext, slug: str, export_id: str, path: Path) -> Answer:
+    return _compared(path, await _receipt(context, slug, export_id))
+
+
+async def _receipt(context: CommandContext, slug: str, export_id: str) -> Receipt:
+    async with context.services.store.read() as session:
+        org = await get_org(session, slug)
+        entry = await get_export(session, org.id, export_id)
+    return receipt_of(entry, org, context.services.clock())
+
+
+def _compared(path: Path, receipt: Receipt) -> Answer:
+    different = compare_file(path, receipt)
+    data = {
+        "path": str(path),
+        "export_id": receipt.export_id,
+        "is_the_exported_file": not different,
+        "differences": [
+            {"what": one.what, "expected": one.expected, "found": one.found} for one in different
+        ],
+    }
+    if not different:
+        facts = f"{receipt.rows} rows, {receipt.bytes} bytes, SHA-256 {receipt.sha256}"
+        return Answer(data, [f"{path} is the file of export {receipt.export_id}: {facts}."])
+    lines = [f"{path} is NOT the file of export {receipt.export_id}:"]
+    for one in different:
+        found = "cannot be told: the file is damaged" if one.found is None else f"is {one.found}"
+        lines.append(f"  {_WORDS[one.what]} {found}, the receipt says {one.expected}")
+    return Answer(data, lines, code=EXIT_FOUND)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict):
+        named = (f"{name}={text}" for name, values in value.items() for text in values)
+        return " ".join(named) or "–"
+    return "–" if value is None else str(value)
