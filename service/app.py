@@ -20,6 +20,7 @@ from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
 from service.composition import EXTENSION, Services, build_services
 from service.dashboard.investigate.routes import blueprint as investigate
+from service.dashboard.evidence.routes import blueprint as evidence
 from service.dashboard.people.routes import blueprint as people
 from service.dashboard.routes import blueprint as dashboard
 from service.dashboard.trust.routes import blueprint as dashboard_trust
@@ -74,6 +75,7 @@ _BLUEPRINTS: Final = (
     dashboard,
     investigate,
     dashboard_trust,
+    evidence,
     people,
 )
 

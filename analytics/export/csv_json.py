@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from analytics.model.schema import WIRE_COLUMNS
 
-_GUARDED: Final = "=+-@'\t\r\n"
+GUARDED: Final = "=+-@'\t\r\n"
 """What a formula, or a guarded value, begins with."""
 
-_FORMULA_START: Final = f"^[{re.escape(_GUARDED)}]"
+_FORMULA_START: Final = f"^[{re.escape(GUARDED)}]"
 _QUOTED: Final = '",\n\r'
 _ESCAPED: Final = r'["\\\x00-\x1f\x7f]'
 _FIRST, *_, _LAST = WIRE_COLUMNS
@@ -93,7 +93,7 @@ class JsonSpelling:
 
 def unguarded(value: str) -> str:
     """What `value` was before CsvSpelling guarded it; other values stay as they are."""
-    return value[1:] if value[:1] == "'" and value[1:2] and value[1] in _GUARDED else value
+    return value[1:] if value[:1] == "'" and value[1:2] and value[1] in GUARDED else value
 
 
 def around(before: str, values: pa.StringArray, after: str) -> pa.StringArray:

@@ -67,14 +67,18 @@ class Authorizer:
         return caller, org
 
     async def authorize_member(
-        self, slug: str, origin: VerdictSource = VerdictSource.DASHBOARD
+        self,
+        slug: str,
+        origin: VerdictSource = VerdictSource.DASHBOARD,
+        *,
+        keeps_alive: bool = True,
     ) -> tuple[Caller, Organisation]:
         """The caller of the current request and their organisation `slug`, for any role.
 
         For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
-        (403), in this order.
+        (403), in this order. `keeps_alive` is as in `authorize`.
         """
-        caller, org = await self._authenticate(slug, origin)
+        caller, org = await self._authenticate(slug, origin, keeps_alive=keeps_alive)
         caller.require_membership(org)
         return caller, org
 

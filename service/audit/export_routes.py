@@ -45,13 +45,17 @@ _RECEIPT_HEADERS = {"content-disposition": "A name for the receipt, beside that 
 
 
 async def authorize_exports(
-    access: Authorizer, slug: str, origin: VerdictSource = VerdictSource.ADMIN_API
+    access: Authorizer,
+    slug: str,
+    origin: VerdictSource = VerdictSource.ADMIN_API,
+    *,
+    keeps_alive: bool = True,
 ) -> tuple[Caller, Organisation]:
     """The caller and the organisation, if they may read the log or make exports.
 
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order.
     """
-    caller, org = await access.authorize_member(slug, origin)
+    caller, org = await access.authorize_member(slug, origin, keeps_alive=keeps_alive)
     try:
         caller.require(Capability.AUDIT_READ, org)
     except LacksCapability:

@@ -122,7 +122,8 @@ def verify_export(
 ) -> None:
     """Compare FILE with the receipt of its export.
 
-    Compared are the size, the SHA-256 and the number of rows. Exit code 0 means that it is the exported file, byte for byte; 1 that it differs.
+    Compared are the size, the SHA-256 and the number of rows. Exit code 0 means that it is the
+    exported file, byte for byte; 1 that it differs.
     """
     if export_id is not None:
         if receipt_path is not None:

@@ -24,7 +24,10 @@ class Destination:
 
 SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
     "Overview": (Destination("Overview", "dashboard.overview_page", None),),
-    "Audit log": (Destination("Rows", "dashboard.audit_page", Capability.AUDIT_READ),),
+    "Audit log": (
+        Destination("Rows", "dashboard.audit_page", Capability.AUDIT_READ),
+        Destination("Exports", "dashboard_evidence.exports_page", Capability.AUDIT_READ),
+    ),
     "Trust": (
         Destination("Bindings", "dashboard_trust.bindings_page", Capability.OIDC_READ),
         Destination("Rejected", "dashboard_trust.rejected_page", Capability.OIDC_READ),

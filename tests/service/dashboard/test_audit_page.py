@@ -700,7 +700,11 @@ async def test_the_navigation_shows_what_may_be_opened(world):
     page = await open_page(world)
     links = page.one("nav", **{"aria-label": "Pages of acme"}).text.split("\n")
 
-    assert [link.strip() for link in links if link.strip()] == ["Overview", "Audit log"]
+    assert [link.strip() for link in links if link.strip()] == [
+        "Overview",
+        "Audit log",
+        "Exports",
+    ]
     assert page.one("a", **{"aria-current": "page"}).attributes["href"] == AUDIT
 
 

@@ -1,0 +1,77 @@
+"""What an export would hold, before it is made: filters, window, floor, rows, guarded names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+from urllib.parse import urlencode
+
+from analytics.export.csv_json import GUARDED
+from analytics.model.filters import Condition, Query, Term, parse_query
+from service.audit.services import AuditServices
+from service.audit.tenant_log import TenantLog, open_log
+from service.dashboard.evidence.exports_page import filter_words
+from service.dashboard.state import parse_state
+from service.errors import QueryTooSlow
+from service.store.tables import Organisation
+
+_NAMES_GUARDED: Final = Condition(
+    "package_name",
+    tuple(
+        Term(start, is_prefix=True, is_negated=False) for start in GUARDED if start.isprintable()
+    ),
+)
+"""Package names that CSV's formula guard changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The template's data.
+
+    `query` is the export's query string, `rows` how many there are, and `guarded` how many of them
+    have a package name that CSV's formula guard changes; None: counting took too long.
+    """
+
+    query: str
+    filters: list[str]
+    since: datetime | None
+    until: datetime | None
+    floor: datetime | None
+    cuts_off: bool
+    rows: int | None
+    guarded: int | None
+
+
+async def load_offer(
+    services: AuditServices, org: Organisation, parameters: Mapping[str, Sequence[str]]
+) -> Offer:
+    """What an export with the filters of an audit page would hold now.
+
+    Raises InvalidQuery, StoreFault.
+    """
+    now = services.clock()
+    state = parse_state(parameters)
+    state.check_window()
+    given = state.as_of(now).filters
+    query = parse_query(given)
+    log = await open_log(services.store, services.lake, org, now)
+    within = log.within(query)
+    time_max_s = services.settings.query_max_s
+    named = replace(query, conditions=(*query.conditions, _NAMES_GUARDED))
+    return Offer(
+        query=urlencode(given, doseq=True),
+        filters=filter_words(given),
+        since=within.since,
+        until=within.until,
+        floor=log.floor,
+        cuts_off=within.since != query.since,
+        rows=await _count(log, query, time_max_s),
+        guarded=await _count(log, named, time_max_s),
+    )
+
+
+async def _count(log: TenantLog, query: Query, time_max_s: float) -> int | None:
+    try:
+        return await log.count(query, time_max_s)
+    except QueryTooSlow:
+        return None
