@@ -11,6 +11,7 @@ import structlog
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
 from service.access.callers import service_context
+from service.access.key_use import KeyUse
 from service.audit.compactor import Compactor
 from service.audit.export_entries import close_silent_exports
 from service.audit.exports import Exporter
@@ -85,6 +86,7 @@ class Services:
     keys: KeySource
     verifier: Verifier
     binding_use: BindingUse
+    key_use: KeyUse
     rejected: RejectedSubjects
     sign_in: SignInServices
     live: LivePlaces
@@ -157,6 +159,7 @@ class Services:
         """
         jobs = [
             Job("count_uses", 0, self.binding_use.flush),
+            Job("note_key_uses", 0, self.key_use.flush),
             Job("note_rejections", 0, self.rejected.flush),
             Job("forget_rejections", self.settings.sweep_interval_s, self.rejected.forget_old),
             Job("close_broken_exports", CLOSE_EXPORTS_INTERVAL_S, self.close_silent_exports),
@@ -182,7 +185,7 @@ class Services:
         """Write down what is known in memory alone, once no request comes any more."""
         await self.exporter.drain()
         await self.group_commit.drain()
-        for flush in (self.binding_use.flush, self.rejected.flush):
+        for flush in (self.binding_use.flush, self.key_use.flush, self.rejected.flush):
             try:
                 await flush()
             except StoreUnavailable as error:  # a few counts less; the rest must still be closed
@@ -243,7 +246,8 @@ def build_services(
     )
     lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
     sealer = Sealer(settings, store, lake, lease, clock)
-    authenticator = Authenticator(settings, store, clock)
+    key_use = KeyUse(store)
+    authenticator = Authenticator(settings, store, clock, key_use)
     access = Authorizer(authenticator, store, verifier)
     worker = WorkerProcess(lake, settings.ingest_processes)
     return Services(
@@ -272,6 +276,7 @@ def build_services(
         keys=keys,
         verifier=verifier,
         binding_use=binding_use,
+        key_use=key_use,
         rejected=rejected,
         sign_in=SignInServices(settings, clock, store, authenticator, access, http, metrics),
         live=LivePlaces(),

@@ -261,6 +261,12 @@ class Unauthenticated(Refusal):
     text = "missing or invalid credentials"
 
 
+class ApiKeyExpired(Unauthenticated):
+    """The API key was good once; the text says until when."""
+
+    text = "the API key expired on {value}: issue or rotate one"
+
+
 class Forbidden(Refusal):
     """The caller is known and may not do this."""
 

@@ -47,6 +47,7 @@ class Event(StrEnum):
     TEAM_CREATED = "team_created"
     TEAM_ADMIN_CHANGED = "team_admin_changed"
     API_KEY_CREATED = "api_key_created"
+    API_KEY_ROTATED = "api_key_rotated"
     API_KEY_REVOKED = "api_key_revoked"
     AUDIT_EXPORTED = "audit_exported"
     AUDIT_EXPORT_FINISHED = "audit_export_finished"

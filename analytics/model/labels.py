@@ -37,6 +37,7 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.TEAM_CREATED: "Team created",
     Event.TEAM_ADMIN_CHANGED: "Team admin changed",
     Event.API_KEY_CREATED: "API key created",
+    Event.API_KEY_ROTATED: "API key rotated",
     Event.API_KEY_REVOKED: "API key revoked",
     Event.AUDIT_EXPORTED: "Export started",
     Event.AUDIT_EXPORT_FINISHED: "Export finished",

@@ -181,12 +181,22 @@ class TeamAdminChanged(Envelope, frozen=True, kw_only=True):
 
 
 class ApiKeyCreated(Envelope, frozen=True, kw_only=True):
-    """An API key was issued."""
+    """An API key was issued. Rows older than `expires_at` do not have it."""
 
     event = Event.API_KEY_CREATED
     key_id: str
     name: str
     project_id: str | None
+    expires_at: str | None = None
+
+
+class ApiKeyRotated(Envelope, frozen=True, kw_only=True):
+    """An API key was issued in place of another, which works until `expires_at`."""
+
+    event = Event.API_KEY_ROTATED
+    key_id: str
+    new_key_id: str
+    expires_at: str
 
 
 class ApiKeyRevoked(Envelope, frozen=True, kw_only=True):

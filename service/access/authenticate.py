@@ -8,6 +8,7 @@ from typing import cast
 from quart import Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.instants import format_ms
 from analytics.model.rows import VerdictSource
 from service.access.callers import (
     ApiKeyPrincipal,
@@ -19,8 +20,9 @@ from service.access.callers import (
     admin_token_caller,
 )
 from service.access.cross_site import is_cross_site
+from service.access.key_use import KeyUse
 from service.clock import Clock
-from service.errors import Unauthenticated
+from service.errors import ApiKeyExpired, Unauthenticated
 from service.orgs.repository import KeyScope, find_live_key
 from service.orgs.roles import Role
 from service.orgs.sessions import (
@@ -42,10 +44,11 @@ from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER, SESSION
 class Authenticator:
     """Verifies the credentials that the admin surface accepts."""
 
-    def __init__(self, settings: Settings, store: Store, clock: Clock) -> None:
+    def __init__(self, settings: Settings, store: Store, clock: Clock, key_use: KeyUse) -> None:
         self._settings = settings
         self._store = store
         self._clock = clock
+        self._key_use = key_use
         self.lifetimes = SessionLifetimes(
             idle=timedelta(seconds=settings.session_idle_s),
             absolute=timedelta(seconds=settings.session_absolute_s),
@@ -74,6 +77,7 @@ class Authenticator:
     async def principal(self, request: Request) -> IngestPrincipal:
         """The sender of the audit rows in `request`. Raises Unauthenticated.
 
+        ApiKeyExpired tells the holder of a key that it is too old.
         The first one present of admin token, API key and session cookie decides alone.
         """
         values = request.headers.getlist(API_KEY_HEADER)
@@ -84,7 +88,17 @@ class Authenticator:
         if len(values) != 1:
             raise Unauthenticated
         key = await self._live_key(token_hash(values[0]))
-        return ApiKeyPrincipal(*key, origin=self.origin(request, VerdictSource.PROXY))
+        now = self._clock()
+        # A key also ends by time, without a commit that would drop it from the cache.
+        if key.expires_at is not None and now >= key.expires_at:
+            raise ApiKeyExpired(value=format_ms(key.expires_at))
+        self._key_use.note(key.key_id, now)
+        return ApiKeyPrincipal(
+            key.key_id,
+            key.tenant_id,
+            key.project_id,
+            origin=self.origin(request, VerdictSource.PROXY),
+        )
 
     async def forget_ended_sessions(self) -> None:
         """Delete sessions and sign-in links that ended long ago."""
@@ -118,7 +132,7 @@ class Authenticator:
         )
 
     async def _live_key(self, hashed: str) -> KeyScope:
-        """The live API key with this secret hash. Raises Unauthenticated."""
+        """The unrevoked API key with this secret hash. Raises Unauthenticated."""
 
         def load(transaction: Transaction) -> KeyScope:
             key = find_live_key(transaction, hashed)

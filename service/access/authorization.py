@@ -16,7 +16,7 @@ from service.access.callers import (
     MemberPrincipal,
     Principal,
 )
-from service.errors import CrossSite, Unauthenticated
+from service.errors import CrossSite, Forbidden, Unauthenticated
 from service.orgs.repository import get_org_by_id, read_org
 from service.orgs.roles import Capability
 from service.store.store import Store
@@ -54,31 +54,31 @@ class Authorizer:
         capability: Capability,
         origin: VerdictSource = VerdictSource.ADMIN_API,
         *,
+        alternative: Capability | None = None,
         keeps_alive: bool = True,
     ) -> tuple[Caller, Organisation]:
         """The caller of the current request and the organisation `slug`.
+
+        They must have `capability` there, or the `alternative` to it.
 
         Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order, before any
         other part of the request is read. Automatic requests of a page must pass
         `keeps_alive=False`, so that an unused session ends.
         """
         caller, org = await self._authenticate(slug, origin, keeps_alive=keeps_alive)
-        caller.require(capability, org)
+        if alternative is None or not _has(caller, alternative, org):
+            caller.require(capability, org)
         return caller, org
 
     async def authorize_member(
-        self,
-        slug: str,
-        origin: VerdictSource = VerdictSource.DASHBOARD,
-        *,
-        keeps_alive: bool = True,
+        self, slug: str, origin: VerdictSource = VerdictSource.DASHBOARD
     ) -> tuple[Caller, Organisation]:
         """The caller of the current request and their organisation `slug`, for any role.
 
         For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
-        (403), in this order. `keeps_alive` is as in `authorize`.
+        (403), in this order.
         """
-        caller, org = await self._authenticate(slug, origin, keeps_alive=keeps_alive)
+        caller, org = await self._authenticate(slug, origin)
         caller.require_membership(org)
         return caller, org
 
@@ -145,6 +145,14 @@ class Authorizer:
         if ci is None:
             return principal
         return principal.with_ci(await self._verifier.revalidate(ci, org))
+
+
+def _has(caller: Caller, capability: Capability, org: Organisation) -> bool:
+    try:
+        caller.require(capability, org)
+    except Forbidden:
+        return False
+    return True
 
 
 def _token_request(principal: Principal, org: Organisation) -> TokenRequest:

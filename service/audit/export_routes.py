@@ -27,7 +27,6 @@ from service.errors import (
     Forbidden,
     Invalid,
     InvalidCursor,
-    LacksCapability,
     OrgNotFound,
     UnknownParameter,
 )
@@ -55,12 +54,13 @@ async def authorize_exports(
 
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order.
     """
-    caller, org = await access.authorize_member(slug, origin, keeps_alive=keeps_alive)
-    try:
-        caller.require(Capability.AUDIT_READ, org)
-    except LacksCapability:
-        caller.require(Capability.AUDIT_EXPORT, org)
-    return caller, org
+    return await access.authorize(
+        slug,
+        Capability.AUDIT_READ,
+        origin,
+        alternative=Capability.AUDIT_EXPORT,
+        keeps_alive=keeps_alive,
+    )
 
 
 @blueprint.get(_EXPORTS)

@@ -11,6 +11,7 @@ from service.audit.ingest_items import Body
 from service.audit.services import IngestServices
 from service.errors import (
     AnswersFull,
+    ApiKeyExpired,
     BodyTooLarge,
     Busy,
     IdempotencyKeyInvalid,
@@ -89,6 +90,7 @@ class Headers(Struct):
         NotGzip,
         IdempotencyKeyInvalid,
         UnknownParameter,
+        ApiKeyExpired,
         NotForSessions,
         KeyOfAnotherOrg,
         OrgNotFound,

@@ -1,5 +1,6 @@
 """`countersign member`, `apikey` and `session`."""
 
+from datetime import datetime
 from typing import get_args
 
 import click
@@ -17,11 +18,13 @@ from service.orgs.changes import (
     revoke_api_key,
     set_role,
 )
+from service.orgs.key_lifetimes import parse_expiry, parse_overlap, rotate_api_key
 from service.orgs.repository import (
     get_api_key,
     get_member,
     get_org,
     get_project,
+    is_live,
     list_api_keys,
     list_members,
 )
@@ -31,6 +34,7 @@ from service.orgs.sessions import (
 )
 from service.passkeys.changes import remove_all_passkeys
 from service.passkeys.repository import count_passkeys
+from service.store.tables import ApiKey
 from service.web.header_names import SESSION_COOKIE
 
 _ROLES = click.Choice([role.value for role in Role])
@@ -142,23 +146,48 @@ def apikey() -> None:
 @org_option
 @click.option("--name", required=True, help="What the key is for.")
 @click.option("--project", metavar="PROJECT", help="Limit the key to a project (id or name).")
+@click.option(
+    "--expires",
+    metavar="WHEN",
+    help="Refuse the key from then on: a length (90d, 12h), a date or an instant. Default: never.",
+)
 async def apikey_issue(
-    context: CommandContext, slug: str, name: str, project: str | None
+    context: CommandContext, slug: str, name: str, project: str | None, expires: str | None
 ) -> Answer:
     """Issue an API key; its value is shown only once."""
     async with context.change(slug) as (work, org):
         limit = await get_project(work.session, org, project) if project else None
-        key, secret = await issue_api_key(work, org, name, limit, context.audit_context)
+        expires_at = parse_expiry(expires or "", work.now)
+        key, secret = await issue_api_key(
+            work, org, name, limit, context.audit_context, expires_at=expires_at
+        )
+    return _issued(key, secret)
+
+
+def _issued(key: ApiKey, secret: str) -> Answer:
+    until = f", expires {_instant(key.expires_at)}" if key.expires_at else ""
     return Answer(
-        {"id": key.id, "name": name, "project_id": key.project_id, "secret": secret},
-        [f"Key {key.id} ({name}). Its value, shown only once:", secret],
+        {
+            "id": key.id,
+            "name": key.name,
+            "project_id": key.project_id,
+            "expires_at": _instant(key.expires_at),
+            "replaces": key.replaces,
+            "secret": secret,
+        },
+        [f"Key {key.id} ({key.name}{until}). Its value, shown only once:", secret],
     )
+
+
+def _instant(at: datetime | None) -> str | None:
+    return None if at is None else format_ms(at)
 
 
 @command(apikey, "list")
 @org_option
 async def apikey_list(context: CommandContext, slug: str) -> Answer:
-    """List API keys, revoked ones included."""
+    """List API keys with owner and last use, ended ones included."""
+    now = context.services.clock()
     async with context.services.store.read() as session:
         keys = await list_api_keys(session, await get_org(session, slug))
     rows = [
@@ -166,16 +195,45 @@ async def apikey_list(context: CommandContext, slug: str) -> Answer:
             "id": key.id,
             "name": key.name,
             "project_id": key.project_id,
+            "created_by": key.created_by,
             "created_at": format_ms(key.created_at),
-            "revoked_at": format_ms(key.revoked_at) if key.revoked_at else None,
+            "last_used_at": _instant(key.last_used_at),
+            "expires_at": _instant(key.expires_at),
+            "revoked_at": _instant(key.revoked_at),
+            "replaces": key.replaces,
+            "is_live": is_live(key, now),
         }
         for key in keys
     ]
-    columns = ["id", "name", "project_id", "created_at", "revoked_at"]
+    columns = ["id", "name", "created_by", "created_at", "last_used_at", "expires_at", "revoked_at"]
     return Answer(
         rows,
         table=table(f"API keys of {slug}", columns, [[row[c] for c in columns] for row in rows]),
     )
+
+
+@command(apikey, "rotate")
+@org_option
+@click.argument("key_id")
+@click.option(
+    "--overlap",
+    default="24h",
+    show_default=True,
+    metavar="LENGTH",
+    help="How long the old key works beside the new one: 0, 12h or 7d, at most 90d.",
+)
+async def apikey_rotate(context: CommandContext, slug: str, key_id: str, overlap: str) -> Answer:
+    """Issue a key in place of KEY_ID; its value is shown only once.
+
+    It has the same name, project and length of life. The old key ends after the overlap.
+    """
+    length = parse_overlap(overlap)
+    async with context.change(slug) as (work, org):
+        key = await get_api_key(work.session, org, key_id)
+        new, secret = await rotate_api_key(work, org, key, length, context.audit_context)
+    issued = _issued(new, secret)
+    ends = f"{key_id} is refused from {_instant(key.expires_at)} on."
+    return Answer(issued.data | {"replaced_until": _instant(key.expires_at)}, [*issued.lines, ends])
 
 
 @command(apikey, "revoke")

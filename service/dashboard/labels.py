@@ -29,6 +29,7 @@ _ICONS: Final[dict[str, str]] = {
     Event.OIDC_BINDING_CREATED: "link",
     Event.OIDC_BINDING_REVOKED: "link",
     Event.API_KEY_CREATED: "key",
+    Event.API_KEY_ROTATED: "key",
     Event.API_KEY_REVOKED: "key",
     Event.PASSKEY_REGISTERED: "key",
     Event.PASSKEY_REMOVED: "key",

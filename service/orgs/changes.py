@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final, get_args
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import (
     ApiKeyCreated,
     ApiKeyRevoked,
@@ -201,9 +203,19 @@ async def remove_member(
 
 
 async def issue_api_key(
-    work: UnitOfWork, org: Organisation, name: str, project: Project | None, by: AuditContext
+    work: UnitOfWork,
+    org: Organisation,
+    name: str,
+    project: Project | None,
+    by: AuditContext,
+    *,
+    expires_at: datetime | None = None,
+    replaces: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """Create an API key; returns it with its secret, which is not stored. Raises Invalid."""
+    """Create an API key; returns it with its secret, which is not stored. Raises Invalid.
+
+    It is refused from `expires_at` on. `replaces` is the id of the key it is issued in place of.
+    """
     check_name(name)
     secret = new_token(API_KEY_PREFIX)
     key = ApiKey(
@@ -213,11 +225,19 @@ async def issue_api_key(
         name=name,
         secret_hash=token_hash(secret),
         created_at=work.now,
+        created_by=by.actor,
+        expires_at=expires_at,
+        replaces=replaces,
     )
     await _insert(work.session, key)
     work.record(
         org.id,
-        ApiKeyCreated(key_id=key.id, name=name, project_id=key.project_id),
+        ApiKeyCreated(
+            key_id=key.id,
+            name=name,
+            project_id=key.project_id,
+            expires_at=None if expires_at is None else format_ms(expires_at),
+        ),
         by,
         subject=key.id,
     )

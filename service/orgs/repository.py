@@ -19,17 +19,21 @@ _ORG_COLUMNS: Final = select(*Organisation.__table__.columns).where(_HAS_SLUG)
 _TRUST_REVISION: Final = select(Organisation.trust_revision).where(
     Organisation.id == bindparam("tenant_id")
 )
-_LIVE_KEY: Final = select(ApiKey.id, ApiKey.tenant_id, ApiKey.project_id).where(
+_LIVE_KEY: Final = select(ApiKey.id, ApiKey.tenant_id, ApiKey.project_id, ApiKey.expires_at).where(
     ApiKey.secret_hash == bindparam("secret_hash"), ApiKey.revoked_at.is_(None)
 )
 
 
 class KeyScope(NamedTuple):
-    """The organisation, and optionally the project, that an API key is limited to."""
+    """The organisation, and optionally the project, that an API key is limited to.
+
+    From `expires_at` on the key must be refused.
+    """
 
     key_id: str
     tenant_id: str
     project_id: str | None
+    expires_at: datetime | None
 
 
 async def find_org(session: AsyncSession, slug: str) -> Organisation | None:
@@ -221,7 +225,7 @@ async def list_team_offices(
 
 
 async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> ApiKey:
-    """The live API key with this id. Raises NotFound."""
+    """The unrevoked API key with this id. Raises NotFound."""
     key = await session.scalar(
         select(ApiKey).where(
             ApiKey.tenant_id == org.id, ApiKey.id == key_id, ApiKey.revoked_at.is_(None)
@@ -233,17 +237,31 @@ async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> 
 
 
 def find_live_key(transaction: Transaction, secret_hash: str) -> KeyScope | None:
-    """The unrevoked API key, of any organisation, whose secret has this hash, or None."""
+    """The unrevoked API key, of any organisation, whose secret has this hash, or None.
+
+    It may have expired.
+    """
     for line in transaction.rows(_LIVE_KEY, {"secret_hash": secret_hash}):
         return KeyScope(*line)
     return None
 
 
-async def count_live_keys(session: AsyncSession, org: Organisation) -> dict[str | None, int]:
+def is_live(key: ApiKey, now: datetime) -> bool:
+    """Whether `key` is accepted at `now`."""
+    return key.revoked_at is None and (key.expires_at is None or now < key.expires_at)
+
+
+async def count_live_keys(
+    session: AsyncSession, org: Organisation, now: datetime
+) -> dict[str | None, int]:
     """The number of live API keys of each project; None is the key for the whole organisation."""
     counts = await session.execute(
         select(ApiKey.project_id, func.count())
-        .where(ApiKey.tenant_id == org.id, ApiKey.revoked_at.is_(None))
+        .where(
+            ApiKey.tenant_id == org.id,
+            ApiKey.revoked_at.is_(None),
+            or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now),
+        )
         .group_by(ApiKey.project_id)
     )
     return {row[0]: row[1] for row in counts}

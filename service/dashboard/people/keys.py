@@ -1,39 +1,97 @@
-"""The API keys page: issue and revoke the keys that proxies and scripts send rows with."""
+"""The API keys page: issue, rotate and revoke the keys that proxies and scripts send rows with."""
 
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from quart import url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
+from service.dashboard.display_names import Person, find_names
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.dashboard.services import DashboardServices
 from service.orgs.changes import issue_api_key, revoke_api_key
-from service.orgs.repository import get_api_key, get_project, list_api_keys, list_projects
-from service.store.tables import Organisation
+from service.orgs.key_lifetimes import parse_expiry, parse_overlap, rotate_api_key
+from service.orgs.repository import (
+    get_api_key,
+    get_project,
+    is_live,
+    list_api_keys,
+    list_projects,
+)
+from service.store.tables import ApiKey, Organisation
 from service.web.header_names import API_KEY_HEADER
 
-REVOKED_MAX: Final = 100
-"""How many revoked keys the page shows."""
+ENDED_MAX: Final = 100
+"""How many keys that were revoked or have expired the page shows."""
+
+EXPIRES_SOON: Final = timedelta(days=14)
+
+EXPIRIES: Final = (
+    ("", "never"),
+    ("30d", "in 30 days"),
+    ("90d", "in 90 days"),
+    ("365d", "in a year"),
+)
+OVERLAPS: Final = (
+    ("0", "no overlap: end the old key now"),
+    ("1h", "1 hour"),
+    ("24h", "24 hours"),
+    ("7d", "7 days"),
+    ("30d", "30 days"),
+)
+OVERLAP_DEFAULT: Final = "24h"
 
 _TRIAL_ROW: Final = '[{"event": "install_allowed", "packageName": "countersign-trial"}]'
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """One key. `owner` is who created it, if that was recorded."""
+
+    key: ApiKey
+    owner: Person | None
+    is_live: bool
+    expires_soon: bool
 
 
 async def load_keys_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """All live keys, and the latest revoked ones, newest first."""
-    keys = await list_api_keys(session, org)
+    """All live keys, and the latest that have ended, newest first."""
+    now = services.clock()
+    rows = await _rows(session, org, now)
     projects = await list_projects(session, org)
-    revoked = [key for key in keys if key.revoked_at is not None]
+    ended = [row for row in rows if not row.is_live]
     return {
-        "live": [key for key in keys if key.revoked_at is None],
-        "revoked": revoked[:REVOKED_MAX],
-        "has_more": len(revoked) > REVOKED_MAX,
+        "live": [row for row in rows if row.is_live],
+        "ended": ended[:ENDED_MAX],
+        "replaced": {row.key.replaces for row in rows if row.key.revoked_at is None},
+        "has_more": len(ended) > ENDED_MAX,
+        "expiries": EXPIRIES,
+        "overlaps": OVERLAPS,
+        "overlap_default": OVERLAP_DEFAULT,
         "project_names": {project.id: project.name for project in projects},
         "choices": [("", "whole organisation"), *((item.id, item.name) for item in projects)],
     }
+
+
+async def _rows(session: AsyncSession, org: Organisation, now: datetime) -> list[KeyRow]:
+    keys = await list_api_keys(session, org)
+    names = await find_names(
+        session, org.id, actors={key.created_by for key in keys if key.created_by is not None}
+    )
+    return [
+        KeyRow(
+            key,
+            None if key.created_by is None else names.person(key.created_by),
+            is_live(key, now),
+            key.expires_at is not None and key.expires_at - now < EXPIRES_SOON,
+        )
+        for key in keys
+    ]
 
 
 async def issue_key(change: Change) -> IssuedSecret:
@@ -41,9 +99,22 @@ async def issue_key(change: Change) -> IssuedSecret:
     project_id = change.typed("project")
     project = await get_project(change.work.session, change.org, project_id) if project_id else None
     key, secret = await issue_api_key(
-        change.work, change.org, change.typed("name"), project, change.by
+        change.work,
+        change.org,
+        change.typed("name"),
+        project,
+        change.by,
+        expires_at=parse_expiry(change.typed("expires"), change.work.now),
     )
     return IssuedSecret(f"{key.name} ({key.id})", secret, _trial(change, secret))
+
+
+async def rotate_key(change: Change, key_id: str) -> IssuedSecret:
+    """A new key in place of a live one, which works on for the chosen overlap."""
+    key = await get_api_key(change.work.session, change.org, key_id)
+    overlap = parse_overlap(change.typed("overlap"))
+    new, secret = await rotate_api_key(change.work, change.org, key, overlap, change.by)
+    return IssuedSecret(f"{new.name} ({new.id})", secret, _trial(change, secret))
 
 
 async def revoke_key(change: Change, key_id: str) -> str:

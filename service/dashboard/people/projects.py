@@ -28,7 +28,7 @@ async def load_projects_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
     """All projects, by name."""
-    keys = await count_live_keys(session, org)
+    keys = await count_live_keys(session, org, services.clock())
     bindings = await count_active_by_project(session, org.id)
     return {
         "rows": [

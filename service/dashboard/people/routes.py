@@ -150,6 +150,14 @@ async def issue_key(services: DashboardServices, slug: str) -> ResponseReturnVal
     return await issue_secret(services, slug, KEYS, keys.issue_key, "project")
 
 
+@blueprint.post("/keys/<key_id>/rotate")
+@receives(DashboardServices)
+async def rotate_key(services: DashboardServices, slug: str, key_id: str) -> ResponseReturnValue:
+    """Issue an API key in place of another and show it, once."""
+    step = partial(keys.rotate_key, key_id=key_id)
+    return await issue_secret(services, slug, KEYS, step, "overlap")
+
+
 @blueprint.post("/keys/<key_id>/revoke")
 @receives(DashboardServices)
 async def revoke_key(services: DashboardServices, slug: str, key_id: str) -> ResponseReturnValue:

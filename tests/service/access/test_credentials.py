@@ -63,6 +63,12 @@ REQUESTS: Final = {
     ),
     "audit.export": Request("audit:export", query={"format": "json"}),
     "audit.dashboard_export": Request("audit:export", query={"format": "json"}),
+    **{f"exports.{one}": Request("audit:r") for one in ("exports", "one_export", "receipt")},
+    **{
+        f"dashboard_evidence.{one}": Request("audit:r")
+        for one in ("exports_page", "export_page", "export_progress")
+    },
+    "dashboard_evidence.offer_page": Request("audit:export"),
     "dashboard.overview_page": Request(BELONGING),
     "dashboard.audit_page": Request("audit:r"),
     "dashboard.filter_values": Request("audit:r", query={"name": "package", "prefix": "left"}),
@@ -93,6 +99,7 @@ REQUESTS: Final = {
             "dismiss_team_admin",
             "create_project",
             "issue_key",
+            "rotate_key",
             "revoke_key",
             "grant",
         )
@@ -271,7 +278,11 @@ def endpoints(world: World) -> dict[str, tuple[str, str]]:
 
 async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
     """What `path` names of the organisation: a live binding, an audit row, made for one request."""
-    ids = {"<binding:binding_id>": "obind_0", "<row:audit_id>": "aud_0"}
+    ids = {
+        "<binding:binding_id>": "obind_0",
+        "<row:audit_id>": "aud_0",
+        "<export_id>": "exp_0",
+    }
     if slug == "nobody":
         return ids
     if "<binding:binding_id>" in path:
@@ -281,6 +292,13 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
     if "<row:audit_id>" in path:
         (row, *_) = await world.audit(slug)
         ids["<row:audit_id>"] = row["id"]
+    if "<export_id>" in path:
+        answer = await world.client.get(
+            f"/api/v1/admin/orgs/{slug}/audit/export?format=csv", headers=world.admin
+        )
+        await answer.get_data()
+        await world.services.exporter.drain()
+        ids["<export_id>"] = answer.headers["x-export-id"]
     return ids
 
 

@@ -300,7 +300,7 @@ async def test_reading_or_exporting_is_what_the_list_takes(filled):
     assert (await get(filled, headers=session("auditor"))).status_code == 200
     assert await refused(await get(filled, headers=session("member"))) == (
         403,
-        "missing capability: audit:export",
+        "missing capability: audit:r",
     )
     assert (await get(filled, headers=session("stranger"))).status_code == 403
     assert (await get(filled, headers={"accept": "*/*"})).status_code == 401

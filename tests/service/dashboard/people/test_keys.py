@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from service.orgs.changes import create_project
-from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World
+from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, refused
 from tests.service.dashboard.page import ORG, Page, send_form
 from tests.service.dashboard.people.desk import (
     HOSTILE,
@@ -180,3 +180,173 @@ async def test_names_are_shown_as_they_are(world):
 
     assert any(one.text == HOSTILE for one in page.all("bdi"))
     assert not [one for one in page.all("script") if one.text]
+
+
+def live_row(page: Page, key_id: str) -> str:
+    """What the list says of a key."""
+    return " ".join(page.one("tr", id=key_id).text.split())
+
+
+def key_ids(page: Page) -> list[str]:
+    """The keys of the page, newest first."""
+    return [row.attributes["id"] for row in page.all("tr") if "id" in row.attributes]
+
+
+async def test_a_key_says_who_owns_it_and_when_it_was_last_used(world):
+    """By address, and a minute late at most."""
+    page = await shown(await issue(world))
+    (key_id,) = key_ids(page)
+    assert "owner@acme.example" in live_row(page, key_id)
+    assert "not since this is recorded" in live_row(page, key_id)
+
+    await send_trial(world, page)
+    await world.services.key_use.flush()
+    later = await see(world, "keys")
+
+    assert "2026-03-04 12:00" in later.one("td", **{"data-label": "Last used"}).text
+
+
+async def test_an_expired_key_is_refused_and_listed_as_ended(world):
+    """From that instant on, with a 401 that says so."""
+    page = await shown(await issue(world, expires="30d"))
+    (key_id,) = key_ids(page)
+    assert (await world.audit())[0]["payload"]["expires_at"] == "2026-04-03T12:00:00.123Z"
+    world.clock.advance(days=16)
+    assert "soon" not in live_row(await see_later(world), key_id)
+    world.clock.advance(days=1)
+    assert "soon" in live_row(await see_later(world), key_id)
+    world.clock.advance(days=13)
+    answer = await send_trial(world, page)
+
+    assert await refused(answer) == (
+        401,
+        "the API key expired on 2026-04-03T12:00:00.123Z: issue or rotate one",
+    )
+    ended = await see_later(world)
+    assert "expired 2026-04-03 12:00" in live_row(ended, key_id)
+    assert "There is no live key" in ended.html
+
+
+async def see_later(world: World) -> Page:
+    """The page once the owner's session would have ended."""
+    return await shown(await world.client.get(KEYS, headers=world.admin))
+
+
+async def test_a_rotated_key_works_beside_its_successor_for_the_overlap(world):
+    """Then it is refused; the log has who rotated it and until when it works."""
+    old = await shown(await issue(world, project=world.project.id, expires="90d"))
+    (old_id,) = key_ids(old)
+    action = f"{KEYS}/{old_id}/rotate"
+    world.clock.advance(seconds=1)
+    new = await shown(await send_form(world, old, action, overlap="7d"))
+    new_id, listed_old = key_ids(new)
+
+    assert listed_old == old_id
+    assert "Rotated: works until it expires" in live_row(new, old_id)
+    assert "payments" in live_row(new, new_id)
+    assert (await send_trial(world, old)).status_code == 200
+    assert (await send_trial(world, new)).status_code == 200
+    rows = {row["event"]: row for row in reversed(await world.audit())}
+    assert rows["api_key_rotated"]["actor"] == actor(world, "owner")
+    assert rows["api_key_rotated"]["subject"] == old_id
+    assert rows["api_key_rotated"]["payload"] == {
+        "key_id": old_id,
+        "new_key_id": new_id,
+        "expires_at": "2026-03-11T12:00:01.123Z",
+    }
+    assert rows["api_key_created"]["payload"]["expires_at"] == "2026-06-02T12:00:01.123Z"
+    world.clock.advance(days=7)
+    assert (await send_trial(world, old)).status_code == 401
+    assert (await send_trial(world, new)).status_code == 200
+
+
+async def test_without_an_overlap_the_old_key_ends_at_once(world):
+    """As if it were revoked: it is."""
+    old = await shown(await issue(world))
+    (old_id,) = key_ids(old)
+    new = await shown(await send_form(world, old, f"{KEYS}/{old_id}/rotate", overlap="0"))
+
+    assert (await send_trial(world, old)).status_code == 401
+    assert (await send_trial(world, new)).status_code == 200
+    events = [row["event"] for row in await world.audit() if row["event"].startswith("api_")]
+    assert events[:3] == ["api_key_revoked", "api_key_rotated", "api_key_created"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"overlap": "91d"}, "overlap must be 0 or a length (12h, 7d) of at most 90 days"),
+        ({"overlap": "soon"}, "overlap must be 0 or a length (12h, 7d) of at most 90 days"),
+        ({"overlap": ""}, "overlap must be 0 or a length (12h, 7d) of at most 90 days"),
+    ],
+)
+async def test_a_rotation_with_a_faulty_overlap_changes_nothing(world, fields, text):
+    """The field says what is wrong; the key works on."""
+    page = await shown(await issue(world))
+    (key_id,) = key_ids(page)
+    before = await logged(world)
+    again = await shown(await send_form(world, page, f"{KEYS}/{key_id}/rotate", **fields), 400)
+
+    assert fault_of(again, f"rotate-{key_id}-overlap") == text
+    assert await logged(world) == before
+
+
+async def test_a_key_is_rotated_once(world):
+    """Of two successors one would be forgotten; a revoked successor makes room."""
+    page = await shown(await issue(world))
+    (key_id,) = key_ids(page)
+    action = f"{KEYS}/{key_id}/rotate"
+    world.clock.advance(seconds=1)
+    new = await shown(await send_form(world, page, action, overlap="7d"))
+    successor = key_ids(new)[0]
+    before = await logged(world)
+    again = await shown(await post_once(world, action), 409)
+
+    text = f"API key {key_id} was rotated before: rotate or revoke {successor} instead"
+    assert text in again.one("div", role="alert").text
+    assert await logged(world) == before
+    await post(world, f"keys/{successor}/revoke")
+    assert secret_of(await shown(await post_once(world, action)))
+
+
+async def post_once(world: World, action: str):
+    """The form of the page, sent to `action`, which the page may no longer offer."""
+    page = await see(world, "keys")
+    page.forms[action] = page.forms[KEYS]
+    return await send_form(world, page, action, overlap="7d")
+
+
+@pytest.mark.parametrize(
+    ("expires", "text"),
+    [
+        ("soon", "expires must be a length (90d, 12h), a date (2026-12-31) or an instant"),
+        ("2026-03-03", "expires must be in the future, at most 3650 days ahead"),
+        ("0d", "expires must be in the future, at most 3650 days ahead"),
+        ("9999-12-31", "expires must be in the future, at most 3650 days ahead"),
+        ("3651d", "expires must be in the future, at most 3650 days ahead"),
+    ],
+)
+async def test_an_expiry_that_is_none_makes_no_key(world, expires, text):
+    before = await logged(world)
+    page = await shown(await issue(world, expires=expires), 400)
+
+    assert fault_of(page, "issue-expires").startswith(text)
+    assert await logged(world) == before
+
+
+async def test_a_rotation_that_fails_midway_changes_nothing(world, monkeypatch):
+    """Neither a new key without the old one's end, nor the other way round."""
+    page = await shown(await issue(world))
+    (key_id,) = key_ids(page)
+    before = await logged(world)
+
+    async def fail(*arguments):
+        raise RuntimeError
+
+    monkeypatch.setattr("service.orgs.key_lifetimes.revoke_api_key", fail)
+    answer = await send_form(world, page, f"{KEYS}/{key_id}/rotate", overlap="0")
+    assert answer.status_code == 500
+
+    assert await logged(world) == before
+    assert key_ids(await see(world, "keys")) == [key_id]
+    assert (await send_trial(world, page)).status_code == 200

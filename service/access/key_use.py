@@ -1,0 +1,71 @@
+"""When API keys were last used: noted in memory and written behind, at most once a minute a key.
+
+Requests do not wait for it. A killed process loses what it has not written.
+"""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import bindparam, or_, update
+
+from service.errors import StoreUnavailable
+from service.store.column_types import Instant
+from service.store.store import Store
+from service.store.tables import ApiKey
+
+STEP: Final = timedelta(minutes=1)
+"""How stale `last_used_at` may become while a key is used."""
+
+_NOTE: Final = (
+    update(ApiKey)
+    .where(
+        ApiKey.id == bindparam("used_id"),
+        # Other processes note uses, too.
+        or_(
+            ApiKey.last_used_at.is_(None),
+            ApiKey.last_used_at <= bindparam("step_before", type_=Instant()),
+        ),
+    )
+    .values(last_used_at=bindparam("used_at", type_=Instant()))
+)
+
+
+class KeyUse:
+    """Notes the uses of API keys in memory; `flush` writes them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._noted: dict[str, datetime] = {}
+        """The last use of each key that was noted: bounded by the number of keys."""
+
+        self._pending: dict[str, datetime] = {}
+
+    def note(self, key_id: str, at: datetime) -> None:
+        """Note that the key was accepted at `at`, unless it was noted within STEP before."""
+        last = self._noted.get(key_id)
+        if last is None or at - last >= STEP:
+            self._noted[key_id] = self._pending[key_id] = at
+
+    async def flush(self) -> None:
+        """Write what is pending, all or nothing.
+
+        If the write fails (StoreUnavailable), it is kept for the next call.
+        """
+        taken, self._pending = self._pending, {}
+        if not taken:
+            return
+        try:
+            async with self._store.write() as work:
+                # On the connection: a session cannot run this UPDATE for many parameter sets.
+                connection = await work.session.connection()
+                await connection.execute(
+                    _NOTE,
+                    [
+                        {"used_id": key_id, "used_at": at, "step_before": at - STEP}
+                        for key_id, at in taken.items()
+                    ],
+                )
+        except (StoreUnavailable, asyncio.CancelledError):
+            self._pending = taken | self._pending
+            raise

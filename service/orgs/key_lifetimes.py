@@ -1,0 +1,107 @@
+"""Lifetimes of API keys: expiry, and rotation with an overlap in which both keys work."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import select
+
+from analytics.model.instants import format_ms, parse_until
+from analytics.model.org_envelopes import ApiKeyRotated
+from analytics.model.rows import AuditContext
+from service.errors import Conflict, Invalid, NotFound
+from service.orgs.changes import issue_api_key, revoke_api_key
+from service.orgs.repository import get_project
+from service.store.store import UnitOfWork
+from service.store.tables import ApiKey, Organisation
+
+OVERLAP_MAX: Final = timedelta(days=90)
+LIFETIME_MAX: Final = timedelta(days=3_650)
+_LENGTH: Final = re.compile(r"([0-9]{1,5})([hd])", re.ASCII)
+_UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1)}
+
+
+def parse_expiry(text: str, now: datetime) -> datetime | None:
+    """The expiry in `text`: a length from now (`90d`, `12h`), a date (its end) or an instant.
+
+    None for empty text: never. Raises Invalid.
+    """
+    if not text:
+        return None
+    try:
+        length = _LENGTH.fullmatch(text)
+        expires_at = parse_until(text) if length is None else now + _length(length)
+    except ValueError as error:
+        raise Invalid(
+            "expires must be a length (90d, 12h), a date (2026-12-31) or an instant"
+            " (2026-12-31T08:00:00Z)",
+            field="expires",
+        ) from error
+    if not now < expires_at <= now + LIFETIME_MAX:
+        raise Invalid(
+            f"expires must be in the future, at most {LIFETIME_MAX.days} days ahead",
+            field="expires",
+        )
+    return expires_at
+
+
+def parse_overlap(text: str) -> timedelta:
+    """How long the old key works beside the new one: `0`, or a length such as `7d` or `12h`.
+
+    Raises Invalid.
+    """
+    length = _LENGTH.fullmatch(text)
+    overlap = timedelta(0) if text == "0" else None if length is None else _length(length)
+    if overlap is None or overlap > OVERLAP_MAX:
+        raise Invalid(
+            f"overlap must be 0 or a length (12h, 7d) of at most {OVERLAP_MAX.days} days",
+            field="overlap",
+        )
+    return overlap
+
+
+def _length(length: re.Match[str]) -> timedelta:
+    return int(length[1]) * _UNITS[length[2]]
+
+
+async def rotate_api_key(
+    work: UnitOfWork, org: Organisation, key: ApiKey, overlap: timedelta, by: AuditContext
+) -> tuple[ApiKey, str]:
+    """Issue a key in place of `key`, which works for `overlap` more at most; it and its secret.
+
+    The new key has the same name, project and length of life. Raises NotFound if `key` has
+    expired, and Conflict if it was rotated before: of two successors one would be forgotten.
+    """
+    if key.expires_at is not None and key.expires_at <= work.now:
+        raise NotFound(f"API key {key.id} has expired: issue a new one")
+    successor = await work.session.scalar(
+        select(ApiKey.id).where(
+            ApiKey.tenant_id == org.id, ApiKey.replaces == key.id, ApiKey.revoked_at.is_(None)
+        )
+    )
+    if successor is not None:
+        raise Conflict(f"API key {key.id} was rotated before: rotate or revoke {successor} instead")
+    project = None
+    if key.project_id is not None:
+        project = await get_project(work.session, org, key.project_id)
+    lifetime = None if key.expires_at is None else key.expires_at - key.created_at
+    new, secret = await issue_api_key(
+        work,
+        org,
+        key.name,
+        project,
+        by,
+        expires_at=None if lifetime is None else work.now + lifetime,
+        replaces=key.id,
+    )
+    ends_at = min(work.now + overlap, key.expires_at or work.now + overlap)
+    key.expires_at = ends_at
+    work.record(
+        org.id,
+        ApiKeyRotated(key_id=key.id, new_key_id=new.id, expires_at=format_ms(ends_at)),
+        by,
+        subject=key.id,
+    )
+    if not overlap:
+        await revoke_api_key(work, org, key, by)
+    return new, secret

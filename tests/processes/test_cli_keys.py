@@ -1,0 +1,47 @@
+"""`countersign apikey`: expiry, and rotation with an overlap."""
+
+import pytest
+
+from tests.processes.homes import Home
+
+pytestmark = pytest.mark.slow
+
+
+def keys(home: Home) -> dict[str, dict]:
+    """All keys of acme by id."""
+    return {key["id"]: key for key in home.ask("apikey", "list", "--org", "acme")}
+
+
+def test_a_key_is_issued_with_an_expiry_and_rotated(home):
+    """The successor lives as long; the old key says when it ends, and who issued it."""
+    old = home.ask("apikey", "issue", "--org", "acme", "--name", "proxy", "--expires", "90d")
+    new = home.ask("apikey", "rotate", "--org", "acme", old["id"], "--overlap", "12h")
+
+    listed = keys(home)
+    assert new["replaces"] == old["id"]
+    assert new["secret"] != old["secret"]
+    assert listed[old["id"]]["expires_at"] == new["replaced_until"] < old["expires_at"]
+    assert listed[new["id"]]["expires_at"] >= old["expires_at"]
+    assert listed[new["id"]]["created_by"] == "system:cli"
+    assert listed[new["id"]]["last_used_at"] is None
+    assert [key["is_live"] for key in listed.values()] == [True, True]
+    said = home.order("apikey", "rotate", "--org", "acme", new["id"], "--overlap", "0")
+    assert f"{new['id']} is refused from 20" in said.out
+    assert keys(home)[new["id"]]["is_live"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("issue", "--name", "x", "--expires", "soon"), "expires must be a length"),
+        (("issue", "--name", "x", "--expires", "2020-01-01"), "expires must be in the future"),
+        (("rotate", "key_none"), "no live API key key_none in acme"),
+        (("rotate", "key_none", "--overlap", "400d"), "overlap must be 0 or a length"),
+    ],
+)
+def test_what_is_no_lifetime_changes_nothing(quiet_home, words, text):
+    ran = quiet_home.order("apikey", words[0], "--org", "acme", *words[1:])
+
+    assert ran.code == 1
+    assert text in ran.refusal
+    assert keys(quiet_home) == {}

@@ -1,0 +1,96 @@
+"""When a key was last used: written behind, at most once a minute, and never in a request."""
+
+import contextlib
+import sqlite3
+from datetime import timedelta
+
+import pytest
+
+from service.errors import StoreUnavailable
+from service.orgs.changes import issue_api_key
+from service.store.tables import ApiKey
+from tests.conftest import BY_OPERATOR, START
+
+EVENTS = "/api/v1/admin/orgs/acme/audit/events"
+ROWS = [{"event": "install_allowed", "packageName": "left-pad"}]
+
+
+@pytest.fixture
+async def key(world):
+    """A key of acme's: its id and secret."""
+    async with world.services.store.write() as work:
+        issued, secret = await issue_api_key(work, world.acme, "proxy", None, BY_OPERATOR)
+    return issued.id, secret
+
+
+async def send(world, secret, path=EVENTS):
+    return await world.client.post(path, headers={"x-service-api-key": secret}, json=ROWS)
+
+
+async def last_use(world, key_id):
+    async with world.services.store.read() as session:
+        return (await session.get_one(ApiKey, key_id)).last_used_at
+
+
+async def test_a_use_is_written_behind(world, key):
+    """The request itself writes only its rows."""
+    key_id, secret = key
+    assert (await send(world, secret)).status_code == 200
+    assert await last_use(world, key_id) is None
+
+    await world.services.key_use.flush()
+
+    assert await last_use(world, key_id) == START
+
+
+async def test_a_busy_key_is_written_once_a_minute(world, key):
+    key_id, secret = key
+    for _ in range(3):
+        await send(world, secret)
+        await world.services.key_use.flush()
+        world.clock.advance(seconds=25)
+    assert await last_use(world, key_id) == START
+
+    await send(world, secret)
+    await world.services.key_use.flush()
+    assert await last_use(world, key_id) == START + timedelta(seconds=75)
+
+
+async def test_another_process_does_not_set_it_back(world, key):
+    """What is written later may have been noted before."""
+    key_id, _ = key
+    use = world.services.key_use
+    use.note(key_id, START + timedelta(hours=1))
+    await use.flush()
+    use._noted.clear()
+    use.note(key_id, START)
+    await use.flush()
+
+    assert await last_use(world, key_id) == START + timedelta(hours=1)
+
+
+async def test_a_key_for_another_organisation_counts_as_used(world, key):
+    """Its owner should see that it is tried elsewhere; a wrong one is of no key."""
+    key_id, secret = key
+    assert (await send(world, secret, EVENTS.replace("acme", "other"))).status_code == 403
+    assert (await send(world, secret + "x")).status_code == 401
+    await world.services.key_use.flush()
+
+    assert await last_use(world, key_id) == START
+
+
+async def test_what_the_database_does_not_take_is_kept(world, key):
+    """Until it does."""
+    key_id, _ = key
+    use = world.services.key_use
+    use.note(key_id, START)
+    await use.flush()
+    use.note(key_id, START + timedelta(minutes=2))
+    database = world.services.settings.data_dir / "countersign.db"
+    with contextlib.closing(sqlite3.connect(database)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable):
+            await use.flush()
+    await use.flush()
+
+    assert await last_use(world, key_id) == START + timedelta(minutes=2)
