@@ -32,6 +32,7 @@ from service.passkeys.routes import blueprint as passkeys
 from service.profile.routes import blueprint as profile
 from service.rejected.routes import blueprint as rejected
 from service.searches.routes import blueprint as searches
+from service.reports.routes import blueprint as reports
 from service.settings import REPOSITORY, Settings
 from service.sign_in.link_routes import blueprint as links
 from service.sign_in.routes import blueprint as sign_in
@@ -68,6 +69,7 @@ _BLUEPRINTS: Final = (
     audit,
     exports,
     ingest,
+    reports,
     links,
     sign_in,
     passkeys,

@@ -91,6 +91,11 @@ class JsonSpelling:
         return "}" + self.after if name == _LAST else ""
 
 
+def guarded(value: str) -> str:
+    """`value` as CsvSpelling guards it."""
+    return f"'{value}" if value[:1] and value[0] in GUARDED else value
+
+
 def unguarded(value: str) -> str:
     """What `value` was before CsvSpelling guarded it; other values stay as they are."""
     return value[1:] if value[:1] == "'" and value[1:2] and value[1] in GUARDED else value

@@ -23,6 +23,7 @@ class _Lazy(NamedTuple):
 
 
 _COMMANDS: Final = {
+    "access": _Lazy("access", "access", "Access: who could do what, as of a date."),
     "apikey": _Lazy("people", "apikey", "API keys: credentials of proxies and scripts."),
     "apply": _Lazy(
         "apply", "apply_file", "Create and change organisations as declared in FILE (TOML)."

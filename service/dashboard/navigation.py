@@ -27,6 +27,7 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
     "Audit log": (
         Destination("Rows", "dashboard.audit_page", Capability.AUDIT_READ),
         Destination("Exports", "dashboard_evidence.exports_page", Capability.AUDIT_READ),
+        Destination("Reports", "dashboard_evidence.reports_page", Capability.AUDIT_READ),
     ),
     "Trust": (
         Destination("Bindings", "dashboard_trust.bindings_page", Capability.OIDC_READ),

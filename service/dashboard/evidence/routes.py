@@ -9,9 +9,10 @@ from service.audit.export_entries import get_export, state_of
 from service.audit.export_routes import authorize_exports
 from service.dashboard.evidence.exports_page import load_export_view, load_exports_view
 from service.dashboard.evidence.offer_page import load_offer
+from service.dashboard.evidence.reports_page import VIEWS, load_access_view
 from service.dashboard.navigation import page_context
 from service.dashboard.services import DashboardServices
-from service.orgs.roles import Capability
+from service.orgs.roles import Capability, Role
 from service.web.dependencies import receives
 from service.web.request_parsing import all_parameters, query_parameters
 from service.web.responses import json_answer
@@ -77,3 +78,34 @@ async def export_progress(
             "sent_rows": entry.sent_rows,
         }
     )
+
+
+@blueprint.get("/reports")
+@receives(DashboardServices)
+async def reports_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Show the reports and the views of the audit log."""
+    caller, org = await services.access.authorize(
+        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
+    )
+    query_parameters(request, ())
+    return await render_template(
+        "evidence/reports.html", views=VIEWS, **page_context(services.settings, caller, org)
+    )
+
+
+@blueprint.get("/reports/access")
+@receives(DashboardServices)
+async def access_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Show who could do what, as of a date."""
+    caller, org = await services.access.authorize(
+        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
+    )
+    given = only(query_parameters(request, ("asOf",)), "asOf")
+    view = await load_access_view(services.audit, org, given)
+    page = await render_template(
+        "evidence/access.html",
+        page=view,
+        roles=list(Role),
+        **page_context(services.settings, caller, org),
+    )
+    return page, view.status

@@ -9,7 +9,7 @@ from typing import Any, Final
 from quart import url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.callers import Caller, MemberPrincipal
+from service.access.callers import Caller, MemberPrincipal, member_actor
 from service.dashboard.labels import PROVIDER_WORDS
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import IssuedSecret, OrgPage, may_decide_over
@@ -39,6 +39,11 @@ class MemberRow:
     teams: list[str]
     is_self: bool
     may_change: bool
+
+    @property
+    def actor(self) -> str:
+        """The member's name in `actor` of audit rows."""
+        return member_actor(self.member.identity_provider, self.member.id)
 
 
 async def load_members_view(

@@ -66,8 +66,15 @@ REQUESTS: Final = {
     **{f"exports.{one}": Request("audit:r") for one in ("exports", "one_export", "receipt")},
     **{
         f"dashboard_evidence.{one}": Request("audit:r")
-        for one in ("exports_page", "export_page", "export_progress")
+        for one in (
+            "exports_page",
+            "export_page",
+            "export_progress",
+            "reports_page",
+            "access_page",
+        )
     },
+    "reports.access_report": Request("audit:r"),
     "dashboard_evidence.offer_page": Request("audit:export"),
     "dashboard.overview_page": Request(BELONGING),
     "dashboard.audit_page": Request("audit:r"),

@@ -704,6 +704,7 @@ async def test_the_navigation_shows_what_may_be_opened(world):
         "Overview",
         "Audit log",
         "Exports",
+        "Reports",
     ]
     assert page.one("a", **{"aria-current": "page"}).attributes["href"] == AUDIT
 

@@ -1,0 +1,80 @@
+"""`countersign access`: who could do what, as of a date."""
+
+import click
+import msgspec
+
+from analytics.model.instants import format_ms
+from service.bindings.listing import parse_as_of
+from service.cli.context import Answer, CommandContext, command, org_option, table
+from service.orgs.repository import get_org
+from service.reports.access_forms import AccessReportForm, report_csv, report_form
+from service.reports.access_report import report_access
+
+
+@click.group()
+def access() -> None:
+    """Access: who could do what, as of a date."""
+
+
+@command(access, "report")
+@org_option
+@click.option(
+    "--as-of",
+    metavar="INSTANT",
+    help="A past instant; a date is its first instant, UTC. Default: now.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="One CSV table with everything.")
+async def access_report(
+    context: CommandContext, slug: str, as_of: str | None, *, as_csv: bool
+) -> Answer:
+    """Report members, roles, team admins, keys and bindings as they were.
+
+    It is put together from what is stored and from the audit log, and says what is no longer known.
+    """
+    services = context.services
+    async with services.store.read() as session:
+        org = await get_org(session, slug)
+    report = await report_access(
+        services.store, services.lake, org, parse_as_of(as_of), services.clock()
+    )
+    form = report_form(report)
+    data = msgspec.to_builtins(form)
+    if as_csv:
+        return Answer(data, report_csv(report).splitlines())
+    teams = {team.id: team.name for team in form.teams}
+    members = [
+        [
+            one.email,
+            one.role,
+            " ".join(one.capabilities) or None,
+            ", ".join(teams[team_id] for team_id in one.administers) or None,
+            one.since,
+        ]
+        for one in form.members
+    ]
+    return Answer(
+        data,
+        lines=_lines(form),
+        table=table(
+            f"Members of {slug} as of {format_ms(report.as_of)}",
+            ["member", "role", "may", "admin of", "since"],
+            members,
+        ),
+    )
+
+
+def _lines(form: AccessReportForm) -> list[str]:
+    """What follows the table of members."""
+    return [
+        *(f"{role.role} may: {' '.join(role.capabilities) or 'nothing'}" for role in form.roles),
+        *(
+            f"API key {key.id} ({key.name}) sends rows of"
+            f" {key.project_id or 'the whole organisation'} since {key.since}"
+            for key in form.api_keys
+        ),
+        *(
+            f"Binding {one.id} trusts {one.sub_pattern} of {one.issuer} since {one.since}"
+            for one in form.bindings
+        ),
+        *form.notes,
+    ]

@@ -1,0 +1,264 @@
+"""The access report as JSON and as CSV."""
+
+import csv
+import io
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from analytics.export.csv_json import guarded
+from analytics.model.instants import format_ms, format_us
+from service.audit.export_entries import service_version
+from service.bindings.forms import Timestamp
+from service.orgs.roles import Role
+from service.reports.access_report import AccessReport, MemberRights
+from service.store.tables import ApiKey, Binding
+from service.web.openapi import INSTANT_OR_DATE_PATTERN
+
+CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")
+_SCOPE: Final = (
+    "Members' sessions and passkeys are not in the report. Besides those listed, the operator"
+    " (at the command line, and with the admin token) can do everything at any time."
+)
+
+
+class AccessQuery(Struct, kw_only=True):
+    """As of when, and the format."""
+
+    asOf: (  # noqa: N815 - as in the list of bindings
+        Annotated[
+            str,
+            Meta(
+                description="A past instant; a date is its first instant, UTC. Default: now.",
+                pattern=INSTANT_OR_DATE_PATTERN,
+                examples=["2026-01-31T08:00:00Z"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    format: Annotated[Literal["json", "csv"], Meta(description="Default `json`.")] | UnsetType = (
+        UNSET
+    )
+
+
+class RoleThen(Struct, kw_only=True):
+    """What a role granted. `granted` are the capabilities beyond its defaults."""
+
+    role: Literal["owner", "admin", "auditor", "member"]
+    capabilities: list[str]
+    granted: list[str]
+
+
+class MemberThen(Struct, kw_only=True):
+    """A member then. `removed_at` is null, or when the membership ended since."""
+
+    id: str
+    email: str
+    identity_provider: str
+    role: Literal["owner", "admin", "auditor", "member"]
+    capabilities: list[str]
+    administers: Annotated[list[str], Meta(description="The ids of the teams they administered.")]
+    since: Timestamp
+    removed_at: Timestamp | None
+
+
+class TeamThen(Struct, kw_only=True):
+    """A team then. `admins` are member ids."""
+
+    id: str
+    name: str
+    admins: list[str]
+    since: Timestamp
+
+
+class KeyThen(Struct, kw_only=True):
+    """An API key that was accepted then. `created_by` is null for keys older than its record."""
+
+    id: str
+    name: str
+    project_id: str | None
+    created_by: str | None
+    since: Timestamp
+    expires_at: Timestamp | None
+    revoked_at: Timestamp | None
+
+
+class BindingThen(Struct, kw_only=True):
+    """A trust binding that was active then."""
+
+    id: str
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: str
+    project_id: str | None
+    team_id: str | None
+    added_by: str
+    since: Timestamp
+    revoked_at: Timestamp | None
+
+
+class AccessReportForm(Struct, kw_only=True):
+    """Who could do what at `as_of`.
+
+    Roles, grants and team admins are those of `rights_as_of`. It is later than `as_of` if
+    `is_complete` is false: changes between the two are past retention and no longer known.
+    """
+
+    org: str
+    tenant_id: str
+    as_of: str
+    made_at: str
+    retention_floor: str | None
+    is_complete: bool
+    rights_as_of: str
+    notes: list[str]
+    roles: list[RoleThen]
+    members: list[MemberThen]
+    teams: list[TeamThen]
+    api_keys: list[KeyThen]
+    bindings: list[BindingThen]
+    version: str
+
+
+def notes(report: AccessReport) -> list[str]:
+    """What the report cannot tell, and what it leaves out, in words."""
+    if report.is_complete:
+        return [_SCOPE]
+    since = format_ms(report.rights_as_of)
+    unknown = (
+        f"Changes of roles, role overrides and team admins before {since} are past retention or"
+        f" dropped: these are shown as of {since}, not as of {format_ms(report.as_of)}. Members,"
+        " teams, API keys and bindings are exact."
+    )
+    return [unknown, _SCOPE]
+
+
+def report_form(report: AccessReport) -> AccessReportForm:
+    """The report as the API answers it."""
+    return AccessReportForm(
+        org=report.org.slug,
+        tenant_id=report.org.id,
+        as_of=format_us(report.as_of),
+        made_at=format_us(report.made_at),
+        retention_floor=None
+        if report.retention_floor is None
+        else format_us(report.retention_floor),
+        is_complete=report.is_complete,
+        rights_as_of=format_us(report.rights_as_of),
+        notes=notes(report),
+        roles=[_role(report, role) for role in Role],
+        members=[_member(report, one) for one in report.members],
+        teams=[
+            TeamThen(
+                id=team.id,
+                name=team.name,
+                admins=[member.id for member in report.admins_of(team)],
+                since=format_ms(team.created_at),
+            )
+            for team in report.teams
+        ],
+        api_keys=[_key(key) for key in report.api_keys],
+        bindings=[_binding(binding) for binding in report.bindings],
+        version=service_version(),
+    )
+
+
+def report_csv(report: AccessReport) -> str:
+    """The report as CSV, a line for each member, role, team, key and binding.
+
+    Values that a spreadsheet could take for a formula are guarded as in exports.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for line in _csv_lines(report_form(report)):
+        writer.writerow([guarded(cell) for cell in line])
+    return file.getvalue()
+
+
+def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
+    whole = f"as of {form.as_of}, rights as of {form.rights_as_of}; {' '.join(form.notes)}"
+    yield "report", form.tenant_id, form.org, "", "", "", form.made_at, whole
+    names = {team.id: team.name for team in form.teams}
+    for member in form.members:
+        teams = ", ".join(names[team_id] for team_id in member.administers)
+        yield (
+            *("member", member.id, member.email, member.role, " ".join(member.capabilities)),
+            *(f"admin of {teams}" if teams else "", member.since, member.identity_provider),
+        )
+    for role in form.roles:
+        beyond = f"beyond the defaults: {' '.join(role.granted)}" if role.granted else ""
+        yield "role", role.role, role.role, role.role, " ".join(role.capabilities), "", "", beyond
+    for team in form.teams:
+        yield "team", team.id, team.name, "", "", "", team.since, " ".join(team.admins)
+    for key in form.api_keys:
+        owner = key.created_by or "owner not recorded"
+        yield (
+            *("api_key", key.id, key.name, "", "send rows", key.project_id or ""),
+            *(key.since, owner),
+        )
+    for one in form.bindings:
+        limits = " ".join(filter(None, (one.team_id, one.project_id)))
+        facts = [one.issuer, one.repository_id or "any repository", *one.event_names, one.added_by]
+        yield (
+            *("binding", one.id, one.sub_pattern, one.origin, "", limits, one.since),
+            " ".join(facts),
+        )
+
+
+def _role(report: AccessReport, role: Role) -> RoleThen:
+    return RoleThen(
+        role=role.value,
+        capabilities=[capability.value for capability in report.capabilities(role)],
+        granted=sorted(report.grants.get(role, ())),
+    )
+
+
+def _member(report: AccessReport, one: MemberRights) -> MemberThen:
+    member = one.member
+    return MemberThen(
+        id=member.id,
+        email=member.email,
+        identity_provider=member.identity_provider,
+        role=one.role.value,
+        capabilities=[capability.value for capability in report.capabilities(one.role)],
+        administers=[team.id for team in one.teams],
+        since=format_ms(member.created_at),
+        removed_at=_optional(member.removed_at),
+    )
+
+
+def _key(key: ApiKey) -> KeyThen:
+    return KeyThen(
+        id=key.id,
+        name=key.name,
+        project_id=key.project_id,
+        created_by=key.created_by,
+        since=format_ms(key.created_at),
+        expires_at=_optional(key.expires_at),
+        revoked_at=_optional(key.revoked_at),
+    )
+
+
+def _binding(binding: Binding) -> BindingThen:
+    return BindingThen(
+        id=binding.id,
+        issuer=binding.issuer,
+        sub_pattern=binding.sub_pattern,
+        repository_id=binding.repository_id,
+        event_names=binding.event_names,
+        origin=binding.origin,
+        project_id=binding.project_id,
+        team_id=binding.team_id,
+        added_by=binding.added_by,
+        since=format_ms(binding.added_at),
+        revoked_at=_optional(binding.revoked_at),
+    )
+
+
+def _optional(at: datetime | None) -> str | None:
+    return None if at is None else format_ms(at)

@@ -1,0 +1,48 @@
+"""The endpoint of the access report."""
+
+from typing import Final
+
+from quart import Blueprint, Response, request
+from quart.typing import ResponseReturnValue
+
+from analytics.model.filters import only
+from service.audit.services import AuditServices
+from service.bindings.listing import parse_as_of
+from service.errors import Forbidden, Invalid, OrgNotFound, QueryTooSlow, UnknownParameter
+from service.orgs.roles import Capability
+from service.reports.access_forms import AccessQuery, AccessReportForm, report_csv, report_form
+from service.reports.access_report import report_access
+from service.web.dependencies import receives
+from service.web.openapi import documented
+from service.web.request_parsing import query_parameters
+from service.web.responses import JSON_TYPE, json_answer
+
+blueprint = Blueprint("reports", __name__)
+
+_FORMATS: Final = ("json", "csv")
+
+
+@blueprint.get("/api/v1/admin/orgs/<slug>/access-report")
+@documented(
+    media={JSON_TYPE: AccessReportForm, "text/csv": str},
+    querystring=AccessQuery,
+    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+)
+@receives(AuditServices)
+async def access_report(services: AuditServices, slug: str) -> ResponseReturnValue:
+    """Who could do what, as of a date: members, roles, team admins, API keys and bindings."""
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
+    parameters = query_parameters(request, ("asOf", "format"))
+    form = only(parameters, "format") or "json"
+    if form not in _FORMATS:
+        raise Invalid(f"format must be one of {', '.join(_FORMATS)}", field="format")
+    as_of = parse_as_of(only(parameters, "asOf"))
+    report = await report_access(services.store, services.lake, org, as_of, services.clock())
+    if form == "json":
+        return json_answer(report_form(report))
+    name = f"{slug}-access-{report.as_of:%Y%m%dT%H%M%SZ}.csv"
+    return Response(
+        report_csv(report),
+        content_type="text/csv; charset=utf-8",
+        headers={"content-disposition": f'attachment; filename="{name}"'},
+    )
