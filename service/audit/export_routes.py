@@ -1,5 +1,9 @@
 """The endpoints that list exports and hand out their receipts."""
 
+import asyncio
+import time
+from typing import Final
+
 from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
 
@@ -38,6 +42,11 @@ from service.web.request_parsing import parse_limit, query_parameters
 from service.web.responses import JSON_TYPE, json_answer
 
 blueprint = Blueprint("exports", __name__)
+
+END_WAIT_S: Final = 1.0
+"""How long a request for a receipt waits for the end of its export."""
+
+_END_POLL_S: Final = 0.05
 
 _EXPORTS = "/api/v1/admin/orgs/<slug>/exports"
 _RECEIPT_HEADERS = {"content-disposition": "A name for the receipt, beside that of the file."}
@@ -110,9 +119,18 @@ async def receipt(services: AuditServices, slug: str, export_id: str) -> Respons
 
 
 async def answer_receipt(services: AuditServices, org: Organisation, export_id: str) -> Response:
-    """The receipt as a file. Raises ExportNotFound, ExportNotFinished."""
-    async with services.store.read() as session:
-        entry = await get_export(session, org.id, export_id)
+    """The receipt as a file. Raises ExportNotFound, ExportNotFinished.
+
+    Waits for the end of a running export for END_WAIT_S: it is recorded after the last byte, and a
+    client that has all of the file may ask before that.
+    """
+    ends_at = time.monotonic() + END_WAIT_S
+    while True:
+        async with services.store.read() as session:
+            entry = await get_export(session, org.id, export_id)
+        if entry.ended_at is not None or time.monotonic() >= ends_at:
+            break
+        await asyncio.sleep(_END_POLL_S)
     made = receipt_of(entry, org, services.clock())
     name = entry_file_name(org.slug, entry) + RECEIPT_SUFFIX
     return Response(

@@ -51,9 +51,11 @@ def test_every_line_to_paste_works(home: Home, tmp_path: Path) -> None:
     lines = gzip.decompress((tmp_path / "audit.ndjson.gz").read_bytes()).splitlines()
     assert [json.loads(line)["decision"] for line in lines] == ["BLOCKED"]
     assert json.loads((tmp_path / "audit.json").read_bytes())
+    receipt = json.loads((tmp_path / "year.csv.receipt.json").read_bytes())
+    assert receipt["bytes"] == (tmp_path / "year.csv").stat().st_size
     with server.client() as client:
         endpoints = client.get("/openapi.json").json()["paths"]
     page = (REPOSITORY / "docs" / "api.md").read_text()
     for path in endpoints:
         shown = path.replace("{slug}", "<slug>").replace("{binding_id}", "<id>")
-        assert shown.replace("{audit_id}", "<id>").replace("{search_id}", "<id>") in page
+        assert re.sub(r"\{(?:audit|search|export)_id\}", "<id>", shown) in page

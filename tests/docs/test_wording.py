@@ -13,7 +13,7 @@ GLOBS: Final = (
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
-    "docs/*.md",
+    "docs/**/*.md",
     "service/**/*.py",
     "analytics/**/*.py",
     "benchmarks/**/*.py",

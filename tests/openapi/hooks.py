@@ -13,6 +13,8 @@ STATE_DEPENDENT = (
     "since must be before until",
     "at most 100 filter values in one query",
     "more than 10000 buckets: ",
+    "asOf must not be in the future",
+    "asOf is before the organisation was created",
     "compress does not go with parquet, which is compressed already",
     "issuer is not on the allowlist: ",
     "project_id not found for this org",

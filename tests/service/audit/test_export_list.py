@@ -189,6 +189,16 @@ async def test_an_export_whose_process_died_is_broken_and_its_end_recorded(fille
     await stream.aclose()
 
 
+async def test_a_receipt_can_be_asked_for_as_soon_as_the_file_is_there(filled):
+    """Its end is recorded after the last byte; the client need not know."""
+    response = await filled.export(format="csv")
+    content = await response.get_data()
+    answer = await get(filled, f"/{response.headers['x-export-id']}/receipt")
+
+    assert answer.status_code == 200
+    assert (await answer.get_json())["bytes"] == len(content)
+
+
 async def test_a_process_that_was_only_suspended_has_the_last_word(filled):
     """The client has the whole file: its receipt must say so."""
     export, stream = await start(filled)
