@@ -4,7 +4,9 @@ from typing import Any, Final
 
 import msgspec
 
+from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.envelopes import InstallAllowed
+from analytics.model.filters import parse_query
 from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.access.callers import RequestOrigin, admin_token_caller
 from service.bindings.changes import add_binding, revoke_binding
@@ -52,6 +54,22 @@ async def fill(services: Services) -> None:
             noted = rejection(acme.id, **told, is_verified=is_verified, at=utc_now())
             notes.note(noted)
     await notes.flush()
+    for text in TEXTS:
+        await _export(services, acme, text)
+
+
+async def _export(services: Services, acme: Organisation, text: str) -> None:
+    """An export of the rows of this package."""
+    export = await services.exporter.prepare(
+        acme,
+        parse_query({"package": [text]}),
+        FileForm(ExportFormat.CSV),
+        BY_OPERATOR,
+        utc_now(),
+    )
+    async for _ in await services.exporter.stream(export):
+        pass
+    await services.exporter.drain()
 
 
 async def _add_people(work: UnitOfWork, acme: Organisation, owner: Member) -> None:

@@ -27,6 +27,8 @@ PAGES = (
     f"{ORG}/teams",
     f"{ORG}/projects",
     f"{ORG}/keys",
+    f"{ORG}/exports",
+    f"{ORG}/reports/access",
     "/admin/ui/profile",
 )
 
@@ -75,7 +77,10 @@ def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fix
         assert binding["subPattern"] in expect_it_to_hold(visit, f"{ORG}/bindings/{binding['id']}")
 
 
-@pytest.mark.parametrize("path", [*NOBODYS, f"{ORG}/roles", f"{ORG}/bindings/explain"])
+@pytest.mark.parametrize(
+    "path",
+    [*NOBODYS, f"{ORG}/roles", f"{ORG}/reports", f"{ORG}/exports/new", f"{ORG}/bindings/explain"],
+)
 def test_a_page_without_names_can_be_used_by_everybody(visit: Visits, path: str) -> None:  # noqa: F811
     """Contrast, names, roles, sizes of targets."""
     expect_it_to_hold(visit, path)
