@@ -19,8 +19,8 @@ from service.audit.routes import blueprint as audit
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
 from service.composition import EXTENSION, Services, build_services
-from service.dashboard.investigate.routes import blueprint as investigate
 from service.dashboard.evidence.routes import blueprint as evidence
+from service.dashboard.investigate.routes import blueprint as investigate
 from service.dashboard.people.routes import blueprint as people
 from service.dashboard.routes import blueprint as dashboard
 from service.dashboard.trust.routes import blueprint as dashboard_trust
@@ -31,8 +31,8 @@ from service.ids import new_request_id
 from service.passkeys.routes import blueprint as passkeys
 from service.profile.routes import blueprint as profile
 from service.rejected.routes import blueprint as rejected
-from service.searches.routes import blueprint as searches
 from service.reports.routes import blueprint as reports
+from service.searches.routes import blueprint as searches
 from service.settings import REPOSITORY, Settings
 from service.sign_in.link_routes import blueprint as links
 from service.sign_in.routes import blueprint as sign_in

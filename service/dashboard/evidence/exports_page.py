@@ -75,7 +75,8 @@ def filter_words(filters: dict[str, list[str]]) -> list[str]:
         name: filters[name] for name in FILTER_COLUMNS if name in filters
     }
     return [
-        f"{chip.label} {chip.relation} {chip.value}" for chip in active_chips(parse_state(columns))
+        f"{chip.label} {chip.relation} {chip.value}"
+        for chip in active_chips(parse_state(columns), {})
     ]
 
 
