@@ -238,6 +238,13 @@ class ReasonInvalid(Invalid):
     text = "reason must be at most 1024 chars with no control characters"
 
 
+class BindingIdsNotStrings(Invalid):
+    """`binding_ids` is not an array of strings."""
+
+    field = "binding_ids"
+    text = "binding_ids must be an array of strings"
+
+
 class HoldReasonMissing(Invalid):
     """A legal hold without a readable reason."""
 
@@ -362,6 +369,12 @@ class NoSuchBinding(NotFound):
     text = "Binding not found for this org"
 
 
+class RepositoryNotBound(NotFound):
+    """The organisation has no active binding of the repository; the text names it."""
+
+    text = "no active binding of repository {repository_id} of {issuer} for this org"
+
+
 class RejectedNotFound(NotFound):
     """No such rejected subject: another organisation's, or forgotten by now."""
 
@@ -429,6 +442,12 @@ class TooManySearches(Conflict):
     """The organisation has as many saved searches as it may."""
 
     text = "100 saved searches, and no more can be kept: delete one first"
+
+
+class RepositoryChanged(Conflict):
+    """The repository's active bindings are not those that the request names."""
+
+    text = "the bindings of this repository were changed concurrently: list them again"
 
 
 class ClockNotTrusted(Conflict):

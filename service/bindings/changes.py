@@ -32,8 +32,12 @@ async def add_binding(
     by: Caller,
     issuers: Issuers,
     origins: Container[str] = HTTP_ORIGINS,
+    binding_id: str | None = None,
 ) -> Binding:
-    """Create the binding in `body`. Raises Invalid, Forbidden, OutsideEnvelope, BindingExists."""
+    """Create the binding in `body`, with a new id unless one is given.
+
+    Raises Invalid, Forbidden, OutsideEnvelope, BindingExists.
+    """
     places = await find_places(work.session, org.id, body.get("project_id"), body.get("team_id"))
     draft = parse_binding(body, issuers, places, origins)
     by.require_binding_rights(org, draft.team_id)
@@ -43,7 +47,7 @@ async def add_binding(
     if await find_active(work.session, slot) is not None:
         raise BindingExists
     binding = Binding(
-        id=new_id("obind"),
+        id=binding_id or new_id("obind"),
         tenant_id=org.id,
         project_id=project_id,
         team_id=draft.team_id,

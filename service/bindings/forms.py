@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analytics.model.instants import format_ms
+from service.bindings.listing import LIMIT_MAX, PAGE_ROWS
 from service.bindings.rules import (
     EVENT_NAME_MAX,
     EVENT_NAMES_MAX,
@@ -97,8 +98,101 @@ REQUEST_EXAMPLE = {
 }
 
 
+REPLACE_EXAMPLE = {"event_names": ["push", "workflow_dispatch", "schedule"]}
+
+
+class ReplaceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What changes; fields that are missing are taken over from the replaced binding."""
+
+    issuer: Annotated[str, Meta(description="As in a create.")] | UnsetType = UNSET
+    sub_pattern: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=SUB_PATTERN_MAX,
+                pattern=PLAIN_PATTERN,
+                description="The full `sub` claim. No wildcards, no whitespace.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    repository_id: (
+        Annotated[str, Meta(pattern=r"^0*[1-9][0-9]*$", max_length=REPOSITORY_ID_DIGITS_MAX)]
+        | UnsetType
+    ) = UNSET
+    event_names: (
+        Annotated[
+            list[
+                Annotated[str, Meta(min_length=1, max_length=EVENT_NAME_MAX, pattern=PLAIN_PATTERN)]
+            ],
+            Meta(max_length=EVENT_NAMES_MAX, description="Empty or null: any event."),
+        ]
+        | UnsetType
+        | None
+    ) = UNSET
+    origin: Literal["org_admin", "team_admin"] | UnsetType = UNSET
+    project_id: (
+        Annotated[str, Meta(description="A project of the organisation; null: no limit.")]
+        | UnsetType
+        | None
+    ) = UNSET
+    team_id: (
+        Annotated[str, Meta(description="The team of a `team_admin` binding.")] | UnsetType | None
+    ) = UNSET
+    reason: (
+        Annotated[
+            str,
+            Meta(
+                max_length=REASON_MAX,
+                pattern=f"^([^{REFUSED_CHARACTERS}]| )*$",
+                description="Why; stored with the replaced binding after `replaced by <id>: `.",
+            ),
+        ]
+        | UnsetType
+        | None
+    ) = UNSET
+
+
+class RevokeRepositoryRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The repository whose active bindings are revoked."""
+
+    issuer: Issuer
+    repository_id: (
+        Annotated[str, Meta(pattern=r"^0*[1-9][0-9]*$", max_length=REPOSITORY_ID_DIGITS_MAX)]
+        | Annotated[
+            int, Meta(ge=1, extra_json_schema={"maximum": 10**REPOSITORY_ID_DIGITS_MAX - 1})
+        ]
+    )
+    reason: (
+        Annotated[
+            str,
+            Meta(
+                max_length=REASON_MAX,
+                pattern=f"^([^{REFUSED_CHARACTERS}]| )*$",
+                description="Why; stored with each binding.",
+            ),
+        ]
+        | None
+    ) = None
+    binding_ids: (
+        Annotated[
+            list[str],
+            Meta(description="If given, exactly these must be active; otherwise 409."),
+        ]
+        | None
+    ) = None
+
+
+REVOKE_REPOSITORY_EXAMPLE = {
+    "issuer": "https://token.actions.githubusercontent.com",
+    "repository_id": "123456789",
+    "reason": "the repository is compromised",
+}
+
+
 class ListQuery(Struct, kw_only=True):
-    """Which bindings to list; by default all."""
+    """Which bindings to list; by default all, in one answer."""
 
     state: (
         Annotated[Literal["active", "revoked"], Meta(description="Only bindings in this state.")]
@@ -118,6 +212,50 @@ class ListQuery(Struct, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    active: (
+        Annotated[
+            Literal["true", "false"],
+            Meta(description="`true` is `state=active`, `false` is `state=revoked`."),
+        ]
+        | UnsetType
+    ) = UNSET
+    issuer: Annotated[str, Meta(description="Only of this issuer.")] | UnsetType = UNSET
+    sub: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=SUB_PATTERN_MAX,
+                description="Only with exactly this `subPattern`.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    repository_id: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^0*[1-9][0-9]*$",
+                max_length=REPOSITORY_ID_DIGITS_MAX,
+                description="Only of this repository; ids differ by issuer.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    limit: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=LIMIT_MAX,
+                description=f"At most so many; with `cursor` alone {PAGE_ROWS}. Without: all.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    cursor: Annotated[str, Meta(description="`next_cursor` of the page before.")] | UnsetType = (
+        UNSET
+    )
 
 
 class RevokeQuery(Struct, kw_only=True):
@@ -149,6 +287,12 @@ class CreatedBinding(Struct, kw_only=True, rename="camel"):
     added_at: Timestamp
 
 
+class ReplacedBinding(CreatedBinding, kw_only=True, rename="camel"):
+    """The binding that was created, and the one that it replaces."""
+
+    replaces: BindingId
+
+
 class ListedBinding(Struct, kw_only=True, rename="camel"):
     """A binding with all its fields."""
 
@@ -169,12 +313,26 @@ class ListedBinding(Struct, kw_only=True, rename="camel"):
     use_count: int
 
 
+class ShownBinding(ListedBinding, kw_only=True, rename="camel"):
+    """A binding with all its fields, and whether it matches tokens now."""
+
+    effective: Annotated[
+        bool,
+        Meta(description="False if revoked, or if a team's binding lost its org_admin envelope."),
+    ]
+    ineffective_reason: str | None
+
+
 class BindingList(Struct, kw_only=True):
-    """An organisation's bindings, newest first; `count` is their number."""
+    """An organisation's bindings, newest first; `count` is the number of those in this answer.
+
+    `next_cursor` is there only if `limit` or `cursor` was given, and null on the last page.
+    """
 
     org: str
     count: int
     bindings: list[ListedBinding]
+    next_cursor: BindingId | UnsetType | None = UNSET
 
 
 class Revoked(Struct, kw_only=True):
@@ -183,45 +341,73 @@ class Revoked(Struct, kw_only=True):
     revoked: BindingId
 
 
+class RevokedRepository(Struct, kw_only=True):
+    """The bindings that were revoked, newest first; `count` is their number."""
+
+    count: int
+    revoked: list[BindingId]
+
+
 def created_form(binding: Binding) -> CreatedBinding:
     """The answer to a create."""
-    return CreatedBinding(
-        id=binding.id,
-        issuer=binding.issuer,
-        sub_pattern=binding.sub_pattern,
-        repository_id=binding.repository_id,
-        event_names=binding.event_names,
-        origin=Origin(binding.origin).value,
-        added_at=format_ms(binding.added_at),
-    )
+    return CreatedBinding(**_created_fields(binding))
+
+
+def replaced_form(binding: Binding, replaced_id: str) -> ReplacedBinding:
+    """The answer to a replace."""
+    return ReplacedBinding(**_created_fields(binding), replaces=replaced_id)
 
 
 def listed_form(binding: Binding) -> ListedBinding:
     """A binding with all its fields."""
-    return ListedBinding(
-        id=binding.id,
-        project_id=binding.project_id,
-        team_id=binding.team_id,
-        issuer=binding.issuer,
-        sub_pattern=binding.sub_pattern,
-        repository_id=binding.repository_id,
-        event_names=binding.event_names,
-        origin=Origin(binding.origin).value,
-        added_by=binding.added_by,
-        added_at=format_ms(binding.added_at),
-        revoked_at=_optional_ms(binding.revoked_at),
-        revoked_by=binding.revoked_by,
-        revoked_reason=binding.revoked_reason,
-        last_used_at=_optional_ms(binding.last_used_at),
-        use_count=binding.use_count,
+    return ListedBinding(**_listed_fields(binding))
+
+
+def shown_form(binding: Binding, ineffective_reason: str | None) -> ShownBinding:
+    """One binding; `ineffective_reason` is why it matches no token, None if it is effective."""
+    return ShownBinding(
+        **_listed_fields(binding),
+        effective=ineffective_reason is None,
+        ineffective_reason=ineffective_reason,
     )
 
 
-def list_form(slug: str, bindings: Sequence[Binding]) -> BindingList:
+def list_form(
+    slug: str, bindings: Sequence[Binding], next_cursor: str | UnsetType | None = UNSET
+) -> BindingList:
     """The answer to a list."""
     return BindingList(
-        org=slug, count=len(bindings), bindings=[listed_form(binding) for binding in bindings]
+        org=slug,
+        count=len(bindings),
+        bindings=[listed_form(binding) for binding in bindings],
+        next_cursor=next_cursor,
     )
+
+
+def _created_fields(binding: Binding) -> dict[str, Any]:
+    return {
+        "id": binding.id,
+        "issuer": binding.issuer,
+        "sub_pattern": binding.sub_pattern,
+        "repository_id": binding.repository_id,
+        "event_names": binding.event_names,
+        "origin": Origin(binding.origin).value,
+        "added_at": format_ms(binding.added_at),
+    }
+
+
+def _listed_fields(binding: Binding) -> dict[str, Any]:
+    return {
+        **_created_fields(binding),
+        "project_id": binding.project_id,
+        "team_id": binding.team_id,
+        "added_by": binding.added_by,
+        "revoked_at": _optional_ms(binding.revoked_at),
+        "revoked_by": binding.revoked_by,
+        "revoked_reason": binding.revoked_reason,
+        "last_used_at": _optional_ms(binding.last_used_at),
+        "use_count": binding.use_count,
+    }
 
 
 def _optional_ms(instant: datetime | None) -> str | None:

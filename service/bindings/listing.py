@@ -1,6 +1,6 @@
-"""An organisation's bindings in pages, for the dashboard."""
+"""An organisation's bindings, filtered, whole or in pages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -8,21 +8,55 @@ from typing import Final
 from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.filters import only
 from analytics.model.instants import parse_since
 from service.bindings.repository import BindingState, find_binding, in_state
-from service.errors import BindingNotFound, Invalid
+from service.bindings.rules import SUB_PATTERN_MAX, parse_repository_id
+from service.errors import BindingNotFound, Invalid, InvalidCursor
 from service.store.tables import Binding
+from service.web.request_parsing import parse_limit
 
 PAGE_ROWS: Final = 100
+LIMIT_MAX: Final = 1_000
+PARAMETERS: Final = (
+    "state",
+    "active",
+    "asOf",
+    "issuer",
+    "sub",
+    "repository_id",
+    "limit",
+    "cursor",
+)
+_ACTIVE: Final = {"true": BindingState.ACTIVE, "false": BindingState.REVOKED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A binding filter; None matches all. `text`: part of a sub or repository id, in any case."""
+    """A binding filter; None matches all.
+
+    `text` is part of a sub or repository id, in any case; the fields below it match exactly.
+    """
 
     state: BindingState | None = None
     as_of: datetime | None = None
     text: str | None = None
+    issuer: str | None = None
+    sub: str | None = None
+    repository_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """A filter, and which page of it. Without a limit all that matches is one page.
+
+    `cursor` is the id of the last binding of the page before: rows are never removed, so it stays
+    valid.
+    """
+
+    wanted: Wanted
+    limit: int | None = None
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +67,22 @@ class Listed:
     total: int
     has_newer: bool
     has_older: bool
+
+
+def parse_list(parameters: Mapping[str, list[str]]) -> ListRequest:
+    """The list that the query parameters ask for. Raises Invalid, InvalidQuery."""
+    limit, cursor = only(parameters, "limit"), only(parameters, "cursor")
+    is_paged = limit is not None or cursor is not None
+    wanted = Wanted(
+        state=_state(only(parameters, "state"), only(parameters, "active")),
+        as_of=parse_as_of(only(parameters, "asOf")),
+        issuer=only(parameters, "issuer"),
+        sub=_sub(only(parameters, "sub")),
+        repository_id=_repository_id(only(parameters, "repository_id")),
+    )
+    return ListRequest(
+        wanted, parse_limit(limit, PAGE_ROWS, LIMIT_MAX) if is_paged else None, cursor
+    )
 
 
 def parse_state(text: str | None) -> BindingState | None:
@@ -50,6 +100,27 @@ def parse_as_of(text: str | None) -> datetime | None:
         raise Invalid(
             "asOf must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field="asOf"
         ) from error
+
+
+async def list_matching(
+    session: AsyncSession, tenant_id: str, request: ListRequest
+) -> tuple[Sequence[Binding], str | None]:
+    """The bindings of the requested page, newest first, and the cursor of the next page or None.
+
+    Raises InvalidCursor.
+    """
+    matching = _matching(tenant_id, request.wanted)
+    if request.cursor is not None:
+        last = await find_binding(session, tenant_id, request.cursor)
+        if last is None:
+            raise InvalidCursor
+        matching.append(_is_older(last))
+    query = select(Binding).where(*matching).order_by(Binding.added_at.desc(), Binding.id)
+    if request.limit is None:
+        return (await session.scalars(query)).all(), None
+    rows = (await session.scalars(query.limit(request.limit + 1))).all()
+    has_more = len(rows) > request.limit
+    return rows[: request.limit], rows[request.limit - 1].id if has_more else None
 
 
 async def list_page(
@@ -90,7 +161,33 @@ def _matching(tenant_id: str, wanted: Wanted) -> list[ColumnElement[bool]]:
     if wanted.text:
         columns = (Binding.sub_pattern, Binding.repository_id)
         matching.append(or_(*(name.icontains(wanted.text, autoescape=True) for name in columns)))
+    exact = {
+        Binding.issuer: wanted.issuer,
+        Binding.sub_pattern: wanted.sub,
+        Binding.repository_id: wanted.repository_id,
+    }
+    matching.extend(column == value for column, value in exact.items() if value is not None)
     return matching
+
+
+def _state(state: str | None, active: str | None) -> BindingState | None:
+    if active is None:
+        return parse_state(state)
+    if state is not None:
+        raise Invalid("give either state or active", field="active")
+    if active not in _ACTIVE:
+        raise Invalid("active must be true or false", field="active")
+    return _ACTIVE[active]
+
+
+def _sub(text: str | None) -> str | None:
+    if text is not None and not 1 <= len(text) <= SUB_PATTERN_MAX:
+        raise Invalid(f"sub must be 1..{SUB_PATTERN_MAX} chars", field="sub")
+    return text
+
+
+def _repository_id(text: str | None) -> str | None:
+    return None if text is None else parse_repository_id(text)
 
 
 async def _get(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:

@@ -1,39 +1,60 @@
 """The binding endpoints."""
 
-from quart import Blueprint, request, url_for
+from quart import Blueprint, Response, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from service.bindings.changes import add_binding, revoke_binding
+from service.bindings.effectiveness import find_ineffective_reason
 from service.bindings.forms import (
+    REPLACE_EXAMPLE,
     REQUEST_EXAMPLE,
+    REVOKE_REPOSITORY_EXAMPLE,
     BindingList,
     BindingRequest,
     CreatedBinding,
-    ListedBinding,
     ListQuery,
+    ReplacedBinding,
+    ReplaceRequest,
     Revoked,
+    RevokedRepository,
     RevokeQuery,
+    RevokeRepositoryRequest,
+    ShownBinding,
     created_form,
     list_form,
-    listed_form,
+    replaced_form,
+    shown_form,
 )
-from service.bindings.listing import parse_as_of, parse_state
-from service.bindings.repository import get_binding, list_bindings
+from service.bindings.listing import PARAMETERS, list_matching, parse_list
+from service.bindings.replacement import replace_binding
+from service.bindings.repository import get_binding
+from service.bindings.repository_revocation import parse_revocation, revoke_repository
 from service.bindings.services import BindingServices
 from service.errors import (
     BODY_REFUSALS,
     CREATE_REFUSALS,
     BindingExists,
+    BindingIdsNotStrings,
     BindingNotFound,
     Forbidden,
     Invalid,
+    InvalidCursor,
+    IssuerMissing,
     NoSuchBinding,
+    NotAnObject,
     OrgNotFound,
     ReasonInvalid,
+    RepositoryChanged,
+    RepositoryIdMissing,
+    RepositoryIdNotDigits,
+    RepositoryIdNotInteger,
+    RepositoryNotBound,
+    UnknownField,
     UnknownParameter,
 )
 from service.orgs.roles import Capability
+from service.store.tables import Binding
 from service.text_rules import parse_reason
 from service.web.dependencies import receives
 from service.web.openapi import documented
@@ -47,18 +68,25 @@ blueprint = Blueprint("bindings", __name__, url_prefix="/api/v1/admin/orgs/<slug
 @documented(
     answers={200: BindingList},
     querystring=ListQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound],
+    refusals=[
+        Invalid,
+        RepositoryIdNotDigits,
+        InvalidCursor,
+        UnknownParameter,
+        Forbidden,
+        OrgNotFound,
+    ],
 )
 @receives(BindingServices)
 async def list_(services: BindingServices, slug: str) -> ResponseReturnValue:
-    """List every binding of the organisation, active and revoked, newest first."""
+    """List the bindings of the organisation, active and revoked, newest first."""
     _, org = await services.access.authorize(slug, Capability.OIDC_READ)
-    parameters = query_parameters(request, ("state", "asOf"))
-    state = parse_state(only(parameters, "state"))
-    as_of = parse_as_of(only(parameters, "asOf"))
+    wanted = parse_list(query_parameters(request, PARAMETERS))
     async with services.store.read() as session:
-        bindings = await list_bindings(session, org.id, state, as_of)
-    return json_answer(list_form(slug, bindings))
+        bindings, next_cursor = await list_matching(session, org.id, wanted)
+    if wanted.limit is None:
+        return json_answer(list_form(slug, bindings))
+    return json_answer(list_form(slug, bindings, next_cursor))
 
 
 @blueprint.post("/oidc-bindings")
@@ -87,24 +115,90 @@ async def create(services: BindingServices, slug: str) -> ResponseReturnValue:
             work.session, caller, org, Capability.OIDC_WRITE
         )
         binding = await add_binding(work, org, body, caller, services.issuers)
-    answer = json_answer(created_form(binding), 201)
-    answer.headers["location"] = url_for("bindings.show", slug=slug, binding_id=binding.id)
-    return answer
+    return _created(slug, binding, created_form(binding))
 
 
 @blueprint.get("/oidc-bindings/<binding:binding_id>")
 @documented(
-    answers={200: ListedBinding},
+    answers={200: ShownBinding},
     refusals=[UnknownParameter, Forbidden, OrgNotFound, NoSuchBinding],
 )
 @receives(BindingServices)
 async def show(services: BindingServices, slug: str, binding_id: str) -> ResponseReturnValue:
-    """Show one binding of the organisation, active or revoked."""
+    """Show one binding of the organisation, active or revoked, and whether it matches tokens."""
     _, org = await services.access.authorize(slug, Capability.OIDC_READ)
     query_parameters(request, ())
     async with services.store.read() as session:
         binding = await get_binding(session, org.id, binding_id)
-    return json_answer(listed_form(binding))
+        ineffective_reason = await find_ineffective_reason(session, binding)
+    return json_answer(shown_form(binding, ineffective_reason))
+
+
+@blueprint.post("/oidc-bindings/<binding:binding_id>/replace")
+@documented(
+    answers={201: ReplacedBinding},
+    request=ReplaceRequest,
+    request_example=REPLACE_EXAMPLE,
+    refusals=[
+        *CREATE_REFUSALS,
+        ReasonInvalid,
+        UnknownParameter,
+        Forbidden,
+        OrgNotFound,
+        BindingNotFound,
+        BindingExists,
+        *BODY_REFUSALS,
+    ],
+    headers={"location": "The URL of the new binding, see `GET`."},
+)
+@receives(BindingServices)
+async def replace(services: BindingServices, slug: str, binding_id: str) -> ResponseReturnValue:
+    """Revoke a binding and create its successor at once; what is not given is taken over."""
+    caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
+    query_parameters(request, ())
+    body = await json_object(request)
+    async with services.store.write() as work:
+        caller, org = await services.access.reauthorize(
+            work.session, caller, org, Capability.OIDC_WRITE
+        )
+        binding = await replace_binding(work, org, binding_id, body, caller, services.issuers)
+    return _created(slug, binding, replaced_form(binding, binding_id))
+
+
+@blueprint.post("/oidc-bindings/revoke")
+@documented(
+    answers={200: RevokedRepository},
+    request=RevokeRepositoryRequest,
+    request_example=REVOKE_REPOSITORY_EXAMPLE,
+    refusals=[
+        NotAnObject,
+        IssuerMissing,
+        RepositoryIdMissing,
+        RepositoryIdNotDigits,
+        RepositoryIdNotInteger,
+        ReasonInvalid,
+        BindingIdsNotStrings,
+        UnknownField,
+        UnknownParameter,
+        Forbidden,
+        OrgNotFound,
+        RepositoryNotBound,
+        RepositoryChanged,
+        *BODY_REFUSALS,
+    ],
+)
+@receives(BindingServices)
+async def revoke_all(services: BindingServices, slug: str) -> ResponseReturnValue:
+    """Revoke all active bindings of a repository permanently, all or none of them."""
+    caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
+    query_parameters(request, ())
+    wanted = parse_revocation(await json_object(request))
+    async with services.store.write() as work:
+        caller, org = await services.access.reauthorize(
+            work.session, caller, org, Capability.OIDC_WRITE
+        )
+        revoked = await revoke_repository(work, org, wanted, caller)
+    return json_answer(RevokedRepository(count=len(revoked), revoked=list(revoked)))
 
 
 @blueprint.delete("/oidc-bindings/<binding:binding_id>")
@@ -124,3 +218,9 @@ async def revoke(services: BindingServices, slug: str, binding_id: str) -> Respo
         )
         await revoke_binding(work, org, binding_id, reason, caller)
     return json_answer(Revoked(revoked=binding_id))
+
+
+def _created(slug: str, binding: Binding, form: CreatedBinding) -> Response:
+    answer = json_answer(form, 201)
+    answer.headers["location"] = url_for("bindings.show", slug=slug, binding_id=binding.id)
+    return answer

@@ -4,10 +4,12 @@ import random
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
 
+from service.bindings.replacement import REPLACED_BY
 from service.store.catalog import list_segment_ids
 from tests.budgets import budget
 from tests.conftest import binding_body, bindings_path
@@ -32,10 +34,11 @@ class Witness:
 
     created: list[str] = field(default_factory=list)
     revoked: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
 
 
 def change_until_cut_off(server: Server, seed: str, witness: Witness) -> None:
-    """Create bindings and revoke about half of them, until the server is gone."""
+    """Create bindings, revoke about half of them and replace others, until the server is gone."""
     chance = random.Random(seed)
     with server.client() as client:
         for number in range(10_000):
@@ -49,6 +52,13 @@ def change_until_cut_off(server: Server, seed: str, witness: Witness) -> None:
                     answer = client.delete(bindings_path(binding_id=binding_id))
                     assert answer.status_code == 200, (seed, answer.text)
                     witness.revoked.append(binding_id)
+                elif chance.random() < 0.5:
+                    path = f"{bindings_path(binding_id=binding_id)}/replace"
+                    answer = client.post(path, json={"event_names": ["push", "release"]})
+                    assert answer.status_code == 201, (seed, answer.text)
+                    witness.replaced.append(binding_id)
+                    witness.revoked.append(binding_id)
+                    witness.created.append(answer.json()["id"])
             except httpx.TransportError:
                 return
 
@@ -84,6 +94,18 @@ def check_history(server: Server, promised: Witness, seed: str) -> None:
     assert len(set(ids)) == len(ids), seed
     assert not set(promised.created) - set(ids), seed
     assert not set(promised.revoked) - set(ended), seed
+    check_replacements(bindings, seed)
+
+
+def check_replacements(bindings: list[dict[str, Any]], seed: str) -> None:
+    """A binding was replaced with its successor there from the same instant on, or not at all."""
+    by_id = {binding["id"]: binding for binding in bindings}
+    for binding in bindings:
+        reason = binding["revokedReason"] or ""
+        if reason.startswith(REPLACED_BY):
+            successor = by_id[reason.removeprefix(REPLACED_BY)]
+            assert successor["addedAt"] == binding["revokedAt"], seed
+            assert successor["subPattern"] == binding["subPattern"], seed
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -98,10 +120,12 @@ def test_a_killed_server_leaves_each_change_with_its_audit_row_or_without_both(h
         witness = kill_amid_changes(server, chance, name)
         promised.created += witness.created
         promised.revoked += witness.revoked
+        promised.replaced += witness.replaced
     survivor = home.serve(**EAGER)
     check_history(survivor, promised, f"seed-{seed}")
     assert promised.created, "every kill came before a client could do anything"
     assert promised.revoked
+    assert promised.replaced
     assert list(home.data_dir.rglob("*.parquet")), "every kill came before the sealer"
     eventually(lambda: not orphans(home), "files that no catalog line names are removed")
     check_history(survivor, promised, f"seed-{seed}")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ISSUER, World, bindings_path, refused
+from tests.conftest import ISSUER, World, binding_body, bindings_path, refused
 
 ADDED = "2026-03-04T12:00:00.123Z"
 CREATED_KEYS = [
@@ -249,7 +249,9 @@ async def test_a_create_says_where_its_binding_is(world: World):
 
     assert location == bindings_path("acme", (await created.get_json())["id"])
     assert shown.status_code == 200
-    assert [await shown.get_json()] == await world.bindings()
+    binding = await shown.get_json()
+    assert (binding.pop("effective"), binding.pop("ineffectiveReason")) == (True, None)
+    assert [binding] == await world.bindings()
 
 
 async def test_a_revoked_binding_is_shown_with_its_end(world: World):
@@ -259,7 +261,9 @@ async def test_a_revoked_binding_is_shown_with_its_end(world: World):
 
     shown = await world.client.get(bindings_path("acme", binding_id), headers=world.admin)
 
-    assert (await shown.get_json())["revokedAt"] == ADDED
+    binding = await shown.get_json()
+    assert binding["revokedAt"] == ADDED
+    assert (binding["effective"], binding["ineffectiveReason"]) == (False, "revoked")
 
 
 async def test_a_binding_of_another_organisation_is_not_there(world: World):
@@ -282,3 +286,109 @@ async def test_one_binding_takes_no_parameters(world: World):
     answer = await world.client.get(f"{path}?asOf=2026-01-01T00:00:00Z", headers=world.admin)
 
     assert answer.status_code == 400
+
+
+async def test_a_team_binding_without_its_envelope_says_that_it_matches_nothing(world: World):
+    """It is active, so without a word a reader would believe that its jobs are trusted."""
+    envelope = await create(world, "1")
+    team = {"origin": "team_admin", "team_id": world.team.id, "repository_id": "1"}
+    binding_id = (await (await world.create(**team)).get_json())["id"]
+    path = bindings_path("acme", binding_id)
+
+    async def effect() -> tuple[bool, str | None]:
+        shown = await (await world.client.get(path, headers=world.admin)).get_json()
+        assert shown["revokedAt"] is None
+        return shown["effective"], shown["ineffectiveReason"]
+
+    assert await effect() == (True, None)
+    await revoke(world, envelope)
+    without = "no active org_admin binding has its issuer, sub_pattern and repository_id"
+    assert await effect() == (False, without)
+    assert "effective" not in (await world.bindings())[0]
+
+
+# Pages and filters
+
+
+async def pages(world: World, **query: str) -> list[list[str]]:
+    """The repository ids on each page, following the cursors."""
+    found, cursor = [], {}
+    while True:
+        answer = await world.client.get(
+            bindings_path(), headers=world.admin, query_string={**query, **cursor}
+        )
+        body = await answer.get_json()
+        assert answer.status_code == 200, body
+        assert list(body) == ["org", "count", "bindings", "next_cursor"]
+        assert body["count"] == len(body["bindings"])
+        found.append([binding["repositoryId"] for binding in body["bindings"]])
+        if body["next_cursor"] is None:
+            return found
+        cursor = {"cursor": body["next_cursor"]}
+
+
+async def test_pages_are_the_list_in_parts(world: World):
+    """Even where all were added in the same millisecond, and while some are revoked."""
+    ids = [await create(world, str(number)) for number in range(1, 6)]
+    whole = await listed(world)
+
+    assert [one for page in await pages(world, limit="2") for one in page] == whole
+    assert [len(page) for page in await pages(world, limit="2")] == [2, 2, 1]
+    assert await pages(world, limit="5") == [whole]
+    await revoke(world, ids[2])
+    left = await listed(world, state="active")
+    assert [one for page in await pages(world, limit="1", active="true") for one in page] == left
+    assert await pages(world, limit="1", active="false") == [["3"]]
+
+
+async def test_filters_match_exactly(world: World):
+    """A subject in another case is another job; leading zeros of an id mean the same one."""
+    await world.create(repository_id="1", sub_pattern="repo:acme/a")
+    await world.create(repository_id="2", sub_pattern="repo:acme/a")
+    await world.create(repository_id="2", sub_pattern="repo:acme/A")
+
+    assert sorted(await listed(world, sub="repo:acme/a")) == ["1", "2"]
+    assert await listed(world, sub="repo:acme/A") == ["2"]
+    assert await listed(world, sub="repo:acme/") == []
+    assert await listed(world, repository_id="002") == ["2", "2"]
+    assert await listed(world, repository_id="1", issuer=ISSUER) == ["1"]
+    assert await listed(world, repository_id="1", issuer="https://gitlab.com") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ({"limit": "0"}, "limit must be an integer from 1 to 1000"),
+        ({"limit": "1001"}, "limit must be an integer from 1 to 1000"),
+        ({"limit": "many"}, "limit must be an integer from 1 to 1000"),
+        ({"cursor": "obind_0000000000000000"}, "cursor is not valid for this query"),
+        ({"active": "yes"}, "active must be true or false"),
+        ({"active": "true", "state": "active"}, "give either state or active"),
+        ({"repository_id": "x"}, "repository_id must be a positive integer string"),
+        ({"sub": ""}, "sub must be 1..1024 chars"),
+        ({"project": "x"}, "unknown query parameter: project"),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_faulty_parameter_is_named(shared_world: World, query: dict[str, str], text: str):
+    """A filter that was ignored would show what the caller did not ask for."""
+    answer = await shared_world.client.get(
+        bindings_path(), headers=shared_world.admin, query_string=query
+    )
+
+    assert await refused(answer) == (400, text)
+
+
+async def test_a_cursor_of_another_organisation_is_not_accepted(world: World):
+    """Its binding ids stay unknown."""
+    path = bindings_path("other")
+    theirs = await world.client.post(
+        path, headers=world.admin, json=binding_body(repository_id="9")
+    )
+    cursor = (await theirs.get_json())["id"]
+
+    answer = await world.client.get(
+        bindings_path(), headers=world.admin, query_string={"cursor": cursor}
+    )
+
+    assert await refused(answer) == (400, "cursor is not valid for this query")

@@ -1,0 +1,66 @@
+"""Replacing a binding: its revocation and its successor in one transaction."""
+
+from collections.abc import Container, Mapping
+from typing import Any, Final
+
+from service.access.callers import Caller
+from service.bindings.changes import add_binding, revoke_binding
+from service.bindings.repository import find_revocable
+from service.bindings.rules import HTTP_ORIGINS
+from service.errors import BindingNotFound, ReasonInvalid
+from service.ids import new_id
+from service.issuers.issuers import Issuers
+from service.store.store import UnitOfWork
+from service.store.tables import Binding, Organisation
+from service.text_rules import parse_reason
+
+REASON: Final = "reason"
+REPLACED_BY: Final = "replaced by "
+"""How the `revokedReason` of a replaced binding begins; its successor's id follows."""
+
+
+async def replace_binding(
+    work: UnitOfWork,
+    org: Organisation,
+    binding_id: str,
+    body: Mapping[str, Any],
+    by: Caller,
+    issuers: Issuers,
+    origins: Container[str] = HTTP_ORIGINS,
+) -> Binding:
+    """Revoke the binding and create its successor; fields missing in `body` are taken over.
+
+    No reader sees the time between: both changes become visible with the transaction, and
+    `revoked_at` is `added_at`. `body` may also have the `reason` of the revocation. Raises
+    BindingNotFound, ReasonInvalid, and what `add_binding` raises.
+    """
+    predecessor = await find_revocable(work.session, org.id, binding_id)
+    if predecessor is None:
+        raise BindingNotFound
+    reason = _reason(body.get(REASON))
+    changed = {name: value for name, value in body.items() if name != REASON}
+    successor = {**terms_of(predecessor), **changed}
+    successor_id = new_id("obind")
+    why = f"{REPLACED_BY}{successor_id}" + (f": {reason}" if reason else "")
+    # Revoked first: the successor may have the same slot.
+    await revoke_binding(work, org, binding_id, why, by)
+    return await add_binding(work, org, successor, by, issuers, origins, successor_id)
+
+
+def terms_of(binding: Binding) -> dict[str, Any]:
+    """The body of a create request for a binding with the terms of `binding`."""
+    return {
+        "issuer": binding.issuer,
+        "sub_pattern": binding.sub_pattern,
+        "repository_id": binding.repository_id,
+        "event_names": list(binding.event_names),
+        "origin": binding.origin,
+        "project_id": binding.project_id,
+        "team_id": binding.team_id,
+    }
+
+
+def _reason(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ReasonInvalid
+    return parse_reason(value)
