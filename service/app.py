@@ -23,6 +23,7 @@ from service.dashboard.evidence.routes import blueprint as evidence
 from service.dashboard.investigate.routes import blueprint as investigate
 from service.dashboard.people.routes import blueprint as people
 from service.dashboard.routes import blueprint as dashboard
+from service.dashboard.trust.change_routes import blueprint as dashboard_trust_changes
 from service.dashboard.trust.routes import blueprint as dashboard_trust
 from service.error_handlers import answer_errors
 from service.errors import NotFound
@@ -78,6 +79,7 @@ _BLUEPRINTS: Final = (
     investigate,
     dashboard_trust,
     evidence,
+    dashboard_trust_changes,
     people,
 )
 

@@ -16,12 +16,20 @@ def printable(value: object) -> str:
 
 
 def proposal_lines(slug: str, proposal: dict[str, Any]) -> Iterator[str]:
-    """What to review, then the commands to paste: bindings to revoke, and the one to create."""
+    """What to review, then the request to paste, and the one that leaves the old binding."""
     yield printable(proposal["review"])
-    for binding_id in proposal["revokeFirst"]:
-        yield f"  countersign bindings revoke --org {slug} {binding_id}"
     path = f"/api/v1/admin/orgs/{slug}/oidc-bindings"
+    replaced = proposal["replaces"]
+    yield from _request(
+        path if replaced is None else f"{path}/{replaced}/replace", proposal["body"]
+    )
+    if proposal["beside"] is not None:
+        yield f"Or, beside {replaced}:"
+        yield from _request(path, proposal["beside"])
+
+
+def _request(path: str, body: dict[str, Any]) -> Iterator[str]:
     yield f'  curl -X POST "$URL{path}" \\'
     yield """    -H "x-service-admin-token: $TOKEN" -H 'content-type: application/json' \\"""
     # ASCII only: what a terminal does with other characters is unknown.
-    yield f"    -d {shlex.quote(json.dumps(proposal['body']))}"
+    yield f"    -d {shlex.quote(json.dumps(body))}"

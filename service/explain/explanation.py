@@ -19,7 +19,12 @@ from service.explain.evaluation import (
     is_reached,
     run_rules,
 )
-from service.explain.nearest import NearBinding, TokenSubject, nearest_bindings
+from service.explain.nearest import (
+    NearBinding,
+    TokenSubject,
+    find_predecessor,
+    nearest_bindings,
+)
 from service.explain.proposals import Proposal, proposal_for
 from service.explain.rule_details import (
     RuleDetail,
@@ -100,11 +105,7 @@ def explain_token(
         rules=_steps(evaluation, nearest),
         times=times(evaluation) if is_reached(evaluation, TIME_RULE) else (),
         nearest=nearest,
-        proposal=(
-            proposal_for(evaluation.unverified_claims, context, evaluation.active)
-            if rejection is not None and trace.binding is None
-            else None
-        ),
+        proposal=_proposal(evaluation, nearest),
     )
 
 
@@ -144,20 +145,42 @@ def _steps(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> list[Step]
     return steps
 
 
-def _nearest(evaluation: Evaluation) -> Sequence[NearBinding]:
-    """The nearest bindings, if the token failed because no binding matched."""
+def _subject(evaluation: Evaluation) -> TokenSubject | None:
+    """The token's identity, if an accepted issuer and a subject are in it."""
     claims, issuer = evaluation.unverified_claims, evaluation.trace.issuer
-    rejection = evaluation.trace.rejection
     sub = claims.text("sub")
-    if rejection is None or rejection.rule not in {3, 4, 5} or issuer is None or sub is None:
-        return ()
-    subject = TokenSubject(
+    if issuer is None or sub is None:
+        return None
+    return TokenSubject(
         issuer=issuer.url,
         sub=sub,
         repository_id=claims.identifier(issuer.repository_id_claim),
         event_name=claims.text(issuer.event_name_claim),
         project_id=evaluation.context.project_id,
     )
+
+
+def _proposal(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> Proposal | None:
+    """The binding that would make the token trusted, if it failed for lack of one."""
+    trace, subject = evaluation.trace, _subject(evaluation)
+    if trace.rejection is None or trace.binding is not None:
+        return None
+    predecessor = (
+        find_predecessor(subject, nearest, evaluation.bindings) if subject is not None else None
+    )
+    return proposal_for(
+        evaluation.unverified_claims,
+        evaluation.context,
+        evaluation.active,
+        predecessor.terms if predecessor else None,
+    )
+
+
+def _nearest(evaluation: Evaluation) -> Sequence[NearBinding]:
+    """The nearest bindings, if the token failed because no binding matched."""
+    rejection, subject = evaluation.trace.rejection, _subject(evaluation)
+    if rejection is None or rejection.rule not in {3, 4, 5} or subject is None:
+        return ()
     is_ambiguous = rejection.detail is Detail.BINDING_AMBIGUOUS
     return nearest_bindings(
         subject, evaluation.bindings, ambiguous(evaluation) if is_ambiguous else ()

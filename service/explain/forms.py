@@ -95,21 +95,27 @@ class NearBinding(Struct, kw_only=True, rename="camel"):
 
 
 class DraftBody(Struct, kw_only=True):
-    """The request body that creates the binding."""
+    """The request body that creates the binding, or replaces another one."""
 
     issuer: str
     sub_pattern: str
     repository_id: str | None
     event_names: list[str]
     origin: Literal["org_admin"]
+    project_id: str | None
 
 
 class ProposalForm(Struct, kw_only=True, rename="camel"):
     """A binding that would make the token trusted."""
 
     body: DraftBody
-    revoke_first: Annotated[
-        list[BindingId], Meta(description="Active bindings that have to be revoked first.")
+    replaces: Annotated[
+        BindingId | None,
+        Meta(description="Send `body` to this binding's replace endpoint; null: create with it."),
+    ]
+    beside: Annotated[
+        DraftBody | None,
+        Meta(description="The body of a create that leaves the binding in `replaces` as it is."),
     ]
     review: Annotated[str, Meta(description="What to check before creating it.")]
 

@@ -41,19 +41,7 @@ class TokenSubject:
     project_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class NearBinding:
-    """A binding that nearly matches: why it does not, and where its sub differs."""
-
-    id: str
-    state: BindingState
-    sub_pattern: str
-    repository_id: str | None
-    why: str
-    difference: Difference | None
-
-
-class _Kind(IntEnum):
+class NearKind(IntEnum):
     """Which part of a binding nearly matches, the most useful first."""
 
     AMBIGUOUS = auto()
@@ -69,9 +57,22 @@ class _Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NearBinding:
+    """A binding that nearly matches: why it does not, and where its sub differs."""
+
+    id: str
+    state: BindingState
+    sub_pattern: str
+    repository_id: str | None
+    why: str
+    difference: Difference | None
+    kind: NearKind
+
+
+@dataclass(frozen=True, slots=True)
 class _Match:
     binding: KnownBinding
-    kind: _Kind
+    kind: NearKind
     why: str
     distance: int = 0
 
@@ -91,12 +92,30 @@ def nearest_bindings(
     """
     if ambiguous:
         why = "It matches, and so do the others listed: none of them goes before the rest."
-        equal = (_Match(b, _Kind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
+        equal = (_Match(b, NearKind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
         return [_near(match, subject) for match in nsmallest(AMBIGUOUS_MAX, equal, _order)]
     matches = nsmallest(NEAREST_MAX, _compared(subject, bindings), _order)
     # Merely similar subjects would distract from matches with a specific reason.
-    specific = [match for match in matches if match.kind is not _Kind.CLOSEST]
+    specific = [match for match in matches if match.kind is not NearKind.CLOSEST]
     return [_near(match, subject) for match in specific or matches]
+
+
+def find_predecessor(
+    subject: TokenSubject, nearest: Sequence[NearBinding], bindings: Collection[KnownBinding]
+) -> KnownBinding | None:
+    """The active binding of the job under an earlier name, or None.
+
+    The nearest binding, if it is the organisation's own and differs in spelling or in GitHub's ids
+    for the same repository id, or has the same subject for another repository id.
+    """
+    if not nearest or nearest[0].state is not BindingState.ACTIVE:
+        return None
+    binding = next(item for item in bindings if item.id == nearest[0].id)
+    is_same_repository = binding.repository_id == subject.repository_id is not None
+    is_renamed = nearest[0].kind in {NearKind.SPELLING, NearKind.QUALIFIED} and is_same_repository
+    if binding.team_id is not None:
+        return None
+    return binding if is_renamed or nearest[0].kind is NearKind.OTHER_REPOSITORY else None
 
 
 def plain_sub(sub: str) -> str:
@@ -132,21 +151,21 @@ def _with_same_sub(
     subject: TokenSubject, binding: KnownBinding, live: dict[str, tuple[frozenset[str], ...]]
 ) -> _Match:
     if binding.repository_id not in {None, subject.repository_id}:
-        return _Match(binding, _Kind.OTHER_REPOSITORY, _why_other_repository(subject, binding))
+        return _Match(binding, NearKind.OTHER_REPOSITORY, _why_other_repository(subject, binding))
     if binding.project_id not in {None, subject.project_id}:
         key = f"one of {subject.project_id}" if subject.project_id else "none of a project"
         why = f"It is for API keys of project {binding.project_id} alone; this is {key}."
-        return _Match(binding, _Kind.OTHER_PROJECT, why)
+        return _Match(binding, NearKind.OTHER_PROJECT, why)
     if binding.revoked_at is None and binding.id not in live:
-        return _Match(binding, _Kind.OUTSIDE_ENVELOPE, _WHY_OUTSIDE)
+        return _Match(binding, NearKind.OUTSIDE_ENVELOPE, _WHY_OUTSIDE)
     event_sets = live.get(binding.id, (frozenset(binding.event_names),))
     missing = [names for names in event_sets if names and subject.event_name not in names]
     if missing:
-        return _Match(binding, _Kind.OTHER_EVENT, _why_other_event(subject, binding, missing[0]))
+        return _Match(binding, NearKind.OTHER_EVENT, _why_other_event(subject, binding, missing[0]))
     if binding.revoked_at is not None:
-        return _Match(binding, _Kind.REVOKED, "It fits.")
+        return _Match(binding, NearKind.REVOKED, "It fits.")
     # The key's project fits the binding, but its envelope is limited to another one.
-    return _Match(binding, _Kind.OTHER_PROJECT, "Its envelope is limited to another project.")
+    return _Match(binding, NearKind.OTHER_PROJECT, "Its envelope is limited to another project.")
 
 
 _WHY_OUTSIDE: Final = (
@@ -181,17 +200,17 @@ def _with_other_sub(
     if plain_sub(pattern) == plain:
         return _Match(
             binding,
-            _Kind.QUALIFIED,
+            NearKind.QUALIFIED,
             _why_qualified(subject.sub, pattern, is_same_repository=is_same_repository),
             0 if is_same_repository else 1,
         )
     if pattern in respelt:
-        return _Match(binding, _Kind.SPELLING, "Its subject differs in spelling alone.")
+        return _Match(binding, NearKind.SPELLING, "Its subject differs in spelling alone.")
     if is_same_repository:
         why = "It is for the same repository id, but another branch, environment or name."
-        return _Match(binding, _Kind.OTHER_SUBJECT, why, -_likeness(subject.sub, pattern))
+        return _Match(binding, NearKind.OTHER_SUBJECT, why, -_likeness(subject.sub, pattern))
     why = "Its subject is among the most alike."
-    return _Match(binding, _Kind.CLOSEST, why, -_likeness(subject.sub, pattern))
+    return _Match(binding, NearKind.CLOSEST, why, -_likeness(subject.sub, pattern))
 
 
 def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:
@@ -243,6 +262,7 @@ def _near(match: _Match, subject: TokenSubject) -> NearBinding:
         repository_id=binding.repository_id,
         why=" ".join([match.why, *_revoked(binding)]),
         difference=_difference(match, subject),
+        kind=match.kind,
     )
 
 
@@ -255,6 +275,6 @@ def _revoked(binding: KnownBinding) -> list[str]:
 
 def _difference(match: _Match, subject: TokenSubject) -> Difference | None:
     binding = match.binding
-    if match.kind is _Kind.OTHER_REPOSITORY and binding.repository_id and subject.repository_id:
+    if match.kind is NearKind.OTHER_REPOSITORY and binding.repository_id and subject.repository_id:
         return difference_of(binding.repository_id, subject.repository_id)
     return difference_of(binding.sub_pattern, subject.sub)

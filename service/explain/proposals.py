@@ -1,7 +1,7 @@
 """Proposes the binding that would make a token trusted, as a request body. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -17,91 +17,125 @@ from service.verifier.claims import UnverifiedClaims
 from service.verifier.codes import TokenRejected
 from service.verifier.rules import VerificationContext, match_binding
 
-_NOWHERE: Final = Places(projects=frozenset(), teams=frozenset())
 _OWNER_CHARS_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A request body, the bindings to revoke before sending it, and what to check first."""
+    """A request body, the binding that it replaces, and what to check before sending it.
+
+    With `replaces` the body is for the replace endpoint of that binding, otherwise for a create.
+    `beside` is the body of a create that leaves that binding as it is; None if there is no
+    binding to replace, or if both would have the same slot.
+    """
 
     body: Mapping[str, Any]
-    revoke_first: Sequence[str]
+    replaces: str | None
+    beside: Mapping[str, Any] | None
     review: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A CI job to trust, and the project of the API key that it came with."""
+
+    sub: str | None
+    repository_id: str | None
+    event_name: str | None
+    owner: str | None
+    project_id: str | None
 
 
 def proposal_for(
     unverified_claims: UnverifiedClaims,
     context: VerificationContext,
     active: Collection[ActiveBinding],
+    predecessor: ActiveBinding | None = None,
 ) -> Proposal | None:
     """The binding with which rules 1 to 5 would pass, or None if there is none.
 
-    `active` must include the organisation's bindings with the token's subject. The rules are
-    re-run with the proposed binding before it is returned.
+    `active` must include the organisation's bindings with the token's subject. `predecessor` is
+    the job's binding under an earlier name, if there is one. The rules are re-run with the
+    proposed binding before it is returned.
     """
     issuer = context.issuers.get(unverified_claims.text("iss") or "")
     if issuer is None:
         return None
-    proposal = draft_of(
-        issuer,
-        unverified_claims.text("sub"),
-        unverified_claims.identifier(issuer.repository_id_claim),
-        unverified_claims.text(issuer.event_name_claim),
-        unverified_claims.text(issuer.owner_claim),
-        active,
+    job = Job(
+        sub=unverified_claims.text("sub"),
+        repository_id=unverified_claims.identifier(issuer.repository_id_claim),
+        event_name=unverified_claims.text(issuer.event_name_claim),
+        owner=unverified_claims.text(issuer.owner_claim),
+        project_id=context.project_id,
     )
-    if proposal is None or not _would_match(proposal, unverified_claims, context, active):
-        return None
-    return proposal
+    for earlier in (predecessor, None):
+        proposal = draft_of(issuer, job, active, earlier)
+        if proposal is not None and _would_match(proposal, unverified_claims, context, active):
+            return proposal
+    return None
 
 
 def draft_of(
     issuer: Issuer,
-    sub: str | None,
-    repository_id: str | None,
-    event_name: str | None,
-    owner: str | None,
+    job: Job,
     active: Collection[ActiveBinding] = (),
+    predecessor: ActiveBinding | None = None,
 ) -> Proposal | None:
     """A binding for such jobs, or None if no request for one would be accepted.
 
-    The `active` bindings that hold its slot have to be revoked first; their events are included in
-    the draft.
+    It replaces the one of `active` that holds its slot, otherwise `predecessor`, and keeps the
+    events of that one. A binding that replaces none is limited to the job's project.
     """
-    if not issuer.requires_repository_id and not (repository_id or "").isdecimal():
-        repository_id = None  # such a binding matches any repository
-    draft = _parsed(issuer, sub, repository_id, [event_name] if event_name else [])
-    if draft is None or draft.repository_id != repository_id:
+    if not issuer.requires_repository_id and not (job.repository_id or "").isdecimal():
+        job = replace(job, repository_id=None)  # such a binding matches any repository
+    own = _parsed(issuer, job, [job.event_name] if job.event_name else [], job.project_id)
+    if own is None or own.repository_id != job.repository_id:
         return None  # the id would be stored in canonical form, and not match the token
-    holders = [binding for binding in active if _holds_slot(binding, draft)]
-    draft = _parsed(issuer, sub, repository_id, _union(holders, draft.event_names))
+    holder = next((binding for binding in active if _holds_slot(binding, own)), None)
+    replaced = holder or predecessor
+    if replaced is None:
+        return Proposal(_body(own), None, None, _review(own, job.owner))
+    events, project_id = _union(replaced, own.event_names), _project_for_both(replaced, job)
+    draft = _parsed(issuer, job, events, project_id)
     if draft is None:
         return None
+    return Proposal(
+        body=_body(draft),
+        replaces=replaced.id,
+        beside=None if holder else _body(own),
+        review=" ".join(
+            [_review(draft, job.owner), *_about_replaced(replaced, draft, has_slot=holder is None)]
+        ),
+    )
+
+
+def _parsed(
+    issuer: Issuer, job: Job, event_names: Sequence[str], project_id: str | None
+) -> Draft | None:
     body = {
+        "issuer": issuer.url,
+        "sub_pattern": job.sub,
+        "repository_id": job.repository_id,
+        "event_names": list(event_names),
+        "origin": Origin.ORG_ADMIN.value,
+        "project_id": project_id,
+    }
+    places = Places(projects={project_id} if project_id else (), teams=())
+    try:
+        return parse_binding(body, {issuer.url: issuer}, places)
+    except Invalid:
+        return None
+
+
+def _body(draft: Draft) -> dict[str, Any]:
+    return {
         "issuer": draft.issuer,
         "sub_pattern": draft.sub_pattern,
         "repository_id": draft.repository_id,
         "event_names": list(draft.event_names),
         "origin": draft.origin.value,
+        "project_id": draft.project_id,
     }
-    return Proposal(body, [holder.id for holder in holders], _review(draft, owner, holders))
-
-
-def _parsed(
-    issuer: Issuer, sub: str | None, repository_id: str | None, event_names: list[str]
-) -> Draft | None:
-    body = {
-        "issuer": issuer.url,
-        "sub_pattern": sub,
-        "repository_id": repository_id,
-        "event_names": event_names,
-        "origin": Origin.ORG_ADMIN.value,
-    }
-    try:
-        return parse_binding(body, {issuer.url: issuer}, _NOWHERE)
-    except Invalid:
-        return None
 
 
 def _holds_slot(binding: ActiveBinding, draft: Draft) -> bool:
@@ -112,10 +146,18 @@ def _holds_slot(binding: ActiveBinding, draft: Draft) -> bool:
     )
 
 
-def _union(holders: Sequence[ActiveBinding], event_names: Sequence[str]) -> list[str]:
+def _union(replaced: ActiveBinding, event_names: Sequence[str]) -> list[str]:
     """All listed events in order, without duplicates; empty (any) if one list is empty."""
-    lists = [*(holder.event_names for holder in holders), event_names]
+    lists = [replaced.event_names, event_names]
     return list(dict.fromkeys(chain.from_iterable(lists))) if all(lists) else []
+
+
+def _project_for_both(replaced: ActiveBinding, job: Job) -> str | None:
+    """The limit of the replaced binding if it includes the job, otherwise none.
+
+    With the job's own project instead, jobs that were trusted would no longer be.
+    """
+    return replaced.project_id if replaced.project_id == job.project_id else None
 
 
 def _would_match(
@@ -128,7 +170,7 @@ def _would_match(
     body = proposal.body
     supposed = BindingTerms(
         id="obind_supposed",
-        project_id=None,
+        project_id=body["project_id"],
         team_id=None,
         issuer=body["issuer"],
         sub_pattern=body["sub_pattern"],
@@ -136,7 +178,7 @@ def _would_match(
         event_names=body["event_names"],
         origin=body["origin"],
     )
-    left = [binding for binding in active if binding.id not in proposal.revoke_first]
+    left = [binding for binding in active if binding.id != proposal.replaces]
     candidates = candidates_of([*left, supposed])
     try:
         match_binding(unverified_claims, structs.replace(context, candidates=candidates))
@@ -145,18 +187,27 @@ def _would_match(
     return True
 
 
-def _review(draft: Draft, owner: str | None, holders: Sequence[ActiveBinding]) -> str:
+def _review(draft: Draft, owner: str | None) -> str:
     """What a person has to check before creating the binding."""
     who = shown(owner)[:_OWNER_CHARS_MAX] if owner else "an owner the token does not name"
     repository = f"repository {draft.repository_id}" if draft.repository_id else "any repository"
     events = f"started by {', '.join(draft.event_names)}" if draft.event_names else "of any event"
-    lines = [
+    return (
         f"Trusts jobs of {who} ({repository}), {events}:"
         " check that both are yours before creating it."
-    ]
-    if holders:
-        ids = ", ".join(holder.id for holder in holders)
-        lines.append(f"It takes the place of {ids}, to be revoked first.")
-    if any(holder.project_id for holder in holders):
+    )
+
+
+def _about_replaced(replaced: ActiveBinding, draft: Draft, *, has_slot: bool) -> list[str]:
+    """What becomes of the replaced binding; `has_slot` means that it could also stay."""
+    lines = [f"It replaces {replaced.id} in one step and keeps its events."]
+    if has_slot:
+        lines.append(
+            "Jobs with the subject and repository id of that one are no longer trusted then:"
+            " add the new one beside it if there still are any."
+        )
+    if replaced.project_id != draft.project_id:
         lines.append("That one was limited to a project; this one is not.")
-    return " ".join(lines)
+    if replaced.origin == Origin.PLATFORM_ADMIN:
+        lines.append("That one was created by the operator of this service.")
+    return lines

@@ -7,7 +7,7 @@ administrator to trust an attacker's claims.
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -50,7 +50,7 @@ async def list_resolutions(
 
     Rows that are unverified, or were rejected for reasons other than bindings, have none.
     """
-    askable = [row for row in rows if _is_askable(row, issuers)]
+    askable = [row for row in rows if is_askable(row, issuers)]
     if not askable:
         return {}
     active = await list_active_with_subs(session, tenant_id, {str(row.sub) for row in askable})
@@ -69,7 +69,8 @@ def _of_job(
     return [item for id_ in repository_ids for item in by_job.get((str(row.sub), id_), ())]
 
 
-def _is_askable(row: RejectedSubject, issuers: Issuers) -> bool:
+def is_askable(row: RejectedSubject, issuers: Issuers) -> bool:
+    """True if the row's claims are complete and confirmed, and a binding may be what it lacks."""
     return (
         row.is_verified
         and row.code == FailureCode.UNBOUND_OIDC_SUBJECT
@@ -83,7 +84,7 @@ def _resolution(
     row: RejectedSubject, issuers: Issuers, active: Collection[ActiveBinding]
 ) -> Resolution:
     """The result of the rules for such a job now, with a proposal if a binding would help."""
-    claims = _claims(row, issuers)
+    claims = UnverifiedClaims(claims_of(row, issuers, _AUDIENCE))
     context = VerificationContext(issuers, _AUDIENCE, candidates_of(active), row.project_id)
     try:
         _, binding = match_binding(claims, context)
@@ -95,20 +96,18 @@ def _resolution(
     return Resolution(trusted_by=binding.id)
 
 
-def _claims(row: RejectedSubject, issuers: Issuers) -> UnverifiedClaims:
-    """The claims that the rules use, restored from the row."""
+def claims_of(row: RejectedSubject, issuers: Issuers, audience: str) -> dict[str, Any]:
+    """The claims that rules 1 to 5 use, restored from a row that `is_askable`."""
     issuer = issuers[str(row.issuer)]
     values = {
         "iss": row.issuer,
-        "aud": _AUDIENCE,
+        "aud": audience,
         "sub": row.sub,
         issuer.repository_id_claim: row.repository_id,
         issuer.event_name_claim: row.event_name,
         issuer.owner_claim: row.owner,
     }
-    return UnverifiedClaims(
-        {name: value for name, value in values.items() if name and value is not None}
-    )
+    return {name: value for name, value in values.items() if name and value is not None}
 
 
 async def _without_taken(
@@ -118,7 +117,10 @@ async def _without_taken(
     slot_rule = await stored_slot_rule(session)
     slots = {
         digest: slot_key(
-            parse_binding(resolution.proposal.body, issuers, _NO_PLACES), tenant_id, slot_rule
+            # The project has no part in the slot.
+            parse_binding({**resolution.proposal.body, "project_id": None}, issuers, _NO_PLACES),
+            tenant_id,
+            slot_rule,
         )
         for digest, resolution in resolutions.items()
         if resolution.proposal is not None

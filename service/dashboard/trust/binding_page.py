@@ -12,13 +12,14 @@ from analytics.model.instants import format_us
 from analytics.model.labels import event_label
 from service.access.callers import Caller
 from service.audit.tenant_log import open_log
+from service.bindings.effectiveness import find_ineffective_reason
 from service.bindings.repository import find_binding
 from service.dashboard.display_names import Person
 from service.dashboard.navigation import may
 from service.dashboard.services import DashboardServices
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.dashboard.trust.binding_view import ShownBinding, show_bindings
-from service.dashboard.trust.permissions import may_revoke
+from service.dashboard.trust.permissions import may_create, may_revoke
 from service.errors import BindingNotFound
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
@@ -45,6 +46,8 @@ class BindingView:
     shown: ShownBinding
     changes: list[Change] | None
     may_revoke: bool
+    may_replace: bool
+    ineffective_reason: str | None
     given: dict[str, str] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
     is_already_revoked: bool = False
@@ -66,11 +69,15 @@ async def load_binding_view(
         if binding is None:
             raise BindingNotFound
         (shown,) = await show_bindings(session, org.id, [binding], services.clock())
+        ineffective_reason = await find_ineffective_reason(session, binding)
     is_reader = may(caller, Capability.AUDIT_READ, org)
+    is_revocable = shown.is_active and may_revoke(caller, org, binding.team_id)
     return BindingView(
         shown=shown,
         changes=await _changes(services, org, shown) if is_reader else None,
-        may_revoke=shown.is_active and may_revoke(caller, org, binding.team_id),
+        may_revoke=is_revocable,
+        may_replace=is_revocable and may_create(caller, org, binding.team_id),
+        ineffective_reason=ineffective_reason,
         **more,
     )
 

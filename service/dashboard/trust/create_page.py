@@ -12,10 +12,10 @@ from service.bindings.services import BindingServices
 from service.bindings.slots import find_holder
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.permissions import may_create
-from service.errors import BindingExists, Refusal
+from service.errors import BindingExists, Invalid, Refusal
 from service.orgs.repository import list_projects, list_teams
 from service.orgs.roles import Capability
-from service.store.tables import Organisation, Origin
+from service.store.tables import Binding, Organisation, Origin
 
 FIELDS: Final = (
     "issuer",
@@ -69,25 +69,30 @@ def typed_of(body: Mapping[str, Any]) -> Typed:
     }
 
 
-def body_of(given: Typed) -> dict[str, Any]:
-    """The API's body for what was typed. An empty field is left out.
+def parse_typed(given: Typed) -> dict[str, Any]:
+    """The values of the fields in `given`, by their name in the API's body.
 
     Line breaks in a subject come from pasting, and are removed.
     """
-    lines = [line.strip() for line in given["event_names"].splitlines()]
-    body = {
-        **given,
-        "sub_pattern": given["sub_pattern"].replace("\r", "").replace("\n", ""),
-        "event_names": [line for line in lines if line],
-    }
-    return {name: value for name, value in body.items() if value}
+    body: dict[str, Any] = dict(given)
+    if "sub_pattern" in given:
+        body["sub_pattern"] = given["sub_pattern"].replace("\r", "").replace("\n", "")
+    if "event_names" in given:
+        lines = [line.strip() for line in given["event_names"].splitlines()]
+        body["event_names"] = [line for line in lines if line]
+    return body
+
+
+def body_of(given: Typed) -> dict[str, Any]:
+    """The API's body of a create for what was typed. An empty field is left out."""
+    return {name: value for name, value in parse_typed(given).items() if value}
 
 
 async def create_form(
     services: BindingServices, caller: Caller, org: Organisation, given: Typed | None = None
 ) -> CreateView:
     """The form for `caller`, filled in with `given`."""
-    return CreateView(await _choices(services, caller, org), given or {})
+    return CreateView(await load_choices(services, caller, org), given or {})
 
 
 async def create_typed(
@@ -105,24 +110,50 @@ async def create_typed(
 async def refused_form(
     services: BindingServices, caller: Caller, org: Organisation, given: Typed, refusal: Refusal
 ) -> CreateView:
-    """The form again, with all that was typed and with `refusal` at the field it is about."""
-    choices = await _choices(services, caller, org)
+    """The form again, with all that was typed and with `refusal` at the field it is about.
+
+    If one of the organisation's bindings is in the way, its events and project are merged into the
+    form, so that replacing it with the form takes nothing from the jobs that it trusts.
+    """
+    choices = await load_choices(services, caller, org)
     if refusal.field in FIELDS:
         return CreateView(choices, given, {refusal.field: refusal.text})
-    holder = await _holder(services, org, given) if isinstance(refusal, BindingExists) else None
-    return CreateView(choices, given, fault=refusal.text, holder=holder)
+    holder = await find_typed_holder(services, org, given)
+    if not isinstance(refusal, BindingExists) or holder is None:
+        return CreateView(choices, given, fault=refusal.text)
+    return CreateView(choices, _merged(given, holder), fault=refusal.text, holder=holder.id)
 
 
-async def _holder(services: BindingServices, org: Organisation, given: Typed) -> str | None:
-    """The id of the conflicting binding; None if it is another organisation's."""
+async def find_typed_holder(
+    services: BindingServices, org: Organisation, given: Typed
+) -> Binding | None:
+    """The organisation's active binding in the slot of what was typed, or None.
+
+    None also if it is another organisation's, or if what was typed is not valid.
+    """
     body = body_of(given)
     async with services.store.read() as session:
         places = await find_places(session, org.id, body.get("project_id"), body.get("team_id"))
-        holder = await find_holder(session, org.id, parse_binding(body, services.issuers, places))
-    return None if holder is None else holder.id
+        try:
+            draft = parse_binding(body, services.issuers, places)
+        except Invalid:
+            return None
+        return await find_holder(session, org.id, draft)
 
 
-async def _choices(services: BindingServices, caller: Caller, org: Organisation) -> Choices:
+def _merged(given: Typed, holder: Binding) -> Typed:
+    events: Sequence[str] = parse_typed(given)["event_names"]
+    is_any = not events or not holder.event_names
+    project_id = given["project_id"]
+    return {
+        **given,
+        "event_names": "" if is_any else "\n".join(dict.fromkeys([*holder.event_names, *events])),
+        "project_id": project_id if project_id == holder.project_id else "",
+    }
+
+
+async def load_choices(services: BindingServices, caller: Caller, org: Organisation) -> Choices:
+    """What `caller` may choose from."""
     async with services.store.read() as session:
         teams, projects = await list_teams(session, org), await list_projects(session, org)
     own = [(team.id, team.name) for team in teams if may_create(caller, org, team.id)]

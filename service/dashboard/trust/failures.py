@@ -55,8 +55,7 @@ FAILURES: Final[dict[tuple[FailureCode, Detail | None], Failure]] = {
     ),
     (_UNBOUND, Detail.EVENT_NAME_NOT_ALLOWED): Failure(
         "Its binding does not allow the event that started the job.",
-        "Decide whether to trust this event. If so, revoke the binding and create a new one with"
-        " the event added.",
+        "Decide whether to trust this event. If so, replace the binding with one that lists it.",
         is_fixed_by_a_binding=True,
     ),
     (_UNBOUND, Detail.BINDING_AMBIGUOUS): Failure(

@@ -10,6 +10,7 @@ from service.rejected.listing import LIMIT_DEFAULT, Entry, Wanted, get_entry, li
 from service.rejected.proposals import Resolution
 from service.rejected.subjects import KEPT_FOR
 from service.store.tables import Organisation, RejectedSubject
+from service.verifier.codes import Detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,12 @@ class ShownRejection:
     def lacks_binding(self) -> bool:
         """Whether it was rejected, as far as is known, for lack of a binding."""
         return self.row.is_verified and self.failure.is_fixed_by_a_binding
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether several bindings matched it equally well, and it is not trusted yet."""
+        is_fixed = self.resolution.trusted_by is not None
+        return self.row.is_verified and self.row.detail == Detail.BINDING_AMBIGUOUS and not is_fixed
 
 
 @dataclass(frozen=True, slots=True)

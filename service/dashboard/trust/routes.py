@@ -18,13 +18,13 @@ from service.dashboard.trust.create_page import (
     create_typed,
     refused_form,
     typed,
-    typed_of,
 )
 from service.dashboard.trust.explain_page import (
     RULE_WORDS,
     ExplainView,
     explain_form,
     explain_pasted,
+    explain_source,
 )
 from service.dashboard.trust.rejected_page import (
     ShownRejection,
@@ -49,7 +49,9 @@ blueprint = Blueprint("dashboard_trust", __name__, url_prefix="/admin/ui/orgs/<s
 
 DONE = {
     "created": "The binding is active: from now on tokens of this job are trusted.",
+    "replaced": "The binding is active and has replaced the other one in the same instant.",
     "revoked": "The binding is revoked: from now on it matches no token.",
+    "revoked_repository": "The repository is revoked: none of its bindings matches a token now.",
 }
 """The page's confirmation after each form."""
 
@@ -61,9 +63,11 @@ async def bindings_page(services: DashboardServices, slug: str) -> ResponseRetur
     caller, org = await services.access.authorize(
         slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
     )
-    view = await load_bindings_view(services.bindings, org, query_parameters(request, PARAMETERS))
+    parameters = query_parameters(request, (*PARAMETERS, "done"))
+    view = await load_bindings_view(services.bindings, org, parameters)
+    done = DONE.get(only(parameters, "done") or "")
     page = await render_template(
-        "bindings.html", page=view, **page_context(services.settings, caller, org)
+        "bindings.html", page=view, done=done, **page_context(services.settings, caller, org)
     )
     return page, view.status
 
@@ -77,18 +81,11 @@ async def new_page(services: DashboardServices, slug: str) -> ResponseReturnValu
     )
     digest = only(query_parameters(request, ("from",)), "from")
     if digest is None:
-        return await _new(
-            services, caller, org, create=await create_form(services.bindings, caller, org)
-        )
+        return await _new(services, caller, org, await create_form(services.bindings, caller, org))
     caller.require(Capability.OIDC_READ, org)
     source = await load_rejection_view(services.bindings, org, digest)
-    proposal = source.resolution.proposal
-    drafted = (
-        await create_form(services.bindings, caller, org, typed_of(proposal.body))
-        if proposal
-        else None
-    )
-    return await _new(services, caller, org, source=source, create=drafted)
+    view = await explain_source(services.bindings, caller, org, source)
+    return await _explained(services, caller, org, view, source)
 
 
 @blueprint.post("/bindings/new")
@@ -101,8 +98,8 @@ async def create(services: DashboardServices, slug: str) -> ResponseReturnValue:
         binding_id = await create_typed(services.bindings, caller, org, given)
     except (Invalid, NotOrgAdmin, NotTeamAdmin, BindingExists) as refusal:
         view = await refused_form(services.bindings, caller, org, given, refusal)
-        return await _new(services, caller, org, create=view, status=refusal.status)
-    return _after(caller, org, binding_id, "created")
+        return await _new(services, caller, org, view, refusal.status)
+    return redirect_to_binding(caller, org, binding_id, "created")
 
 
 @blueprint.get("/bindings/explain")
@@ -112,7 +109,7 @@ async def explain_page(services: DashboardServices, slug: str) -> ResponseReturn
     caller, org = await services.access.authorize(
         slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
     )
-    return await _new(services, caller, org)
+    return await _explained(services, caller, org, await explain_form(services.bindings, org))
 
 
 @blueprint.post("/bindings/explain")
@@ -120,13 +117,9 @@ async def explain_page(services: DashboardServices, slug: str) -> ResponseReturn
 async def explain(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Explain why a pasted token is trusted or not, with a form for the missing binding."""
     caller, org, form = await authorize_form(services, slug, Capability.OIDC_READ)
-    view = await explain_pasted(services.bindings, org, form)
-    proposal = view.explanation.proposal if view.explanation else None
-    drafted = None
-    if proposal is not None and may(caller, Capability.OIDC_WRITE, org):
-        drafted = await create_form(services.bindings, caller, org, typed_of(proposal.body))
+    view = await explain_pasted(services.bindings, caller, org, form)
     status = Invalid.status if view.faults else 200
-    return await _new(services, caller, org, explain=view, create=drafted, status=status)
+    return await _explained(services, caller, org, view, status=status)
 
 
 @blueprint.get("/bindings/<binding:binding_id>")
@@ -163,9 +156,8 @@ async def revoke(services: DashboardServices, slug: str, binding_id: str) -> Res
         return await _binding(services, view, caller, org, fault.status)
     except BindingNotFound:  # or already revoked, which its page can show
         caller.require(Capability.OIDC_READ, org)
-        view = await load_binding_view(services, caller, org, binding_id, is_already_revoked=True)
-        return await _binding(services, view, caller, org, 409)
-    return _after(caller, org, binding_id, "revoked")
+        return await render_revoked(services, caller, org, binding_id)
+    return redirect_to_binding(caller, org, binding_id, "revoked")
 
 
 @blueprint.get("/rejected")
@@ -182,27 +174,53 @@ async def rejected_page(services: DashboardServices, slug: str) -> ResponseRetur
     )
 
 
-def _after(caller: Caller, org: Organisation, binding_id: str, done: str) -> ResponseReturnValue:
+async def render_revoked(
+    services: DashboardServices, caller: Caller, org: Organisation, binding_id: str
+) -> ResponseReturnValue:
+    """The page of a binding that was revoked before. Raises BindingNotFound."""
+    view = await load_binding_view(services, caller, org, binding_id, is_already_revoked=True)
+    return await _binding(services, view, caller, org, 409)
+
+
+def redirect_to_binding(
+    caller: Caller, org: Organisation, binding_id: str, done: str
+) -> ResponseReturnValue:
     """Redirect to the binding, or to the overview if the caller may change but not read it."""
     if not may(caller, Capability.OIDC_READ, org):
         return redirect(url_for("dashboard.overview_page", slug=org.slug), 303)
-    return redirect(url_for(".binding_page", slug=org.slug, binding_id=binding_id, done=done), 303)
+    return redirect(
+        url_for("dashboard_trust.binding_page", slug=org.slug, binding_id=binding_id, done=done),
+        303,
+    )
 
 
 async def _new(
     services: DashboardServices,
     caller: Caller,
     org: Organisation,
-    *,
-    source: ShownRejection | None = None,
-    explain: ExplainView | None = None,
-    create: CreateView | None = None,
+    create: CreateView,
     status: int = 200,
 ) -> ResponseReturnValue:
     page = await render_template(
         "binding_new.html",
-        explain=explain or await explain_form(services.bindings, org),
+        explain=await explain_form(services.bindings, org),
         create=create,
+        **page_context(services.settings, caller, org),
+    )
+    return page, status
+
+
+async def _explained(
+    services: DashboardServices,
+    caller: Caller,
+    org: Organisation,
+    view: ExplainView,
+    source: ShownRejection | None = None,
+    status: int = 200,
+) -> ResponseReturnValue:
+    page = await render_template(
+        "binding_explain.html",
+        explain=view,
         source=source,
         rule_words=RULE_WORDS,
         **page_context(services.settings, caller, org),

@@ -41,6 +41,8 @@ class Request:
     good: int = 200
     query: dict[str, str] | None = None
     has_body: bool = False
+    has_repository: bool = False
+    """The body names a repository, which has a binding made for this request."""
     body: dict[str, Any] | None = None
     items: list[dict[str, str]] | None = None
     is_endless: bool = False
@@ -53,6 +55,8 @@ REQUESTS: Final = {
     "bindings.create": Request("oidc:w", good=201, has_body=True),
     "bindings.show": Request("oidc:r"),
     "bindings.revoke": Request("oidc:w"),
+    "bindings.replace": Request("oidc:w", good=201, has_body=True),
+    "bindings.revoke_all": Request("oidc:w", has_repository=True),
     "explain.explain": Request("oidc:r", body={"claims": {}}),
     "rejected.rejected": Request("oidc:r"),
     "audit.page": Request("audit:r"),
@@ -88,6 +92,10 @@ REQUESTS: Final = {
     "dashboard_trust.create": Request("oidc:w", is_form=True),
     "dashboard_trust.explain": Request("oidc:r", is_form=True),
     "dashboard_trust.revoke": Request("oidc:w", is_form=True),
+    "dashboard_trust_changes.replace_page": Request("oidc:w"),
+    "dashboard_trust_changes.replace": Request("oidc:w", is_form=True),
+    "dashboard_trust_changes.repository_page": Request("oidc:w"),
+    "dashboard_trust_changes.revoke_repository_form": Request("oidc:w", is_form=True),
     **{
         f"dashboard_people.{page}_page": Request("org:admin")
         for page in ("members", "teams", "projects", "keys", "roles")
@@ -309,6 +317,14 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
     return ids
 
 
+async def bound_repository(world: World, slug: str) -> dict[str, str]:
+    """A repository, as a body names it, with an active binding of the organisation if it exists."""
+    body = binding_body(repository_id=str(next(numbers)))
+    if slug != "nobody":
+        await world.client.post(bindings_path(slug), headers=world.admin, json=body)
+    return {name: body[name] for name in ("issuer", "repository_id")}
+
+
 async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple[int, str]:
     """Send the endpoint's good request; its status, and its refusal if it is one."""
     method, path = endpoints(world)[endpoint]
@@ -321,6 +337,8 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
     body: dict[str, Any] = (
         {"json": binding_body(repository_id=str(next(numbers)))} if wanted.has_body else {}
     )
+    if wanted.has_repository:
+        body = {"json": await bound_repository(world, slug)}
     if wanted.items is not None or wanted.body is not None:
         body = {"json": wanted.items or wanted.body}
     if wanted.is_endless:

@@ -76,9 +76,9 @@ async def revoke(world: World, binding_id: str, reason: str = "no longer used") 
 
 async def follow(world: World, proposal: dict[str, Any]) -> str:
     """Do what a proposal says, to the letter; the id of the binding that came of it."""
-    for binding_id in proposal["revokeFirst"]:
-        await revoke(world, binding_id)
-    answer = await world.client.post(bindings_path(), headers=world.admin, json=proposal["body"])
+    replaced = proposal["replaces"]
+    path = bindings_path() if replaced is None else f"{bindings_path('acme', replaced)}/replace"
+    answer = await world.client.post(path, headers=world.admin, json=proposal["body"])
     assert answer.status_code == 201, await refused(answer)
     return (await answer.get_json())["id"]
 

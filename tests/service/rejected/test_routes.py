@@ -34,6 +34,7 @@ DRAFT = {
     "repository_id": "123456789",
     "event_names": ["push"],
     "origin": "org_admin",
+    "project_id": None,
 }
 
 
@@ -95,10 +96,9 @@ async def create(world: World, **changes: Any) -> str:
 
 async def follow(world: World, proposal: dict[str, Any]) -> None:
     """Do what is proposed, exactly as it stands there."""
-    for binding_id in proposal["revokeFirst"]:
-        gone = await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
-        assert gone.status_code == 200
-    made = await world.client.post(bindings_path(), headers=world.admin, json=proposal["body"])
+    replaced = proposal["replaces"]
+    path = bindings_path() if replaced is None else f"{bindings_path('acme', replaced)}/replace"
+    made = await world.client.post(path, headers=world.admin, json=proposal["body"])
     assert made.status_code == 201, await made.get_data(as_text=True)
 
 
@@ -130,7 +130,11 @@ async def test_an_entry_shows_who_was_turned_away_why_how_often_and_when(world):
         "firstAt": "2026-03-04T12:00:00.123Z",
         "lastAt": "2026-03-04T13:00:00.123Z",
         "lastRequestId": "req_2",
-        "proposal": {"body": DRAFT, "revokeFirst": []},
+        "proposal": {
+            "body": DRAFT | {"project_id": world.project.id},
+            "replaces": None,
+            "beside": None,
+        },
     }
 
 
@@ -313,7 +317,7 @@ async def test_an_event_that_is_not_listed_is_added_to_those_that_are(world):
 
     entry = await only_entry(world, detail=Detail.EVENT_NAME_NOT_ALLOWED)
 
-    assert entry["proposal"]["revokeFirst"] == [binding_id]
+    assert entry["proposal"]["replaces"] == binding_id
     assert sorted(entry["proposal"]["body"]["event_names"]) == ["push", "release", "schedule"]
     await follow(world, entry["proposal"])
     assert (await listed(world))[0]["proposal"] is None
@@ -325,7 +329,7 @@ async def test_a_binding_of_another_project_has_to_make_room(world):
 
     entry = await only_entry(world)
 
-    assert entry["proposal"]["revokeFirst"] == [binding_id]
+    assert entry["proposal"]["replaces"] == binding_id
     await follow(world, entry["proposal"])
     assert (await listed(world))[0]["proposal"] is None
 
@@ -347,7 +351,7 @@ async def test_what_was_trusted_in_the_meantime_needs_no_proposal_until_it_is_re
     await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
     (entry,) = await listed(world)
     assert entry["proposal"]["body"] == DRAFT
-    assert entry["proposal"]["revokeFirst"] == []
+    assert entry["proposal"]["replaces"] is None
 
 
 async def test_ambiguity_is_for_a_person_to_resolve(world):

@@ -72,6 +72,16 @@ def drafted(page: Page) -> dict[str, str]:
     }
 
 
+def replace_path(page: Page) -> str:
+    """Where the button that replaces a binding sends its form."""
+    (path,) = {
+        button.attributes["formaction"]
+        for button in page.all("button")
+        if "formaction" in button.attributes
+    }
+    return path
+
+
 async def is_trusted(world: World, token: str) -> bool:
     """Whether a request with the token is one of a trusted job."""
     with capture_logs() as logs:
@@ -129,17 +139,60 @@ async def test_a_revoked_binding_is_among_the_nearest(world, issuer):
     assert "by system:admin-token: leaked." in page.one("main").text
 
 
-async def test_what_stands_in_the_way_is_named_before_the_create(world, issuer):
-    """And sending it all the same leads to the same binding."""
+async def test_one_click_replaces_the_binding_that_lists_other_events(world, issuer):
+    """Its events are kept, so that the jobs it trusts stay trusted."""
     binding_id = await bind(world, event_names=["schedule"])
     page = await explained(world, issuer.sign())
-    assert f"Revoke first: {binding_id}." in " ".join(page.one("main").text.split())
-    assert drafted(page)["event_names"] == "schedule\npush"
+    said = " ".join(page.one("main").text.split())
+    assert "It was started by push, which its binding does not list." in said
+    assert f"It replaces {binding_id} in one step and keeps its events." in said
+    assert "Add beside it" not in said
 
     sent = await world.client.post(
-        NEW, form=drafted(page), headers=world.session("owner") | OWN_PAGE
+        replace_path(page), form=drafted(page), headers=world.session("owner") | OWN_PAGE
     )
-    assert binding_id in (await answered(sent, 409)).one("div", role="alert").text
+    assert sent.status_code == 303
+    assert sent.headers["location"].endswith("?done=replaced")
+    assert await is_trusted(world, issuer.sign())
+    assert await is_trusted(world, issuer.sign(event_name="schedule"))
+
+
+async def test_a_misspelt_subject_is_replaced_or_added_beside(world, issuer):
+    """The difference is said once; either way is one click."""
+    binding_id = await bind(world, event_names=["schedule"], project_id=None)
+    token = issuer.sign(sub=SUB.replace("payments", "Payments"))
+    page = await explained(world, token)
+
+    status = " ".join(page.one("div", role="status").text.split())
+    assert status.startswith(
+        "It is not trusted: No active binding has this subject and repository. Character 11 differs"
+        " (only upper and lower case differ) from an active binding."
+    )
+    assert len(page.all("mark")) == 2
+    assert page.one("button", form="beside").text == "Add beside it"
+    assert page.values("event_names") == ["push"]
+    (beside,) = [one for one in page.all("form") if one.attributes.get("id") == "beside"]
+    assert beside.attributes["action"] == NEW
+    names = ("issuer", "sub_pattern", "repository_id", "event_names", "origin", "project_id")
+    fields = {name: page.values(name)[-1] for name in names}
+    sent = await world.client.post(
+        NEW, form=page.forms[NEW] | fields, headers=world.session("owner") | OWN_PAGE
+    )
+    assert sent.status_code == 303
+    assert await is_trusted(world, token)
+    assert await is_trusted(world, issuer.sign(event_name="schedule"))
+    assert binding_id in {each["id"] for each in await world.bindings(state="active")}
+
+
+async def test_rules_that_passed_take_one_line_each(world, issuer):
+    """Their values are not repeated; the one that failed has them."""
+    await bind(world, event_names=["schedule"])
+    page = await explained(world, issuer.sign())
+
+    lists = [one for one in page.all("li") if one.attributes.get("class") == "rule"]
+    assert [text.split()[1] for text in rules(page)[:4]] == ["passed"] * 4
+    assert all("Expected" not in one.text for one in lists[:4])
+    assert "Expected" in lists[4].text
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.service.dashboard.trust.pages import (
 from tests.service.rejected.notes import rejection, remember, remembered
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-DRAFT = "Draft the missing binding"
+DRAFTS = ("Trust this job", "Replace its binding")
 
 
 async def shown(world: World, who: str = "owner", **changes) -> Page:
@@ -34,7 +34,7 @@ async def shown(world: World, who: str = "owner", **changes) -> Page:
 
 def drafts(page: Page) -> list[str]:
     """Where the page offers to draft a binding."""
-    links = [link for link in page.all("a") if link.text.startswith(DRAFT)]
+    links = [link for link in page.all("a") if link.text.startswith(DRAFTS)]
     return [link.attributes["href"] for link in links]
 
 
