@@ -41,7 +41,7 @@ _COMMANDS: Final = {
         "bindings",
         "bindings",
         "Trust bindings: which CI jobs an organisation trusts.",
-        more=("explain", "rejected"),
+        more=("bindings_replace", "bindings_sync", "explain", "rejected"),
     ),
     "demo": _Lazy("demo", "demo", "Create the demo organisation, unless it exists, and serve it."),
     "init": _Lazy(

@@ -69,12 +69,12 @@ def test_a_caret_stands_below_the_character_that_differs(bound):
     assert "Nearest: obind_" in out
 
 
-def test_the_draft_is_a_line_to_paste_with_what_to_revoke_before(bound):
+def test_the_draft_is_a_line_to_paste_that_replaces_the_binding(bound):
     """Quoted for a shell."""
     out = bound.order(*EXPLAIN, "--claims", claims_of(bound, event_name="it's")).out
 
     (listed,) = bound.ask("bindings", "list", "--org", "acme")
-    assert f"countersign bindings revoke --org acme {listed['id']}" in out
+    assert f'/oidc-bindings/{listed["id"]}/replace"' in out
     assert "jobs of acme (repository 42)" in out
     body = next(line for line in out.splitlines() if line.startswith("    -d "))
     shown = subprocess.run(["bash", "-c", f"printf %s {body[7:]}"], capture_output=True, check=True)

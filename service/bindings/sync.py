@@ -1,0 +1,204 @@
+"""Making an organisation's active bindings match a declared list: the plan, then its application.
+
+The plan is pure: the declared and the active bindings are arguments. It is applied in one
+transaction, and only if it is still the plan that was shown.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from service.access.callers import Caller
+from service.bindings.changes import add_binding, revoke_binding
+from service.bindings.replacement import REASON, replace_binding
+from service.bindings.rules import Draft
+from service.errors import Conflict
+from service.issuers.issuers import Issuers
+from service.store.store import UnitOfWork
+from service.store.tables import Binding, Organisation, Origin
+
+SYNC_ORIGINS: Final = frozenset(Origin)
+
+
+class Identity(NamedTuple):
+    """What makes two bindings the same one: an organisation has at most one active of each."""
+
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    team_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A binding as a file declares it. `has_origin` is False if the present origin is to stay."""
+
+    draft: Draft
+    has_origin: bool
+
+    @property
+    def identity(self) -> Identity:
+        """The binding that it is about."""
+        draft = self.draft
+        return Identity(draft.issuer, draft.sub_pattern, draft.repository_id, draft.team_id)
+
+
+class ActionKind(StrEnum):
+    """What a plan does with one binding."""
+
+    CREATE = "create"
+    REPLACE = "replace"
+    REVOKE = "revoke"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change. `body` is what is created, `binding_id` what is replaced or revoked.
+
+    `differences` are the fields that a replacement changes: the present value and the new one.
+    """
+
+    kind: ActionKind
+    identity: Identity
+    binding_id: str | None = None
+    body: Mapping[str, Any] | None = None
+    differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The changes, in the order in which they are applied.
+
+    `unmanaged` counts the active bindings that are not declared and stay.
+    """
+
+    actions: Sequence[Action]
+    unchanged: int
+    unmanaged: int
+
+
+class PlanChanged(Conflict):
+    """The bindings are not those that the plan was made for."""
+
+    text = "the bindings were changed since the plan was made: plan again"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An action that was applied; `new_id` is the id of the binding it created."""
+
+    action: Action
+    new_id: str | None
+
+
+def plan_sync(
+    declared: Iterable[Declared], active: Collection[Binding], *, has_prune: bool
+) -> Plan:
+    """The changes after which each of `declared` is active as declared.
+
+    Active bindings that are not declared are revoked with `has_prune` and stay without.
+    """
+    present = {_identity(binding): binding for binding in active}
+    changes, unchanged, wanted = [], 0, set()
+    for entry in declared:
+        wanted.add(entry.identity)
+        binding = present.get(entry.identity)
+        if binding is None:
+            changes.append(Action(ActionKind.CREATE, entry.identity, body=_body(entry.draft)))
+        elif differences := _differences(entry, binding):
+            changes.append(_replacement(entry, binding, differences))
+        else:
+            unchanged += 1
+    left = sorted((identity for identity in present if identity not in wanted), key=_order)
+    revocations = [
+        Action(ActionKind.REVOKE, identity, binding_id=present[identity].id) for identity in left
+    ]
+    # A team's binding needs its envelope to be active before it.
+    changes.sort(key=lambda action: action.identity.team_id is not None)
+    return Plan(
+        actions=[*(revocations if has_prune else []), *changes],
+        unchanged=unchanged,
+        unmanaged=0 if has_prune else len(left),
+    )
+
+
+async def apply_plan(
+    work: UnitOfWork,
+    org: Organisation,
+    plan: Plan,
+    by: Caller,
+    issuers: Issuers,
+    reason: str | None,
+) -> Sequence[Applied]:
+    """Apply all of `plan`, which must be of this transaction's bindings.
+
+    Raises what creating, replacing and revoking raise; then nothing is changed.
+    """
+    return [
+        Applied(action, await _apply(work, org, action, by, issuers, reason))
+        for action in plan.actions
+    ]
+
+
+async def _apply(
+    work: UnitOfWork,
+    org: Organisation,
+    action: Action,
+    by: Caller,
+    issuers: Issuers,
+    reason: str | None,
+) -> str | None:
+    if action.body is None:
+        await revoke_binding(work, org, action.binding_id or "", reason, by)
+        return None
+    if action.binding_id is None:
+        created = await add_binding(work, org, action.body, by, issuers, SYNC_ORIGINS)
+        return created.id
+    body = {**action.body, REASON: reason}
+    successor = await replace_binding(work, org, action.binding_id, body, by, issuers, SYNC_ORIGINS)
+    return successor.id
+
+
+def _order(identity: Identity) -> tuple[str, ...]:
+    return tuple(part or "" for part in identity)
+
+
+def _identity(binding: Binding) -> Identity:
+    return Identity(binding.issuer, binding.sub_pattern, binding.repository_id, binding.team_id)
+
+
+def _differences(entry: Declared, binding: Binding) -> dict[str, tuple[Any, Any]]:
+    """The fields in which `binding` is not as declared: their present and declared values."""
+    draft = entry.draft
+    found: dict[str, tuple[Any, Any]] = {}
+    # The order of events means nothing.
+    if set(binding.event_names) != set(draft.event_names):
+        found["event_names"] = list(binding.event_names), list(draft.event_names)
+    # A team's binding that declares no project has that of its envelope.
+    if draft.project_id != binding.project_id and (draft.project_id or not draft.team_id):
+        found["project_id"] = binding.project_id, draft.project_id
+    if entry.has_origin and draft.origin != binding.origin:
+        found["origin"] = binding.origin, draft.origin.value
+    return found
+
+
+def _replacement(
+    entry: Declared, binding: Binding, differences: Mapping[str, tuple[Any, Any]]
+) -> Action:
+    body = _body(entry.draft)
+    if not entry.has_origin:
+        body["origin"] = binding.origin
+    return Action(ActionKind.REPLACE, entry.identity, binding.id, body, differences)
+
+
+def _body(draft: Draft) -> dict[str, Any]:
+    return {
+        "issuer": draft.issuer,
+        "sub_pattern": draft.sub_pattern,
+        "repository_id": draft.repository_id,
+        "event_names": list(draft.event_names),
+        "origin": draft.origin.value,
+        "project_id": draft.project_id,
+        "team_id": draft.team_id,
+    }
