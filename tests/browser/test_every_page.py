@@ -22,6 +22,7 @@ PAGES = (
     f"{ORG}/audit?limit=8",
     f"{ORG}/bindings",
     f"{ORG}/bindings/new",
+    f"{ORG}/bindings/revoke",
     f"{ORG}/rejected",
     f"{ORG}/members",
     f"{ORG}/teams",

@@ -18,6 +18,8 @@ from tests.processes.homes import Home, Server, add_acme, eventually, owner_cook
 pytestmark = needs_chromium
 
 EVENTS = "/api/v1/admin/orgs/acme/audit/events"
+SHORT_PX = 1_000
+"""An explanation fits one screen, or little more."""
 LONG = "repo:acme/" + "x" * 1014
 SUBS = [LONG, "repo:acme/مرحبا:ref:refs/heads/بالعالم", "repo:acme/" + "🦊" * 40]
 """What a subject may be, and what breaks a layout that is not ready for it."""
@@ -45,10 +47,10 @@ class Place:
             rows = client.get("/api/v1/admin/orgs/acme/audit", params=query).json()["entries"]
             return rows[0]["oidc_binding_id"]
 
-    def bind(self, sub: str) -> str:
+    def bind(self, sub: str, **changes: str) -> str:
         """The id of a new binding of this job, made over the API."""
         with self.server.client() as client:
-            body = binding_body(issuer=self.issuer.url, sub_pattern=sub)
+            body = binding_body(issuer=self.issuer.url, sub_pattern=sub, **changes)
             return str(client.post(bindings_path(), json=body).json()["id"])
 
     def revoke(self, binding_id: str, reason: str) -> None:
@@ -140,12 +142,12 @@ def test_from_a_rejected_job_to_a_binding(place, visit):
     token = place.issuer.sign(sub="repo:acme/new:ref:refs/heads/main")
     assert place.send(token) is None
     page = visit("rejected", java_script_enabled=False)
-    draft = page.get_by_role("link", name="Draft the missing binding of repo:acme/new:")
+    draft = page.get_by_role("link", name="Trust this job… repo:acme/new:")
     eventually(lambda: page.reload() and draft.count(), "noted")
     draft.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_label("Repository id")).to_have_value("123456789")
-    page.get_by_label("Repository id").focus()
+    page.get_by_role("button", name="Create the binding").focus()
     page.keyboard.press("Enter")
 
     expect(page.get_by_role("status")).to_contain_text("The binding is active")
@@ -153,6 +155,34 @@ def test_from_a_rejected_job_to_a_binding(place, visit):
     page.get_by_role("link", name="Rejected").click()
     expect(page.get_by_text("Now trusted")).to_be_visible()
     expect(draft).to_have_count(0)
+
+
+def test_a_misspelt_subject_is_replaced_and_its_repository_revoked(place, visit):
+    """Two clicks to trust the job, three actions to end all trust in it."""
+    earlier = place.bind("repo:acme/store:ref:refs/heads/main", repository_id="77")
+    changes = {"sub": "repo:acme/Store:ref:refs/heads/main", "repository_id": "77"}
+    token = place.issuer.sign(**changes)
+    assert place.send(token) is None
+    page = visit("rejected", viewport={"width": 1440, "height": 900})
+    row = page.get_by_role("link", name="Trust this job… repo:acme/Store")
+    eventually(lambda: page.reload() and row.count(), "noted")
+    row.click()
+    status = page.get_by_role("status")
+    expect(status).to_contain_text("Character 11 differs (only upper and lower case differ)")
+    assert page.evaluate("document.documentElement.scrollHeight") <= SHORT_PX
+    expect_nothing_to_mend(page)
+    page.get_by_role("button", name="Replace the binding").click()
+    expect(page.get_by_role("status")).to_contain_text("has replaced the other one")
+    replaced = page.url.split("/")[-1].split("?")[0]
+    assert place.send(token) == replaced != earlier
+
+    page.get_by_role("link", name="Revoke repository 77…").click()
+    expect(page.get_by_role("heading", name="1 active binding of repository 77")).to_be_visible()
+    expect_nothing_to_mend(page)
+    page.get_by_label("Reason").fill("given away")
+    page.get_by_role("button", name="Revoke the binding permanently").click()
+    expect(page.get_by_role("status")).to_contain_text("The repository is revoked")
+    assert place.send(token) is None
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +202,8 @@ def odd(place: Place) -> Place:
 def test_every_page_is_for_everybody(odd, visit, scheme, size):
     """With nothing to mend for axe, and no wider than the window, whatever it shows."""
     page = visit("bindings", color_scheme=scheme, viewport=size)
-    for path in ("bindings", "bindings?asOf=2026-01-01", "bindings/new", "rejected"):
+    paths = ("bindings", "bindings?asOf=2026-01-01", "bindings/new", "bindings/revoke", "rejected")
+    for path in paths:
         page.goto(odd.page(path))
         expect_nothing_to_mend(page)
     for state in ("active", "revoked"):
@@ -180,8 +211,13 @@ def test_every_page_is_for_everybody(odd, visit, scheme, size):
         page.locator("table.data a").first.click()
         expect(page.locator("main")).to_contain_text(LONG)
         expect_nothing_to_mend(page)
+    page.goto(odd.page("bindings?state=active&text=xxx"))
+    page.locator("table.data a").first.click()
+    page.get_by_role("link", name="Replace this binding…").click()
+    expect(page.get_by_label("Subject")).to_have_value(LONG)
+    expect_nothing_to_mend(page)
     page.goto(odd.page("bindings/explain"))
     page.get_by_label("Token of the job").fill(odd.issuer.sign(sub=LONG[:-1] + "y"))
-    page.get_by_role("button", name="Explain and fill").click()
+    page.get_by_role("button", name="Explain").click()
     expect(page.get_by_role("heading", name="What would make it trusted")).to_be_visible()
     expect_nothing_to_mend(page)

@@ -28,7 +28,7 @@ async def test_three_actions_from_the_list_to_a_revoked_repository(world: World)
     ours = await bound(world, "a", "b")
     await bind(world, repository_id="43")
     binding = await see(world, f"{BINDINGS}/{ours[0]}")
-    page = await see(world, binding.link("Revoke all bindings of repository 42…"))
+    page = await see(world, binding.link("Revoke repository 42…"))
     assert "2 active bindings of repository 42" in page.one("main").text
 
     answer = await press(world, page.html, "Revoke all 2 bindings permanently", reason="key leaked")
