@@ -54,6 +54,8 @@ _ATTACKS_ON_KEYS = "tests/service/verifier/test_attacks_on_keys.py"
 _ATTRIBUTION = "tests/service/verifier/test_attribution.py"
 _HOLDING = "tests/service/rejected/test_holding.py"
 _USAGE = "tests/service/verifier/test_usage.py"
+_REPLACE = "tests/service/bindings/test_replace.py"
+_REPOSITORY = "tests/service/bindings/test_revoke_repository.py"
 _REJECTED = "tests/service/rejected/test_subjects.py"
 _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
 _SIGN_IN = "tests/service/sign_in/test_signing_in.py"
@@ -608,7 +610,7 @@ GUARDS: Final = [
     Guard(
         "nothing is proposed that would not help",
         "service/explain/proposals.py::proposal_for",
-        Drop("not _would_match(proposal, unverified_claims, context, active)"),
+        Drop("_would_match(proposal, unverified_claims, context, active)"),
         "tests/service/explain/test_nearest.py::test_ambiguous_bindings_are_all_listed",
     ),
     Guard(
@@ -893,13 +895,13 @@ GUARDS: Final = [
     ),
     Guard(
         "an unverified rejection gets no draft",
-        "service/rejected/proposals.py::_is_askable",
+        "service/rejected/proposals.py::is_askable",
         Drop("row.is_verified"),
         f"{_REJECTED_ROUTES}::test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken",
     ),
     Guard(
         "a subject that was cut gets no draft",
-        "service/rejected/proposals.py::_is_askable",
+        "service/rejected/proposals.py::is_askable",
         Drop("not is_cut(row.sub)"),
         f"{_REJECTED_ROUTES}::test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken",
     ),
@@ -1659,6 +1661,50 @@ GUARDS: Final = [
         Drop("Binding.tenant_id == tenant_id"),
         "tests/service/dashboard/trust/test_bindings_page.py"
         "::test_another_organisations_bindings_are_not_there",
+    ),
+    Guard(
+        "a binding is replaced by its own organisation",
+        "service/bindings/repository.py::find_revocable",
+        Drop("Binding.tenant_id == tenant_id"),
+        f"{_REPLACE}::test_what_is_not_an_active_binding_of_the_organisation_is_not_replaced",
+    ),
+    Guard(
+        "a replaced binding is revoked",
+        "service/bindings/replacement.py::replace_binding",
+        DropCall("revoke_binding"),
+        f"{_REPLACE}::test_each_of_the_two_changes_has_its_audit_row",
+    ),
+    Guard(
+        "a repository's bindings are revoked in their own organisation alone",
+        "service/bindings/repository_revocation.py::list_active_of",
+        Drop("Binding.tenant_id == tenant_id"),
+        f"{_REPOSITORY}::test_another_organisations_bindings_of_the_repository_stay",
+    ),
+    Guard(
+        "a repository is one of its issuer",
+        "service/bindings/repository_revocation.py::list_active_of",
+        Drop("Binding.issuer == repository.issuer"),
+        "tests/service/dashboard/trust/test_revoke_repository_page.py"
+        "::test_the_form_asks_for_issuer_and_repository",
+    ),
+    Guard(
+        "the bindings that are revoked are those that were listed",
+        "service/bindings/repository_revocation.py::revoke_repository",
+        Replace("{item.id for item in active} != set(wanted.binding_ids)", "False"),
+        f"{_REPOSITORY}::test_a_list_that_is_out_of_date_revokes_nothing",
+    ),
+    Guard(
+        "a plan is applied only to the bindings it was made for",
+        "service/cli/bindings_sync.py::bindings_sync",
+        Replace("(await sync.plan(work.session)).actions != shown.actions", "False"),
+        "tests/processes/test_cli_bindings_sync.py"
+        "::test_a_change_between_plan_and_apply_is_refused",
+    ),
+    Guard(
+        "a file revokes only with --prune",
+        "service/bindings/sync.py::plan_sync",
+        Replace("revocations if has_prune else []", "revocations"),
+        "tests/processes/test_cli_bindings_sync.py::test_prune_revokes_what_the_file_does_not_name",
     ),
     Guard(
         "a draft is made of one's own rejected subjects",
