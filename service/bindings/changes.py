@@ -1,6 +1,6 @@
 """Creating and revoking bindings; each change writes exactly one audit row."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -77,19 +77,31 @@ async def revoke_binding(
     binding = await find_revocable(work.session, org.id, binding_id)
     if binding is None:
         raise BindingNotFound
-    by.require_revoke_rights(org, binding.team_id)
+    await revoke_bindings(work, org, [binding], reason, by)
+
+
+async def revoke_bindings(
+    work: UnitOfWork,
+    org: Organisation,
+    bindings: Sequence[Binding],
+    reason: str | None,
+    by: Caller,
+) -> None:
+    """Revoke active bindings of `org` permanently. Raises BindingNotFound, Forbidden."""
     now = _to_ms(work.now)
-    if not await mark_revoked(work.session, binding, by.audit_context.actor, reason, now):
-        raise BindingNotFound
+    for binding in bindings:
+        by.require_revoke_rights(org, binding.team_id)
+        if not await mark_revoked(work.session, binding, by.audit_context.actor, reason, now):
+            raise BindingNotFound
+        work.record(
+            org.id,
+            OidcBindingRevoked(
+                binding_id=binding.id, revoked_reason=reason, by_user_id=by.audit_context.actor
+            ),
+            by.audit_context,
+            subject=binding.id,
+        )
     await move_trust_on(work.session, org.id)
-    work.record(
-        org.id,
-        OidcBindingRevoked(
-            binding_id=binding.id, revoked_reason=reason, by_user_id=by.audit_context.actor
-        ),
-        by.audit_context,
-        subject=binding.id,
-    )
 
 
 def _to_ms(instant: datetime) -> datetime:

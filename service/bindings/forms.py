@@ -313,7 +313,7 @@ class ListedBinding(Struct, kw_only=True, rename="camel"):
     use_count: int
 
 
-class ShownBinding(ListedBinding, kw_only=True, rename="camel"):
+class BindingDetail(ListedBinding, kw_only=True, rename="camel"):
     """A binding with all its fields, and whether it matches tokens now."""
 
     effective: Annotated[
@@ -363,9 +363,9 @@ def listed_form(binding: Binding) -> ListedBinding:
     return ListedBinding(**_listed_fields(binding))
 
 
-def shown_form(binding: Binding, ineffective_reason: str | None) -> ShownBinding:
+def shown_form(binding: Binding, ineffective_reason: str | None) -> BindingDetail:
     """One binding; `ineffective_reason` is why it matches no token, None if it is effective."""
-    return ShownBinding(
+    return BindingDetail(
         **_listed_fields(binding),
         effective=ineffective_reason is None,
         ineffective_reason=ineffective_reason,

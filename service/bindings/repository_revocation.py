@@ -1,6 +1,7 @@
 """Revoking all of an organisation's active bindings of one repository."""
 
-from collections.abc import Collection, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -8,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
-from service.bindings.changes import revoke_binding
+from service.bindings.changes import revoke_bindings
 from service.bindings.rules import parse_repository_id
 from service.errors import (
     BindingIdsNotStrings,
@@ -48,11 +49,16 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class RevocationRequest:
-    """What to revoke and why. `binding_ids` are those that the caller was shown, if known."""
+    """What to revoke and why. `listed` is the digest of the ids that the caller was shown."""
 
     repository: Repository
     reason: str | None = None
-    binding_ids: Collection[str] | None = None
+    listed: str | None = None
+
+
+def digest_of(binding_ids: Iterable[str]) -> str:
+    """A digest of the set of ids, in any order: a form may have to confirm thousands."""
+    return hashlib.sha256("\n".join(sorted(set(binding_ids))).encode()).hexdigest()
 
 
 def parse_revocation(body: Mapping[str, Any]) -> RevocationRequest:
@@ -68,7 +74,8 @@ def parse_revocation(body: Mapping[str, Any]) -> RevocationRequest:
     unknown = [name for name in body if name not in _FIELDS]
     if unknown:
         raise UnknownField(value=", ".join(unknown))
-    return RevocationRequest(repository, parse_reason(reason), binding_ids)
+    listed = None if binding_ids is None else digest_of(binding_ids)
+    return RevocationRequest(repository, parse_reason(reason), listed)
 
 
 async def list_active_of(
@@ -95,16 +102,15 @@ async def revoke_repository(
     """Revoke all active bindings of the repository; their ids, newest first.
 
     Each has an audit row. Raises RepositoryNotBound if there are none (most likely a typo, which
-    must not look like success during an incident), RepositoryChanged if they are not the ones in
-    `binding_ids`, Forbidden if the caller may not revoke one of them.
+    must not look like success during an incident), RepositoryChanged if they are not the `listed`
+    ones, Forbidden if the caller may not revoke one of them.
     """
     repository = wanted.repository
     active = await list_active_of(work.session, org.id, repository)
-    if wanted.binding_ids is not None and {item.id for item in active} != set(wanted.binding_ids):
+    binding_ids = [binding.id for binding in active]
+    if wanted.listed is not None and digest_of(binding_ids) != wanted.listed:
         raise RepositoryChanged
     if not active:
         raise RepositoryNotBound(issuer=repository.issuer, repository_id=repository.repository_id)
-    binding_ids = [binding.id for binding in active]
-    for binding_id in binding_ids:
-        await revoke_binding(work, org, binding_id, wanted.reason, by)
+    await revoke_bindings(work, org, active, wanted.reason, by)
     return binding_ids

@@ -10,6 +10,7 @@ from service.bindings.forms import (
     REPLACE_EXAMPLE,
     REQUEST_EXAMPLE,
     REVOKE_REPOSITORY_EXAMPLE,
+    BindingDetail,
     BindingList,
     BindingRequest,
     CreatedBinding,
@@ -20,7 +21,6 @@ from service.bindings.forms import (
     RevokedRepository,
     RevokeQuery,
     RevokeRepositoryRequest,
-    ShownBinding,
     created_form,
     list_form,
     replaced_form,
@@ -120,7 +120,7 @@ async def create(services: BindingServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.get("/oidc-bindings/<binding:binding_id>")
 @documented(
-    answers={200: ShownBinding},
+    answers={200: BindingDetail},
     refusals=[UnknownParameter, Forbidden, OrgNotFound, NoSuchBinding],
 )
 @receives(BindingServices)

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from service.access.callers import Caller
+from service.bindings.listing import PAGE_ROWS
 from service.bindings.repository_revocation import (
     Repository,
     RevocationRequest,
+    digest_of,
     list_active_of,
     revoke_repository,
 )
@@ -25,11 +27,16 @@ PARAMETERS: Final = ("issuer", "repository_id")
 
 @dataclass(frozen=True, slots=True)
 class RepositoryView:
-    """The active bindings of the repository in `given`, or the form that asks for one."""
+    """The active bindings of the repository in `given`, or the form that asks for one.
+
+    `rows` are the first of `total`; `listed` is the digest of all their ids.
+    """
 
     issuers: Sequence[tuple[str, str]]
     given: Mapping[str, str] = field(default_factory=dict)
     rows: Sequence[ShownBinding] = ()
+    total: int = 0
+    listed: str = ""
     may_revoke: bool = False
     faults: Mapping[str, str] = field(default_factory=dict)
     fault: str | None = None
@@ -50,7 +57,7 @@ async def load_repository_view(
         return replace(view, faults={name: fault.text}, status=fault.status)
     async with services.store.read() as session:
         bindings = await list_active_of(session, org.id, repository)
-        rows = await show_bindings(session, org.id, bindings, services.clock())
+        rows = await show_bindings(session, org.id, bindings[:PAGE_ROWS], services.clock())
     if not rows:
         missing = RepositoryNotBound(
             issuer=repository.issuer, repository_id=repository.repository_id
@@ -60,6 +67,8 @@ async def load_repository_view(
         view,
         given={**given, "repository_id": repository.repository_id},
         rows=rows,
+        total=len(bindings),
+        listed=digest_of(binding.id for binding in bindings),
         may_revoke=all(may_revoke(caller, org, binding.team_id) for binding in bindings),
     )
 
@@ -72,9 +81,7 @@ async def revoke_listed(
     Raises Invalid, and what `revoke_repository` raises.
     """
     repository = Repository.parse(form.get("issuer"), form.get("repository_id"))
-    wanted = RevocationRequest(
-        repository, parse_reason(form.get("reason")), form.getlist("binding_id")
-    )
+    wanted = RevocationRequest(repository, parse_reason(form.get("reason")), form.get("listed", ""))
     async with services.store.write() as work:
         by, present = await services.access.reauthorize(
             work.session, caller, org, Capability.OIDC_WRITE

@@ -1,6 +1,9 @@
 """The page that revokes all bindings of a repository: at most three actions, with a list first."""
 
-from tests.conftest import ISSUER, World, grant
+from service.access.callers import cli_caller
+from service.bindings.changes import add_binding
+from service.bindings.listing import PAGE_ROWS
+from tests.conftest import ISSUER, World, binding_body, grant
 from tests.service.dashboard.page import OWN_PAGE
 from tests.service.dashboard.pressing import press
 from tests.service.dashboard.trust.pages import (
@@ -8,11 +11,13 @@ from tests.service.dashboard.trust.pages import (
     HOSTILE,
     answered,
     bind,
+    cells,
     revoke,
     see,
 )
 
 PATH = f"{BINDINGS}/revoke"
+MANY = PAGE_ROWS + 20
 OF_42 = f"{PATH}?issuer={ISSUER}&repository_id=42"
 
 
@@ -87,6 +92,28 @@ async def test_a_binding_added_meanwhile_is_shown_before_it_is_revoked(world: Wo
     await press(world, again.html, "Revoke all 2 bindings permanently")
     assert await world.bindings(state="active") == []
     assert first
+
+
+async def test_more_bindings_than_a_page_shows_are_all_confirmed_and_revoked(world: World):
+    """The form names them by one digest: it stays small, however many there are."""
+    async with world.services.store.write() as work:
+        for number in range(MANY):
+            await add_binding(
+                work,
+                world.acme,
+                binding_body(sub_pattern=f"repo:acme/{number}", repository_id="42"),
+                cli_caller("org_platform"),
+                world.services.issuers,
+            )
+    page = await see(world, OF_42)
+    assert len(cells(page, "Scope")) == PAGE_ROWS
+    assert f"The newest {PAGE_ROWS} are shown. All {MANY} are revoked." in page.one("main").text
+
+    answer = await press(world, page.html, f"Revoke all {MANY} bindings permanently")
+
+    assert answer.status_code == 303
+    assert await world.bindings(state="active") == []
+    assert len(await world.audit(event="oidc_binding_revoked")) == MANY
 
 
 async def test_a_repository_that_is_revoked_already_says_so(world: World):
