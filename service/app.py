@@ -25,6 +25,8 @@ from service.dashboard.people.routes import blueprint as people
 from service.dashboard.routes import blueprint as dashboard
 from service.dashboard.trust.change_routes import blueprint as dashboard_trust_changes
 from service.dashboard.trust.routes import blueprint as dashboard_trust
+from service.device_sign_in.page import blueprint as device_page
+from service.device_sign_in.routes import blueprint as device_sign_in
 from service.error_handlers import answer_errors
 from service.errors import NotFound
 from service.explain.routes import blueprint as explain
@@ -37,6 +39,7 @@ from service.searches.routes import blueprint as searches
 from service.settings import REPOSITORY, Settings
 from service.sign_in.link_routes import blueprint as links
 from service.sign_in.routes import blueprint as sign_in
+from service.sign_in.session_routes import blueprint as own_session
 from service.web.compression import compress_answers
 from service.web.dependencies import provide
 from service.web.headers import with_headers
@@ -73,6 +76,9 @@ _BLUEPRINTS: Final = (
     reports,
     links,
     sign_in,
+    device_sign_in,
+    device_page,
+    own_session,
     passkeys,
     profile,
     dashboard,

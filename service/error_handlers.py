@@ -26,9 +26,10 @@ from service.web.responses import error_answer
 
 Answer = BaseResponse | Response
 
-_CHALLENGE: Final = 'ApiKey realm="countersign"'
-"""A 401 must name a scheme (RFC 9110, 11.6.1). No registered scheme uses our header fields, and
-`Basic` would make browsers ask for a password."""
+_CHALLENGE: Final = 'Bearer realm="countersign", ApiKey realm="countersign"'
+"""A 401 must name a scheme (RFC 9110, 11.6.1): bearer tokens are sessions of command lines. No
+registered scheme uses our other header fields, and `Basic` would make browsers ask for a password.
+"""
 
 _log = structlog.get_logger(__name__)
 _OF_HTTP: dict[int, type[Refusal]] = {

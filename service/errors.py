@@ -332,6 +332,18 @@ class NotForSessions(Forbidden):
     text = "audit rows are sent with an API key or the admin token"
 
 
+class NotForReadingKeys(Forbidden):
+    """A key that reads sent audit rows."""
+
+    text = "this API key reads and sends no audit rows: issue one without scopes for that"
+
+
+class NotForKeys(Forbidden):
+    """An API key was used where only members and operators may act."""
+
+    text = "API keys cannot do this: use a member's session or the admin token"
+
+
 class KeyOfAnotherOrg(Forbidden):
     """The API key belongs to another organisation."""
 
@@ -634,6 +646,73 @@ class TooManySignIns(SignInRefused):
     status = 429
     text = "too many attempts to sign in: wait a minute"
     retry_after_s = 60
+
+
+class DeviceRefusal(Refusal):
+    """An answer to a device's request that RFC 8628 (3.5) or RFC 6749 (5.2) names by a code."""
+
+    status = 400
+    text = "invalid_request"
+
+
+class InvalidDeviceRequest(DeviceRefusal):
+    """A parameter is missing, repeated or too long."""
+
+
+class UnknownClient(DeviceRefusal):
+    """`client_id` is not that of the command line."""
+
+    text = "invalid_client"
+
+
+class UnknownGrantType(DeviceRefusal):
+    """`grant_type` is not that of a device code."""
+
+    text = "unsupported_grant_type"
+
+
+class UnknownDeviceCode(DeviceRefusal):
+    """The device code was never issued, or its session was handed out already."""
+
+    text = "invalid_grant"
+
+
+class AuthorizationPending(DeviceRefusal):
+    """No member has decided yet: ask again after the interval."""
+
+    text = "authorization_pending"
+
+
+class SlowDown(DeviceRefusal):
+    """Asked sooner than the interval, which is 5 seconds longer from now on."""
+
+    text = "slow_down"
+
+
+class DeviceCodeExpired(DeviceRefusal):
+    """Not approved in time: ask for a new code."""
+
+    text = "expired_token"
+
+
+class DeviceDenied(DeviceRefusal):
+    """The member denied it, or their own session has ended since they approved it."""
+
+    text = "access_denied"
+
+
+class UserCodeUnknown(Invalid):
+    """No sign-in waits under this code."""
+
+    field = "code"
+    text = "no sign-in waits under this code: it may have expired, or been used already"
+
+
+class NotForm(Refusal):
+    """The body is not declared as a form."""
+
+    status = 415
+    text = "content-type must be application/x-www-form-urlencoded"
 
 
 class Internal(Refusal):

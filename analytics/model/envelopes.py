@@ -130,6 +130,7 @@ _PASSING: Final = frozenset(
         Event.OAUTH_LOGIN_SUCCEEDED,
         Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
         Event.LINK_SIGN_IN_SUCCEEDED,
+        Event.DEVICE_SIGN_IN_SUCCEEDED,
         Event.SIGN_IN_FAILED,
         Event.SIGNED_OUT,
         Event.AUDIT_EXPORTED,

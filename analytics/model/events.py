@@ -29,6 +29,7 @@ class Event(StrEnum):
     OAUTH_LOGIN_SUCCEEDED = "oauth_login_succeeded"
     PASSKEY_AUTHENTICATION_SUCCEEDED = "passkey_authentication_succeeded"
     LINK_SIGN_IN_SUCCEEDED = "link_sign_in_succeeded"
+    DEVICE_SIGN_IN_SUCCEEDED = "device_sign_in_succeeded"
     SIGN_IN_FAILED = "sign_in_failed"
     SIGNED_OUT = "signed_out"
     PASSKEY_REGISTERED = "passkey_registered"

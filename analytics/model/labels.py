@@ -19,6 +19,7 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.OAUTH_LOGIN_SUCCEEDED: "Signed in by OAuth",
     Event.PASSKEY_AUTHENTICATION_SUCCEEDED: "Signed in by passkey",
     Event.LINK_SIGN_IN_SUCCEEDED: "Signed in by link",
+    Event.DEVICE_SIGN_IN_SUCCEEDED: "Signed in a command line",
     Event.SIGN_IN_FAILED: "Sign-in failed",
     Event.SIGNED_OUT: "Signed out",
     Event.PASSKEY_REGISTERED: "Passkey registered",

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import msgspec
+
 from analytics.model.events import Count, Envelope, Event
 
 IdentityProviderName = Literal["github", "google", "microsoft"]
@@ -38,11 +40,20 @@ class LinkSignInSucceeded(Envelope, frozen=True, kw_only=True):
     member_id: str
 
 
+class DeviceSignInSucceeded(Envelope, frozen=True, kw_only=True):
+    """A member signed in a command line, by approving it in a browser."""
+
+    event = Event.DEVICE_SIGN_IN_SUCCEEDED
+    member_id: str
+    session_id: str
+    approved_in: str
+
+
 class SignInFailed(Envelope, frozen=True, kw_only=True):
     """A sign-in was refused."""
 
     event = Event.SIGN_IN_FAILED
-    method: Literal["link", "oauth", "passkey"]
+    method: Literal["link", "oauth", "passkey", "device"]
     reason: str
 
 
@@ -187,6 +198,7 @@ class ApiKeyCreated(Envelope, frozen=True, kw_only=True):
     key_id: str
     name: str
     project_id: str | None
+    scopes: list[str] = msgspec.field(default_factory=list)
     expires_at: str | None = None
 
 

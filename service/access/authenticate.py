@@ -64,15 +64,20 @@ class Authenticator:
         """The caller of `request`. Raises Unauthenticated.
 
         An admin-token header decides alone: falling back to a cookie would let a request with a
-        mistyped token act as the member.
+        mistyped token act as the member. So does the API key of a key that reads. Keys and bearer
+        tokens are accepted by the API alone, not by pages.
         """
         entrance = self.origin(request, origin)
         tokens = request.headers.getlist(ADMIN_TOKEN_HEADER)
-        if not tokens:
-            return await self.member(request, entrance, keeps_alive=keeps_alive)
-        if not all(map(self._is_admin_token, tokens)):
-            raise Unauthenticated
-        return admin_token_caller(entrance)
+        if tokens:
+            if not all(map(self._is_admin_token, tokens)):
+                raise Unauthenticated
+            return admin_token_caller(entrance)
+        if origin is VerdictSource.ADMIN_API:
+            key = await self._reading_key(request, entrance)
+            if key is not None:
+                return key
+        return await self.member(request, entrance, keeps_alive=keeps_alive)
 
     async def principal(self, request: Request) -> IngestPrincipal:
         """The sender of the audit rows in `request`. Raises Unauthenticated.
@@ -108,19 +113,24 @@ class Authenticator:
     async def member(
         self, request: Request, entrance: RequestOrigin, *, keeps_alive: bool = True
     ) -> MemberPrincipal:
-        """The member whose session cookie `request` carries. Raises Unauthenticated.
+        """The member whose session `request` carries. Raises Unauthenticated.
 
-        Without `keeps_alive` the request, such as one that a page sends periodically, does not
-        extend the session.
+        A cookie, or in the API a bearer token (RFC 6750), which then decides alone. Without
+        `keeps_alive` the request, such as one that a page sends periodically, does not extend the
+        session.
         """
-        cookie = request.cookies.get(SESSION_COOKIE)
-        if not cookie:
+        bearer = None
+        if entrance.verdict_source is not VerdictSource.DASHBOARD:
+            bearer = _bearer_token(request)
+        token = request.cookies.get(SESSION_COOKIE) if bearer is None else bearer
+        if not token:
             raise Unauthenticated
         now = self._clock()
-        current = await self._session_of(cookie, now)
+        current = await self._session_of(token, now)
         if keeps_alive:
             await touch_session(self._store, current.entry, now)
-        is_foreign = is_cross_site(
+        # A browser sends a cookie by itself, but no bearer token.
+        is_foreign = bearer is None and is_cross_site(
             request.method,
             request.headers.get("origin"),
             request.headers.get("sec-fetch-site"),
@@ -130,6 +140,20 @@ class Authenticator:
         return _member_principal(
             current.entry, current.member, current.teams, entrance, is_cross_site=is_foreign
         )
+
+    async def _reading_key(self, request: Request, entrance: RequestOrigin) -> Caller | None:
+        """The API key of `request` if it is live and has scopes, or None.
+
+        Any other key is no credential here: a session beside it counts.
+        """
+        values = request.headers.getlist(API_KEY_HEADER)
+        if len(values) != 1:
+            return None
+        try:
+            key = await self._live_key(token_hash(values[0]))
+        except Unauthenticated:
+            return None
+        return ApiKeyPrincipal(*key, origin=entrance) if key.scopes else None
 
     async def _live_key(self, hashed: str) -> KeyScope:
         """The unrevoked API key with this secret hash. Raises Unauthenticated."""
@@ -142,9 +166,9 @@ class Authenticator:
 
         return await self._store.cached_at_once(("key", hashed), load)
 
-    async def _session_of(self, cookie: str, now: datetime) -> "_Session":
-        """The live session of this cookie. Raises Unauthenticated."""
-        hashed = token_hash(cookie)
+    async def _session_of(self, token: str, now: datetime) -> "_Session":
+        """The live session of this token. Raises Unauthenticated."""
+        hashed = token_hash(token)
 
         async def load(session: AsyncSession) -> _Session:
             found = await find_session(session, Session.token_hash == hashed, self.lifetimes, now)
@@ -184,6 +208,22 @@ class Authenticator:
     def _is_admin_token(self, given: str) -> bool:
         expected = self._settings.admin_token
         return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
+
+
+def _bearer_token(request: Request) -> str | None:
+    """The token of an `Authorization: Bearer` header, or None without one.
+
+    Other schemes are not ours: a proxy in front may ask for `Basic`. Of several headers none is
+    believed.
+    """
+    tokens = [
+        value.partition(" ")[2].strip()
+        for value in request.headers.getlist("authorization")
+        if value.lower().startswith("bearer ")
+    ]
+    if len(tokens) > 1:
+        raise Unauthenticated
+    return tokens[0] if tokens else None
 
 
 @dataclass(frozen=True, slots=True)

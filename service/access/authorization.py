@@ -82,6 +82,22 @@ class Authorizer:
         caller.require_membership(org)
         return caller, org
 
+    async def authenticate(self) -> Caller:
+        """The caller of the current API request, with any rights. Raises Unauthenticated."""
+        return await self._authenticator.caller(request)
+
+    async def authorize_own_session(self) -> MemberPrincipal:
+        """The member whose session the current API request carries.
+
+        Raises Unauthenticated (401), also for credentials without a session, and CrossSite (403).
+        """
+        caller = await self._authenticator.caller(request)
+        if not isinstance(caller, MemberPrincipal):
+            raise Unauthenticated
+        if caller.is_cross_site:
+            raise CrossSite
+        return caller
+
     async def authorize_self(self) -> MemberPrincipal:
         """The member whose session the current request carries, for their own settings.
 

@@ -9,6 +9,8 @@ from service.errors import (
     Forbidden,
     KeyOfAnotherOrg,
     LacksCapability,
+    NotForKeys,
+    NotForReadingKeys,
     NotForSessions,
     NotMember,
     NotOrgAdmin,
@@ -118,11 +120,15 @@ class _FromRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyPrincipal(_FromRequest):
-    """A machine with an API key of one organisation. It may only send audit rows."""
+    """A machine with an API key of one organisation.
+
+    Without `scopes` it may only send audit rows; with them it may only read what they name.
+    """
 
     key_id: str
     tenant_id: str
     project_id: str | None
+    scopes: frozenset[str] = frozenset()
 
     @property
     def audit_context(self) -> AuditContext:
@@ -134,9 +140,34 @@ class ApiKeyPrincipal(_FromRequest):
         return org.id == self.tenant_id
 
     def require_sending_rights(self, org: Organisation) -> None:
-        """Allow only the key's organisation."""
+        """Allow only the key's organisation, and no key that reads."""
         if not self.belongs_to(org):
             raise KeyOfAnotherOrg
+        if self.scopes:
+            raise NotForReadingKeys
+
+    def require(self, capability: Capability, org: Organisation) -> None:
+        """Allow the key's scopes in its organisation."""
+        if not self.belongs_to(org):
+            raise KeyOfAnotherOrg
+        if capability not in self.scopes:
+            raise LacksCapability(capability)
+
+    def require_membership(self, org: Organisation) -> None:
+        """Refuse: a key is no member."""
+        raise NotForKeys
+
+    def require_outranks(self, role: Role, org: Organisation) -> None:
+        """Refuse: keys manage no members."""
+        raise NotForKeys
+
+    def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
+        """Refuse: keys only read."""
+        raise NotForKeys
+
+    def require_revoke_rights(self, org: Organisation, team_id: str | None) -> None:
+        """Refuse: keys only read."""
+        raise NotForKeys
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ _ICONS: Final[dict[str, str]] = {
     Event.AUDIT_EXPORTED: "download",
     Event.AUDIT_EXPORT_FINISHED: "download",
 }
-_SIGN_INS: Final = ("oauth_", "passkey_auth", "link_sign", "signed_", "session_")
+_SIGN_INS: Final = ("oauth_", "passkey_auth", "link_sign", "device_sign", "signed_", "session_")
 _PEOPLE: Final = ("member_", "team_", "role_")
 
 

@@ -30,7 +30,7 @@ from analytics.model.rows import AuditContext
 from service.errors import Conflict, Invalid
 from service.ids import new_id
 from service.orgs.repository import find_member, find_org, find_project, find_team
-from service.orgs.roles import Capability, Role, covers
+from service.orgs.roles import KEY_SCOPES, Capability, Role, covers
 from service.orgs.sessions import issue_link, issue_session, revoke_sessions
 from service.secrets import new_token, token_hash
 from service.store.store import UnitOfWork
@@ -209,14 +209,23 @@ async def issue_api_key(
     project: Project | None,
     by: AuditContext,
     *,
+    scopes: Sequence[str] = (),
     expires_at: datetime | None = None,
     replaces: str | None = None,
 ) -> tuple[ApiKey, str]:
     """Create an API key; returns it with its secret, which is not stored. Raises Invalid.
 
-    It is refused from `expires_at` on. `replaces` is the id of the key it is issued in place of.
+    A key with `scopes` (of KEY_SCOPES) reads the whole organisation and sends no rows. The caller
+    checks that its issuer has these capabilities. The key is refused from `expires_at` on.
+    `replaces` is the id of the key it is issued in place of.
     """
     check_name(name)
+    granted = _key_scopes(scopes)
+    if granted and project is not None:
+        raise Invalid(
+            "a key of a project cannot have scopes: what it reads is not limited to the project",
+            field="scopes",
+        )
     secret = new_token(API_KEY_PREFIX)
     key = ApiKey(
         id=new_id("key"),
@@ -224,6 +233,7 @@ async def issue_api_key(
         project_id=project.id if project else None,
         name=name,
         secret_hash=token_hash(secret),
+        scopes=granted,
         created_at=work.now,
         created_by=by.actor,
         expires_at=expires_at,
@@ -236,6 +246,7 @@ async def issue_api_key(
             key_id=key.id,
             name=name,
             project_id=key.project_id,
+            scopes=granted,
             expires_at=None if expires_at is None else format_ms(expires_at),
         ),
         by,
@@ -310,6 +321,15 @@ def check_name(name: str) -> None:
     """Raise Invalid unless `name` is printable, trimmed, and 1 to NAME_MAX characters long."""
     if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
         raise Invalid(f"name must be 1 to {NAME_MAX} printable characters", field="name")
+
+
+def _key_scopes(scopes: Sequence[str]) -> list[str]:
+    unknown = sorted(set(scopes) - set(KEY_SCOPES))
+    if unknown:
+        raise Invalid(
+            f"scopes must be of {', '.join(KEY_SCOPES)}, not {', '.join(unknown)}", field="scopes"
+        )
+    return [str(scope) for scope in KEY_SCOPES if scope in scopes]
 
 
 def _choice(field: str, value: str, choices: type[Tier] | type[Role] | type[Capability]) -> str:

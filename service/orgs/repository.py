@@ -19,7 +19,9 @@ _ORG_COLUMNS: Final = select(*Organisation.__table__.columns).where(_HAS_SLUG)
 _TRUST_REVISION: Final = select(Organisation.trust_revision).where(
     Organisation.id == bindparam("tenant_id")
 )
-_LIVE_KEY: Final = select(ApiKey.id, ApiKey.tenant_id, ApiKey.project_id, ApiKey.expires_at).where(
+_LIVE_KEY: Final = select(
+    ApiKey.id, ApiKey.tenant_id, ApiKey.project_id, ApiKey.expires_at, ApiKey.scopes
+).where(
     ApiKey.secret_hash == bindparam("secret_hash"), ApiKey.revoked_at.is_(None)
 )
 
@@ -27,13 +29,14 @@ _LIVE_KEY: Final = select(ApiKey.id, ApiKey.tenant_id, ApiKey.project_id, ApiKey
 class KeyScope(NamedTuple):
     """The organisation, and optionally the project, that an API key is limited to.
 
-    From `expires_at` on the key must be refused.
+    From `expires_at` on the key must be refused. `scopes` are the capabilities of a key that reads.
     """
 
     key_id: str
     tenant_id: str
     project_id: str | None
     expires_at: datetime | None
+    scopes: frozenset[str]
 
 
 async def find_org(session: AsyncSession, slug: str) -> Organisation | None:
@@ -242,7 +245,8 @@ def find_live_key(transaction: Transaction, secret_hash: str) -> KeyScope | None
     It may have expired.
     """
     for line in transaction.rows(_LIVE_KEY, {"secret_hash": secret_hash}):
-        return KeyScope(*line)
+        *limits, scopes = line
+        return KeyScope(*limits, frozenset(scopes))
     return None
 
 

@@ -32,6 +32,9 @@ ROLE_DEFAULTS: Final[dict[Role, frozenset[Capability]]] = {
 }
 """The capabilities each role grants; an organisation's overrides only add to them."""
 
+KEY_SCOPES: Final = (Capability.AUDIT_READ, Capability.AUDIT_EXPORT, Capability.OIDC_READ)
+"""The capabilities that an API key can be issued with. None of them changes anything."""
+
 ORG_BINDING_ROLES: Final = frozenset({Role.OWNER, Role.ADMIN})
 """Roles that, with oidc:w, may change organisation-level bindings."""
 

@@ -12,15 +12,21 @@ from sqlalchemy.orm import aliased
 from service.ids import new_id
 from service.secrets import new_token, token_hash
 from service.store.store import Store
-from service.store.tables import Member, Session, SignInLink, TeamAdmin
+from service.store.tables import DeviceSignIn, Member, Session, SignInLink, TeamAdmin
 
 LINK_LIFETIME: Final = timedelta(minutes=10)
 SEEN_STEP: Final = timedelta(minutes=1)
 """How stale `last_seen_at` may become before a request updates it."""
 
+SESSION_PREFIX: Final = "csess_"
+"""Begins every session's token, so that a client can tell it from an API key."""
+
 ENDED_KEPT: Final = timedelta(days=30)
 """How long ended sessions and links are kept, so that the use of an old link can be told from a
 made-up one and recorded in the right organisation."""
+
+CODES_KEPT: Final = timedelta(hours=1)
+"""How long expired device codes are kept, so that a device is told that its code has expired."""
 
 LISTED_MAX: Final = 100
 """The maximum number of sessions listed for a member."""
@@ -58,7 +64,7 @@ async def issue_session(
     Ignores any session cookie that the request carried: reusing a cookie planted in the browser
     would allow session fixation.
     """
-    token = new_token()
+    token = new_token(SESSION_PREFIX)
     entry = Session(
         id=new_id("sess"),
         member_id=member.id,
@@ -146,11 +152,15 @@ def _is_live(lifetimes: SessionLifetimes, now: datetime) -> ColumnElement[bool]:
 
 
 async def forget_ended(session: AsyncSession, lifetimes: SessionLifetimes, now: datetime) -> None:
-    """Delete sessions and sign-in links that ended ENDED_KEPT ago. Audit rows are unaffected.
+    """Delete sessions and links that ended ENDED_KEPT ago, and device codes that expired.
+
+    Audit rows are unaffected.
 
     Each member's last session is kept, because it holds when they were last seen.
     """
     before = now - ENDED_KEPT
+    # First: a sign-in names the session in which it was approved.
+    await session.execute(delete(DeviceSignIn).where(DeviceSignIn.expires_at <= now - CODES_KEPT))
     had_ended = or_(
         Session.revoked_at <= before,
         Session.last_seen_at <= before - lifetimes.idle,

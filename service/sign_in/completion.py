@@ -6,12 +6,12 @@ from typing import Final
 import structlog
 from sqlalchemy import delete, select
 
-from analytics.model.org_envelopes import OauthLoginSucceeded, SignInFailed
+from analytics.model.org_envelopes import OauthLoginSucceeded, SignedOut, SignInFailed
 from analytics.model.rows import AuditContext
-from service.access.callers import RequestOrigin, member_actor
+from service.access.callers import MemberPrincipal, RequestOrigin, member_actor
 from service.orgs.changes import add_member
 from service.orgs.roles import Role
-from service.orgs.sessions import issue_session
+from service.orgs.sessions import issue_session, revoke_sessions
 from service.secrets import token_hash
 from service.sign_in.eligible_memberships import EligibleMembership, has_address, has_identity
 from service.sign_in.identity import Identity
@@ -102,6 +102,20 @@ async def record_failure(work: UnitOfWork, identity: Identity, origin: RequestOr
         )
         work.record(member.tenant_id, failure, audit_context, subject=member.id)
     _log.warning("sign_in_not_let_in", provider=identity.provider, told=len(members))
+
+
+async def sign_out(work: UnitOfWork, member: MemberPrincipal) -> None:
+    """End the session of `member`'s request; of two concurrent requests one is recorded."""
+    ended = await revoke_sessions(
+        work.session, member.member_id, work.now, session_id=member.session_id
+    )
+    if ended:
+        work.record(
+            member.tenant_id,
+            SignedOut(member_id=member.member_id, session_id=member.session_id),
+            member.audit_context,
+            subject=member.member_id,
+        )
 
 
 def member_context(member: Member, origin: RequestOrigin) -> AuditContext:

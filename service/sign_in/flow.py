@@ -18,7 +18,8 @@ _RANDOM_BYTES: Final = 32
 # A path of our own pages without empty or dotted parts, escapes or backslashes, which all parsers
 # read as the same path on this host.
 _OWN_PAGE: Final = re.compile(
-    r"/admin/ui/(profile|orgs/(?P<slug>[A-Za-z0-9-]{1,64})(/[A-Za-z0-9_-]+)*)(\?[!-\[\]-~]*)?",
+    r"(/device|/admin/ui/(profile|orgs/(?P<slug>[A-Za-z0-9-]{1,64})(/[A-Za-z0-9_-]+)*))"
+    r"(\?[!-\[\]-~]*)?",
     re.ASCII,
 )
 

@@ -3,7 +3,7 @@
 from quart import Blueprint, redirect, render_template, request
 from quart.typing import ResponseReturnValue
 
-from analytics.model.org_envelopes import LinkSignInSucceeded, SignedOut, SignInFailed
+from analytics.model.org_envelopes import LinkSignInSucceeded, SignInFailed
 from analytics.model.rows import VerdictSource
 from service.access.callers import RequestOrigin, member_actor
 from service.access.cross_site import refuse_cross_site_form
@@ -14,8 +14,8 @@ from service.orgs.sessions import (
     consume_link,
     find_link_owner,
     issue_session,
-    revoke_sessions,
 )
+from service.sign_in.completion import sign_out as end_session
 from service.sign_in.services import SignInServices
 from service.store.store import UnitOfWork
 from service.web.dependencies import receives
@@ -56,16 +56,7 @@ async def sign_out(services: SignInServices) -> ResponseReturnValue:
     given = (await request.form).get(FORM_TOKEN_FIELD)
     check_form_token(given, services.settings.secret_key, member.session_id)
     async with services.store.write() as work:
-        ended = await revoke_sessions(
-            work.session, member.member_id, work.now, session_id=member.session_id
-        )
-        if ended:  # of two concurrent requests one is recorded
-            work.record(
-                member.tenant_id,
-                SignedOut(member_id=member.member_id, session_id=member.session_id),
-                member.audit_context,
-                subject=member.member_id,
-            )
+        await end_session(work, member)
     response = redirect("/", 303)
     services.cookies.forget_session(response)
     return response

@@ -13,6 +13,10 @@ PER_ADDRESS_MAX: Final = 30
 """Steps of sign-ins; each sign-in has two or three."""
 
 TOTAL_MAX: Final = 1200
+DEVICE_POLLS_PER_ADDRESS_MAX: Final = 240
+"""Polls of command lines that wait for approval: each polls every 5 seconds."""
+
+DEVICE_POLLS_MAX: Final = 6000
 ADDRESSES_MAX: Final = 10_000
 _IPV6_PREFIX: Final = 64
 """The prefix assigned to one subscriber."""
@@ -21,8 +25,12 @@ _IPV6_PREFIX: Final = 64
 class Attempts:
     """Counts steps of sign-ins in windows of a minute. Each process has its own count."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self, clock: Clock, per_address_max: int = PER_ADDRESS_MAX, total_max: int = TOTAL_MAX
+    ) -> None:
         self._clock = clock
+        self._per_address_max = per_address_max
+        self._total_max = total_max
         self._began_at = clock()
         self._total = 0
         self._by_address: OrderedDict[str, int] = OrderedDict()
@@ -36,7 +44,7 @@ class Attempts:
         if len(self._by_address) > ADDRESSES_MAX:
             self._by_address.popitem(last=False)
         # An address over its own limit must not use up the total of all.
-        if count >= PER_ADDRESS_MAX or self._total >= TOTAL_MAX:
+        if count >= self._per_address_max or self._total >= self._total_max:
             raise TooManySignIns
         self._total += 1
 

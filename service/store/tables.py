@@ -218,9 +218,34 @@ class SignInLink(Base):
     used_at: Mapped[datetime | None]
 
 
+class DeviceSignIn(Base):
+    """A command line that asks to be signed in (RFC 8628). Both codes are stored only as hashes.
+
+    `decided_at` is when a member approved it, in `session_id`, or denied it (`session_id` is null).
+    `used_at` is when the device received its session: never twice. `source_ip` and `user_agent` are
+    those of the request that asked. `interval_s` is how long the device must wait between two
+    polls, `polled_at` its last one.
+    """
+
+    __tablename__ = "device_sign_ins"
+
+    device_code_hash: Mapped[str] = mapped_column(primary_key=True)
+    user_code_hash: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+    interval_s: Mapped[int]
+    polled_at: Mapped[datetime | None]
+    source_ip: Mapped[str | None]
+    user_agent: Mapped[str | None]
+    session_id: Mapped[str | None] = mapped_column(ForeignKey("sessions.id"))
+    decided_at: Mapped[datetime | None]
+    used_at: Mapped[datetime | None]
+
+
 class ApiKey(Base):
     """A machine's credential, stored only as a hash.
 
+    `scopes` are the capabilities of a key that reads; without any it sends audit rows.
     `created_by` is the actor who issued it; null in keys older than the column. `last_used_at` is
     written behind and up to a minute late. From `expires_at` on the key is refused; null is never.
     `replaces` is the key that it was issued for by rotation.
@@ -233,6 +258,7 @@ class ApiKey(Base):
     project_id: Mapped[str | None] = mapped_column(ForeignKey("projects.id"))
     name: Mapped[str]
     secret_hash: Mapped[str] = mapped_column(unique=True)
+    scopes: Mapped[list[str]] = mapped_column(default=list)
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
     created_by: Mapped[str | None]

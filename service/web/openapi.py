@@ -7,7 +7,7 @@ errors with their exact texts, body types other than JSON, and response headers.
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from msgspec.json import schema_components
 from quart import Quart
 from quart_schema import (
+    DataSource,
     Info,
     OpenAPIProvider,
     QuartSchema,
@@ -34,6 +35,9 @@ from service.web.header_names import (
 )
 
 _ATTRIBUTE: Final = "_countersign_documentation"
+_API: Final = "/api/v1/"
+_JSON: Final = "application/json"
+_FORM: Final = "application/x-www-form-urlencoded"
 _EVERYWHERE: Final = (Internal, StoreUnavailable, StorageFull)
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
@@ -80,6 +84,7 @@ class _Documentation:
     media: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     credentials: Sequence[str] = ()
+    takes_ci_token: bool = True
     request_example: Any = None
 
 
@@ -88,18 +93,20 @@ def documented(
     answers: Mapping[int, type[Struct]] | None = None,
     media: Mapping[str, Any] | None = None,
     request: Any = None,  # noqa: ANN401 - any type
+    form: Any = None,  # noqa: ANN401 - any type
     request_headers: type[Struct] | None = None,
     querystring: type[Struct] | None = None,
     refusals: Sequence[type[Refusal]] = (),
     headers: Mapping[str, str] | None = None,
     credentials: Sequence[str] = ("adminToken", "session"),
+    takes_ci_token: bool = True,
     request_example: Any = None,  # noqa: ANN401 - any JSON
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Describe an endpoint for the OpenAPI document.
 
     `answers` are JSON models by status; `media` the models by content type of a 200 with several;
-    `headers` those of the success response besides the request id; `credentials` the accepted
-    security schemes.
+    `request` is the model of a JSON body, `form` that of a form; `headers` those of the success
+    response besides the request id; `credentials` the accepted security schemes.
     """
 
     def decorate(endpoint: _Endpoint) -> _Endpoint:
@@ -107,6 +114,8 @@ def documented(
             endpoint = document_response(model, status)(endpoint)
         if request is not None:
             endpoint = document_request(request)(endpoint)
+        if form is not None:
+            endpoint = document_request(form, source=DataSource.FORM)(endpoint)
         if request_headers is not None:
             endpoint = document_headers(request_headers)(endpoint)
         if querystring is not None:
@@ -116,6 +125,7 @@ def documented(
             media=media or {},
             headers=headers or {},
             credentials=credentials,
+            takes_ci_token=takes_ci_token,
             request_example=request_example,
         )
         setattr(endpoint, _ATTRIBUTE, documentation)
@@ -159,12 +169,10 @@ class _Provider(OpenAPIProvider):
         model: Any,  # noqa: ANN401 - as declared by quart-schema
         source: Any,  # noqa: ANN401 - as declared by quart-schema
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A JSON body by reference to its model."""
+        """A JSON body, or a form, by reference to its model."""
         reference, components = _by_reference(model)
-        return {
-            "required": True,
-            "content": {"application/json": {"schema": reference}},
-        }, components
+        media = _FORM if source is DataSource.FORM else _JSON
+        return {"required": True, "content": {media: {"schema": reference}}}, components
 
     def build_response_object(
         self,
@@ -181,11 +189,21 @@ class _Provider(OpenAPIProvider):
         paths, components = super().build_paths(rule)
         own: _Documentation = getattr(self._app.view_functions[rule.endpoint], _ATTRIBUTE)
         (operations,) = paths.values()
+        if _is_read(rule) and "session" in own.credentials:
+            own = replace(own, credentials=(*own.credentials, "bearer", "apiKey"))
+        elif rule.rule.startswith(_API) and "session" in own.credentials:
+            own = replace(own, credentials=(*own.credentials, "bearer"))
         for operation in operations.values():
             _complete(operation, own)
         # quart-schema's own pattern takes everything up to the last converter as the name.
         path = _VARIABLE.sub(r"{\1}", rule.rule)
         return {path: operations}, components
+
+
+def _is_read(rule: Rule) -> bool:
+    """True if the endpoint accepts API keys with scopes, which change nothing."""
+    is_safe = "GET" in (rule.methods or ()) or rule.rule.endswith("/explain")
+    return is_safe and rule.rule.startswith(_API)
 
 
 def _by_reference(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401 - any type
@@ -226,10 +244,15 @@ def _complete(operation: dict[str, Any], own: _Documentation) -> None:
         }
     operation["responses"] = {str(status): responses[status] for status in sorted(responses)}
     if own.request_example is not None:
-        body = operation["requestBody"]["content"]["application/json"]
+        (body,) = operation["requestBody"]["content"].values()
         body["example"] = own.request_example
     if own.credentials:
-        operation["security"] = [{name: []} for name in own.credentials]
+        _secure(operation, own)
+
+
+def _secure(operation: dict[str, Any], own: _Documentation) -> None:
+    operation["security"] = [{name: []} for name in own.credentials]
+    if own.takes_ci_token:
         operation["parameters"].append(_CI_TOKEN)
 
 
@@ -276,6 +299,7 @@ def add_openapi(app: Quart, version: str) -> QuartSchema:
         security_schemes={
             "adminToken": {"type": "apiKey", "in_": "header", "name": ADMIN_TOKEN_HEADER},
             "session": {"type": "apiKey", "in_": "cookie", "name": SESSION_COOKIE},
+            "bearer": {"type": "http", "scheme": "bearer"},
             "apiKey": {"type": "apiKey", "in_": "header", "name": API_KEY_HEADER},
         },
         openapi_provider_class=_Provider,

@@ -18,7 +18,7 @@ from service.web.header_names import CI_TOKEN_HEADER
 from service.web.openapi import INSTANT_OR_DATE_PATTERN
 from tests.conftest import World
 
-PAGES = {"/", "/sign-in", "/sign-out", "/docs"}
+PAGES = {"/", "/sign-in", "/sign-out", "/docs", "/device", "/device/decision"}
 """What people look at and send from there, besides all below /admin/ui/."""
 EXPORT = "/admin/ui/orgs/{slug}/audit/export"
 """The one endpoint there that is for scripts, too."""
@@ -163,15 +163,20 @@ def test_the_pattern_of_plain_text_says_what_the_rule_says() -> None:
 async def test_the_document_names_the_ways_in(document: Any) -> None:
     """On every endpoint that wants credentials, beside which a CI token is looked at.
 
-    Rows are sent with a key and not by session.
+    Rows are sent with a key and not by session; what changes nothing is open to keys with scopes.
     """
     schemes = document["components"]["securitySchemes"]
-    assert schemes.keys() == {"adminToken", "session", "apiKey"}
+    assert schemes.keys() == {"adminToken", "session", "bearer", "apiKey"}
     for path, operations in document["paths"].items():
-        for operation in operations.values():
+        for method, operation in operations.items():
             if "/orgs/" in path:
-                second = "apiKey" if path.endswith("/audit/events") else "session"
-                assert operation["security"] == [{"adminToken": []}, {second: []}]
+                is_read = method == "get" or path.endswith("/explain")
+                expected = ["adminToken", "session", "bearer", *["apiKey"] * is_read]
+                if path.endswith("/audit/events"):
+                    expected = ["adminToken", "apiKey"]
+                elif path.startswith("/admin/ui/"):
+                    expected = ["adminToken", "session"]
+                assert operation["security"] == [{name: []} for name in expected]
                 assert "401" in operation["responses"]
             names = {parameter["name"] for parameter in operation["parameters"]}
-            assert (CI_TOKEN_HEADER in names) == ("security" in operation)
+            assert (CI_TOKEN_HEADER in names) == ("security" in operation and "/orgs/" in path)

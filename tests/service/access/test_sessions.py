@@ -121,7 +121,7 @@ class TestTheCookie:
         answer = await sign_in(world, await fresh_link(world), {"origin": base_url})
 
         value, *attributes = answer.headers["set-cookie"].split("; ")
-        assert re.fullmatch(r"admin_session=[\w-]{43}", value, re.ASCII)
+        assert re.fullmatch(r"admin_session=csess_[\w-]{43}", value, re.ASCII)
         kept = {attribute for attribute in attributes if not attribute.startswith("Expires=")}
         assert kept == {"HttpOnly", "SameSite=Lax", "Path=/", "Max-Age=604800"} | (
             {"Secure"} if is_secure else set()

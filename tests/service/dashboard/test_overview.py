@@ -116,6 +116,7 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
         Event.OAUTH_LOGIN_SUCCEEDED,
         Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
         Event.LINK_SIGN_IN_SUCCEEDED,
+        Event.DEVICE_SIGN_IN_SUCCEEDED,
         Event.SIGN_IN_FAILED,
         Event.SIGNED_OUT,
         Event.AUDIT_EXPORTED,

@@ -134,6 +134,8 @@ async def test_a_401_names_a_scheme(shared_world: World):
     answer = await shared_world.client.get(LIST)
 
     assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == 'ApiKey realm="countersign"'
+    assert answer.headers["www-authenticate"] == (
+        'Bearer realm="countersign", ApiKey realm="countersign"'
+    )
     refused_row = await shared_world.client.get(LIST, headers=shared_world.session("stranger"))
     assert "www-authenticate" not in refused_row.headers

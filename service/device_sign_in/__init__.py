@@ -1,0 +1,1 @@
+"""Signs command lines in: the device authorization grant (RFC 8628)."""
