@@ -135,6 +135,30 @@ class PageQuery(OrderedWindow, kw_only=True):
 
 @_with_search
 @_with_filters
+class AcceptedQuery(Window, kw_only=True):
+    """Which rows to follow, and after which one."""
+
+    after: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^aud_[0-8][0-9]{18}$",
+                description="`last` of the previous answer; without it there are no entries.",
+                examples=["aud_0000000000000000042"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    limit: (
+        Annotated[
+            int,
+            Meta(ge=1, le=LIMIT_MAX, description=f"Rows at most; default {LIMIT_DEFAULT}."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+@_with_filters
 class SummaryQuery(Window, kw_only=True):
     """Which rows to summarise, and the length of a bucket."""
 
@@ -268,6 +292,14 @@ class AuditPage(Struct, kw_only=True):
     entries: list[AuditEntry]
     next_cursor: str | None
     retention_floor: Timestamp | None
+
+
+class AcceptedRows(Struct, kw_only=True):
+    """Rows in the order of their acceptance. `last` is where the next request continues."""
+
+    org: str
+    entries: list[AuditEntry]
+    last: Annotated[str, Meta(examples=["aud_0000000000000000042"])]
 
 
 Count = Annotated[int, Meta(ge=0)]

@@ -9,10 +9,10 @@ from analytics.export.wire import json_objects
 from analytics.model.cursors import InvalidCursor as WrongCursor
 from analytics.model.cursors import Position, decode_cursor, encode_cursor
 from analytics.model.filters import Query, only, parse_query
-from analytics.model.schema import parse_audit_id
+from analytics.model.schema import audit_id, parse_audit_id
 from analytics.query.executor import ScanReport
 from service.audit.tenant_log import TenantLog, open_log
-from service.errors import AuditRowNotFound, InvalidCursor
+from service.errors import AuditRowNotFound, Invalid, InvalidCursor, UnknownParameter
 from service.lake import Lake
 from service.store.store import Store
 from service.store.tables import Organisation
@@ -21,6 +21,7 @@ from service.web.request_parsing import parse_limit
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000
 PAGE_PARAMETERS: Final = ("limit", "cursor")
+ACCEPTED_PARAMETERS: Final = ("limit", "after", "order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,42 @@ class Page:
     entries: list[str]
     next_cursor: str | None
     retention_floor: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedRequest:
+    """The rows to follow: those accepted after the seq `after`; None begins with the next one."""
+
+    query: Query
+    limit: int
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """`entries` are JSON objects as text, in the order of acceptance; `last` is an audit id."""
+
+    entries: list[str]
+    last: str
+
+
+def parse_accepted_request(parameters: Mapping[str, list[str]]) -> AcceptedRequest:
+    """The rows to follow in the query parameters. Raises InvalidQuery, Invalid, UnknownParameter.
+
+    There is no `order`: it is that of acceptance.
+    """
+    if "order" in parameters:
+        raise UnknownParameter(value="order")
+    query = parse_query(
+        {name: values for name, values in parameters.items() if name not in ACCEPTED_PARAMETERS}
+    )
+    after = only(parameters, "after")
+    seq = None if after is None else parse_audit_id(after)
+    if after is not None and seq is None:
+        raise Invalid("after must be the id of an audit row", field="after")
+    return AcceptedRequest(
+        query, parse_limit(only(parameters, "limit"), LIMIT_DEFAULT, LIMIT_MAX), seq
+    )
 
 
 def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
@@ -89,6 +126,23 @@ class AuditQueryService:
                 wanted.query,
             )
         return Page(json_objects(shown, org.id), next_cursor, log.floor)
+
+    async def accepted(self, org: Organisation, wanted: AcceptedRequest, now: datetime) -> Accepted:
+        """The rows accepted after a given one, none of them twice. Raises StoreFault.
+
+        If the whole service has no new row, this reads a single database row.
+        """
+        newest = await self._store.last_seq()
+        if wanted.after is None or wanted.after >= newest:
+            # After a backup is restored, a client may have seen newer rows than there are.
+            return Accepted([], audit_id(newest))
+        log = await open_log(self._store, self._lake, org, now)
+        rows = await log.accepted_after(wanted.query, wanted.after, wanted.limit + 1, None)
+        if rows.num_rows <= wanted.limit:
+            return Accepted(json_objects(rows, org.id), audit_id(log.snapshot.watermark))
+        shown = rows.slice(0, wanted.limit)
+        last = shown["seq"][wanted.limit - 1].as_py()
+        return Accepted(json_objects(shown, org.id), audit_id(last))
 
     async def entry(self, org: Organisation, audit_id: str, now: datetime) -> str:
         """One row as a JSON object. Raises AuditRowNotFound, StoreFault."""

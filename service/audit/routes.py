@@ -8,6 +8,8 @@ from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.audit.api_schemas import (
+    AcceptedQuery,
+    AcceptedRows,
     AuditEntry,
     AuditGroups,
     AuditPage,
@@ -21,7 +23,7 @@ from service.audit.api_schemas import (
 )
 from service.audit.export_response import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
 from service.audit.grouping import group_audit, parse_group_request
-from service.audit.query_service import parse_page_request
+from service.audit.query_service import parse_accepted_request, parse_page_request
 from service.audit.search_request import with_search
 from service.audit.services import AuditServices
 from service.audit.summaries import parse_summary_request, summarise_audit
@@ -119,6 +121,23 @@ async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
     query = parse_query(await with_search(services.store, org, all_parameters(request)))
     log = await open_log(services.store, services.lake, org, services.clock())
     return json_answer({"org": slug, "unknown": await unknown_values(log, query)})
+
+
+@blueprint.get(f"{_AUDIT}/accepted")
+@documented(
+    answers={200: AcceptedRows},
+    querystring=AcceptedQuery,
+    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+)
+@receives(AuditServices)
+async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
+    """Follow the organisation's audit log: the rows accepted after a given one, oldest first."""
+    # Such requests are repeated automatically: they must not keep an unused session alive.
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ, keeps_alive=False)
+    wanted = parse_accepted_request(all_parameters(request))
+    result = await services.queries.accepted(org, wanted, services.clock())
+    entries = [Raw(entry) for entry in result.entries]
+    return json_answer({"org": slug, "entries": entries, "last": result.last})
 
 
 @blueprint.get(f"{_AUDIT}/<row:audit_id>")

@@ -94,7 +94,7 @@ class TenantLog:
         return groups_of(groups)
 
     async def accepted_after(
-        self, query: Query, seq: int, limit: int, time_max_s: float
+        self, query: Query, seq: int, limit: int, time_max_s: float | None
     ) -> pa.Table:
         """The rows accepted after `seq`, in the order of their acceptance."""
         within = self.within(query)

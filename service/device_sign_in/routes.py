@@ -39,6 +39,7 @@ from service.web.responses import json_answer
 
 blueprint = Blueprint("device_sign_in", __name__, url_prefix="/api/v1/device")
 
+_PARAMETERS = ("client_id", "grant_type", "device_code")
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _ANY_REQUEST = (
     InvalidDeviceRequest,
@@ -121,16 +122,18 @@ async def token(services: SignInServices) -> ResponseReturnValue:
 async def _parameters() -> dict[str, str]:
     """The parameters of the request's form, for the one known client.
 
-    Unknown ones are ignored (RFC 6749, 3.2), repeated ones refused. Raises DeviceRefusal, NotForm.
+    Unknown ones are ignored and repeated ones refused (RFC 6749, 3.2).
+
+    Raises DeviceRefusal, NotForm.
     """
     query_parameters(request, ())
     if request.mimetype != _FORM_TYPE:
         raise NotForm
     form = await request.form
-    if any(len(form.getlist(name)) > 1 for name in form):
+    if any(len(form.getlist(name)) > 1 for name in _PARAMETERS):
         raise InvalidDeviceRequest
     if not form.get("client_id"):
         raise InvalidDeviceRequest
     if form["client_id"] != CLIENT_ID:
         raise UnknownClient
-    return dict(form.items())
+    return {name: form[name] for name in _PARAMETERS if name in form}

@@ -20,6 +20,9 @@ STATE_DEPENDENT = (
     "project_id not found for this org",
     "team_id not found for this org",
     "team_id is required for origin=team_admin",
+    "invalid_grant",
+    "authorization_pending",
+    "slow_down",
     "team_admin binding falls outside any active org_admin envelope",
 )
 

@@ -63,6 +63,7 @@ REQUESTS: Final = {
     "audit.page": Request("audit:r"),
     "audit.summary": Request("audit:r"),
     "audit.entry": Request("audit:r"),
+    "audit.accepted": Request("audit:r"),
     "ingest.events": Request(
         SENDING, items=[{"event": "install_allowed", "packageName": "left-pad"}]
     ),

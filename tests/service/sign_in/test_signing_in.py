@@ -90,7 +90,7 @@ async def test_signing_in_gives_a_new_session(visitor: Visitor, is_live: bool) -
 
     await visitor.sign_in()
 
-    assert re.fullmatch(r"[\w-]{43}", visitor.cookies[SESSION_COOKIE], re.ASCII)
+    assert re.fullmatch(r"csess_[\w-]{43}", visitor.cookies[SESSION_COOKIE], re.ASCII)
     assert visitor.cookies[SESSION_COOKIE] != planted
     visitor.cookies[SESSION_COOKIE] = planted
     assert (await visitor.get(AUDIT)).status_code == (403 if is_live else 401)
