@@ -22,6 +22,9 @@ class Refusal(Exception):
     retry_after_s: ClassVar[int | None] = None
     """When to try again, if that is known."""
 
+    is_temporary: bool = False
+    """Whether the same may succeed later: the exit code of a command tells so."""
+
     def __init__(self, text: str | None = None, *, field: str | None = None, **values: str) -> None:
         """`text` and `field` replace the class's own; `values` fill the places in its text."""
         self.text = text if text is not None else type(self).text.format(**values)
@@ -727,6 +730,7 @@ class StoreUnavailable(Refusal):
 
     status = 503
     text = "storage is unavailable"
+    is_temporary = True
 
     @property
     def reason(self) -> str:

@@ -11,6 +11,9 @@ import msgspec
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PREFIX: Final = "COUNTERSIGN_"
+CLIENT_VARIABLES: Final = frozenset({"server", "token", "org"})
+"""Variables with our prefix that are for the command line, and no settings of the service."""
+
 _OWN_PORTS: Final = {"http": ":80", "https": ":443"}
 _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise, not to bind
 
@@ -137,7 +140,9 @@ def load_settings(
     given = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environment.items()
-        if name.startswith(PREFIX) and value != ""
+        if name.startswith(PREFIX)
+        and value != ""
+        and name.removeprefix(PREFIX).lower() not in CLIENT_VARIABLES
     } | {name: str(value) for name, value in overrides.items() if value is not None}
     unknown = sorted(given.keys() - set(Settings.__struct_fields__))
     if unknown:

@@ -31,6 +31,12 @@ class FilterParameter:
     has_ci_sources: bool = False
 
     @property
+    def summary(self) -> str:
+        """What the parameter means, in Markdown. A closed set of values is listed."""
+        prefix = "; a trailing `*` makes a prefix" if self.takes_prefix else ""
+        return f"{self.description}{prefix}{f': {self.listed}' if self.known else ''}."
+
+    @property
     def listed(self) -> str:
         """The known values as an error or a help text names them."""
         return ", ".join([*(self.known or ()), *[f"{_CI_SOURCE}<provider>"] * self.has_ci_sources])

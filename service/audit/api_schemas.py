@@ -58,15 +58,10 @@ def _value_form(parameter: FilterParameter) -> Any:  # noqa: ANN401 - an annotat
 
 
 def _filter_field(parameter: FilterParameter) -> tuple[str, Any, Any]:
-    """The field of a form for one filter. A closed set of values is listed."""
-    parts = [
-        parameter.description,
-        "; a trailing `*` makes a prefix" if parameter.takes_prefix else "",
-        f": {parameter.listed}" if parameter.known else "",
-    ]
+    """The field of a form for one filter."""
     meta = Meta(
         max_length=VALUES_MAX,
-        description=f"{''.join(parts)}.",
+        description=parameter.summary,
         examples=[[parameter.example]],
     )
     values = GenericAlias(list, (_value_form(parameter),))

@@ -31,6 +31,7 @@ class LeaseTaken(Refusal):
 
     status = 503
     text = "another process is changing segments; try again"
+    is_temporary = True
 
 
 class LeaseLost(Exception):

@@ -15,6 +15,7 @@ class ImportOvertaken(Refusal):
     """The import paused for so long that its files were removed as orphans."""
 
     status = 503
+    is_temporary = True
     text = (
         "files of this import were removed before it could commit: it stood still for longer than"
         " COUNTERSIGN_ORPHAN_GRACE_S; import the file again"

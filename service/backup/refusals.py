@@ -31,6 +31,7 @@ class BackupOvertaken(Refusal):
     """The backup took so long that a file was removed before it was copied."""
 
     status = 503
+    is_temporary = True
     text = (
         "segment {value} was retired and removed before it was copied: take the backup again, with"
         " --link, or with a longer COUNTERSIGN_EXPORT_MAX_S"

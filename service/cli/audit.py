@@ -1,78 +1,77 @@
-"""`countersign audit`: query and export the log, seal and merge its segments."""
+"""`countersign audit`: query, follow, show and export the log."""
 
-import contextlib
-import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Final
 
 import click
-import msgspec
 
-from analytics.export.compression import Compression
-from analytics.export.writers import ExportFormat, FileForm
-from analytics.model.filters import FILTER_COLUMNS, Order, parse_query
-from analytics.model.instants import format_us
-from analytics.query.executor import ScanReport
-from analytics.storage.segment_metadata import Segment
-from service.audit.api_schemas import PageQuery
-from service.audit.exports import Export, Exporter
-from service.audit.lease import LeaseLost, LeaseTaken
-from service.audit.query_service import LIMIT_MAX, parse_page_request
-from service.cli.context import Answer, CommandContext, command, org_option, table
+from analytics.model.filter_parameters import FILTER_PARAMETERS
+from analytics.model.filters import FILTER_COLUMNS, parse_query
+from service.cli.anywhere import Output, anywhere_command
+from service.cli.audit_follow import follow
+from service.cli.audit_rows import entry_lines, page_table
+from service.cli.backend import Backend, Exported, ExportForm, Parameters
+from service.cli.context import Answer
 from service.cli.files import STANDARD_OUTPUT, new_file
+from service.cli.groups import Late, LateGroup
 from service.cli.progress import row_progress
-from service.cli.query_plan import plan_json, plan_table
-from service.orgs.repository import get_org
+from service.cli.times import INSTANT
 
-_SHOWN = ["created_at", "event", "decision", "packageName", "version", "actor", "subject"]
+LIMIT_MAX: Final = 1_000
+_FORMATS: Final = ("csv", "json", "ndjson", "parquet")
+_COMPRESSIONS: Final = ("gzip", "zstd")
 
 
-@click.group()
+_LATE: Final = {
+    "check": Late("audit_maintenance", "Read everything stored and compare it with the catalog."),
+    "exports": Late("exports", "List exports, and print their receipts."),
+    "verify-export": Late("exports", "Compare FILE with the receipt of its export."),
+    "compact": Late("audit_maintenance", "Merge the segments of each past day into one now."),
+    "import": Late("imports", "Import rows with their original timestamps; - is standard input."),
+    "prune": Late("retention", "Drop the days that are past retention now."),
+    "reindex": Late("audit_maintenance", "Rebuild the index of every segment from its rows."),
+    "seal": Late("audit_maintenance", "Move every journal row into segments now."),
+    "stats": Late("audit_maintenance", "Show what is stored for each organisation, and in total."),
+}
+
+
+@click.group(cls=LateGroup, late=_LATE)
 def audit() -> None:
     """The audit log: every install, block, admin change and sign-in."""
-
-
-def _parameter_help() -> dict[str, str]:
-    """The API's description of each query parameter, with an example."""
-    _, components = msgspec.json.schema_components([PageQuery])
-    return {
-        name: " ".join(
-            [
-                schema["description"].replace("`", ""),
-                *(f"Example: {_first(example)}" for example in schema.get("examples", [])[:1]),
-            ]
-        )
-        for name, schema in components[PageQuery.__name__]["properties"].items()
-    }
-
-
-def _first(example: Any) -> Any:  # noqa: ANN401 - a JSON value
-    return example[0] if isinstance(example, list) else example
-
-
-_HELP = _parameter_help()
 
 
 def _with_filters(function: Any) -> Any:  # noqa: ANN401 - click decorates what it decorates
     """Give a command the API's filters and order as options."""
     options = [
-        click.option("--since", metavar="INSTANT", help=_HELP["since"]),
-        click.option("--until", metavar="INSTANT", help=_HELP["until"]),
-        *(
-            click.option(
-                f"--{name.replace('_', '-')}",
-                name,
-                metavar="VALUE",
-                multiple=True,
-                help=_HELP[name],
-            )
-            for name in FILTER_COLUMNS
+        click.option(
+            "--since",
+            metavar="INSTANT",
+            type=INSTANT,
+            help="From this instant on; a bare date is its midnight, UTC; 24h is that long ago."
+            " Example: 2026-01-31T08:00:00Z",
         ),
         click.option(
-            "--order", type=click.Choice([order.value for order in Order]), help=_HELP["order"]
+            "--until",
+            metavar="INSTANT",
+            type=INSTANT,
+            help="Before this instant; a bare date is the end of that day, UTC; 7d is that long"
+            " ago. Example: 2026-02-01",
+        ),
+        *(
+            click.option(
+                f"--{parameter.name.replace('_', '-')}",
+                parameter.name,
+                metavar="VALUE",
+                multiple=True,
+                help=f"{parameter.summary.replace('`', '')} Example: {parameter.example}",
+            )
+            for parameter in FILTER_PARAMETERS
+        ),
+        click.option(
+            "--order",
+            type=click.Choice(["desc", "asc"]),
+            help="Newest first (desc, the default), or oldest first.",
         ),
     ]
     for option in reversed(options):
@@ -80,7 +79,7 @@ def _with_filters(function: Any) -> Any:  # noqa: ANN401 - click decorates what 
     return function
 
 
-def _as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
+def as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
     """Options as the API's query parameters."""
     return {
         name: [str(item) for item in value] if isinstance(value, tuple) else [str(value)]
@@ -89,64 +88,92 @@ def _as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-@command(audit, "query")
-@org_option
+@anywhere_command(audit, "query", takes_output=True)
 @_with_filters
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help=_HELP["limit"])
-@click.option("--cursor", help=_HELP["cursor"])
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows on a page; default 100.")
+@click.option(
+    "--cursor", help="The cursor below the page before; filters and order must be the same."
+)
+@click.option(
+    "--follow", "is_followed", is_flag=True, help="Then print new rows as they are accepted."
+)
 @click.option(
     "--explain", is_flag=True, help="Show the query plan, with estimates, instead of the rows."
 )
 async def audit_query(
-    context: CommandContext,
+    backend: Backend,
     slug: str,
+    output: Output,
     *,
     explain: bool,
+    is_followed: bool,
     **given: Any,  # noqa: ANN401 - click's own values
 ) -> Answer:
     """Print a page of an organisation's audit log, newest first.
 
     Rows must match all given filters. Repeating a filter means OR, and ! before a value negates
-    it.
+    it. With --follow, the last 10 rows (--limit) are printed, oldest first, then each new one
+    until Ctrl-C; with --json one object a line.
     """
-    reports: list[ScanReport] = []
-    services = context.services
-    async with services.store.read() as session:
-        org = await get_org(session, slug)
-    wanted = parse_page_request(_as_parameters(given))
-    page = await services.audit_queries.page(org, wanted, services.clock(), reports=reports)
+    parameters = as_parameters(given)
+    if is_followed:
+        if explain or {"until", "order", "cursor"} & parameters.keys():
+            raise click.UsageError("--follow goes with filters, --since and --limit only")
+        await follow(backend, slug, parameters, output)
     if explain:
-        return Answer({"org": slug, "plan": plan_json(reports)}, table=plan_table(reports))
-    entries = [json.loads(entry) for entry in page.entries]
-    floor = page.retention_floor
+        from service.cli.query_plan import plan_answer
+
+        return await plan_answer(backend.data_dir("audit query --explain"), slug, parameters)
+    page = await backend.audit_page(slug, parameters)
     return Answer(
-        {
-            "org": slug,
-            "entries": entries,
-            "next_cursor": page.next_cursor,
-            "retention_floor": None if floor is None else format_us(floor),
-        },
-        lines=[f"More: --cursor {page.next_cursor}"] if page.next_cursor else [],
-        table=table(
-            f"Audit log of {slug}, times in UTC",
-            _SHOWN,
-            [[entry[column] for column in _SHOWN] for entry in entries],
-        ),
+        page, lines=_next_page(page, parameters), table=page_table(page, slug, backend.place)
     )
 
 
-@command(audit, "export")
-@org_option
+def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> list[str]:
+    """How to ask for the next page: an age such as 24h must be repeated as its instant."""
+    if page["next_cursor"] is None:
+        return []
+    bounds = [
+        f"--{name} {parameters[name][0]} " for name in ("since", "until") if name in parameters
+    ]
+    return [f"More: {''.join(bounds)}--cursor {page['next_cursor']}"]
+
+
+@anywhere_command(audit, "list", takes_output=True)
+@_with_filters
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows at most; default 100.")
+async def audit_list(
+    backend: Backend,
+    slug: str,
+    output: Output,
+    **given: Any,  # noqa: ANN401 - click's own values
+) -> Answer:
+    """Print the newest rows: `audit query` without its rarer options."""
+    return await audit_query(
+        backend, slug, output, explain=False, is_followed=False, cursor=None, **given
+    )
+
+
+@anywhere_command(audit, "show")
+@click.argument("audit_id", metavar="ID")
+async def audit_show(backend: Backend, slug: str, audit_id: str) -> Answer:
+    """Print one row, with everything that it says."""
+    entry = await backend.audit_entry(slug, audit_id)
+    return Answer(entry, list(entry_lines(entry)))
+
+
+@anywhere_command(audit, "export")
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice([file_format.value for file_format in ExportFormat]),
+    type=click.Choice(_FORMATS),
     required=True,
     help="Format of the file.",
 )
 @click.option(
     "--compress",
-    type=click.Choice([compression.value for compression in Compression]),
+    type=click.Choice(_COMPRESSIONS),
     help="Compress the file; Parquet is compressed already.",
 )
 @_with_filters
@@ -156,7 +183,7 @@ async def audit_query(
     "path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True, dir_okay=False)
 )
 async def audit_export(
-    context: CommandContext,
+    backend: Backend,
     slug: str,
     file_format: str,
     compress: str | None,
@@ -171,110 +198,47 @@ async def audit_export(
     `audit exports receipt` prints the receipt to keep beside it, `audit verify-export` compares
     the two.
     """
-    if file_format == ExportFormat.PARQUET and compress:
+    if file_format == "parquet" and compress:
         raise click.UsageError("--compress cannot be used with parquet: it is compressed already")
-    form = FileForm(
-        format=ExportFormat(file_format),
-        compression=Compression(compress) if compress else None,
-        is_raw=is_raw,
-    )
-    query = parse_query(_as_parameters(given))
-    services = context.services
-    async with services.store.read() as session:
-        org = await get_org(session, slug)
-    with new_file(path, is_forced=is_forced) as file:
-        export = await services.exporter.prepare(
-            org, query, form, context.audit_context, services.clock()
-        )
-        said = _scope(export)
-        if sys.stderr.isatty():
-            click.echo(f"Exporting {export.rows} rows of {slug}: {said}", err=True)
-        await _write(file, services.exporter, export)
-    left = export.progress.left
-    since, until = export.window
+    form = ExportForm(file_format, compress, is_raw)
+    parameters = as_parameters(given)
+    parse_query(parameters)  # a wrong filter is refused before FILE is opened
+    with new_file(path, is_forced=is_forced) as file, row_progress(f"Exporting {slug}") as show:
+        done = await backend.audit_export(slug, parameters, form, file, show)
     return Answer(
         {
             "path": str(path),
-            "export_id": export.export_id,
+            "export_id": done.export_id,
             "format": file_format,
-            "filters": query.given,
-            "since": _instant(since),
-            "until": _instant(until),
-            "retention_floor": _instant(export.log.floor),
-            "rows": left.rows,
-            "bytes": left.size,
-            "sha256": left.sha256,
+            "filters": parameters,
+            "since": done.since,
+            "until": done.until,
+            "retention_floor": done.retention_floor,
+            "rows": done.rows,
+            "bytes": done.bytes,
+            "sha256": done.sha256,
         },
         [
-            f"Exported {left.rows} rows to {path}: {left.size} bytes, SHA-256 {left.sha256}.",
-            f"Rows: {said}",
-            f"Export {export.export_id}; its receipt:"
-            f" countersign audit exports receipt --org {slug} {export.export_id}",
+            f"Exported {done.rows} rows to {path}: {done.bytes} bytes, SHA-256 {done.sha256}.",
+            f"Rows: {_scope(parameters, done)}",
+            f"Export {done.export_id}; its receipt:"
+            f" countersign audit exports receipt --org {slug} {done.export_id}",
         ],
         is_on_stderr=path == STANDARD_OUTPUT,
     )
 
 
-def _scope(export: Export) -> str:
+def _scope(parameters: Parameters, done: Exported) -> str:
     """Which rows an export has, in words: its filters, window and retention floor."""
     filters = " ".join(
         f"{name}={text}"
-        for name, texts in export.query.given.items()
+        for name, texts in parameters.items()
         if name in FILTER_COLUMNS
         for text in texts
     )
-    since, until = (_instant(at) for at in export.window)
-    floor = _instant(export.log.floor)
+    floor = done.retention_floor
     limit = "no retention limit" if floor is None else f"none before retention floor {floor}"
-    return f"{filters or 'no filters'}; from {since or 'the first'} to {until or 'now'}; {limit}"
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else format_us(at)
-
-
-async def _write(file: BinaryIO, exporter: Exporter, export: Export) -> None:
-    with row_progress(f"Exporting {export.log.org.slug}") as show:
-        async for content in await exporter.stream(export):
-            file.write(content)
-            show(export.progress.left.rows, export.rows)
-        show(export.rows, export.rows)
-
-
-@command(audit, "seal")
-async def audit_seal(context: CommandContext) -> Answer:
-    """Move every journal row into segments now.
-
-    The service does this automatically when it is due.
-    """
-    with lost_lease_as_taken():
-        segments = await context.services.sealer.seal_due(everything=True)
-    return _made("Sealed", segments)
-
-
-@command(audit, "compact")
-async def audit_compact(context: CommandContext) -> Answer:
-    """Merge the segments of each past day into one now.
-
-    The service does this automatically when a day has had no changes for a while.
-    """
-    with lost_lease_as_taken():
-        segments = await context.services.compactor.compact_due(everything=True)
-    return _made("Merged", segments)
-
-
-@contextlib.contextmanager
-def lost_lease_as_taken() -> Iterator[None]:
-    """Raise LeaseTaken if the lease is lost midway: nothing is changed from then on either."""
-    try:
-        yield
-    except LeaseLost as error:
-        raise LeaseTaken from error
-
-
-def _made(done: str, segments: Sequence[Segment]) -> Answer:
-    rows = sum(segment.rows for segment in segments)
-    return Answer(
-        {"segments": [segment.segment_id for segment in segments], "rows": rows},
-        [f"{done} {rows} rows into {len(segments)} segments."],
+    return (
+        f"{filters or 'no filters'}; from {done.since or 'the first'} to {done.until or 'now'};"
+        f" {limit}"
     )

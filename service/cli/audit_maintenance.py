@@ -1,11 +1,13 @@
-"""`countersign audit check`, `reindex` and `stats`: integrity and size of what is stored."""
+"""`countersign audit check`, `reindex`, `stats`, `seal` and `compact`: what is stored."""
+
+from collections.abc import Sequence
 
 import click
 
-from service.audit.integrity_check import Check
-from service.audit.stats import list_stats
+from analytics.storage.segment_metadata import Segment
 from service.cli.audit import audit
 from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, CommandContext, command, table
+from service.cli.lost_lease import lost_lease_as_taken
 from service.cli.progress import row_progress
 from service.orgs.repository import get_org
 
@@ -18,6 +20,8 @@ async def audit_check(context: CommandContext, slug: str | None) -> Answer:
     Exit code 1 means that there are findings. Notes are not findings: they are about files that
     the service removes itself. The service may be running.
     """
+    from service.audit.integrity_check import Check
+
     services = context.services
     async with services.store.read() as session:
         org = None if slug is None else await get_org(session, slug)
@@ -70,12 +74,42 @@ async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
 @command(audit, "stats")
 async def audit_stats(context: CommandContext) -> Answer:
     """Show what is stored for each organisation, and in total."""
+    from service.audit.stats import list_stats
+
     services = context.services
     async with services.store.read() as session:
         stats = await list_stats(session, services.lake)
     total = stats["total"]
     cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
-    shown = table("Audit log", ["org", *total], cells)
-    shown.add_section()
-    shown.add_row("total", *("–" if value is None else str(value) for value in total.values()))
-    return Answer(stats, table=shown)
+    last = ["total", *total.values()]
+    return Answer(stats, table=table("Audit log", ["org", *total], cells, total=last))
+
+
+@command(audit, "seal")
+async def audit_seal(context: CommandContext) -> Answer:
+    """Move every journal row into segments now.
+
+    The service does this automatically when it is due.
+    """
+    with lost_lease_as_taken():
+        segments = await context.services.sealer.seal_due(everything=True)
+    return _made("Sealed", segments)
+
+
+@command(audit, "compact")
+async def audit_compact(context: CommandContext) -> Answer:
+    """Merge the segments of each past day into one now.
+
+    The service does this automatically when a day has had no changes for a while.
+    """
+    with lost_lease_as_taken():
+        segments = await context.services.compactor.compact_due(everything=True)
+    return _made("Merged", segments)
+
+
+def _made(done: str, segments: Sequence[Segment]) -> Answer:
+    rows = sum(segment.rows for segment in segments)
+    return Answer(
+        {"segments": [segment.segment_id for segment in segments], "rows": rows},
+        [f"{done} {rows} rows into {len(segments)} segments."],
+    )

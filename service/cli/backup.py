@@ -6,9 +6,7 @@ from typing import Final
 import click
 import msgspec
 
-from service.backup.create import take_backup
 from service.backup.manifest import Manifest
-from service.backup.restore import restore_backup
 from service.cli.context import (
     EXIT_DONE,
     EXIT_INCOMPLETE,
@@ -56,6 +54,8 @@ def backup(target: Path, *, is_linked: bool, has_secrets: bool, as_json: bool) -
 async def _backup(
     context: CommandContext, target: Path, *, is_linked: bool, has_secrets: bool
 ) -> Answer:
+    from service.backup.create import take_backup
+
     services = context.services
     with byte_progress("Backing up") as show:
         manifest = await take_backup(
@@ -83,6 +83,9 @@ def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
 
     Segments that were missing when the backup was taken are listed; the exit code is then 4.
     """
+    # Only now, like what it takes with it: completion does without.
+    from service.backup.restore import restore_backup
+
     with one_line_failures(as_json=as_json):
         refuse_unencodable_text({"source": source})
         settings = load_settings()

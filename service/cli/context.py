@@ -1,38 +1,33 @@
-"""What commands share: their services, output and failures."""
+"""What commands share: their services, output and failures.
+
+Importing it imports neither the services nor what they are made of: completion and the commands
+that talk to a server do without.
+"""
 
 import asyncio
 import functools
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Concatenate, Final, NoReturn, ParamSpec
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from analytics.model.errors import StoreFault
-from analytics.model.filters import InvalidQuery
-from analytics.model.rows import AuditContext
-from service.access.callers import Operator, cli_caller
-from service.audit.lease import LeaseTaken
-from service.audit.unnamed_files import ImportOvertaken
-from service.backup.refusals import BackupOvertaken
-from service.bootstrap import check_writable
-from service.clock import utc_now
-from service.composition import Services, build_services
-from service.errors import Invalid, Refusal, StoreUnavailable
-from service.logs import configure_logs
-from service.orgs.repository import get_org
-from service.secrets import with_secrets
+from service.cli.nearest import did_you_mean
+from service.cli.tables import Table
+from service.cli.terminal import has_colour, terminal_width
+from service.errors import Invalid, OrgNotFound, Refusal, StoreUnavailable
 from service.settings import InvalidSetting, Settings, load_settings
-from service.store.migrate import check_schema
-from service.store.store import UnitOfWork
-from service.store.tables import Organisation
+
+if TYPE_CHECKING:
+    from analytics.model.rows import AuditContext
+    from service.access.callers import Operator
+    from service.composition import Services
+    from service.store.store import UnitOfWork
+    from service.store.tables import Organisation
 
 EXIT_DONE: Final = 0
 EXIT_REFUSED: Final = 1
@@ -41,7 +36,8 @@ EXIT_FOUND: Final = 1
 EXIT_UNAVAILABLE: Final = 3
 EXIT_INCOMPLETE: Final = 4
 """Done, except for what is missing or damaged."""
-_PIPE_WIDTH: Final = 10_000
+EXIT_INTERRUPTED: Final = 130
+"""Ended by Ctrl-C, as shells report it."""
 
 _Parameters = ParamSpec("_Parameters")
 
@@ -50,7 +46,10 @@ class NotInitialised(Refusal):
     """There is no data dir to work on."""
 
     status = 503
-    text = "no data in {value}: run `countersign init` first, or set COUNTERSIGN_DATA_DIR"
+    text = (
+        "no data in {value}: run `countersign init` first, or set COUNTERSIGN_DATA_DIR; to use a"
+        " server, run `countersign login URL`"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +66,26 @@ class Answer:
     is_on_stderr: bool = False
     code: int = EXIT_DONE
 
-    def show(self, *, as_json: bool) -> None:
-        """Write it to standard output, or to standard error if `is_on_stderr`."""
+    def show(self, *, as_json: bool, is_exact: bool = True) -> None:
+        """Write it to standard output, or to standard error if `is_on_stderr`.
+
+        On a terminal instants are shown relative to now, unless `is_exact`.
+        """
         if as_json:
             click.echo(json.dumps(self.data, indent=2, default=str), err=self.is_on_stderr)
             return
         if self.table is not None:
-            # In a pipe every row must stay on one line.
-            Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(self.table)
+            width = terminal_width()
+            now = None if width is None or is_exact else datetime.now(UTC)
+            for number, line in enumerate(self.table.lines(width, now)):
+                is_title = number == 0 and has_colour()
+                click.echo(click.style(line, bold=True) if is_title else line)
         for line in self.lines:
             click.echo(line, err=self.is_on_stderr)
 
-    def end(self, *, as_json: bool) -> None:
+    def end(self, *, as_json: bool, is_exact: bool = True) -> None:
         """Write it; end the process with `code` unless that is 0."""
-        self.show(as_json=as_json)
+        self.show(as_json=as_json, is_exact=is_exact)
         if self.code:
             sys.exit(self.code)
 
@@ -89,29 +94,44 @@ class Answer:
 class CommandContext:
     """A command's services, and the operator as audit rows name them."""
 
-    services: Services
-    operator: Operator
+    services: "Services"
+    operator: "Operator"
 
     @property
-    def audit_context(self) -> AuditContext:
+    def audit_context(self) -> "AuditContext":
         """The operator and the origin in audit rows of the command's changes."""
         return self.operator.audit_context
 
     @asynccontextmanager
-    async def change(self, slug: str) -> AsyncIterator[tuple[UnitOfWork, Organisation]]:
+    async def change(self, slug: str) -> AsyncIterator[tuple["UnitOfWork", "Organisation"]]:
         """One transaction on one organisation. Raises OrgNotFound."""
+        from service.orgs.repository import get_org
+
         async with self.services.store.write() as work:
             yield work, await get_org(work.session, slug)
 
+    @asynccontextmanager
+    async def nearest_org(self, slug: str | None) -> AsyncIterator[None]:
+        """Name the organisation that is most like `slug` if the block raises OrgNotFound."""
+        from service.orgs.repository import list_orgs
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A table for people; None is shown as a dash."""
-    grid = Table(title=f"{escape(title)} ({len(rows)})", title_justify="left", box=SIMPLE_HEAD)
-    for column in columns:
-        grid.add_column(column, overflow="fold")
-    for row in rows:
-        grid.add_row(*("–" if cell is None else escape(str(cell)) for cell in row))
-    return grid
+        try:
+            yield
+        except OrgNotFound as error:
+            async with self.services.store.read() as session:
+                known = [org.slug for org in await list_orgs(session)]
+            raise OrgNotFound(did_you_mean(error.text, slug or "", known)) from error
+
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    times: Sequence[str] = (),
+    total: Sequence[object] | None = None,
+) -> Table:
+    """A table for people; None is shown as a dash. The columns `times` hold instants."""
+    return Table(title, columns, rows, frozenset(times), total)
 
 
 def command(
@@ -126,28 +146,42 @@ def command(
         function: Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]],
     ) -> Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]]:
         @functools.wraps(function)
-        def run(*, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - click's own values
-            run_command(function, options, as_json=as_json)
+        def run(*, as_json: bool, is_exact: bool, **options: Any) -> None:  # noqa: ANN401 - click's own values
+            run_command(function, options, as_json=as_json, is_exact=is_exact)
 
-        with_json = click.option(
-            "--json", "as_json", is_flag=True, help="Answer in JSON, for scripts."
-        )
-        group.command(name)(with_json(run))
+        group.command(name)(output_options(run))
         return function
 
     return register
 
 
+def output_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how its answer is written."""
+    function = click.option(
+        "--utc", "is_exact", is_flag=True, help="Show instants in UTC, not as `3 h ago`."
+    )(function)
+    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")(
+        function
+    )
+
+
 def run_command(
-    function: Callable[..., Awaitable[Answer]], options: dict[str, Any], *, as_json: bool
+    function: Callable[..., Awaitable[Answer]],
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+    is_exact: bool = True,
 ) -> None:
     """Run `function` on the configured data dir and show its answer."""
     with one_line_failures(as_json=as_json):
         refuse_unencodable_text(options)
-        settings = load_settings()
-        configure_logs("warning")
-        answer = asyncio.run(_run_in_context(settings, function, options))
-        answer.end(as_json=as_json)
+
+        async def run(context: CommandContext) -> Answer:
+            async with context.nearest_org(options.get("slug")):
+                return await function(context, **options)
+
+        answer = asyncio.run(within_data_dir(load_settings(), run))
+        answer.end(as_json=as_json, is_exact=is_exact)
 
 
 def refuse_unencodable_text(options: dict[str, Any]) -> None:
@@ -163,18 +197,29 @@ def refuse_unencodable_text(options: dict[str, Any]) -> None:
                 raise Invalid("arguments must be text in UTF-8") from error
 
 
-async def _run_in_context(
-    settings: Settings, function: Callable[..., Awaitable[Answer]], options: dict[str, Any]
+async def within_data_dir(
+    settings: Settings, work: Callable[[CommandContext], Coroutine[Any, Any, Answer]]
 ) -> Answer:
+    """The answer of `work` with the services over the data dir of `settings`.
+
+    Raises NotInitialised, Conflict for a database of another version.
+    """
+    from service.access.callers import cli_caller
+    from service.bootstrap import check_writable
+    from service.clock import utc_now
+    from service.composition import build_services
+    from service.logs import configure_logs
+    from service.secrets import with_secrets
+    from service.store.migrate import check_schema
+
+    configure_logs("warning")
     if not settings.audit_dir.is_dir():
         raise NotInitialised(value=str(settings.data_dir))
     check_writable(settings.data_dir)
     services = build_services(with_secrets(settings), utc_now)
     try:
         await check_schema(services.store)
-        return await function(
-            CommandContext(services, cli_caller(settings.platform_tenant_id)), **options
-        )
+        return await work(CommandContext(services, cli_caller(settings.platform_tenant_id)))
     finally:
         await services.close()
 
@@ -186,8 +231,19 @@ def one_line_failures(*, as_json: bool) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise  # the reader of our output has gone; click exits quietly
-    except (Refusal, InvalidSetting, InvalidQuery, StoreFault, OSError) as error:
+    except Exception as error:
+        if not _is_expected(error):
+            raise
         _fail(error, as_json=as_json)
+
+
+def _is_expected(error: Exception) -> bool:
+    if isinstance(error, Refusal | InvalidSetting | OSError):
+        return True
+    from analytics.model.errors import StoreFault
+    from analytics.model.filters import InvalidQuery
+
+    return isinstance(error, StoreFault | InvalidQuery)
 
 
 def _fail(error: Exception, *, as_json: bool) -> NoReturn:
@@ -205,10 +261,18 @@ def one_line(error: Exception) -> str:
 
 def exit_code(error: Exception) -> int:
     """The exit code for `error`: it tells whether trying again may help."""
-    is_temporary = isinstance(
-        error, StoreUnavailable | StoreFault | LeaseTaken | ImportOvertaken | BackupOvertaken
-    )
-    return EXIT_UNAVAILABLE if is_temporary else EXIT_REFUSED
+    if isinstance(error, Refusal):
+        return EXIT_UNAVAILABLE if error.is_temporary else EXIT_REFUSED
+    from analytics.model.errors import StoreFault
+
+    return EXIT_UNAVAILABLE if isinstance(error, StoreFault) else EXIT_REFUSED
 
 
-org_option = click.option("--org", "slug", required=True, metavar="SLUG", help="The organisation.")
+org_option = click.option(
+    "--org",
+    "slug",
+    required=True,
+    metavar="SLUG",
+    envvar="COUNTERSIGN_ORG",
+    help="The organisation; default: COUNTERSIGN_ORG.",
+)

@@ -1,4 +1,4 @@
-"""`countersign bindings explain`: why a CI token is not trusted, and what would change that."""
+"""`countersign explain`, and `bindings explain`: why a CI token is not trusted, and a remedy."""
 
 import sys
 from collections.abc import Iterator
@@ -6,24 +6,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 
+from service.cli.anywhere import anywhere_command
+from service.cli.backend import Backend, TokenOrClaims
 from service.cli.bindings import bindings
-from service.cli.context import (
-    EXIT_DONE,
-    EXIT_FOUND,
-    Answer,
-    CommandContext,
-    command,
-    org_option,
-    table,
-)
+from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, table
+from service.cli.files import STANDARD_INPUT
 from service.cli.proposals import printable, proposal_lines
-from service.cli.sources import STANDARD_INPUT
 from service.errors import Invalid
-from service.explain.forms import explanation_form
-from service.explain.service import Asked, explain_asked
-from service.orgs.repository import get_org, get_project
 
 _BYTES_MAX: Final = 64 * 1024
 _BEFORE_CHARS: Final = 40
@@ -32,13 +22,8 @@ _SUBJECT: Final = 2
 _MARGIN: Final = " " * 12
 
 
-@command(bindings, "explain")
-@org_option
-@click.option("--project", metavar="PROJECT", help="As for this project's API keys.")
-@click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin.")
-@click.option("--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin.")
-async def bindings_explain(
-    context: CommandContext,
+async def _explain(
+    backend: Backend,
     slug: str,
     project: str | None,
     token_file: str | None,
@@ -52,30 +37,35 @@ async def bindings_explain(
 
     \b
     Example:
-      countersign bindings explain --org acme < token.txt
+      countersign explain --org acme < token.txt
 
     Exit code 1 means that it is not trusted.
     """  # noqa: D301 - click reads the backspace
     if token_file is not None and claims_file is not None:
         raise Invalid("give either --token-file or --claims")
-    async with context.services.store.read() as session:
-        org = await get_org(session, slug)
-        limit = None if project is None else await get_project(session, org, project)
-    project_id = limit.id if limit else None
     raw = _read(claims_file or token_file or STANDARD_INPUT).strip()
-    if claims_file is not None:
-        asked = Asked.from_claims(raw, project_id)
-    else:
-        asked = Asked.from_token(raw.decode(errors="replace"), project_id)
-    services = context.services
-    explanation = await explain_asked(services.binding_services(), asked, org)
-    form = msgspec.to_builtins(explanation_form(explanation))
+    asked = TokenOrClaims(raw, claims_file is not None, project)
+    form = await backend.explain(slug, asked)
     return Answer(
         form,
         list(_lines(slug, form)),
         table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in form["rules"]]),
         code=EXIT_DONE if form["passes"] else EXIT_FOUND,
     )
+
+
+_OPTIONS: Final = (
+    click.option("--project", metavar="PROJECT", help="As for this project's API keys."),
+    click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin."),
+    click.option(
+        "--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin."
+    ),
+)
+for _option in reversed(_OPTIONS):
+    _option(_explain)
+
+anywhere_command(bindings, "explain")(_explain)
+explain: Final = bindings.commands["explain"]
 
 
 def _read(name: str) -> bytes:

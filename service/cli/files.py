@@ -13,6 +13,7 @@ from analytics.storage.fsync import fsync
 from service.errors import Conflict
 
 STANDARD_OUTPUT: Final = Path("-")
+STANDARD_INPUT: Final = "-"
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links."""
 

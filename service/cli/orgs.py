@@ -9,6 +9,7 @@ from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.cli.context import Answer, CommandContext, command, org_option, table
+from service.cli.groups import LateGroup
 from service.orgs.changes import (
     create_org,
     create_project,
@@ -33,7 +34,7 @@ from service.sign_in.domains import list_domains, set_domain
 _TIERS = click.Choice([tier.value for tier in Tier])
 
 
-@click.group()
+@click.group(cls=LateGroup)
 def org() -> None:
     """Organisations: the tenants of this service."""
 
@@ -217,7 +218,7 @@ async def org_domains(context: CommandContext, slug: str) -> Answer:
     )
 
 
-@click.group()
+@click.group(cls=LateGroup)
 def project() -> None:
     """Projects: what bindings and API keys can be limited to."""
 
@@ -246,7 +247,7 @@ async def project_list(context: CommandContext, slug: str) -> Answer:
     )
 
 
-@click.group()
+@click.group(cls=LateGroup)
 def team() -> None:
     """Teams: groups of members that can have their own bindings."""
 

@@ -8,6 +8,7 @@ import click
 from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from service.cli.context import Answer, CommandContext, command, org_option, table
+from service.cli.groups import LateGroup
 from service.orgs.changes import (
     add_member,
     end_sessions,
@@ -28,10 +29,8 @@ from service.orgs.repository import (
     list_api_keys,
     list_members,
 )
-from service.orgs.roles import Role
-from service.orgs.sessions import (
-    LINK_LIFETIME,
-)
+from service.orgs.roles import KEY_SCOPES, Role
+from service.orgs.sessions import LINK_LIFETIME, list_sessions
 from service.passkeys.changes import remove_all_passkeys
 from service.passkeys.repository import count_passkeys
 from service.store.tables import ApiKey
@@ -40,7 +39,7 @@ from service.web.header_names import SESSION_COOKIE
 _ROLES = click.Choice([role.value for role in Role])
 
 
-@click.group()
+@click.group(cls=LateGroup)
 def member() -> None:
     """Members: the people of an organisation."""
 
@@ -137,7 +136,7 @@ async def member_remove_passkeys(context: CommandContext, slug: str, member_name
     return Answer({"member": person.id, "passkeys": removed}, [f"Removed {removed} passkeys."])
 
 
-@click.group()
+@click.group(cls=LateGroup)
 def apikey() -> None:
     """API keys: credentials of proxies and scripts."""
 
@@ -151,15 +150,33 @@ def apikey() -> None:
     metavar="WHEN",
     help="Refuse the key from then on: a length (90d, 12h), a date or an instant. Default: never.",
 )
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice([scope.value for scope in KEY_SCOPES]),
+    help="The key reads with this capability, and sends no rows; none: it only sends rows.",
+)
 async def apikey_issue(
-    context: CommandContext, slug: str, name: str, project: str | None, expires: str | None
+    context: CommandContext,
+    slug: str,
+    name: str,
+    project: str | None,
+    expires: str | None,
+    scopes: tuple[str, ...],
 ) -> Answer:
     """Issue an API key; its value is shown only once."""
     async with context.change(slug) as (work, org):
         limit = await get_project(work.session, org, project) if project else None
         expires_at = parse_expiry(expires or "", work.now)
         key, secret = await issue_api_key(
-            work, org, name, limit, context.audit_context, expires_at=expires_at
+            work,
+            org,
+            name,
+            limit,
+            context.audit_context,
+            scopes=scopes,
+            expires_at=expires_at,
         )
     return _issued(key, secret)
 
@@ -171,6 +188,7 @@ def _issued(key: ApiKey, secret: str) -> Answer:
             "id": key.id,
             "name": key.name,
             "project_id": key.project_id,
+            "scopes": key.scopes,
             "expires_at": _instant(key.expires_at),
             "replaces": key.replaces,
             "secret": secret,
@@ -196,6 +214,7 @@ async def apikey_list(context: CommandContext, slug: str) -> Answer:
             "name": key.name,
             "project_id": key.project_id,
             "created_by": key.created_by,
+            "scopes": key.scopes,
             "created_at": format_ms(key.created_at),
             "last_used_at": _instant(key.last_used_at),
             "expires_at": _instant(key.expires_at),
@@ -205,11 +224,10 @@ async def apikey_list(context: CommandContext, slug: str) -> Answer:
         }
         for key in keys
     ]
-    columns = ["id", "name", "created_by", "created_at", "last_used_at", "expires_at", "revoked_at"]
-    return Answer(
-        rows,
-        table=table(f"API keys of {slug}", columns, [[row[c] for c in columns] for row in rows]),
-    )
+    columns = ["id", "name", "scopes", "created_by", "created_at", "last_used_at", "expires_at"]
+    cells = [[row[column] or None for column in columns] for row in rows]
+    times = ["created_at", "last_used_at", "expires_at"]
+    return Answer(rows, table=table(f"API keys of {slug}", columns, cells, times))
 
 
 @command(apikey, "rotate")
@@ -247,9 +265,37 @@ async def apikey_revoke(context: CommandContext, slug: str, key_id: str) -> Answ
     return Answer({"id": key_id}, [f"Revoked {key_id}."])
 
 
-@click.group()
+@click.group(cls=LateGroup)
 def session() -> None:
-    """Sessions: issue sign-in links, and end sessions."""
+    """Sessions: list and end them, and issue sign-in links."""
+
+
+@command(session, "list")
+@org_option
+@click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
+async def session_list(context: CommandContext, slug: str, member_name: str) -> Answer:
+    """List a member's live sessions, most recently used first."""
+    services = context.services
+    lifetimes = services.authenticator.lifetimes
+    async with services.store.read() as database:
+        org = await get_org(database, slug)
+        person = await get_member(database, org, member_name)
+        found = await list_sessions(database, person.id, lifetimes, services.clock())
+    rows = [
+        {
+            "id": entry.id,
+            "created_at": format_ms(entry.created_at),
+            "last_seen_at": format_ms(entry.last_seen_at),
+            "ends_at": format_ms(lifetimes.end_of(entry)),
+            "source_ip": entry.source_ip,
+            "user_agent": entry.user_agent,
+        }
+        for entry in found
+    ]
+    columns = ["id", "created_at", "last_seen_at", "ends_at", "source_ip", "user_agent"]
+    cells = [[row[column] for column in columns] for row in rows]
+    title = f"Sessions of {person.email}"
+    return Answer(rows, table=table(title, columns, cells, columns[1:4]))
 
 
 @command(session, "issue")

@@ -1,13 +1,13 @@
 """Output of `countersign audit query --explain`: a query's plan and what it has read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from rich.table import Table
-
 from analytics.query.executor import ScanReport
-from service.cli.context import table
+from service.audit.query_service import parse_page_request
+from service.cli.context import Answer, CommandContext, table
+from service.orgs.repository import get_org
 
 _COLUMNS: Final = {
     "scan": "scan",
@@ -24,8 +24,22 @@ _COLUMNS: Final = {
 }
 
 
-def plan_json(reports: Sequence[ScanReport]) -> list[dict[str, Any]]:
-    """One object per scan, in the order in which they ran."""
+async def plan_answer(
+    context: CommandContext, slug: str, parameters: Mapping[str, list[str]]
+) -> Answer:
+    """The plan of a page's query, with one object per scan in the order in which they ran."""
+    services = context.services
+    async with services.store.read() as session:
+        org = await get_org(session, slug)
+    reports: list[ScanReport] = []
+    wanted = parse_page_request(parameters)
+    await services.audit_queries.page(org, wanted, services.clock(), reports=reports)
+    plan = _plan(reports)
+    cells = [[line[name] for name in _COLUMNS] for line in plan]
+    return Answer({"org": slug, "plan": plan}, table=table("Plan", list(_COLUMNS.values()), cells))
+
+
+def _plan(reports: Sequence[ScanReport]) -> list[dict[str, Any]]:
     return [
         asdict(report)
         | {
@@ -35,10 +49,3 @@ def plan_json(reports: Sequence[ScanReport]) -> list[dict[str, Any]]:
         }
         for report in reports
     ]
-
-
-def plan_table(reports: Sequence[ScanReport]) -> Table:
-    """The same for people."""
-    lines = plan_json(reports)
-    cells = [[line[name] for name in _COLUMNS] for line in lines]
-    return table("Plan", list(_COLUMNS.values()), cells)

@@ -1,24 +1,23 @@
 """`countersign bindings rejected`: CI identities that were rejected, and what they lack."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
-import msgspec
 
+from service.cli.anywhere import anywhere_command
+from service.cli.backend import Backend
 from service.cli.bindings import bindings
-from service.cli.context import Answer, CommandContext, command, org_option, table
+from service.cli.context import Answer, table
 from service.cli.proposals import printable, proposal_lines
-from service.orgs.repository import get_org
-from service.rejected.forms import rejected_form
-from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Wanted, list_entries
+from service.cli.times import INSTANT
 from service.verifier.codes import FailureCode
 
+LIMIT_MAX: Final = 1_000
 _COLUMNS = ["verified", "code", "subject", "repositoryId", "eventName", "count", "lastAt"]
 
 
-@command(bindings, "rejected")
-@org_option
+@anywhere_command(bindings, "rejected")
 @click.option(
     "--verified/--unverified",
     "is_verified",
@@ -32,14 +31,25 @@ _COLUMNS = ["verified", "code", "subject", "repositoryId", "eventName", "count",
     help="Only entries with this failure code, such as unbound_oidc_subject.",
 )
 @click.option(
+    "--since",
+    metavar="INSTANT",
+    type=INSTANT,
+    help="Rejected at this instant or later; 24h is that long ago.",
+)
+@click.option(
     "--limit",
     type=click.IntRange(1, LIMIT_MAX),
-    default=LIMIT_DEFAULT,
+    default=100,
     show_default=True,
     help="How many entries, newest first.",
 )
 async def bindings_rejected(
-    context: CommandContext, slug: str, is_verified: bool | None, code: str | None, limit: int
+    backend: Backend,
+    slug: str,
+    is_verified: bool | None,
+    code: str | None,
+    since: str | None,
+    limit: int,
 ) -> Answer:
     """List the CI identities that were rejected recently.
 
@@ -47,14 +57,15 @@ async def bindings_rejected(
     Only verified entries are confirmed by their issuer. Anyone who can send requests may have
     made up the others.
     """
-    services = context.services
-    async with services.store.read() as session:
-        org = await get_org(session, slug)
-    wanted = Wanted(is_verified=is_verified, code=FailureCode(code) if code else None, limit=limit)
-    entries = await list_entries(services.store, services.issuers, org.id, wanted, services.clock())
-    form = msgspec.to_builtins(rejected_form(slug, entries))
+    verified = None if is_verified is None else str(is_verified).lower()
+    given = {"verified": verified, "code": code, "since": since, "limit": str(limit)}
+    form = await backend.rejected(
+        slug, {name: [value] for name, value in given.items() if value is not None}
+    )
     rows = [_row(entry) for entry in form["rejected"]]
-    return Answer(form, list(_lines(slug, form)), table("Rejected subjects", _COLUMNS, rows))
+    return Answer(
+        form, list(_lines(slug, form)), table("Rejected subjects", _COLUMNS, rows, ["lastAt"])
+    )
 
 
 def _row(entry: dict[str, Any]) -> list[object]:

@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from service.audit.pruner import Pruned
-from service.cli.audit import audit, lost_lease_as_taken
+from service.cli.audit import audit
 from service.cli.context import Answer, CommandContext, command, table
+from service.cli.lost_lease import lost_lease_as_taken
 
 
 @command(audit, "prune")

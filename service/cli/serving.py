@@ -5,9 +5,7 @@ import sys
 
 import click
 
-from service.bootstrap import prepare
 from service.cli.context import Answer, one_line_failures
-from service.server import serve
 from service.settings import load_settings
 
 
@@ -15,6 +13,9 @@ from service.settings import load_settings
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def init_command(*, as_json: bool) -> None:
     """Prepare the data dir: folders, secrets, database schema. Safe to repeat."""
+    # Only now, like what it takes with it: completion does without.
+    from service.bootstrap import prepare
+
     with one_line_failures(as_json=as_json):
         settings = load_settings()
         asyncio.run(prepare(settings))
@@ -43,5 +44,7 @@ def serve_command(
 
     Requests in flight are finished first.
     """
+    from service.server import serve
+
     with one_line_failures(as_json=as_json):
         sys.exit(serve(load_settings(host=host, port=port, workers=workers)))

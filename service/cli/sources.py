@@ -13,10 +13,10 @@ from typing import BinaryIO, Final
 
 from analytics.imports.chunks import ImportFormat, file_kind
 from service.audit.importer import Source
+from service.cli.files import STANDARD_INPUT
 from service.errors import Invalid
 from service.lake import Lake
 
-STANDARD_INPUT: Final = "-"
 NAMES_MAX: Final = 100_000
 _PIECE_BYTES: Final = 1024 * 1024
 _PATIENCE_S: Final = 0.2

@@ -91,6 +91,7 @@ async def rotate_api_key(
         key.name,
         project,
         by,
+        scopes=key.scopes,
         expires_at=None if lifetime is None else work.now + lifetime,
         replaces=key.id,
     )

@@ -21,9 +21,7 @@ _TRUST_REVISION: Final = select(Organisation.trust_revision).where(
 )
 _LIVE_KEY: Final = select(
     ApiKey.id, ApiKey.tenant_id, ApiKey.project_id, ApiKey.expires_at, ApiKey.scopes
-).where(
-    ApiKey.secret_hash == bindparam("secret_hash"), ApiKey.revoked_at.is_(None)
-)
+).where(ApiKey.secret_hash == bindparam("secret_hash"), ApiKey.revoked_at.is_(None))
 
 
 class KeyScope(NamedTuple):

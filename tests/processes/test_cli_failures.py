@@ -10,7 +10,7 @@ import pytest
 from service.access.callers import cli_caller
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.audit.sealer import Sealer
-from service.cli.audit import audit_seal
+from service.cli.audit_maintenance import audit_seal
 from service.cli.context import CommandContext
 from service.composition import Services
 from service.settings import REPOSITORY

@@ -180,7 +180,9 @@ def key_with(*scopes: str):
 
     async def headers(world: World) -> Headers:
         async with world.services.store.write() as work:
-            _, secret = await issue_api_key(work, world.acme, "audit", None, BY_OPERATOR, scopes=scopes)
+            _, secret = await issue_api_key(
+                work, world.acme, "audit", None, BY_OPERATOR, scopes=scopes
+            )
         return {"x-service-api-key": secret}
 
     return headers

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from service.access.callers import cli_caller
-from service.cli.audit import audit_query
 from service.cli.context import CommandContext
+from service.cli.local_backend import LocalBackend
 from service.orgs.changes import set_tier
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
@@ -76,13 +76,11 @@ async def assert_is_there(audit, audit_id: str, *, is_there: bool) -> None:
     summary = await (await audit.get("/summary", event=EVENT)).get_json()
     export = await audit.export(format="json", event=EVENT)
     desk = CommandContext(audit.services, cli_caller("org_platform"))
-    said = await audit_query(
-        desk, slug="acme", event=(EVENT,), limit=None, cursor=None, explain=False
-    )
+    said = await LocalBackend(desk).audit_page("acme", {"event": [EVENT]})
 
     assert len(page["entries"]) == is_there
     assert summary["total"] == is_there
-    assert len(said.data["entries"]) == is_there
+    assert len(said["entries"]) == is_there
     assert export.headers["x-row-count"] == str(int(is_there))
     assert len(await export.get_json()) == is_there
     if is_there:

@@ -1,0 +1,43 @@
+"""Credentials of a server, and the header in which each kind is sent."""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from service.errors import Invalid
+
+CredentialKind = Literal["session", "api_key", "admin_token"]
+
+_KEY_PREFIX: Final = "cs_"
+_SESSION_PREFIX: Final = "csess_"
+_CHARS_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A secret and its kind. Its text is not part of any message."""
+
+    kind: CredentialKind
+    token: str = field(repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header that carries it."""
+        if self.kind == "session":
+            return {"authorization": f"Bearer {self.token}"}
+        name = "x-service-api-key" if self.kind == "api_key" else "x-service-admin-token"
+        return {name: self.token}
+
+
+def credential_of(secret: str) -> Credential:
+    """The credential that `secret` is; its prefix tells the kind. Raises Invalid.
+
+    A secret without one of the prefixes is an admin token.
+    """
+    token = secret.strip()
+    if not token or len(token) > _CHARS_MAX or not (token.isascii() and token.isprintable()):
+        raise Invalid("the token must be one line of printable ASCII, such as an API key (cs_…)")
+    if token.startswith(_KEY_PREFIX):
+        return Credential("api_key", token)
+    if token.startswith(_SESSION_PREFIX):
+        return Credential("session", token)
+    return Credential("admin_token", token)

@@ -1,0 +1,219 @@
+"""Commands on the data dir of this machine, with the operator's rights."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import BinaryIO
+
+import msgspec
+
+from analytics.export.compression import Compression
+from analytics.export.writers import ExportFormat, FileForm
+from analytics.model.filters import parse_query
+from analytics.model.instants import format_us
+from service.audit.query_service import parse_accepted_request, parse_page_request
+from service.bindings.changes import add_binding, revoke_binding
+from service.bindings.forms import listed_form
+from service.bindings.listing import parse_as_of, parse_state
+from service.bindings.repository import get_binding, list_bindings
+from service.cli.backend import (
+    BindingDraft,
+    Exported,
+    ExportForm,
+    Form,
+    Parameters,
+    TokenOrClaims,
+)
+from service.cli.context import CommandContext
+from service.errors import Invalid
+from service.explain.forms import explanation_form
+from service.explain.service import Asked, explain_asked
+from service.orgs.repository import get_org, get_project
+from service.rejected.forms import rejected_form
+from service.rejected.listing import list_entries, parse_wanted
+from service.store.tables import Binding, Organisation, Origin
+from service.text_rules import parse_reason
+
+
+class LocalBackend:
+    """The services over the data dir."""
+
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
+
+    @property
+    def place(self) -> str | None:
+        """None: the data dir."""
+        return None
+
+    async def default_org(self) -> str | None:
+        """None: the operator acts in all."""
+        return None
+
+    def data_dir(self, what: str) -> CommandContext:
+        """The services themselves."""
+        return self._context
+
+    async def audit_page(self, slug: str, parameters: Parameters) -> Form:
+        """One page of rows."""
+        services = self._context.services
+        org = await self._org(slug)
+        wanted = parse_page_request(_lists(parameters))
+        page = await services.audit_queries.page(org, wanted, services.clock())
+        floor = page.retention_floor
+        return {
+            "org": slug,
+            "entries": [msgspec.json.decode(entry) for entry in page.entries],
+            "next_cursor": page.next_cursor,
+            "retention_floor": None if floor is None else format_us(floor),
+        }
+
+    async def audit_entry(self, slug: str, audit_id: str) -> Form:
+        """One row."""
+        services = self._context.services
+        org = await self._org(slug)
+        row = await services.audit_queries.entry(org, audit_id, services.clock())
+        return msgspec.json.decode(row, type=Form)
+
+    async def audit_accepted(self, slug: str, parameters: Parameters) -> Form:
+        """The rows accepted after one of them."""
+        services = self._context.services
+        org = await self._org(slug)
+        wanted = parse_accepted_request(_lists(parameters))
+        found = await services.audit_queries.accepted(org, wanted, services.clock())
+        entries = [msgspec.json.decode(entry) for entry in found.entries]
+        return {"org": slug, "entries": entries, "last": found.last}
+
+    async def audit_export(
+        self,
+        slug: str,
+        parameters: Parameters,
+        form: ExportForm,
+        file: BinaryIO,
+        show: Callable[[int, int], None],
+    ) -> Exported:
+        """Write all rows of a query to `file`."""
+        services = self._context.services
+        query = parse_query(parameters)
+        org = await self._org(slug)
+        file_form = FileForm(
+            format=ExportFormat(form.format),
+            compression=Compression(form.compress) if form.compress else None,
+            is_raw=form.is_raw,
+        )
+        export = await services.exporter.prepare(
+            org, query, file_form, self._context.audit_context, services.clock()
+        )
+        async for content in await services.exporter.stream(export):
+            file.write(content)
+            show(export.progress.left.rows, export.rows)
+        show(export.rows, export.rows)
+        left = export.progress.left
+        since, until = export.window
+        return Exported(
+            rows=left.rows,
+            bytes=left.size,
+            sha256=left.sha256,
+            export_id=export.export_id,
+            since=_instant(since),
+            until=_instant(until),
+            retention_floor=_instant(export.log.floor),
+        )
+
+    async def list_bindings(self, slug: str, state: str | None, as_of: str | None) -> list[Form]:
+        """The organisation's bindings, newest first."""
+        wanted, instant = parse_state(state), parse_instant_option(as_of)
+        async with self._context.services.store.read() as session:
+            org = await get_org(session, slug)
+            found = await list_bindings(session, org.id, wanted, instant)
+        return [binding_form(slug, binding) for binding in found]
+
+    async def get_binding(self, slug: str, binding_id: str) -> Form:
+        """One binding."""
+        async with self._context.services.store.read() as session:
+            org = await get_org(session, slug)
+            return binding_form(slug, await get_binding(session, org.id, binding_id))
+
+    async def create_binding(self, slug: str, draft: BindingDraft) -> Form:
+        """Create a binding on behalf of the platform."""
+        if draft.team is not None:
+            raise Invalid("a team's bindings are created by its admins, on a server")
+        services = self._context.services
+        async with self._context.change(slug) as (work, org):
+            limit = draft.project and await get_project(work.session, org, draft.project)
+            body = {
+                "issuer": draft.issuer,
+                "sub_pattern": draft.sub_pattern,
+                "repository_id": draft.repository_id,
+                "event_names": list(draft.event_names),
+                "origin": Origin.PLATFORM_ADMIN.value,
+                "project_id": limit.id if limit else None,
+            }
+            binding = await add_binding(
+                work,
+                org,
+                body,
+                self._context.operator,
+                services.issuers,
+                origins=frozenset({Origin.PLATFORM_ADMIN}),
+            )
+        return binding_form(slug, binding)
+
+    async def revoke_binding(self, slug: str, binding_id: str, reason: str | None) -> None:
+        """Revoke a binding."""
+        why = parse_reason(reason)
+        async with self._context.change(slug) as (work, org):
+            await revoke_binding(work, org, binding_id, why, self._context.operator)
+
+    async def explain(self, slug: str, asked: TokenOrClaims) -> Form:
+        """Why a token is trusted or not."""
+        services = self._context.services
+        async with services.store.read() as session:
+            org = await get_org(session, slug)
+            limit = asked.project and await get_project(session, org, asked.project)
+        project_id = limit.id if limit else None
+        if asked.is_claims:
+            parsed = Asked.from_claims(asked.raw, project_id)
+        else:
+            parsed = Asked.from_token(asked.raw.decode(errors="replace"), project_id)
+        explanation = await explain_asked(services.binding_services(), parsed, org)
+        return _form(explanation_form(explanation))
+
+    async def rejected(self, slug: str, parameters: Parameters) -> Form:
+        """The CI identities that were rejected."""
+        services = self._context.services
+        wanted = parse_wanted(_lists(parameters))
+        org = await self._org(slug)
+        entries = await list_entries(
+            services.store, services.issuers, org.id, wanted, services.clock()
+        )
+        return _form(rejected_form(slug, entries))
+
+    async def _org(self, slug: str) -> Organisation:
+        async with self._context.services.store.read() as session:
+            return await get_org(session, slug)
+
+
+def parse_instant_option(as_of: str | None) -> datetime | None:
+    """The instant that --as-of names. Raises Invalid."""
+    try:
+        return parse_as_of(as_of)
+    except Invalid as error:
+        raise Invalid("--as-of must be a date or an RFC 3339 instant") from error
+
+
+def binding_form(slug: str, binding: Binding) -> Form:
+    """A binding as the API's list has it, with its organisation."""
+    return {"org": slug, **_form(listed_form(binding))}
+
+
+def _form(struct: msgspec.Struct) -> Form:
+    form: Form = msgspec.to_builtins(struct)
+    return form
+
+
+def _lists(parameters: Parameters) -> dict[str, list[str]]:
+    return {name: list(values) for name, values in parameters.items()}
+
+
+def _instant(at: datetime | None) -> str | None:
+    return None if at is None else format_us(at)

@@ -1,0 +1,238 @@
+"""`countersign login`, `logout`, `whoami` and `auth`: who works where."""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import click
+
+from service.cli.anywhere import target_options
+from service.cli.context import (
+    EXIT_INTERRUPTED,
+    Answer,
+    one_line,
+    one_line_failures,
+    output_options,
+)
+from service.cli.credentials import Credential, credential_of
+from service.cli.device import sign_in_by_browser
+from service.cli.groups import LateGroup
+from service.cli.logins import Login, changed_logins, load_logins, logins_path
+from service.cli.nearest import did_you_mean
+from service.cli.proposals import printable
+from service.cli.server_client import ServerClient, ServerRefusal
+from service.cli.tables import padded
+from service.cli.target import Local, Remote, choose_target, parse_server
+from service.errors import NotFound
+from service.settings import load_settings
+
+SESSION_PATH: Final = "/api/v1/session"
+_TOKEN_CHARS_MAX: Final = 8192
+_LABEL_WIDTH: Final = 14
+_ENDED_ALREADY: Final = 401
+
+
+@click.command("login")
+@click.argument("url", metavar="URL")
+@click.option(
+    "--with-token", is_flag=True, help="Read an API key or the admin token from standard input."
+)
+@click.option(
+    "--insecure", "is_insecure", is_flag=True, help="Allow http:// to another machine; remembered."
+)
+@output_options
+def login(url: str, *, with_token: bool, is_insecure: bool, as_json: bool, is_exact: bool) -> None:
+    """Sign in to the server at URL: commands then work there.
+
+    Shows a code to enter in your browser, where you are signed in or sign in then. The session is
+    listed on your profile page and ends like any other. With --with-token, a secret is read from
+    standard input instead.
+    """
+    with one_line_failures(as_json=as_json):
+        server = parse_server(url, is_insecure=is_insecure)
+        if with_token:
+            credential = credential_of(_read_token())
+            who = _run(_who(server, credential))
+        else:
+            credential, who = _run(_by_browser(server))
+        stored = Login(server, credential, who["org"], _user(who), is_insecure)
+        with changed_logins() as held:
+            held[0] = held[0].with_login(stored)
+        line = f"Signed in to {server} as {_user(who)}{_of_org(who)}. Commands now work there."
+        Answer({"server": server, **who}, [line]).end(as_json=as_json)
+
+
+@click.command("logout")
+@click.argument("url", metavar="[URL]", required=False)
+@output_options
+def logout(url: str | None, *, as_json: bool, is_exact: bool) -> None:
+    """Sign out of the server in use, or of URL.
+
+    Ends the session there, and forgets the login here.
+    """
+    with one_line_failures(as_json=as_json):
+        stored = _stored_login(url)
+        note = None
+        if stored.credential.kind == "session":
+            note = _run(_end_session(stored))
+        with changed_logins() as held:
+            held[0] = held[0].without(stored.server)
+        lines = [f"Signed out of {stored.server}."]
+        if note is not None:
+            click.echo(f"countersign: {note}", err=True)
+        is_ended = stored.credential.kind == "session" and note is None
+        Answer({"server": stored.server, "session_ended": is_ended}, lines).end(as_json=as_json)
+
+
+@click.command("status")
+@target_options
+@output_options
+def status(
+    server: str | None, *, is_local: bool, is_insecure: bool, as_json: bool, is_exact: bool
+) -> None:
+    """Show what commands work on, why, and as whom.
+
+    Exit code 1 means that the server does not accept the login.
+    """
+    with one_line_failures(as_json=as_json):
+        target = choose_target(server, is_local=is_local, is_insecure=is_insecure)
+        data = _local_status(target) if isinstance(target, Local) else _server_status(target)
+        Answer(data, _status_lines(data)).end(as_json=as_json)
+
+
+whoami: Final = status
+
+
+@click.group(cls=LateGroup)
+def auth() -> None:
+    """What commands work on, and as whom."""
+
+
+auth.add_command(status)
+auth.add_command(login)
+auth.add_command(logout)
+
+
+@auth.command("switch")
+@click.argument("url", metavar="URL")
+@output_options
+def switch(url: str, *, as_json: bool, is_exact: bool) -> None:
+    """Work on the server at URL, to which you have signed in before."""
+    with one_line_failures(as_json=as_json):
+        stored = _stored_login(url)
+        with changed_logins() as held:
+            held[0] = held[0].with_login(stored)
+        data = {"server": stored.server, "user": stored.user, "org": stored.org}
+        Answer(data, [f"Commands now work on {stored.server}."]).end(as_json=as_json)
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - as the coroutine says
+    """The result of `work`; Ctrl-C ends the process quietly."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+async def _by_browser(server: str) -> tuple[Credential, dict[str, Any]]:
+    async with ServerClient(server, None) as client:
+        token = await sign_in_by_browser(client, _ask_to_approve)
+    credential = Credential("session", token)
+    return credential, await _who(server, credential)
+
+
+def _ask_to_approve(codes: dict[str, Any]) -> None:
+    minutes = int(codes["expires_in"]) // 60
+    click.echo(
+        f"Open {printable(codes['verification_uri'])} and enter the code"
+        f" {printable(codes['user_code'])}\nWaiting for your approval, at most {minutes} minutes.",
+        err=True,
+    )
+
+
+async def _who(server: str, credential: Credential) -> dict[str, Any]:
+    """Whose credential it is, as the server says."""
+    async with ServerClient(server, credential) as client:
+        who: dict[str, Any] = await client.get(SESSION_PATH)
+    return who
+
+
+async def _end_session(stored: Login) -> str | None:
+    """End the session on its server; returns what went wrong, or None."""
+    try:
+        async with ServerClient(stored.server, stored.credential) as client:
+            await client.delete(SESSION_PATH)
+    except ServerRefusal as refusal:
+        if refusal.answered_status == _ENDED_ALREADY:
+            return None
+        return f"the session could not be ended ({one_line(refusal)}): end it on your profile page"
+    return None
+
+
+def _read_token() -> str:
+    if sys.stdin.isatty():
+        token: str = click.prompt("Token", hide_input=True, err=True)
+        return token
+    return sys.stdin.read(_TOKEN_CHARS_MAX)
+
+
+def _stored_login(url: str | None) -> Login:
+    """The stored login to `url`, or the one in use. Raises NotFound."""
+    logins = load_logins()
+    if url is None:
+        if logins.in_use is None:
+            raise NotFound("not signed in to any server")
+        return logins.in_use
+    server = parse_server(url, is_insecure=True)
+    stored = logins.by_server.get(server)
+    if stored is None:
+        raise NotFound(did_you_mean(f"not signed in to {server}", server, logins.by_server))
+    return stored
+
+
+def _local_status(target: Local) -> dict[str, Any]:
+    path = str(load_settings().data_dir)
+    return {"target": "data_dir", "path": path, "why": target.why, "logins": _logins()}
+
+
+def _server_status(target: Remote) -> dict[str, Any]:
+    who = _run(_who(target.server, target.credential))
+    return {
+        "target": "server",
+        "server": target.server,
+        "why": target.why,
+        **who,
+        "logins": _logins(),
+    }
+
+
+def _logins() -> list[str]:
+    return sorted(load_logins().by_server)
+
+
+def _status_lines(data: dict[str, Any]) -> list[str]:
+    place = data.get("server") or f"data dir {data['path']}"
+    shown = {"works on": place, "because of": data["why"]}
+    if "actor" in data:
+        shown |= {
+            "signed in as": _user(data),
+            "organisation": data["org"] or "all",
+            "may": ", ".join(data["capabilities"]) or "nothing",
+        }
+        if data.get("expires_at"):
+            shown["ends at"] = f"{data['expires_at']}, if it is not used again"
+    if data["logins"]:
+        shown["logins"] = ", ".join(data["logins"])
+        shown["stored in"] = str(logins_path())
+    return [f"{padded(name, _LABEL_WIDTH)}{printable(text)}" for name, text in shown.items()]
+
+
+def _user(who: dict[str, Any]) -> str:
+    """The member's address with their role, or the actor of another credential."""
+    member = who.get("member")
+    return str(who["actor"]) if member is None else f"{member['email']} ({member['role']})"
+
+
+def _of_org(who: dict[str, Any]) -> str:
+    return "" if who["org"] is None else f" of {who['org']}"

@@ -1,0 +1,175 @@
+"""Stored logins: the servers that a person has signed in to, in a file that only they can read."""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from service.cli.credentials import Credential, CredentialKind
+from service.errors import Refusal
+
+VERSION: Final = 1
+_FILE: Final = "logins.json"
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class LoginsUnusable(Refusal):
+    """The file of logins cannot be used."""
+
+    status = 503
+    text = "{value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A login to one server. `org` and `user` are for display, and `org` the default organisation.
+
+    `is_insecure` permits http to another machine.
+    """
+
+    server: str
+    credential: Credential
+    org: str | None = None
+    user: str | None = None
+    is_insecure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Logins:
+    """All logins by server. `current` is the one that commands use."""
+
+    current: str | None = None
+    by_server: Mapping[str, Login] = field(default_factory=dict)
+
+    @property
+    def in_use(self) -> Login | None:
+        """The login that commands use, or None."""
+        return None if self.current is None else self.by_server.get(self.current)
+
+    def with_login(self, login: Login) -> "Logins":
+        """The same with `login`, which becomes the one in use."""
+        return Logins(login.server, {**self.by_server, login.server: login})
+
+    def without(self, server: str) -> "Logins":
+        """The same without the login to `server`; if it was in use, none is."""
+        rest = {name: login for name, login in self.by_server.items() if name != server}
+        return replace(self, current=self.current if self.current in rest else None, by_server=rest)
+
+
+def config_dir(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the file of logins: XDG_CONFIG_HOME/countersign, or ~/.config/countersign."""
+    base = environment.get("XDG_CONFIG_HOME", "")
+    # A relative path must be ignored (XDG Base Directory Specification).
+    root = Path(base) if base.startswith("/") else Path.home() / ".config"
+    return root / "countersign"
+
+
+def logins_path() -> Path:
+    """The file of logins."""
+    return config_dir() / _FILE
+
+
+def load_logins() -> Logins:
+    """The stored logins; none if there is no file.
+
+    Raises LoginsUnusable for a file that others can read, or that is not of this version.
+    """
+    path = logins_path()
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            raw = file.read()
+    except FileNotFoundError:
+        return Logins()
+    if mode & _OTHERS:
+        raise LoginsUnusable(
+            f"{path} can be read by others: run `chmod 600 {path}`, then sign in again"
+        )
+    try:
+        return _parse(json.loads(raw))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LoginsUnusable(f"{path} is damaged: delete it, then sign in again") from error
+
+
+@contextlib.contextmanager
+def changed_logins() -> Iterator[list[Logins]]:
+    """The stored logins in a list of one, whose item is stored at the block's end.
+
+    One process changes them at a time. The file is replaced as a whole: a process that is killed
+    leaves the former one.
+    """
+    folder = config_dir()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = [load_logins()]
+        yield held
+        _store(held[0])
+
+
+def _store(logins: Logins) -> None:
+    path = logins_path()
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    content = json.dumps(_form(logins), indent=2).encode() + b"\n"
+    # Readable by the owner alone from its first byte.
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _form(logins: Logins) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "current": logins.current,
+        "servers": {
+            server: {
+                "kind": login.credential.kind,
+                "token": login.credential.token,
+                **{
+                    name: value
+                    for name, value in asdict(login).items()
+                    if name in {"org", "user", "is_insecure"}
+                },
+            }
+            for server, login in logins.by_server.items()
+        },
+    }
+
+
+def _parse(form: Any) -> Logins:  # noqa: ANN401 - JSON of unknown origin
+    if form["version"] != VERSION:
+        raise ValueError(form["version"])
+    return Logins(
+        form["current"],
+        {
+            server: Login(
+                server,
+                Credential(_kind(entry["kind"]), str(entry["token"])),
+                entry["org"],
+                entry["user"],
+                bool(entry["is_insecure"]),
+            )
+            for server, entry in form["servers"].items()
+        },
+    )
+
+
+def _kind(text: str) -> CredentialKind:
+    kinds: dict[str, CredentialKind] = {
+        "session": "session",
+        "api_key": "api_key",
+        "admin_token": "admin_token",
+    }
+    return kinds[text]

@@ -1,0 +1,300 @@
+"""HTTP to one server: its credential goes to no other, and every failure is one clear line."""
+
+import platform
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from service.cli.credentials import Credential
+from service.cli.target import is_loopback, parse_server
+from service.errors import Invalid, Refusal
+
+TIMEOUT_S: Final = 60.0
+"""Longer than COUNTERSIGN_QUERY_MAX_S, after which a server cancels a query."""
+
+CONNECT_TIMEOUT_S: Final = 10.0
+_OURS: Final = "req_"
+"""Begins the `x-request-id` of every answer of this service."""
+
+Parameters = Mapping[str, str | Sequence[str]]
+Answered = dict[str, Any]
+"""Every answer of the API is a JSON object."""
+
+
+class ServerRefusal(Refusal):
+    """The server refused a request, or none answered. `status` is None without an answer."""
+
+    status = 502
+
+    def __init__(
+        self, text: str, *, status: int | None = None, is_temporary: bool = False, code: str = ""
+    ) -> None:
+        super().__init__(text)
+        self.answered_status = status
+        self.is_temporary = is_temporary
+        self.code = code
+        """The text of the server's own error."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDownload:
+    """A file that a server is sending: what its headers say of it, and its bytes as they arrive."""
+
+    rows: int
+    export_id: str | None
+    since: str | None
+    until: str | None
+    retention_floor: str | None
+    chunks: AsyncIterator[bytes]
+
+
+class ServerClient:
+    """Requests to one origin, with at most one credential. Redirects are not followed."""
+
+    def __init__(
+        self,
+        server: str,
+        credential: Credential | None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.server = server
+        self._credential = credential
+        host = urlsplit(server).hostname or ""
+        self._http = httpx.AsyncClient(
+            base_url=server,
+            transport=transport,
+            headers={"user-agent": user_agent(), "accept": "application/json"},
+            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            follow_redirects=False,
+            # A proxy for the outside must not get what stays on this machine.
+            trust_env=not is_loopback(host),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self._http.aclose()
+
+    async def get(self, path: str, parameters: Parameters | None = None) -> Answered:
+        """The JSON answer to a GET. Raises ServerRefusal."""
+        return await self._json("GET", path, params=_query(parameters))
+
+    async def post(self, path: str, body: bytes) -> Answered:
+        """The JSON answer to a POST of the JSON `body`. Raises ServerRefusal."""
+        headers = {"content-type": "application/json"}
+        return await self._json("POST", path, content=body, headers=headers)
+
+    async def post_form(self, path: str, form: Mapping[str, str]) -> Answered:
+        """The JSON answer to a POST of a form. Raises ServerRefusal."""
+        return await self._json("POST", path, data=dict(form))
+
+    async def delete(self, path: str, parameters: Parameters | None = None) -> Answered:
+        """The JSON answer to a DELETE. Raises ServerRefusal."""
+        return await self._json("DELETE", path, params=_query(parameters))
+
+    @asynccontextmanager
+    async def download(self, path: str, parameters: Parameters) -> AsyncIterator[OpenDownload]:
+        """A file of the server, as it was sent. Raises ServerRefusal, also midway."""
+        request = self._request(
+            "GET", path, params=_query(parameters), headers={"accept-encoding": "identity"}
+        )
+        with self._network_failures():
+            response = await self._http.send(request, stream=True)
+            try:
+                if response.status_code != httpx.codes.OK:
+                    await response.aread()
+                self._check(response)
+                yield _open_download(response)
+            finally:
+                await response.aclose()
+
+    async def _json(self, method: str, path: str, **more: Any) -> Answered:  # noqa: ANN401
+        with self._network_failures():
+            response = await self._http.send(self._request(method, path, **more))
+        self._check(response)
+        try:
+            answered = response.json()
+        except ValueError as error:
+            raise self._not_ours(response) from error
+        if not isinstance(answered, dict):
+            raise self._not_ours(response)
+        return answered
+
+    def _request(self, method: str, path: str, **more: Any) -> httpx.Request:  # noqa: ANN401
+        credential = {} if self._credential is None else self._credential.headers
+        headers = credential | more.pop("headers", {})
+        return self._http.build_request(method, path, headers=headers, **more)
+
+    def _check(self, response: httpx.Response) -> None:
+        """Raise ServerRefusal unless `response` is a success of a Countersign server."""
+        status = response.status_code
+        if response.is_redirect:
+            raise ServerRefusal(
+                f"{self.server} redirects to {_origin(response)}: if that is your server, run"
+                f" `countersign login {_origin(response)}`",
+                status=status,
+            )
+        if not response.headers.get("x-request-id", "").startswith(_OURS):
+            raise self._not_ours(response)
+        if response.is_success:
+            return
+        text = _error_text(response)
+        raise ServerRefusal(
+            self._explained(text, response),
+            status=status,
+            is_temporary=status == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error,
+            code=text,
+        )
+
+    def _explained(self, text: str, response: httpx.Response) -> str:
+        """The server's error with what to do about it."""
+        if response.status_code == httpx.codes.UNAUTHORIZED and self._credential is not None:
+            return f"{_UNAUTHORIZED[self._credential.kind].format(server=self.server)}"
+        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            wait = response.headers.get("retry-after", "")
+            return f"{text}; try again in {wait} s" if wait.isdecimal() else text
+        if response.status_code in {httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND}:
+            return f"{text} (at {self.server})"
+        return text
+
+    def _not_ours(self, response: httpx.Response) -> ServerRefusal:
+        if response.is_server_error:
+            return ServerRefusal(
+                f"{self.server} answers {response.status_code}, but not as Countersign: the"
+                " service behind it may be down; try again",
+                status=response.status_code,
+                is_temporary=True,
+            )
+        return ServerRefusal(
+            f"{self.server} is not a Countersign server: check the address",
+            status=response.status_code,
+        )
+
+    def _network_failures(self) -> "_NetworkFailures":
+        return _NetworkFailures(self.server)
+
+
+class _NetworkFailures:
+    """Turns failures of the network in its block into refusals that say what to do."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if isinstance(error, httpx.HTTPError | httpx.InvalidURL):
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: httpx.HTTPError | httpx.InvalidURL) -> ServerRefusal:
+        tls = _tls_fault(error)
+        if tls is not None:
+            return ServerRefusal(
+                f"{self._server}: TLS failed: {tls}; check the address, or name your own CA's"
+                " certificates in SSL_CERT_FILE"
+            )
+        if isinstance(error, httpx.TimeoutException):
+            text = f"{self._server} does not answer in time: check the address and your network"
+        elif isinstance(error, httpx.ConnectError):
+            text = f"cannot reach {self._server} ({error}): check the address and your network"
+        else:
+            text = f"the connection to {self._server} broke off ({error}): try again"
+        return ServerRefusal(text, is_temporary=True)
+
+
+_UNAUTHORIZED: Final = {
+    "session": "your login to {server} has expired or was ended: run `countersign login {server}`",
+    "api_key": (
+        "{server} does not accept this API key here: it was revoked, or was issued without --scope;"
+        " sign in with `countersign login {server}`"
+    ),
+    "admin_token": (
+        "{server} does not accept this token: get a current one, or sign in with"
+        " `countersign login {server}`"
+    ),
+}
+
+
+def user_agent() -> str:
+    """The program, its version, the system and the host name: a reminder for the member."""
+    host = "".join(c for c in platform.node() if (c.isascii() and c.isalnum()) or c in "-._")
+    return f"countersign-cli/{version('countersign')} ({platform.system()}; {host or 'unknown'})"
+
+
+def org_path(slug: str, *parts: str) -> str:
+    """The API's path below an organisation; each part is escaped."""
+    if slug in {"", ".", ".."}:
+        raise Invalid("the organisation must be a slug, such as acme")
+    return "/".join(["/api/v1/admin/orgs", *(quote(part, safe="") for part in (slug, *parts))])
+
+
+def _query(parameters: Parameters | None) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for name, value in (parameters or {}).items():
+        values = [value] if isinstance(value, str) else value
+        pairs += [(name, one) for one in values]
+    return pairs
+
+
+def _error_text(response: httpx.Response) -> str:
+    try:
+        text = response.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        text = None
+    return text if isinstance(text, str) else f"the server answers {response.status_code}"
+
+
+def _origin(response: httpx.Response) -> str:
+    """Where a redirect leads, without path and query, which may hold a secret."""
+    target = response.headers.get("location", "")
+    try:
+        return parse_server(f"{urlsplit(target).scheme}://{urlsplit(target).netloc}")
+    except (Invalid, ValueError):
+        return "another page"
+
+
+def _tls_fault(error: BaseException | None) -> str | None:
+    """What TLS did not accept, or None if `error` has another cause."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return str(getattr(error, "verify_message", "") or error.reason or error)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _open_download(response: httpx.Response) -> OpenDownload:
+    """The export in `response`, with what its headers say of it (docs/api.md, "Export")."""
+    headers = response.headers
+    since, _, until = headers.get("x-export-window", "").partition("/")
+    floor = headers.get("x-retention-floor", "none")
+    return OpenDownload(
+        rows=int(headers.get("x-row-count", "0")),
+        export_id=headers.get("x-export-id"),
+        since=_bound(since),
+        until=_bound(until),
+        retention_floor=None if floor == "none" else floor,
+        chunks=response.aiter_raw(),
+    )
+
+
+def _bound(text: str) -> str | None:
+    return None if text in {"", ".."} else text

@@ -1,0 +1,119 @@
+"""What a command works on: a server, or the data dir of this machine."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from service.cli.credentials import Credential, credential_of
+from service.cli.logins import Logins, load_logins
+from service.errors import Invalid, Refusal
+
+SERVER_VARIABLE: Final = "COUNTERSIGN_SERVER"
+TOKEN_VARIABLE: Final = "COUNTERSIGN_TOKEN"  # noqa: S105 - a variable's name
+ORG_VARIABLE: Final = "COUNTERSIGN_ORG"
+DATA_DIR_VARIABLE: Final = "COUNTERSIGN_DATA_DIR"
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class NotSignedIn(Refusal):
+    """There is no credential for the server."""
+
+    status = 401
+    text = "not signed in to {value}: run `countersign login {value}`, or set COUNTERSIGN_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server and the credential for it. `why` says what chose it."""
+
+    server: str
+    credential: Credential
+    why: str
+    org: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The data dir of this machine. `why` says what chose it."""
+
+    why: str
+
+
+Target = Remote | Local
+
+
+def choose_target(
+    server: str | None,
+    *,
+    is_local: bool,
+    is_insecure: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> Target:
+    """What a command with these options works on.
+
+    In this order: --local; --server; COUNTERSIGN_SERVER; COUNTERSIGN_DATA_DIR; the stored login in
+    use; the default data dir. Raises NotSignedIn, Invalid, LoginsUnusable.
+    """
+    if is_local:
+        if server is not None:
+            raise Invalid("give either --server or --local")
+        return Local("--local")
+    token = environment.get(TOKEN_VARIABLE) or None
+    for given, why in ((server, "--server"), (environment.get(SERVER_VARIABLE), SERVER_VARIABLE)):
+        if given:
+            return _server(given, why, token, load_logins(), is_insecure=is_insecure)
+    if environment.get(DATA_DIR_VARIABLE):
+        return Local(DATA_DIR_VARIABLE)
+    if token is not None:
+        raise Invalid(f"{TOKEN_VARIABLE} needs {SERVER_VARIABLE} or --server: whose token is it?")
+    login = load_logins().in_use
+    if login is None:
+        return Local("no login, and no server is named")
+    return Remote(login.server, login.credential, "the stored login", login.org)
+
+
+def _server(
+    given: str, why: str, token: str | None, logins: Logins, *, is_insecure: bool
+) -> Remote:
+    login = logins.by_server.get(parse_server(given, is_insecure=True))
+    may_be_plain = is_insecure or (login is not None and login.is_insecure)
+    server = parse_server(given, is_insecure=may_be_plain)
+    if token is not None:
+        return Remote(server, credential_of(token), f"{why}, with {TOKEN_VARIABLE}")
+    if login is None:
+        raise NotSignedIn(value=server)
+    return Remote(server, login.credential, f"{why}, with the stored login", login.org)
+
+
+def parse_server(text: str, *, is_insecure: bool = False) -> str:
+    """The origin of a server from its address; https if no scheme is given. Raises Invalid.
+
+    http is accepted only for this machine, unless `is_insecure`.
+    """
+    fault = f"{text} is not the address of a server, such as https://audit.example"
+    try:
+        parts = urlsplit(text if "://" in text else f"https://{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise Invalid(fault) from error
+    if parts.scheme not in _PORTS or not host or parts.username or parts.query or parts.fragment:
+        raise Invalid(fault)
+    if parts.path not in {"", "/"}:
+        raise Invalid(f"{fault}: without {parts.path}")
+    if parts.scheme == "http" and not (is_insecure or is_loopback(host)):
+        raise Invalid(
+            f"http:// would send the credential unprotected to {host}: use https://, or --insecure"
+        )
+    name = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{name}" + ("" if port in {None, _PORTS[parts.scheme]} else f":{port}")
+
+
+def is_loopback(host: str) -> bool:
+    """True if `host` is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,65 @@
+"""Instants at the command line: `24h` for how long ago, and back."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import click
+
+from analytics.model.instants import format_us, parse_instant
+
+_AGE: Final = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhdw])", re.ASCII)
+_UNITS: Final = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_STEPS: Final = (
+    (timedelta(minutes=1), timedelta(seconds=1), "s"),
+    (timedelta(hours=1), timedelta(minutes=1), "min"),
+    (timedelta(days=2), timedelta(hours=1), "h"),
+    (timedelta(days=60), timedelta(days=1), "days"),
+)
+"""Up to which age an instant is shown in which unit; older ones are shown as their date."""
+
+
+class InstantOrAge(click.ParamType[str]):
+    """An instant or a date as the API takes it; or an age such as `24h`, `30m` or `7d`.
+
+    An age becomes the instant so long ago. All else is passed on: the API says what is wrong.
+    """
+
+    name = "instant"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """`value` as an instant in the API's format."""
+        match = _AGE.fullmatch(value)
+        if match is None:
+            return value
+        try:
+            return format_us(datetime.now(UTC) - int(match["number"]) * _UNITS[match["unit"]])
+        except OverflowError:
+            self.fail(f"{value} ago is before the year 1", param, ctx)
+
+
+INSTANT: Final = InstantOrAge()
+
+
+def relative_time(text: str, now: datetime) -> str:
+    """The instant `text` seen from `now`, such as `3 h ago`; its date if that is long ago.
+
+    A text that is no instant is returned as it is.
+    """
+    try:
+        instant = parse_instant(text)
+    except ValueError:
+        return text
+    age = abs(now - instant)
+    for below, unit, name in _STEPS:
+        if age < below:
+            number = age // unit
+            words = f"{number} {'day' if (number, name) == (1, 'days') else name}"
+            return f"{words} ago" if now >= instant else f"in {words}"
+    return f"{instant:%Y-%m-%d}"
