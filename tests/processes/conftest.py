@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ADMIN_TOKEN
+from tests.processes.desks import Desk
 from tests.processes.exports import add_history
-from tests.processes.homes import Home, Server, add_acme
+from tests.processes.homes import Home, Server, add_acme, owner_cookie
 
 
 @pytest.fixture
@@ -64,3 +66,37 @@ def long_home(empty_home: Home, long_history: Path) -> Home:
     """Acme with a copy of `long_history`."""
     shutil.copytree(long_history, empty_home.data_dir)
     return empty_home
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    return Desk(folder)
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[Home]:
+    """A data dir with acme and a server for all tests of this module."""
+    home = Home(tmp_path_factory.mktemp("there"))
+    shutil.copytree(acme, home.data_dir)
+    yield home
+    home.end()
+
+
+@pytest.fixture(scope="module")
+def server(there: Home) -> Server:
+    return there.serve()
+
+
+@pytest.fixture(scope="module")
+def ada(there: Home, server: Server) -> str:
+    """The cookie of an owner's browser."""
+    return there.change(owner_cookie)
+
+
+@pytest.fixture
+def signed_in(desk: Desk, server: Server) -> Desk:
+    """Signed in with the admin token."""
+    desk.ask("login", server.url, "--with-token", given=f"{ADMIN_TOKEN}\n")
+    return desk
