@@ -60,6 +60,8 @@ _REJECTED = "tests/service/rejected/test_subjects.py"
 _REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
 _SIGN_IN = "tests/service/sign_in/test_signing_in.py"
 _SIGN_IN_ATTACKS = "tests/service/sign_in/test_attacks.py"
+_DEVICE = "tests/service/device_sign_in/test_device_sign_in.py"
+_REMOTE_FAILURES = "tests/processes/test_cli_remote_failures.py"
 _ID_TOKENS = "tests/service/sign_in/test_id_tokens.py"
 _LIVE = "tests/service/dashboard/test_live.py"
 _PASSKEYS = "tests/service/passkeys/test_signing_in.py"
@@ -938,8 +940,12 @@ GUARDS: Final = [
     ),
     Guard(
         "a terminal is sent nothing it obeys",
-        "service/cli/rejected.py::_row",
-        Replace("printable(entry[column])", "entry[column]"),
+        "service/cli/tables.py::Table._cells",
+        Replace(
+            "printable(relative_time(str(cell), now) if name in self.times and now is not None"
+            " and cell is not None else cell)",
+            "str(cell)",
+        ),
         "tests/processes/test_cli_rejected.py::test_people_see_what_to_send_and_nothing_a_terminal_obeys",
     ),
     Guard(
@@ -1256,6 +1262,84 @@ GUARDS: Final = [
         f"{_SIGN_IN_ATTACKS}::test_a_sign_in_with_one_provider_is_not_one_with_another",
     ),
     Guard(
+        "a device's session needs the one in which it was approved",
+        "service/device_sign_in/grants.py::_redeem",
+        Drop("found is None"),
+        f"{_DEVICE}::test_an_approval_ends_with_the_session_it_was_given_in",
+    ),
+    Guard(
+        "a device code expires",
+        "service/device_sign_in/grants.py::poll",
+        Drop("if entry.expires_at <= work.now:\n    return DeviceCodeExpired()"),
+        f"{_DEVICE}::test_codes_expire_after_ten_minutes",
+    ),
+    Guard(
+        "a user code expires",
+        "service/device_sign_in/grants.py::get_undecided",
+        Drop("entry.expires_at <= work.now"),
+        f"{_DEVICE}::test_codes_expire_after_ten_minutes",
+    ),
+    Guard(
+        "a decision on a device is final",
+        "service/device_sign_in/grants.py::get_undecided",
+        Drop("entry.decided_at is not None"),
+        f"{_DEVICE}::test_a_denial_is_recorded_and_final",
+    ),
+    Guard(
+        "a device that polls too soon waits longer",
+        "service/device_sign_in/grants.py::_wait",
+        Drop("entry.interval_s += SLOWER_S"),
+        f"{_DEVICE}::test_a_device_that_polls_too_soon_is_told_to_slow_down",
+    ),
+    Guard(
+        "a device is approved by a form of the member's own session",
+        "service/device_sign_in/page.py::decision",
+        Replace("await own_form(services.settings, caller)", "await request.form"),
+        f"{_DEVICE}::test_forms_of_other_sites_and_sessions_are_refused",
+    ),
+    Guard(
+        "devices that wait are bounded",
+        "service/device_sign_in/grants.py::request_sign_in",
+        Drop("if (pending or 0) >= PENDING_MAX:\n    raise TooManySignIns"),
+        f"{_DEVICE}::test_waiting_sign_ins_are_bounded",
+    ),
+    Guard(
+        "a key reads what its scopes say",
+        "service/access/callers.py::ApiKeyPrincipal.require",
+        Drop("if capability not in self.scopes:\n    raise LacksCapability(capability)"),
+        "tests/service/access/test_credentials.py::test_who_gets_in_where[API key with oidc:r]",
+    ),
+    Guard(
+        "a key reads its own organisation",
+        "service/access/callers.py::ApiKeyPrincipal.require",
+        Drop("if not self.belongs_to(org):\n    raise KeyOfAnotherOrg"),
+        "tests/service/access/test_credentials.py::test_who_gets_in_where[API key with oidc:r]",
+    ),
+    Guard(
+        "a key that reads sends no rows",
+        "service/access/callers.py::ApiKeyPrincipal.require_sending_rights",
+        Drop("if self.scopes:\n    raise NotForReadingKeys"),
+        "tests/service/access/test_credentials.py::test_who_gets_in_where[API key with oidc:r]",
+    ),
+    Guard(
+        "a command line's credential goes to one server",
+        "service/cli/server_client.py::ServerClient.__init__",
+        Replace("follow_redirects=False", "follow_redirects=True"),
+        f"{_REMOTE_FAILURES}::test_a_redirect_takes_no_credential_anywhere",
+    ),
+    Guard(
+        "a stored login can be read by its owner alone",
+        "service/cli/logins.py::_store",
+        Replace("384", "438"),
+        "tests/service/cli/test_logins.py::test_a_login_is_stored_for_its_owner_alone",
+    ),
+    Guard(
+        "http is for this machine",
+        "service/cli/target.py::parse_server",
+        Replace("parts.scheme == 'http' and not (is_insecure or is_loopback(host))", "False"),
+        f"{_REMOTE_FAILURES}::test_an_address_that_is_none_or_not_safe_is_refused",
+    ),
+    Guard(
         "an answer of a provider counts once",
         "service/sign_in/routes.py::callback",
         Drop("if not is_first:\n    raise SignInNotUnderWay"),
@@ -1402,7 +1486,7 @@ GUARDS: Final = [
     Guard(
         "attempts to sign in are limited",
         "service/sign_in/rate_limit.py::Attempts.admit",
-        Drop("count >= PER_ADDRESS_MAX"),
+        Drop("count >= self._per_address_max"),
         f"{_SIGN_IN_ATTACKS}::test_attempts_are_limited_by_address",
     ),
     Guard(

@@ -70,7 +70,7 @@ async def bindings_rejected(
 
 def _row(entry: dict[str, Any]) -> list[object]:
     code = "/".join(filter(None, (entry["code"], entry["detail"])))
-    cells = [printable(entry[column]) for column in _COLUMNS[2:]]
+    cells = [entry[column] for column in _COLUMNS[2:]]
     return ["yes" if entry["verified"] else "no", code, *cells]
 
 

@@ -62,9 +62,11 @@ class Table:
 
     def _cells(self, row: Sequence[object], now: datetime | None) -> Cells:
         return [
-            relative_time(str(cell), now)
-            if name in self.times and now is not None and cell is not None
-            else printable(cell)
+            printable(
+                relative_time(str(cell), now)
+                if name in self.times and now is not None and cell is not None
+                else cell
+            )
             for name, cell in zip(self.columns, row, strict=True)
         ]
 
