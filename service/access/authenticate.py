@@ -93,17 +93,16 @@ class Authenticator:
         if len(values) != 1:
             raise Unauthenticated
         key = await self._live_key(token_hash(values[0]))
+        return self._key_principal(key, self.origin(request, VerdictSource.PROXY))
+
+    def _key_principal(self, key: KeyScope, origin: RequestOrigin) -> ApiKeyPrincipal:
+        """The holder of an unrevoked key, whose use is noted. Raises ApiKeyExpired."""
         now = self._clock()
         # A key also ends by time, without a commit that would drop it from the cache.
         if key.expires_at is not None and now >= key.expires_at:
             raise ApiKeyExpired(value=format_ms(key.expires_at))
         self._key_use.note(key.key_id, now)
-        return ApiKeyPrincipal(
-            key.key_id,
-            key.tenant_id,
-            key.project_id,
-            origin=self.origin(request, VerdictSource.PROXY),
-        )
+        return ApiKeyPrincipal(key.key_id, key.tenant_id, key.project_id, key.scopes, origin=origin)
 
     async def forget_ended_sessions(self) -> None:
         """Delete sessions and sign-in links that ended long ago."""
@@ -144,7 +143,7 @@ class Authenticator:
     async def _reading_key(self, request: Request, entrance: RequestOrigin) -> Caller | None:
         """The API key of `request` if it is live and has scopes, or None.
 
-        Any other key is no credential here: a session beside it counts.
+        Any other key is no credential here: a session beside it counts. Raises ApiKeyExpired.
         """
         values = request.headers.getlist(API_KEY_HEADER)
         if len(values) != 1:
@@ -153,7 +152,7 @@ class Authenticator:
             key = await self._live_key(token_hash(values[0]))
         except Unauthenticated:
             return None
-        return ApiKeyPrincipal(*key, origin=entrance) if key.scopes else None
+        return self._key_principal(key, entrance) if key.scopes else None
 
     async def _live_key(self, hashed: str) -> KeyScope:
         """The unrevoked API key with this secret hash. Raises Unauthenticated."""

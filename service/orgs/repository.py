@@ -243,8 +243,8 @@ def find_live_key(transaction: Transaction, secret_hash: str) -> KeyScope | None
     It may have expired.
     """
     for line in transaction.rows(_LIVE_KEY, {"secret_hash": secret_hash}):
-        *limits, scopes = line
-        return KeyScope(*limits, frozenset(scopes))
+        key_id, tenant_id, project_id, expires_at, scopes = line
+        return KeyScope(key_id, tenant_id, project_id, expires_at, frozenset(scopes))
     return None
 
 

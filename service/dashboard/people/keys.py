@@ -1,5 +1,6 @@
 """The API keys page: issue, rotate and revoke the keys that proxies and scripts send rows with."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -21,6 +22,7 @@ from service.orgs.repository import (
     list_api_keys,
     list_projects,
 )
+from service.orgs.roles import KEY_SCOPES, Capability
 from service.store.tables import ApiKey, Organisation
 from service.web.header_names import API_KEY_HEADER
 
@@ -43,6 +45,15 @@ OVERLAPS: Final = (
     ("30d", "30 days"),
 )
 OVERLAP_DEFAULT: Final = "24h"
+
+_USES: Final = (
+    ("", "send rows"),
+    ("audit:r", "read the audit log"),
+    ("audit:r audit:export", "read and export the audit log"),
+    ("oidc:r", "read bindings"),
+    ("audit:r audit:export oidc:r", "read and export all"),
+)
+"""What a key can be issued for: its scopes, and their label."""
 
 _TRIAL_ROW: Final = '[{"event": "install_allowed", "packageName": "countersign-trial"}]'
 
@@ -74,6 +85,7 @@ async def load_keys_view(
         "overlaps": OVERLAPS,
         "overlap_default": OVERLAP_DEFAULT,
         "project_names": {project.id: project.name for project in projects},
+        "uses": _USES,
         "choices": [("", "whole organisation"), *((item.id, item.name) for item in projects)],
     }
 
@@ -95,7 +107,12 @@ async def _rows(session: AsyncSession, org: Organisation, now: datetime) -> list
 
 
 async def issue_key(change: Change) -> IssuedSecret:
-    """A new key, for a project or the whole organisation."""
+    """A new key, for a project or the whole organisation.
+
+    A caller can issue only keys that read what they may read themselves.
+    """
+    scopes = change.typed("scopes").split()
+    _require_scopes(change, scopes)
     project_id = change.typed("project")
     project = await get_project(change.work.session, change.org, project_id) if project_id else None
     key, secret = await issue_api_key(
@@ -104,17 +121,28 @@ async def issue_key(change: Change) -> IssuedSecret:
         change.typed("name"),
         project,
         change.by,
+        scopes=scopes,
         expires_at=parse_expiry(change.typed("expires"), change.work.now),
     )
-    return IssuedSecret(f"{key.name} ({key.id})", secret, _trial(change, secret))
+    return IssuedSecret(f"{key.name} ({key.id})", secret, _trial(change, key, secret))
+
+
+def _require_scopes(change: Change, scopes: Collection[str]) -> None:
+    """Raise Forbidden unless the caller has each capability in `scopes`."""
+    for scope in set(scopes) & set(KEY_SCOPES):
+        change.caller.require(Capability(scope), change.org)
 
 
 async def rotate_key(change: Change, key_id: str) -> IssuedSecret:
-    """A new key in place of a live one, which works on for the chosen overlap."""
+    """A new key in place of a live one, which works on for the chosen overlap.
+
+    The caller sees its secret, so they must be allowed to do what it may.
+    """
     key = await get_api_key(change.work.session, change.org, key_id)
+    _require_scopes(change, key.scopes)
     overlap = parse_overlap(change.typed("overlap"))
     new, secret = await rotate_api_key(change.work, change.org, key, overlap, change.by)
-    return IssuedSecret(f"{new.name} ({new.id})", secret, _trial(change, secret))
+    return IssuedSecret(f"{new.name} ({new.id})", secret, _trial(change, new, secret))
 
 
 async def revoke_key(change: Change, key_id: str) -> str:
@@ -124,8 +152,12 @@ async def revoke_key(change: Change, key_id: str) -> str:
     return "revoked"
 
 
-def _trial(change: Change, secret: str) -> str:
-    """A shell command that sends one row with the key."""
+def _trial(change: Change, key: ApiKey, secret: str) -> str:
+    """A shell command that sends one row with the key, or shows what it may read."""
+    if key.scopes:
+        return (
+            f"curl {change.public_url}{url_for('own_session.show')} -H '{API_KEY_HEADER}: {secret}'"
+        )
     path = url_for("ingest.events", slug=change.org.slug)
     return (
         f"curl -X POST {change.public_url}{path}"

@@ -8,8 +8,10 @@ import pytest
 
 from service.errors import StoreUnavailable
 from service.orgs.changes import issue_api_key
+from service.orgs.key_lifetimes import rotate_api_key
+from service.orgs.repository import get_api_key
 from service.store.tables import ApiKey
-from tests.conftest import BY_OPERATOR, START
+from tests.conftest import BY_OPERATOR, START, refused
 
 EVENTS = "/api/v1/admin/orgs/acme/audit/events"
 ROWS = [{"event": "install_allowed", "packageName": "left-pad"}]
@@ -94,3 +96,43 @@ async def test_what_the_database_does_not_take_is_kept(world, key):
     await use.flush()
 
     assert await last_use(world, key_id) == START + timedelta(minutes=2)
+
+
+async def reading_key(world, **more):
+    """The secret of a key that reads the audit log."""
+    async with world.services.store.write() as work:
+        key, secret = await issue_api_key(
+            work, world.acme, "reader", None, BY_OPERATOR, scopes=["audit:r"], **more
+        )
+    return key, secret
+
+
+async def read(world, secret):
+    """The audit log, asked for with a key."""
+    return await world.client.get(
+        "/api/v1/admin/orgs/acme/audit", headers={"x-service-api-key": secret}
+    )
+
+
+async def test_a_reading_key_counts_as_used_and_ends_with_its_lifetime(world):
+    """As one that sends rows does."""
+    key, secret = await reading_key(world, expires_at=START + timedelta(days=1))
+    assert (await read(world, secret)).status_code == 200
+    await world.services.key_use.flush()
+    assert await last_use(world, key.id) == START
+
+    world.clock.advance(days=1)
+    status, text = await refused(await read(world, secret))
+    assert status == 401
+    assert "expired" in text
+
+
+async def test_a_rotated_reading_key_reads_and_still_sends_nothing(world):
+    """Its successor has the same scopes."""
+    old, _ = await reading_key(world)
+    async with world.services.store.write() as work:
+        key = await get_api_key(work.session, world.acme, old.id)
+        _, secret = await rotate_api_key(work, world.acme, key, timedelta(hours=1), BY_OPERATOR)
+
+    assert (await read(world, secret)).status_code == 200
+    assert (await send(world, secret)).status_code == 403

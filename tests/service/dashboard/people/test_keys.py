@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from service.orgs.changes import create_project
-from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, refused
+from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, grant, refused
 from tests.service.dashboard.page import ORG, Page, send_form
 from tests.service.dashboard.people.desk import (
     HOSTILE,
@@ -22,10 +22,11 @@ from tests.service.dashboard.people.desk import (
 KEYS = f"{ORG}/keys"
 
 
-async def issue(world: World, page: Page | None = None, **fields: str):
-    """The owner asks for a key."""
-    page = page or await see(world, "keys")
-    return await send_form(world, page, KEYS, **{"name": "npm proxy", "project": ""} | fields)
+async def issue(world: World, page: Page | None = None, who: str = "owner", **fields: str):
+    """A member, by default the owner, asks for a key."""
+    page = page or await see(world, "keys", who)
+    typed = {"name": "npm proxy", "project": ""} | fields
+    return await send_form(world, page, KEYS, who=who, **typed)
 
 
 def secret_of(page: Page) -> str:
@@ -350,3 +351,37 @@ async def test_a_rotation_that_fails_midway_changes_nothing(world, monkeypatch):
     assert await logged(world) == before
     assert key_ids(await see(world, "keys")) == [key_id]
     assert (await send_trial(world, page)).status_code == 200
+
+
+async def test_a_key_that_reads_is_issued_by_those_who_may_read_themselves(world):
+    """An admin with org:admin alone cannot issue one that reads bindings."""
+    page = await shown(await issue(world, scopes="audit:r oidc:r"))
+    secret = secret_of(page)
+    headers = {"x-service-api-key": secret}
+    client = world.app.test_client(use_cookies=False)
+    assert (await client.get("/api/v1/admin/orgs/acme/audit", headers=headers)).status_code == 200
+    answer = await client.get("/api/v1/session", headers=headers)
+    assert (await answer.get_json())["capabilities"] == ["audit:r", "oidc:r"]
+    (row,) = await world.audit(event="api_key_created")
+    assert row["payload"]["scopes"] == ["audit:r", "oidc:r"]
+
+    await grant(world, "admin", "org:admin")
+    refusal = await issue(world, scopes="oidc:r", who="admin")
+    assert refusal.status_code == 403
+    assert len(await world.audit(event="api_key_created")) == 1
+    assert (await issue(world, scopes="audit:r", who="admin")).status_code == 200
+
+
+@pytest.mark.parametrize("scopes", ["oidc:w", "org:admin", "audit:r nonsense"])
+async def test_a_key_never_changes_anything(world, scopes):
+    """There is no scope for it."""
+    page = await shown(await issue(world, scopes=scopes), 400)
+
+    assert "scopes must be of audit:r, audit:export, oidc:r" in fault_of(page, "issue-scopes")
+
+
+async def test_a_key_of_a_project_does_not_read(world):
+    """It would read what is not the project's."""
+    page = await shown(await issue(world, scopes="audit:r", project=world.project.id), 400)
+
+    assert fault_of(page, "issue-scopes").startswith("a key of a project cannot have scopes")
