@@ -16,8 +16,8 @@ PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile --no-load
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-demo: $(VENV)/.installed ## make the demo organisation (once) and serve it
-	$(BIN)/countersign demo
+demo: $(VENV)/.installed ## make the demo organisation (once) and serve it (PORT=8080)
+	$(if $(PORT),COUNTERSIGN_PORT=$(PORT) )$(BIN)/countersign demo
 
 serve: $(VENV)/.installed ## serve the default data dir, with a process for each core
 	$(BIN)/countersign serve --workers $$(nproc)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from random import Random
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from analytics.model.schema import JOURNAL_SCHEMA
 from service.demo.actors import Actors, Trust, find_trust, rejection_detail
 from service.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
 from service.demo.packages import Package, Verdict, open_markets
-from service.demo.people import SignIns, exports
+from service.demo.people import SIGN_INS, SignIns, exports
 from service.demo.profile import JobEntry, Profile, TokenEntry
 from service.demo.runs import RECEIVED_WITHIN_US, Planner, Run
 from service.verifier.codes import FailureCode
@@ -69,6 +69,15 @@ class History:
                 uses[trust.binding_id] += 1
                 last_us[trust.binding_id] = run.at_us
         return {binding_id: (uses[binding_id], last_us[binding_id]) for binding_id in uses}
+
+    def last_sign_ins(self) -> Mapping[str, datetime]:
+        """Member id to the time of their last sign-in, of those who signed in."""
+        return {
+            row.subject: row.created_at
+            for day in self.days
+            for row in sorted(day.others, key=lambda row: row.created_at)
+            if row.event in SIGN_INS and row.subject is not None
+        }
 
     def rejections(self, tenant_id: str) -> Iterator[Rejection]:
         """Each rejected request: its token was genuine, but no binding matched."""
@@ -155,8 +164,8 @@ class History:
     def _verdicts(self, run: Run, chance: Random) -> list[Verdict]:
         packages = chance.sample(self._lockfiles[run.job], run.installs)
         verdicts = [package.asked_for(run.at_us, chance.random()) for package in packages]
-        for refused in run.blocked:
-            verdicts.insert(chance.randint(0, len(verdicts)), refused)
+        for asked_for in run.more:
+            verdicts.insert(chance.randint(0, len(verdicts)), asked_for)
         return verdicts
 
     def _common(

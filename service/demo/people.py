@@ -41,6 +41,15 @@ _FAILURES: Final = (
 )
 _BYTES_PER_ROW: Final = 640
 
+SIGN_INS: Final = frozenset(
+    {
+        LinkSignInSucceeded.event,
+        OauthLoginSucceeded.event,
+        PasskeyAuthenticationSucceeded.event,
+    }
+)
+"""The events of successful sign-ins."""
+
 
 @dataclass(slots=True)
 class SignIns:

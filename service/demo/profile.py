@@ -118,9 +118,14 @@ class Rule(Table, frozen=True, kw_only=True):
 
 
 class Incident(Moment, frozen=True, kw_only=True):
-    """A few hours in which every job of an ecosystem asked for the same bad package."""
+    """A few hours in which every job of an ecosystem asked for the same bad package.
+
+    From `unnoticed_hours` before on, some runs installed it: no rule named it yet.
+    """
 
     hours: float
+    unnoticed_hours: float
+    unnoticed_share: Share
     retries: int
     rule: Rule
 

@@ -1,4 +1,4 @@
-"""When the demo's jobs ran, how many packages they asked for, and which were blocked."""
+"""When the demo's jobs ran, how many packages they asked for, and which were bad."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,9 +6,11 @@ from datetime import date, datetime, timedelta
 from random import Random
 from typing import Final
 
+from analytics.model.envelopes import InstallAllowed
+from analytics.model.events import Decision
 from analytics.model.instants import midnight
 from service.demo.calendar import Calendar, is_workday, seeded, to_us, within
-from service.demo.packages import Verdict, blocked
+from service.demo.packages import Verdict, blocked, verdict
 from service.demo.profile import EcosystemName, JobEntry, Profile, TokenEntry
 
 RECEIVED_WITHIN_US: Final = 10_000
@@ -25,19 +27,19 @@ _SCHEDULE: Final = "schedule"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One request of a job: `installs` packages of its lockfile, and the blocked ones."""
+    """One request of a job: `installs` packages of its lockfile, and `more` that it asked for."""
 
     at_us: int
     gap_us: int
     job: str
     event_name: str
     installs: int
-    blocked: tuple[Verdict, ...]
+    more: tuple[Verdict, ...]
 
     @property
     def rows(self) -> int:
         """How many audit rows it has."""
-        return self.installs + len(self.blocked)
+        return self.installs + len(self.more)
 
     @property
     def is_over_us(self) -> int:
@@ -59,7 +61,9 @@ class Planner:
         }
         incident = profile.incident
         self._outbreak = blocked(incident.rule)
+        self._unnoticed = verdict(incident.rule.package, incident.rule.version, InstallAllowed())
         self._breaks_out_us = to_us(calendar.instant(incident))
+        self._begins_us = self._breaks_out_us - int(incident.unnoticed_hours * _HOUR_US)
         self._is_contained_us = self._breaks_out_us + int(incident.hours * _HOUR_US)
 
     def runs_of(self, day: date) -> list[Run]:
@@ -128,15 +132,20 @@ class Planner:
             job=name,
             event_name=event_name,
             installs=installs,
-            blocked=tuple(self._refused(job, at_us, chance)),
+            more=tuple(self._more(job, at_us, chance)),
         )
 
-    def _refused(self, job: JobEntry, at_us: int, chance: Random) -> Iterator[Verdict]:
+    def _more(self, job: JobEntry, at_us: int, chance: Random) -> Iterator[Verdict]:
         if chance.random() < self._profile.habits.blocked_share:
             yield chance.choice(self._blocklist[job.ecosystem])
-        is_hit = self._profile.incident.rule.ecosystem == job.ecosystem
-        if is_hit and self._breaks_out_us <= at_us < self._is_contained_us:
+        incident = self._profile.incident
+        if incident.rule.ecosystem != job.ecosystem:
+            return
+        if self._breaks_out_us <= at_us < self._is_contained_us:
             yield self._outbreak
+        is_unnoticed = self._begins_us <= at_us < self._breaks_out_us
+        if is_unnoticed and chance.random() < incident.unnoticed_share:
+            yield self._unnoticed
 
 
 def _event(token: TokenEntry | None, chance: Random) -> str:
@@ -147,11 +156,14 @@ def _event(token: TokenEntry | None, chance: Random) -> str:
 def hits(
     runs: Mapping[date, list[Run]], since: date, until: date, package: str | None = None
 ) -> int:
-    """How many blocklist hits (of `package`) there were from `since` to `until`, inclusive."""
+    """How many blocklist hits there were from `since` to `until`, inclusive.
+
+    Of a `package`, all requests for it beside the lockfiles: also those that got through.
+    """
     days = [since + timedelta(days=number) for number in range((until - since).days + 1)]
     return sum(
-        package in {None, refused.package}
+        asked_for.decision == Decision.BLOCKED if package is None else asked_for.package == package
         for day in days
         for run in runs.get(day, [])
-        for refused in run.blocked
+        for asked_for in run.more
     )

@@ -1,6 +1,6 @@
 """Store the demo organisation, completely or not at all."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -16,12 +16,13 @@ from service.demo.profile import load_profile
 from service.demo.setup import OrganisationBuilder
 from service.ids import new_id
 from service.orgs.repository import find_org
+from service.orgs.sessions import issue_session
 from service.rejected.rows import RejectionRecord, write_records
 from service.rejected.subjects import KEPT_FOR, record_of
 from service.store.catalog import add_segment
 from service.store.journal import list_batches, remove_batches, take_seq
 from service.store.store import UnitOfWork
-from service.store.tables import Binding
+from service.store.tables import Binding, Member
 
 DEMO_ORG: Final = "acme"
 
@@ -47,6 +48,7 @@ async def seed_demo(services: Services, now: datetime, on_progress: Progress) ->
         usage = history.usage()
         for binding in builder.bindings.values():
             _mark_used(binding, usage)
+        await _sign_members_in(work, builder.members, history)
         await _store_rejections(work, org.id, history)
         await _store(work, services, org.id, history, on_progress)
     return True
@@ -57,6 +59,19 @@ def _mark_used(binding: Binding, usage: Mapping[str, tuple[int, int]]) -> None:
     uses, last_us = usage.get(binding.id, (0, None))
     binding.use_count = uses
     binding.last_used_at = None if last_us is None else from_us(last_us)
+
+
+async def _sign_members_in(work: UnitOfWork, members: Collection[Member], history: History) -> None:
+    """Link the members to accounts as their first sign-in did, with the session of the last one.
+
+    Its secret is thrown away: the session tells when they were last seen, and opens nothing.
+    """
+    last = history.last_sign_ins()
+    for member in members:
+        if member.id in last and member.removed_at is None:
+            member.identity_namespace = "demo"
+            member.identity_subject = member.id
+            await issue_session(work.session, member, last[member.id])
 
 
 async def _store_rejections(work: UnitOfWork, tenant_id: str, history: History) -> None:

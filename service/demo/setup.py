@@ -74,6 +74,11 @@ class OrganisationBuilder:
         self._work.now = now
         return org
 
+    @property
+    def members(self) -> list[Member]:
+        """The members, former ones too."""
+        return list(self._members.values())
+
     def actors(self) -> Actors:
         """All actors that the history's rows can name."""
         trusts: dict[str, list[Trust]] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import select
 
 from analytics.model.decision_reason import decision_reason
 from analytics.model.envelopes import ENVELOPES, parse_envelope
@@ -17,7 +18,9 @@ from service.app import create_app
 from service.bootstrap import prepare
 from service.composition import EXTENSION
 from service.demo.seed import DEMO_ORG, seed_demo
+from service.orgs.repository import get_org, list_members
 from service.settings import Settings
+from service.store.tables import Session
 from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, START, SettableClock, bindings_path
 from tests.service.demo.conftest import Demo, Row, seeded_demo
@@ -137,11 +140,34 @@ async def test_a_blocked_package_bursts_about_three_weeks_ago(demo: Demo):
     assert timedelta(hours=2) < lasted < timedelta(hours=6)
     assert timedelta(days=19) < START - datetime.fromisoformat(last) < timedelta(days=24)
     assert len({entry["subject"] for entry in burst} - {None}) >= 8
-    assert await demo.audit(package="acme-telemetry", event="!blocklist_hit") == []
 
     soon = datetime.fromisoformat(last) + timedelta(hours=2)
     revoked = await demo.audit(event="oidc_binding_revoked", since=last, until=format_us(soon))
     assert [entry["payload"]["revoked_reason"][:8] for entry in revoked] == ["INC-2107"]
+
+
+async def test_the_bad_package_got_through_before_its_rule_was_there(demo: Demo):
+    """An investigation has someone to find: jobs and runs that installed it, and a laptop."""
+    blocked = await demo.audit(package="acme-telemetry", event="blocklist_hit")
+    installed = await demo.audit(package="acme-telemetry", event="install_allowed")
+
+    assert 5 <= len(installed) <= 40
+    assert max(row["created_at"] for row in installed) < blocked[-1]["created_at"]
+    runs = {row["run_id"] for row in installed} - {None}
+    assert len(runs) >= 3
+    others = await demo.audit(run_id=[*runs], package="!acme-telemetry")
+    assert len(others) > len(runs)
+
+
+async def test_members_have_signed_in(demo: Demo):
+    """And were last seen when they last did."""
+    async with demo.services.store.read() as session:
+        org = await get_org(session, "acme")
+        members = await list_members(session, org)
+        seen = {row.member_id for row in await session.scalars(select(Session))}
+
+    assert sum(member.identity_subject is not None for member in members) > len(members) // 2
+    assert seen == {member.id for member in members if member.identity_subject is not None}
 
 
 async def test_a_version_is_refused_while_it_is_too_young(rows: list[Row]):
