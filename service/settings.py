@@ -79,6 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     exports_per_org_max: PositiveInt = 4
     exports_per_actor_max: PositiveInt = 2
     metrics_token: str = ""
+    components_page: bool = False
     engine_memory_mb: PositiveInt = 2048
     engine_temp_mb: PositiveInt = 8192
     engine_threads: PositiveInt = 2

@@ -53,7 +53,10 @@ def run_demo(*, is_serving: bool, as_json: bool) -> None:
             sys.stdout.flush()
             if listener is not None:
                 # The log lines of requests would scroll the lines above off the screen.
-                serve(msgspec.structs.replace(ready, log_level="warning"), listener)
+                serve(
+                    msgspec.structs.replace(ready, log_level="warning", components_page=True),
+                    listener,
+                )
 
 
 def _welcome(ready: Settings, token: str) -> Answer:

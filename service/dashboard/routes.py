@@ -29,7 +29,7 @@ from service.dashboard.rows import pretty_json
 from service.dashboard.services import DashboardServices
 from service.dashboard.state import COLUMNS, State, parse_state
 from service.dashboard.streaming import loaded, streamed
-from service.errors import Unauthenticated
+from service.errors import NotFound, Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.orgs.roles import Capability
 from service.web.dependencies import receives
@@ -56,6 +56,15 @@ async def home(services: DashboardServices) -> ResponseReturnValue:
     async with services.store.read() as session:
         org = await get_org_by_id(session, caller.tenant_id)
     return await render_template("home.html", org=org)
+
+
+@blueprint.get("/admin/ui/components")
+@receives(DashboardServices)
+async def components_page(services: DashboardServices) -> ResponseReturnValue:
+    """Show every component of the pages, where the operator wants that: the demo does."""
+    if not services.settings.components_page:
+        raise NotFound
+    return await render_template("components.html")
 
 
 @blueprint.get("/admin/ui/orgs/<slug>")

@@ -2,11 +2,13 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from analytics.model.envelopes import ADMIN_EVENTS, BlocklistHit
 from analytics.model.errors import StoreFault
 from analytics.model.events import Event
+from service.app import create_app
 from service.audit.tenant_log import TenantLog
 from service.errors import QueryTooSlow
 from service.orgs.changes import set_tier
@@ -271,3 +273,14 @@ async def test_a_stranger_sees_nothing_of_it(world):
 
     assert response.status_code == 403
     assert "tier" not in await response.get_data(as_text=True)
+
+
+async def test_the_page_of_components_is_there_only_if_it_is_wanted(world):
+    """It is for those who develop pages; the demo shows it."""
+    assert (await world.client.get("/admin/ui/components")).status_code == 404
+    settings = msgspec.structs.replace(world.services.settings, components_page=True)
+    client = create_app(settings, world.clock).test_client()
+    page = Page(await (await client.get("/admin/ui/components")).get_data(as_text=True))
+
+    assert page.one("h1").text == "Components"
+    assert page.scripts == []
