@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from service.errors import Invalid
+from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER
 
 CredentialKind = Literal["session", "api_key", "admin_token"]
 
@@ -24,7 +25,7 @@ class Credential:
         """The header that carries it."""
         if self.kind == "session":
             return {"authorization": f"Bearer {self.token}"}
-        name = "x-service-api-key" if self.kind == "api_key" else "x-service-admin-token"
+        name = API_KEY_HEADER if self.kind == "api_key" else ADMIN_TOKEN_HEADER
         return {name: self.token}
 
 

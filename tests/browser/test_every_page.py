@@ -80,7 +80,14 @@ def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fix
 
 @pytest.mark.parametrize(
     "path",
-    [*NOBODYS, f"{ORG}/roles", f"{ORG}/reports", f"{ORG}/exports/new", f"{ORG}/bindings/explain"],
+    [
+        *NOBODYS,
+        f"{ORG}/roles",
+        f"{ORG}/reports",
+        f"{ORG}/exports/new",
+        f"{ORG}/bindings/explain",
+        "/device",
+    ],
 )
 def test_a_page_without_names_can_be_used_by_everybody(visit: Visits, path: str) -> None:  # noqa: F811
     """Contrast, names, roles, sizes of targets."""

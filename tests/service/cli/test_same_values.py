@@ -1,0 +1,54 @@
+"""What the command line repeats, because the service's own modules take long to import."""
+
+from typing import get_args
+
+from msgspec import structs
+
+from analytics.export.compression import Compression
+from analytics.export.writers import ExportFormat
+from service.audit import query_service
+from service.bindings.repository import BindingState
+from service.cli import audit, bindings, credentials, device, rejected
+from service.device_sign_in import forms
+from service.orgs.changes import API_KEY_PREFIX
+from service.orgs.sessions import SESSION_PREFIX
+from service.rejected import listing
+from service.settings import CLIENT_VARIABLES, PREFIX, REPOSITORY
+from service.sign_in.session_routes import OwnSession
+
+
+def test_limits_and_choices_are_those_of_the_api():
+    """Or a value that the API takes could not be given, or the other way round."""
+    options = {option.name: option for option in audit.audit.commands["export"].params}
+    assert tuple(options["file_format"].type.choices) == tuple(ExportFormat)
+    assert tuple(options["compress"].type.choices) == tuple(Compression)
+    state = next(one for one in bindings.bindings.commands["list"].params if one.name == "state")
+    assert tuple(state.type.choices) == tuple(BindingState)
+    assert audit.LIMIT_MAX == query_service.LIMIT_MAX
+    assert rejected.LIMIT_MAX == listing.LIMIT_MAX
+
+
+def test_credentials_are_told_apart_by_the_prefixes_they_are_issued_with():
+    """A secret in the wrong header would be refused."""
+    assert credentials.credential_of(f"{API_KEY_PREFIX}x").kind == "api_key"
+    assert credentials.credential_of(f"{SESSION_PREFIX}x").kind == "session"
+    assert credentials.credential_of("x").kind == "admin_token"
+    kinds = next(one.type for one in structs.fields(OwnSession))
+    assert set(get_args(credentials.CredentialKind)) == set(get_args(kinds))
+
+
+def test_the_device_speaks_of_itself_as_the_server_knows_it():
+    """One client, one grant."""
+    assert device.CLIENT == {"client_id": forms.CLIENT_ID}
+    assert device.GRANT_TYPE == forms.GRANT_TYPE
+
+
+def test_the_page_names_every_variable_and_command():
+    """What is not found there has to be tried out."""
+    page = (REPOSITORY / "docs" / "command-line.md").read_text()
+
+    for name in CLIENT_VARIABLES:
+        assert f"| `{PREFIX}{name.upper()}` |" in page
+    for group in (audit.audit, bindings.bindings):
+        for name in {*group.commands, *group.late}:
+            assert f"`{name}`" in page or f" {name}`" in page, name
