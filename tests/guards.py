@@ -75,7 +75,34 @@ _TRANSACTION = "tests/service/store/test_transaction.py"
 _WORK = "tests/service/store/test_work.py"
 _KNOWN_CALLERS = "tests/service/access/test_known_callers.py"
 
+_EXPORTS = "tests/service/audit/test_export_list.py"
+_REPORTS = "tests/service/reports/test_access_report.py"
+
 GUARDS: Final = [
+    Guard(
+        "an export is one organisation's",
+        "service/audit/export_entries.py::find_export",
+        Drop("ExportEntry.tenant_id == tenant_id"),
+        f"{_EXPORTS}::test_exports_of_another_organisation_are_not_found",
+    ),
+    Guard(
+        "an export whose process died is not running for ever",
+        "service/audit/export_entries.py::state_of",
+        Replace("now - entry.progress_at >= SILENT_AFTER", "now < entry.progress_at"),
+        f"{_EXPORTS}::test_a_state_follows_from_the_entry_alone",
+    ),
+    Guard(
+        "an expired key is refused",
+        "service/access/authenticate.py::Authenticator.principal",
+        Replace("now >= key.expires_at", "now.year < 1"),
+        f"{_PEOPLE}/test_keys.py::test_an_expired_key_is_refused_and_listed_as_ended",
+    ),
+    Guard(
+        "imported rows do not rewrite who could do what",
+        "service/reports/recorded_changes.py::_changes",
+        Replace('row["received_at"] == row["created_at"]', "True"),
+        f"{_REPORTS}::test_imported_rows_tell_nothing_of_this_organisation",
+    ),
     Guard(
         "an index of another segment answers nothing",
         "analytics/storage/segment_index.py::_check_owner",
