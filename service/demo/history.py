@@ -79,6 +79,15 @@ class History:
             if row.event in SIGN_INS and row.subject is not None
         }
 
+    def last_uses(self) -> Mapping[str, datetime]:
+        """The time of the last request of each key, by the key's name."""
+        jobs = self._profile.jobs
+        return {
+            jobs[run.job].key: from_us(run.at_us)
+            for day in self.days
+            for run in sorted(day.runs, key=lambda run: run.at_us)
+        }
+
     def rejections(self, tenant_id: str) -> Iterator[Rejection]:
         """Each rejected request: its token was genuine, but no binding matched."""
         for run in (run for day in self.days for run in day.runs):

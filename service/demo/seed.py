@@ -48,6 +48,8 @@ async def seed_demo(services: Services, now: datetime, on_progress: Progress) ->
         usage = history.usage()
         for binding in builder.bindings.values():
             _mark_used(binding, usage)
+        for name, last_used_at in history.last_uses().items():
+            builder.keys[name].last_used_at = last_used_at
         await _sign_members_in(work, builder.members, history)
         await _store_rejections(work, org.id, history)
         await _store(work, services, org.id, history, on_progress)

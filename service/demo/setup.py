@@ -79,6 +79,11 @@ class OrganisationBuilder:
         """The members, former ones too."""
         return list(self._members.values())
 
+    @property
+    def keys(self) -> dict[str, ApiKey]:
+        """The keys by name."""
+        return dict(self._keys)
+
     def actors(self) -> Actors:
         """All actors that the history's rows can name."""
         trusts: dict[str, list[Trust]] = {}
