@@ -7,10 +7,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from analytics.model.retention import Tier
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from service.composition import Services
 from service.demo.calendar import Calendar, from_us
+from service.demo.export_list import export_entries
 from service.demo.history import Day, History
 from service.demo.profile import load_profile
 from service.demo.setup import OrganisationBuilder
@@ -22,7 +24,7 @@ from service.rejected.subjects import KEPT_FOR, record_of
 from service.store.catalog import add_segment
 from service.store.journal import list_batches, remove_batches, take_seq
 from service.store.store import UnitOfWork
-from service.store.tables import Binding, Member
+from service.store.tables import Binding, Member, Organisation
 
 DEMO_ORG: Final = "acme"
 
@@ -52,7 +54,7 @@ async def seed_demo(services: Services, now: datetime, on_progress: Progress) ->
             builder.keys[name].last_used_at = last_used_at
         await _sign_members_in(work, builder.members, history)
         await _store_rejections(work, org.id, history)
-        await _store(work, services, org.id, history, on_progress)
+        await _store(work, services, org, history, on_progress)
     return True
 
 
@@ -88,7 +90,11 @@ async def _store_rejections(work: UnitOfWork, tenant_id: str, history: History) 
 
 
 async def _store(
-    work: UnitOfWork, services: Services, tenant_id: str, history: History, on_progress: Progress
+    work: UnitOfWork,
+    services: Services,
+    org: Organisation,
+    history: History,
+    on_progress: Progress,
 ) -> None:
     """Store each day's rows as one segment, including the rows of that day's changes.
 
@@ -97,7 +103,7 @@ async def _store(
     consecutive, as this transaction holds the counter, and are assigned by time.
     """
     await work.journal_rows()
-    batches = await list_batches(work.session, tenant_id)
+    batches = await list_batches(work.session, org.id)
     await remove_batches(work.session, batches)
     await take_seq(work.session, history.rows)
     seq, done = min(batch.first_seq for batch in batches), 0
@@ -107,8 +113,9 @@ async def _store(
         rows = await services.lake.run_in_thread(partial(_rows, history, day, recorded, seq + done))
         if rows.num_rows == 0:
             continue
-        segment = await services.lake.store_rows(tenant_id, day.day, new_id("seg"), rows)
+        segment = await services.lake.store_rows(org.id, day.day, new_id("seg"), rows)
         await add_segment(work.session, segment, work.now)
+        work.session.add_all(export_entries(org.id, Tier(org.tier), rows))
         done += segment.rows
         on_progress(done, total)
 

@@ -28,8 +28,9 @@ _NAMES_GUARDED: Final = Condition(
 class Offer:
     """The template's data.
 
-    `query` is the export's query string, `rows` how many there are, and `guarded` how many of them
-    have a package name that CSV's formula guard changes; None: counting took too long.
+    `query` is the export's query string; `cuts_off` says that the floor may hide rows that were
+    asked for; `rows` is how many there are, and `guarded` how many of them have a package name that
+    CSV's formula guard changes; None: counting took too long.
     """
 
     query: str
@@ -64,10 +65,16 @@ async def load_offer(
         since=within.since,
         until=within.until,
         floor=log.floor,
-        cuts_off=within.since != query.since,
+        cuts_off=_cuts_off(org, query, log.floor),
         rows=await _count(log, query, time_max_s),
         guarded=await _count(log, named, time_max_s),
     )
+
+
+def _cuts_off(org: Organisation, query: Query, floor: datetime | None) -> bool:
+    """Whether rows that the filters match may be hidden by the retention floor."""
+    asked_from = org.created_at if query.since is None else query.since
+    return floor is not None and asked_from < floor
 
 
 async def _count(log: TenantLog, query: Query, time_max_s: float) -> int | None:

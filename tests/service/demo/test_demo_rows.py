@@ -222,6 +222,38 @@ async def test_an_exports_count_is_what_its_filters_find(demo: Demo, rows: list[
         assert len(found) == row.payload["rows"] > 0
 
 
+async def test_the_list_of_exports_is_what_the_rows_tell(demo: Demo, rows: list[Row]):
+    """One entry for each, by the same member, with the same count and digest."""
+    told = {row.payload["export_id"]: row for row in rows if row.event == "audit_exported"}
+    ended = {r.payload["export_id"]: r for r in rows if r.event == "audit_export_finished"}
+    answer = await demo.answer(f"/api/v1/admin/orgs/{DEMO_ORG}/exports")
+    exports = (await answer.get_json())["exports"]
+    listed = [one for one in exports if one["actor_source"] == "session"]  # but for the tests' own
+
+    assert {one["id"] for one in listed} == set(told)
+    for one in listed:
+        assert one["state"] == "finished"
+        assert one["actor"] == told[one["id"]].actor
+        assert one["rows"] == told[one["id"]].payload["rows"]
+        assert one["sha256"] == ended[one["id"]].payload["sha256"]
+        assert one["watermark"] < int(told[one["id"]].id.removeprefix("aud_"))
+
+
+async def test_the_past_is_reported_as_it_was(demo: Demo, rows: list[Row]):
+    """Members who have left since are there, with the role that they had."""
+    path = f"/api/v1/admin/orgs/{DEMO_ORG}/access-report"
+    removed = [row for row in rows if row.event == "member_removed"]
+    changed = [row for row in rows if row.event == "member_role_changed"]
+    assert removed
+    for row in removed + changed:
+        before = format_us(row.created_at - timedelta(seconds=1))
+        report = await (await demo.answer(path, asOf=before)).get_json()
+        roles = {one["id"]: one["role"] for one in report["members"]}
+
+        assert report["is_complete"]
+        assert roles[row.subject or ""] == row.payload.get("role", row.payload.get("role_before"))
+
+
 @only_full
 async def test_two_runs_are_alike(demo: Demo, tmp_path: Path):
     """Whatever is shown or measured with the demo can be repeated: only new ids differ."""
