@@ -93,7 +93,7 @@ GUARDS: Final = [
     ),
     Guard(
         "an expired key is refused",
-        "service/access/authenticate.py::Authenticator.principal",
+        "service/access/authenticate.py::Authenticator._key_principal",
         Replace("now >= key.expires_at", "now.year < 1"),
         f"{_PEOPLE}/test_keys.py::test_an_expired_key_is_refused_and_listed_as_ended",
     ),
@@ -1739,8 +1739,8 @@ GUARDS: Final = [
         "the numbers of a page end at the retention floor",
         "service/audit/tenant_log.py::TenantLog.summary",
         Replace(
-            "summarise(reader, self.snapshot, query, self.floor, bucket)",
-            "summarise(reader, self.snapshot, query, None, bucket)",
+            "summarise(reader, self.snapshot, query, self.floor, bucket, tops)",
+            "summarise(reader, self.snapshot, query, None, bucket, tops)",
         ),
         f"{_AUDIT_PAGE}::test_what_is_past_retention_is_neither_shown_nor_counted",
     ),
@@ -1748,8 +1748,8 @@ GUARDS: Final = [
         "rows and numbers of a page are of one snapshot",
         "service/dashboard/audit_page.py::_find",
         Replace(
-            "services.queries.page(org, wanted, now, log)",
-            "services.queries.page(org, wanted, now)",
+            "services.audit.queries.page(org, wanted, now, log)",
+            "services.audit.queries.page(org, wanted, now)",
         ),
         f"{_AUDIT_PAGE}::test_the_page_asks_for_its_rows_and_for_its_numbers_once",
     ),
@@ -1833,8 +1833,38 @@ GUARDS: Final = [
         "::test_a_conflict_with_another_organisation_names_nothing_of_theirs",
     ),
     Guard(
+        "a search knows the names of its own organisation's keys alone",
+        "service/audit/actor_names.py::actors_by_name",
+        Replace(
+            "select(ApiKey.id, ApiKey.name).where(ApiKey.tenant_id == tenant_id)",
+            "select(ApiKey.id, ApiKey.name)",
+        ),
+        "tests/service/audit/test_search_endpoint.py"
+        "::test_another_organisations_key_is_not_found_by_its_name",
+    ),
+    Guard(
+        "a saved search is deleted by its own organisation alone",
+        "service/searches/saved.py::delete_search",
+        Replace("SavedSearch.tenant_id == org.id, ", ""),
+        "tests/service/dashboard/investigate/test_saved_searches.py"
+        "::test_another_organisations_search_cannot_be_deleted",
+    ),
+    Guard(
+        "groups of rows end at the retention floor",
+        "service/audit/tenant_log.py::TenantLog.groups",
+        Replace("self.within(query)", "query"),
+        "tests/service/audit/test_search_endpoint.py::test_what_is_past_retention_is_in_no_group",
+    ),
+    Guard(
+        "a successor of a key that reads goes to those who may read",
+        "service/dashboard/people/keys.py::rotate_key",
+        DropCall("_require_scopes"),
+        "tests/service/dashboard/people/test_keys.py"
+        "::test_a_key_that_reads_is_rotated_by_those_who_may_read",
+    ),
+    Guard(
         "a page calls members of its own organisation by their address, and no others",
-        "service/dashboard/display_names.py::_addresses",
+        "service/audit/actor_names.py::names_of_actors",
         Replace("select(Member).where(Member.tenant_id == tenant_id)", "select(Member)"),
         "tests/service/dashboard/trust/test_bindings_page.py"
         "::test_an_actor_that_is_no_member_here_keeps_its_own_name",

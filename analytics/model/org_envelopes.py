@@ -192,14 +192,14 @@ class TeamAdminChanged(Envelope, frozen=True, kw_only=True):
 
 
 class ApiKeyCreated(Envelope, frozen=True, kw_only=True):
-    """An API key was issued. Rows older than `expires_at` do not have it."""
+    """An API key was issued. Older rows have neither `scopes` nor `expires_at`."""
 
     event = Event.API_KEY_CREATED
     key_id: str
     name: str
     project_id: str | None
-    scopes: list[str] = msgspec.field(default_factory=list)
-    expires_at: str | None = None
+    scopes: list[str] | msgspec.UnsetType = msgspec.UNSET
+    expires_at: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ApiKeyRotated(Envelope, frozen=True, kw_only=True):

@@ -230,6 +230,7 @@ class UnknownValues(Struct, kw_only=True):
     unknown: list[UnknownValueForm]
 
 
+@_with_search
 @_with_filters
 class ExportQuery(OrderedWindow, kw_only=True):
     """Which rows, and the format of the file."""

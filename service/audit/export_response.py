@@ -15,6 +15,7 @@ from analytics.model.rows import VerdictSource
 from service.audit.api_schemas import AuditEntry
 from service.audit.export_forms import file_name
 from service.audit.exports import Export
+from service.audit.search_request import with_search
 from service.audit.services import AuditServices
 from service.errors import Invalid
 from service.orgs.roles import Capability
@@ -68,7 +69,7 @@ async def answer_export(services: AuditServices, slug: str, origin: VerdictSourc
     """The requested file; its audit row is durable before this returns."""
     refuse_head(request)
     caller, org = await services.access.authorize(slug, Capability.AUDIT_EXPORT, origin)
-    parameters = all_parameters(request)
+    parameters = await with_search(services.store, org, all_parameters(request))
     form = _file_form(request, parameters)
     query = parse_query(
         {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}

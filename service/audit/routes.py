@@ -134,7 +134,8 @@ async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Follow the organisation's audit log: the rows accepted after a given one, oldest first."""
     # Such requests are repeated automatically: they must not keep an unused session alive.
     _, org = await services.access.authorize(slug, Capability.AUDIT_READ, keeps_alive=False)
-    wanted = parse_accepted_request(all_parameters(request))
+    parameters = await with_search(services.store, org, all_parameters(request))
+    wanted = parse_accepted_request(parameters)
     result = await services.queries.accepted(org, wanted, services.clock())
     entries = [Raw(entry) for entry in result.entries]
     return json_answer({"org": slug, "entries": entries, "last": result.last})

@@ -1,5 +1,6 @@
 """`countersign audit`: query, follow, show and export the log."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,11 +12,12 @@ from analytics.model.filters import FILTER_COLUMNS, parse_query
 from service.cli.anywhere import Output, anywhere_command
 from service.cli.audit_follow import follow
 from service.cli.audit_rows import entry_lines, page_table
-from service.cli.backend import Backend, Exported, ExportForm, Parameters
+from service.cli.backend import Backend, ExportForm, ExportScope, Parameters
 from service.cli.context import Answer
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.groups import Late, LateGroup
 from service.cli.progress import row_progress
+from service.cli.proposals import printable
 from service.cli.times import INSTANT
 
 LIMIT_MAX: Final = 1_000
@@ -25,7 +27,7 @@ _COMPRESSIONS: Final = ("gzip", "zstd")
 
 _LATE: Final = {
     "check": Late("audit_maintenance", "Read everything stored and compare it with the catalog."),
-    "exports": Late("exports", "List exports, and print their receipts."),
+    "exports": Late("exports", "Exports: who exported which rows, and receipts."),
     "verify-export": Late("exports", "Compare FILE with the receipt of its export."),
     "compact": Late("audit_maintenance", "Merge the segments of each past day into one now."),
     "import": Late("imports", "Import rows with their original timestamps; - is standard input."),
@@ -88,7 +90,14 @@ def as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
+_SEARCH: Final = click.argument("search", required=False)
+"""The search of the audit page, in one argument: `'event-stream@3.3.6 -decision:blocked'`."""
+
+_NOT_LOOKED_UP: Final = frozenset({"limit", "cursor", "order"})
+
+
 @anywhere_command(audit, "query", takes_output=True)
+@_SEARCH
 @_with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows on a page; default 100.")
 @click.option(
@@ -104,6 +113,7 @@ async def audit_query(
     backend: Backend,
     slug: str,
     output: Output,
+    search: str | None,
     *,
     explain: bool,
     is_followed: bool,
@@ -111,11 +121,12 @@ async def audit_query(
 ) -> Answer:
     """Print a page of an organisation's audit log, newest first.
 
-    Rows must match all given filters. Repeating a filter means OR, and ! before a value negates
-    it. With --follow, the last 10 rows (--limit) are printed, oldest first, then each new one
-    until Ctrl-C; with --json one object a line.
+    SEARCH is what the search of the audit page takes, such as event-stream@3.3.6 or a key's name.
+    Rows must match it and all given filters. Repeating a filter means OR, and ! before a value
+    negates it. With --follow, the last 10 rows (--limit) are printed, oldest first, then each new
+    one until Ctrl-C; with --json one object a line.
     """
-    parameters = as_parameters(given)
+    parameters = as_parameters(given | {"q": search})
     if is_followed:
         if explain or {"until", "order", "cursor"} & parameters.keys():
             raise click.UsageError("--follow goes with filters, --since and --limit only")
@@ -125,9 +136,23 @@ async def audit_query(
 
         return await plan_answer(backend.data_dir("audit query --explain"), slug, parameters)
     page = await backend.audit_page(slug, parameters)
-    return Answer(
-        page, lines=_next_page(page, parameters), table=page_table(page, slug, backend.place)
-    )
+    lines = _next_page(page, parameters)
+    if not page["entries"] and "cursor" not in parameters:
+        await _tell_unknown(backend, slug, parameters)
+    return Answer(page, lines=lines, table=page_table(page, slug, backend.place))
+
+
+async def _tell_unknown(backend: Backend, slug: str, parameters: Parameters) -> None:
+    """Say on standard error which values no row has: an empty page is no all-clear."""
+    asked = {name: each for name, each in parameters.items() if name not in _NOT_LOOKED_UP}
+    for unknown in await backend.unknown_values(slug, asked):
+        hint = f"; the nearest is {unknown['nearest']}" if unknown["nearest"] else ""
+        others = "".join(f"; it occurs as {name}" for name in unknown["also_in"])
+        click.echo(
+            f"countersign: no row of {slug} has {unknown['parameter']}"
+            f" {printable(unknown['value'])}{hint}{others}",
+            err=True,
+        )
 
 
 def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> list[str]:
@@ -141,17 +166,19 @@ def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> lis
 
 
 @anywhere_command(audit, "list", takes_output=True)
+@_SEARCH
 @_with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows at most; default 100.")
 async def audit_list(
     backend: Backend,
     slug: str,
     output: Output,
+    search: str | None,
     **given: Any,  # noqa: ANN401 - click's own values
 ) -> Answer:
     """Print the newest rows: `audit query` without its rarer options."""
     return await audit_query(
-        backend, slug, output, explain=False, is_followed=False, cursor=None, **given
+        backend, slug, output, search, explain=False, is_followed=False, cursor=None, **given
     )
 
 
@@ -177,6 +204,9 @@ async def audit_show(backend: Backend, slug: str, audit_id: str) -> Answer:
     help="Compress the file; Parquet is compressed already.",
 )
 @_with_filters
+@click.option(
+    "--search", "q", help="A search, as `audit query` takes it: event-stream@3.3.6, a key's name."
+)
 @click.option("--raw", "is_raw", is_flag=True, help="CSV without protection against formulas.")
 @click.option("--force", "is_forced", is_flag=True, help="Replace FILE if it exists.")
 @click.argument(
@@ -202,43 +232,54 @@ async def audit_export(
         raise click.UsageError("--compress cannot be used with parquet: it is compressed already")
     form = ExportForm(file_format, compress, is_raw)
     parameters = as_parameters(given)
-    parse_query(parameters)  # a wrong filter is refused before FILE is opened
+    # A wrong filter is refused before FILE is opened.
+    parse_query({name: each for name, each in parameters.items() if name != "q"})
     with new_file(path, is_forced=is_forced) as file, row_progress(f"Exporting {slug}") as show:
-        done = await backend.audit_export(slug, parameters, form, file, show)
+        done = await backend.audit_export(
+            slug, parameters, form, file, lambda scope: _announce(slug, parameters, scope), show
+        )
+    scope = done.scope
     return Answer(
         {
             "path": str(path),
-            "export_id": done.export_id,
+            "export_id": scope.export_id,
             "format": file_format,
             "filters": parameters,
-            "since": done.since,
-            "until": done.until,
-            "retention_floor": done.retention_floor,
-            "rows": done.rows,
+            "since": scope.since,
+            "until": scope.until,
+            "retention_floor": scope.retention_floor,
+            "rows": scope.rows,
             "bytes": done.bytes,
             "sha256": done.sha256,
         },
         [
-            f"Exported {done.rows} rows to {path}: {done.bytes} bytes, SHA-256 {done.sha256}.",
-            f"Rows: {_scope(parameters, done)}",
-            f"Export {done.export_id}; its receipt:"
-            f" countersign audit exports receipt --org {slug} {done.export_id}",
+            f"Exported {scope.rows} rows to {path}: {done.bytes} bytes, SHA-256 {done.sha256}.",
+            f"Rows: {_in_words(parameters, scope)}",
+            f"Export {scope.export_id}; its receipt:"
+            f" countersign audit exports receipt --org {slug} {scope.export_id}",
         ],
         is_on_stderr=path == STANDARD_OUTPUT,
     )
 
 
-def _scope(parameters: Parameters, done: Exported) -> str:
-    """Which rows an export has, in words: its filters, window and retention floor."""
+def _announce(slug: str, parameters: Parameters, scope: ExportScope) -> None:
+    """Say which rows are coming, to a person who waits for them."""
+    if sys.stderr.isatty():
+        words = _in_words(parameters, scope)
+        click.echo(f"Exporting {scope.rows} rows of {slug}: {words}", err=True)
+
+
+def _in_words(parameters: Parameters, scope: ExportScope) -> str:
+    """Which rows an export has: its filters, window and retention floor."""
     filters = " ".join(
         f"{name}={text}"
         for name, texts in parameters.items()
-        if name in FILTER_COLUMNS
+        if name in FILTER_COLUMNS or name == "q"
         for text in texts
     )
-    floor = done.retention_floor
+    floor = scope.retention_floor
     limit = "no retention limit" if floor is None else f"none before retention floor {floor}"
     return (
-        f"{filters or 'no filters'}; from {done.since or 'the first'} to {done.until or 'now'};"
+        f"{filters or 'no filters'}; from {scope.since or 'the first'} to {scope.until or 'now'};"
         f" {limit}"
     )

@@ -22,19 +22,26 @@ class ExportForm:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
-    """A file that was written as a whole. `since` and `until` are the bounds that applied.
+class ExportScope:
+    """Which rows an export has. `since` and `until` are the bounds that applied.
 
     What a server does not tell is None; so is a bound or floor that there is none of.
     """
 
     rows: int
-    bytes: int
-    sha256: str
     export_id: str | None
     since: str | None
     until: str | None
     retention_floor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A file that was written as a whole."""
+
+    scope: ExportScope
+    bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +81,9 @@ class Backend(Protocol):
     async def audit_page(self, slug: str, parameters: Parameters) -> Form:
         """One page of rows."""
 
+    async def unknown_values(self, slug: str, parameters: Parameters) -> list[Form]:
+        """The values of a query that no row has."""
+
     async def audit_entry(self, slug: str, audit_id: str) -> Form:
         """One row."""
 
@@ -86,9 +96,13 @@ class Backend(Protocol):
         parameters: Parameters,
         form: ExportForm,
         file: BinaryIO,
+        begin: Callable[[ExportScope], None],
         show: Callable[[int, int], None],
     ) -> Exported:
-        """Write all rows of a query to `file`; calls `show` with the rows done and all rows."""
+        """Write all rows of a query to `file`.
+
+        Calls `begin` before the first byte, and `show` with the rows done and all rows.
+        """
 
     async def list_bindings(self, slug: str, state: str | None, as_of: str | None) -> list[Form]:
         """The organisation's bindings, newest first."""

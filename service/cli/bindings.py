@@ -9,7 +9,7 @@ import click
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend, BindingDraft, Form
 from service.cli.context import Answer, table
-from service.cli.groups import LateGroup
+from service.cli.groups import Late, LateGroup
 from service.cli.proposals import printable
 from service.cli.tables import Table, padded
 from service.cli.target import ORG_VARIABLE
@@ -30,7 +30,13 @@ _TIMES: Final = ("addedAt", "revokedAt")
 _LABEL_WIDTH: Final = 15
 
 
-@click.group(cls=LateGroup)
+_LATE: Final = {
+    "replace": Late("bindings_replace", "Revoke a binding and create its successor in one step."),
+    "sync": Late("bindings_sync", "Make an organisation's bindings match FILE (TOML)."),
+}
+
+
+@click.group(cls=LateGroup, late=_LATE)
 def bindings() -> None:
     """Trust bindings: which CI jobs an organisation trusts."""
 

@@ -1,6 +1,7 @@
 """Commands on the data dir of this machine, with the operator's rights."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from typing import BinaryIO
 
@@ -11,6 +12,9 @@ from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from service.audit.query_service import parse_accepted_request, parse_page_request
+from service.audit.search_request import with_search
+from service.audit.tenant_log import open_log
+from service.audit.unknown_values import unknown_values
 from service.bindings.changes import add_binding, revoke_binding
 from service.bindings.forms import listed_form
 from service.bindings.listing import parse_as_of, parse_state
@@ -19,6 +23,7 @@ from service.cli.backend import (
     BindingDraft,
     Exported,
     ExportForm,
+    ExportScope,
     Form,
     Parameters,
     TokenOrClaims,
@@ -57,7 +62,7 @@ class LocalBackend:
         """One page of rows."""
         services = self._context.services
         org = await self._org(slug)
-        wanted = parse_page_request(_lists(parameters))
+        wanted = parse_page_request(await with_search(services.store, org, parameters))
         page = await services.audit_queries.page(org, wanted, services.clock())
         floor = page.retention_floor
         return {
@@ -66,6 +71,14 @@ class LocalBackend:
             "next_cursor": page.next_cursor,
             "retention_floor": None if floor is None else format_us(floor),
         }
+
+    async def unknown_values(self, slug: str, parameters: Parameters) -> list[Form]:
+        """The values of a query that no row has."""
+        services = self._context.services
+        org = await self._org(slug)
+        query = parse_query(await with_search(services.store, org, parameters))
+        log = await open_log(services.store, services.lake, org, services.clock())
+        return [asdict(value) for value in await unknown_values(log, query)]
 
     async def audit_entry(self, slug: str, audit_id: str) -> Form:
         """One row."""
@@ -78,7 +91,7 @@ class LocalBackend:
         """The rows accepted after one of them."""
         services = self._context.services
         org = await self._org(slug)
-        wanted = parse_accepted_request(_lists(parameters))
+        wanted = parse_accepted_request(await with_search(services.store, org, parameters))
         found = await services.audit_queries.accepted(org, wanted, services.clock())
         entries = [msgspec.json.decode(entry) for entry in found.entries]
         return {"org": slug, "entries": entries, "last": found.last}
@@ -89,12 +102,13 @@ class LocalBackend:
         parameters: Parameters,
         form: ExportForm,
         file: BinaryIO,
+        begin: Callable[[ExportScope], None],
         show: Callable[[int, int], None],
     ) -> Exported:
         """Write all rows of a query to `file`."""
         services = self._context.services
-        query = parse_query(parameters)
         org = await self._org(slug)
+        query = parse_query(await with_search(services.store, org, parameters))
         file_form = FileForm(
             format=ExportFormat(form.format),
             compression=Compression(form.compress) if form.compress else None,
@@ -103,21 +117,21 @@ class LocalBackend:
         export = await services.exporter.prepare(
             org, query, file_form, self._context.audit_context, services.clock()
         )
-        async for content in await services.exporter.stream(export):
-            file.write(content)
-            show(export.progress.left.rows, export.rows)
-        show(export.rows, export.rows)
-        left = export.progress.left
         since, until = export.window
-        return Exported(
-            rows=left.rows,
-            bytes=left.size,
-            sha256=left.sha256,
+        scope = ExportScope(
+            rows=export.rows,
             export_id=export.export_id,
             since=_instant(since),
             until=_instant(until),
             retention_floor=_instant(export.log.floor),
         )
+        begin(scope)
+        async for content in await services.exporter.stream(export):
+            file.write(content)
+            show(export.progress.left.rows, export.rows)
+        show(export.rows, export.rows)
+        left = export.progress.left
+        return Exported(scope, bytes=left.size, sha256=left.sha256)
 
     async def list_bindings(self, slug: str, state: str | None, as_of: str | None) -> list[Form]:
         """The organisation's bindings, newest first."""

@@ -27,7 +27,7 @@ _COMMANDS: Final = {
         "bindings",
         "Trust bindings: which CI jobs an organisation trusts.",
         "bindings",
-        more=("bindings_replace", "bindings_sync", "explain", "rejected"),
+        more=("explain", "rejected"),
     ),
     "demo": Late("demo", "Create the demo organisation, unless it exists, and serve it.", "demo"),
     "explain": Late("explain", "Explain why a CI token is trusted or not.", "explain"),

@@ -9,6 +9,7 @@ from service.cli.backend import (
     BindingDraft,
     Exported,
     ExportForm,
+    ExportScope,
     Form,
     Parameters,
     TokenOrClaims,
@@ -44,6 +45,12 @@ class RemoteBackend:
         """One page of rows."""
         return await self._get(slug, "audit", parameters=parameters)
 
+    async def unknown_values(self, slug: str, parameters: Parameters) -> list[Form]:
+        """The values of a query that no row has."""
+        answered = await self._get(slug, "audit", "unknown-values", parameters=parameters)
+        unknown: list[Form] = answered["unknown"]
+        return unknown
+
     async def audit_entry(self, slug: str, audit_id: str) -> Form:
         """One row."""
         return await self._get(slug, "audit", audit_id)
@@ -58,6 +65,7 @@ class RemoteBackend:
         parameters: Parameters,
         form: ExportForm,
         file: BinaryIO,
+        begin: Callable[[ExportScope], None],
         show: Callable[[int, int], None],
     ) -> Exported:
         """Write all rows of a query to `file`; a connection that breaks off is an error."""
@@ -69,21 +77,14 @@ class RemoteBackend:
         digest, size = hashlib.sha256(), 0
         path = org_path(slug, "audit", "export")
         async with self._client.download(path, given) as download:
-            show(0, download.rows)
+            begin(download.scope)
+            show(0, download.scope.rows)
             async for chunk in download.chunks:
                 file.write(chunk)
                 digest.update(chunk)
                 size += len(chunk)
-            show(download.rows, download.rows)
-        return Exported(
-            rows=download.rows,
-            bytes=size,
-            sha256=digest.hexdigest(),
-            export_id=download.export_id,
-            since=download.since,
-            until=download.until,
-            retention_floor=download.retention_floor,
-        )
+            show(download.scope.rows, download.scope.rows)
+        return Exported(download.scope, bytes=size, sha256=digest.hexdigest())
 
     async def list_bindings(self, slug: str, state: str | None, as_of: str | None) -> list[Form]:
         """The organisation's bindings, newest first."""

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from service.cli.backend import ExportScope
 from service.cli.credentials import Credential
 from service.cli.target import is_loopback, parse_server
 from service.errors import Invalid, Refusal
@@ -47,11 +48,7 @@ class ServerRefusal(Refusal):
 class OpenDownload:
     """A file that a server is sending: what its headers say of it, and its bytes as they arrive."""
 
-    rows: int
-    export_id: str | None
-    since: str | None
-    until: str | None
-    retention_floor: str | None
+    scope: ExportScope
     chunks: AsyncIterator[bytes]
 
 
@@ -286,14 +283,14 @@ def _open_download(response: httpx.Response) -> OpenDownload:
     headers = response.headers
     since, _, until = headers.get("x-export-window", "").partition("/")
     floor = headers.get("x-retention-floor", "none")
-    return OpenDownload(
+    scope = ExportScope(
         rows=int(headers.get("x-row-count", "0")),
         export_id=headers.get("x-export-id"),
         since=_bound(since),
         until=_bound(until),
         retention_floor=None if floor == "none" else floor,
-        chunks=response.aiter_raw(),
     )
+    return OpenDownload(scope, response.aiter_raw())
 
 
 def _bound(text: str) -> str | None:

@@ -14,7 +14,7 @@ REQUEST_EXAMPLE: Final = {"name": "Blocked this week", "query": "decision=BLOCKE
 _MEMBERS: Final = ("name", "query")
 
 
-class SavedSearchRequest(Struct, kw_only=True):
+class SavedSearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """A search to save."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]

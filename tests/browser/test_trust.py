@@ -134,7 +134,7 @@ def test_from_a_pasted_token_to_a_revoked_binding(place, visit, has_scripts):
     expect(rows.get_by_role("rowheader")).to_have_text(["Binding revoked", "Binding created"])
     page.goto(binding_page)
     page.get_by_role("link", name="Rows that name it").click()
-    expect(rows.get_by_role("rowheader")).to_have_text(["Install allowed"])
+    expect(rows.get_by_role("rowheader")).to_have_text(["Install allowed, ALLOWED"])
 
 
 def test_from_a_rejected_job_to_a_binding(place, visit):

@@ -304,6 +304,21 @@ def test_sealing_by_hand_beside_a_server_changes_nothing_that_is_seen(home):
     assert server.stop() == 0
 
 
+def test_a_search_finds_what_the_page_finds_and_names_what_no_row_has(home):
+    """An empty answer is explained, on standard error: the answer itself stays the API's."""
+    home.ask("project", "add", "--org", "acme", "payments")
+    (row,) = home.ask("audit", "query", "Project created", "--org", "acme")["entries"]
+    assert row["event"] == "project_created"
+    other = home.ask("audit", "query", "surface:cli -Project created", "--org", "acme")["entries"]
+    assert other
+    assert "project_created" not in {row["event"] for row in other}
+
+    ran = home.order("audit", "query", "system:clu", "--org", "acme")
+    assert "no row of acme has actor system:clu; the nearest is system:cli" in ran.err
+    refused = home.order("audit", "query", "pakage:x", "--org", "acme")
+    assert "did you mean package:" in refused.err
+
+
 def test_pages_of_the_command_line_are_those_of_the_api(home):
     """A cursor of the one is a cursor of the other: both are signed by the same data dir."""
     for name in ("a", "b", "c"):

@@ -62,7 +62,8 @@ def test_bindings_of_a_server_are_made_listed_shown_and_revoked(signed_in, serve
 
     (listed,) = signed_in.ask("bindings", "list", "--repository-id", "043", **org)
     shown = signed_in.ask("bindings", "show", made["id"], **org)
-    assert listed == shown
+    assert listed == {name: shown[name] for name in listed}
+    assert shown["effective"] is True
     assert shown["eventNames"] == ["push"]
     people = signed_in.order("bindings", "show", made["id"], **org).out
     assert re.search(r"^subPattern +repo:acme/payments", people, re.MULTILINE)
@@ -100,6 +101,10 @@ def test_rows_are_queried_shown_and_exported(signed_in, server, tmp_path):
     assert not {r["id"] for r in first["entries"]} & {r["id"] for r in second["entries"]}
     assert shown == row
     assert row["payload"]["binding_id"] in people
+    searched = signed_in.ask("audit", "query", "Binding created", *org)["entries"]
+    assert {found["event"] for found in searched} == {"oidc_binding_created"}
+    nothing = signed_in.order("audit", "list", "left-pad", *org)
+    assert "no row of acme has package left-pad" in nothing.err
     assert exported["rows"] == len(file.read_text().splitlines()) - 1
     with server.client() as client:
         (row,) = eventually(

@@ -121,3 +121,20 @@ async def test_what_makes_no_group_is_refused(audit, query, part):
 
     assert status == 400
     assert part in text
+
+
+async def test_another_organisations_key_is_not_found_by_its_name(rows):
+    """Its name would tell that it exists; here it is a package like any other word."""
+    async with rows.services.store.write() as work:
+        key, _ = await issue_api_key(work, rows.world.other, "their-ci", None, BY_OPERATOR)
+    await rows.accept([sample_row(START, actor=key.id)])
+
+    assert (await rows.page(q="their-ci"))["entries"] == []
+
+
+async def test_what_is_past_retention_is_in_no_group(rows):
+    """As in no page."""
+    await rows.accept([sample_row(START - timedelta(days=400), package_name="bygone")])
+    answer = await (await rows.get("/groups", by="package")).get_json()
+
+    assert "bygone" not in {group["values"]["package"] for group in answer["groups"]}

@@ -200,7 +200,7 @@ async def test_the_audit_page_leads_to_the_offer(world):
         ("exports?cursor=exp_none", 400),
         ("exports?state=x", 400),
         ("exports/new?event=nosuch", 400),
-        ("exports/new?last=3h", 400),
+        ("exports/new?last=3y", 400),
     ],
 )
 async def test_what_is_not_there_or_not_understood_is_refused(world, path, status):

@@ -372,6 +372,18 @@ async def test_a_key_that_reads_is_issued_by_those_who_may_read_themselves(world
     assert (await issue(world, scopes="audit:r", who="admin")).status_code == 200
 
 
+async def test_a_key_that_reads_is_rotated_by_those_who_may_read(world):
+    """They are shown its successor's secret."""
+    await issue(world, scopes="oidc:r")
+    await grant(world, "admin", "org:admin")
+    page = await see(world, "keys", "admin")
+    (key_id,) = key_ids(page)
+    action = f"{KEYS}/{key_id}/rotate"
+
+    assert (await send_form(world, page, action, who="admin", overlap="1h")).status_code == 403
+    assert await world.audit(event="api_key_rotated") == []
+
+
 @pytest.mark.parametrize("scopes", ["oidc:w", "org:admin", "audit:r nonsense"])
 async def test_a_key_never_changes_anything(world, scopes):
     """There is no scope for it."""
