@@ -347,6 +347,12 @@ class NotForKeys(Forbidden):
     text = "API keys cannot do this: use a member's session or the admin token"
 
 
+class KeyCannotChange(Forbidden):
+    """An API key with scopes only reads."""
+
+    text = "an API key reads, and changes nothing: use a session or the admin token"
+
+
 class KeyOfAnotherOrg(Forbidden):
     """The API key belongs to another organisation."""
 

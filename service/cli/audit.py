@@ -30,7 +30,7 @@ _LATE: Final = {
     "exports": Late("exports", "Exports: who exported which rows, and receipts."),
     "verify-export": Late("exports", "Compare FILE with the receipt of its export."),
     "compact": Late("audit_maintenance", "Merge the segments of each past day into one now."),
-    "import": Late("imports", "Import rows with their original timestamps; - is standard input."),
+    "import": Late("imports", "Import rows with original timestamps; - is standard input."),
     "prune": Late("retention", "Drop the days that are past retention now."),
     "reindex": Late("audit_maintenance", "Rebuild the index of every segment from its rows."),
     "seal": Late("audit_maintenance", "Move every journal row into segments now."),

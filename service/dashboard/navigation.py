@@ -47,7 +47,7 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
 The first page of a section that the caller may open is the one that its name leads to.
 """
 
-_WITHIN_AUDIT: Final = ("investigate.package_page", "investigate.run_page")
+_WITHIN_AUDIT: Final = ("dashboard_investigate.package_page", "dashboard_investigate.run_page")
 
 
 def may(caller: Caller, capability: Capability, org: Organisation) -> bool:

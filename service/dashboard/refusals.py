@@ -1,11 +1,15 @@
 """Error pages: what browsers get where a script gets `{"error": text}`."""
 
+import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
 from quart import Request, Response, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
+from service.dashboard.navigation import page_context
+from service.dashboard.services import DashboardServices
 from service.errors import (
     CrossSite,
     Forbidden,
@@ -13,13 +17,16 @@ from service.errors import (
     Internal,
     Invalid,
     NotFound,
+    Refusal,
     Unauthenticated,
 )
 from service.sign_in.flow import own_page
 from service.web.context import request_id
+from service.web.dependencies import receives
 
 _API: Final = "/api/"
 _PAGE_TYPE: Final = "text/html"
+_ORG_PATH: Final = re.compile(r"/admin/ui/orgs/(?P<slug>[^/]+)")
 _SAFE: Final = frozenset({"GET", "HEAD"})
 
 
@@ -85,8 +92,29 @@ async def refusal_page(text: str, status: int) -> BaseResponse | Response:
         advice=_advice(text, status),
         request_id=request_id(),
         is_signed_out=status == Unauthenticated.status,
+        **await _frame(status),
     )
     return Response(page, status=status, content_type=f"{_PAGE_TYPE}; charset=utf-8")
+
+
+async def _frame(status: int) -> dict[str, Any]:
+    """The template variables of the organisation's pages, if the caller belongs to one.
+
+    None of them for faults of ours and for callers without a session: they have no navigation.
+    """
+    path = _ORG_PATH.match(request.path)
+    if path is None or status >= Internal.status or status == Unauthenticated.status:
+        return {}
+    return await _frame_of(unquote(path["slug"]))
+
+
+@receives(DashboardServices)
+async def _frame_of(services: DashboardServices, slug: str) -> dict[str, Any]:
+    try:
+        caller, org = await services.access.authorize_member(slug)
+    except Refusal:
+        return {}
+    return page_context(services.settings, caller, org)
 
 
 def _advice(text: str, status: int) -> Advice:

@@ -149,6 +149,6 @@ def _given_search(parameters: Mapping[str, Sequence[str]]) -> dict[str, list[str
 def _search_target(slug: str, state: State, search: Search) -> str:
     """The address of what a search asks for: filters are in the address, the search is not."""
     if search.row_id is not None:
-        return url_for("investigate.row_page", slug=slug, audit_id=search.row_id)
+        return url_for("dashboard_investigate.row_page", slug=slug, audit_id=search.row_id)
     page = url_for("dashboard.audit_page", slug=slug)
     return page + state.searched(merged(state.filters_and_window, search)).href

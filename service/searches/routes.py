@@ -3,11 +3,13 @@
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
+from service.access.callers import ApiKeyPrincipal, Caller
 from service.audit.services import AuditServices
 from service.errors import (
     BODY_REFUSALS,
     Forbidden,
     Invalid,
+    KeyCannotChange,
     OrgNotFound,
     SearchExists,
     SearchNotFound,
@@ -26,6 +28,7 @@ from service.searches.forms import (
     search_form,
 )
 from service.searches.saved import delete_search, list_searches, save_search
+from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.openapi import documented
 from service.web.request_parsing import json_object, query_parameters
@@ -63,7 +66,7 @@ async def list_(services: AuditServices, slug: str) -> ResponseReturnValue:
 @receives(AuditServices)
 async def create(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Save a search for everyone in the organisation who may read its audit log."""
-    caller, org = await services.access.authorize(slug, Capability.AUDIT_READ)
+    caller, org = await _authorize_change(services, slug)
     query_parameters(request, ())
     name, query = parse_search_request(await json_object(request))
     async with services.store.write() as work:
@@ -81,9 +84,17 @@ async def create(services: AuditServices, slug: str) -> ResponseReturnValue:
 @receives(AuditServices)
 async def delete(services: AuditServices, slug: str, search_id: str) -> ResponseReturnValue:
     """Delete a saved search of the organisation."""
-    caller, org = await services.access.authorize(slug, Capability.AUDIT_READ)
+    caller, org = await _authorize_change(services, slug)
     query_parameters(request, ())
     async with services.store.write() as work:
         await services.access.reauthorize(work.session, caller, org, Capability.AUDIT_READ)
         await delete_search(work, org, search_id)
     return json_answer(DeletedSearch(deleted=search_id))
+
+
+async def _authorize_change(services: AuditServices, slug: str) -> tuple[Caller, Organisation]:
+    """A caller who may read the log, and change what its readers share. Raises Forbidden."""
+    caller, org = await services.access.authorize(slug, Capability.AUDIT_READ)
+    if isinstance(caller, ApiKeyPrincipal):
+        raise KeyCannotChange
+    return caller, org

@@ -16,7 +16,7 @@ from service.searches.saved import delete_search, save_search
 from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
 
-blueprint = Blueprint("investigate", __name__)
+blueprint = Blueprint("dashboard_investigate", __name__)
 
 _ORG = "/admin/ui/orgs/<slug>"
 

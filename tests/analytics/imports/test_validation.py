@@ -85,6 +85,8 @@ def envelope_of(event: Event) -> dict[str, Any]:
     keys = {}
     for key in msgspec.structs.fields(ENVELOPES[event]):
         choices = getattr(key.type, "__args__", (None,))
+        if msgspec.UnsetType in choices:  # a key that older rows do not have
+            choices = [[] if str(choices[0]).startswith("list") else "text"]
         keys[key.encode_name] = special.get(
             key.encode_name,
             SAMPLES.get(key.type, 3 if hasattr(key.type, "__metadata__") else choices[0]),

@@ -10,6 +10,7 @@ import pytest
 
 from service.errors import (
     ForeignForm,
+    KeyCannotChange,
     KeyOfAnotherOrg,
     LacksCapability,
     NotForReadingKeys,
@@ -46,6 +47,9 @@ class Request:
     """The body names a repository, which has a binding made for this request."""
     body: dict[str, Any] | None = None
     items: list[dict[str, str]] | None = None
+    makes_search: bool = False
+    is_change: bool = False
+    """Not for API keys, which only read."""
     is_endless: bool = False
     is_form: bool = False
     """Sent empty: whoever may send it is answered with its page, or that it was on none."""
@@ -64,6 +68,17 @@ REQUESTS: Final = {
     "audit.summary": Request("audit:r"),
     "audit.entry": Request("audit:r"),
     "audit.accepted": Request("audit:r"),
+    "audit.groups": Request("audit:r", query={"by": "event"}),
+    "audit.unknown": Request("audit:r"),
+    "searches.list_": Request("audit:r"),
+    "searches.create": Request("audit:r", good=201, makes_search=True, is_change=True),
+    "searches.delete": Request("audit:r", is_change=True),
+    "dashboard_investigate.row_page": Request("audit:r"),
+    "dashboard_investigate.row_pivots": Request("audit:r"),
+    "dashboard_investigate.package_page": Request("audit:r", query={"name": "left-pad"}),
+    "dashboard_investigate.run_page": Request("audit:r", query={"run_id": "1"}),
+    "dashboard_investigate.save": Request("audit:r", is_form=True, makes_search=True),
+    "dashboard_investigate.delete": Request("audit:r", is_form=True),
     "ingest.events": Request(
         SENDING, items=[{"event": "install_allowed", "packageName": "left-pad"}]
     ),
@@ -344,12 +359,15 @@ def endpoints(world: World) -> dict[str, tuple[str, str]]:
     """Method and path pattern of every endpoint under the API and the dashboard.
 
     But for those of signing in, which are for people without a credential, and what is a member's
-    own, which tests/service/profile and tests/service/device_sign_in ask about.
+    own, which tests/service/profile and tests/service/device_sign_in ask about. The page of
+    components tells nothing of any organisation.
     """
     return {
         rule.endpoint: (method, rule.rule)
         for rule in world.app.url_map.iter_rules()
-        if rule.rule.startswith(("/api/v1/", "/admin/ui/")) and not rule.rule.startswith(OWN)
+        if rule.rule.startswith(("/api/v1/", "/admin/ui/"))
+        and not rule.rule.startswith(OWN)
+        and rule.endpoint != "dashboard.components_page"
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
 
@@ -360,6 +378,7 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         "<binding:binding_id>": "obind_0",
         "<row:audit_id>": "aud_0",
         "<export_id>": "exp_0",
+        "<search_id>": "search_0",
     }
     if slug == "nobody":
         return ids
@@ -370,6 +389,11 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
     if "<row:audit_id>" in path:
         (row, *_) = await world.audit(slug)
         ids["<row:audit_id>"] = row["id"]
+    if "<search_id>" in path:
+        answer = await world.client.post(
+            f"/api/v1/admin/orgs/{slug}/audit/searches", headers=world.admin, json=new_search()
+        )
+        ids["<search_id>"] = (await answer.get_json())["id"]
     if "<export_id>" in path:
         answer = await world.client.get(
             f"/api/v1/admin/orgs/{slug}/audit/export?format=csv", headers=world.admin
@@ -378,6 +402,11 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         await world.services.exporter.drain()
         ids["<export_id>"] = answer.headers["x-export-id"]
     return ids
+
+
+def new_search() -> dict[str, str]:
+    """A search to save, under a name of its own."""
+    return {"name": f"search {next(numbers)}", "query": "last=1h"}
 
 
 async def bound_repository(world: World, slug: str) -> dict[str, str]:
@@ -400,6 +429,8 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
     body: dict[str, Any] = (
         {"json": binding_body(repository_id=str(next(numbers)))} if wanted.has_body else {}
     )
+    if wanted.makes_search:
+        body = {"form" if wanted.is_form else "json": new_search()}
     if wanted.has_repository:
         body = {"json": await bound_repository(world, slug)}
     if wanted.items is not None or wanted.body is not None:
@@ -476,6 +507,8 @@ def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
     answer = expected(wanted, None if row.in_acme is None else held, slug)
     if row.has_scopes and slug == "other":
         return 403, KeyOfAnotherOrg.text
+    if wanted.is_change and row.has_scopes and answer == (wanted.good, ""):
+        return 403, KeyCannotChange.text
     if wanted.is_form and answer == (wanted.good, "") and not row.is_operator:
         return 403, ForeignForm.text
     return answer

@@ -128,3 +128,15 @@ async def test_the_navigation_marks_where_it_is(world):
     current = page.all("a", **{"aria-current": "page"})
 
     assert [link.attributes["href"] for link in current] == [AUDIT]
+
+
+@pytest.mark.parametrize(("path", "status"), [("nothing", 404), ("members", 403)])
+async def test_an_error_within_an_organisation_keeps_its_navigation(world, path, status):
+    """From there the member goes on; a stranger learns nothing of the organisation."""
+    for who, has_navigation in (("auditor", True), ("stranger", False)):
+        response = await world.client.get(
+            f"/admin/ui/orgs/acme/{path}", headers=world.session(who) | {"accept": "text/html"}
+        )
+        page = Page(await response.get_data(as_text=True))
+        assert response.status_code == (status if has_navigation or status == 404 else 403)
+        assert bool(page.all("nav", **{"aria-label": "Pages of acme"})) is has_navigation
