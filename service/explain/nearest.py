@@ -105,17 +105,18 @@ def find_predecessor(
 ) -> KnownBinding | None:
     """The active binding of the job under an earlier name, or None.
 
-    The nearest binding, if it is the organisation's own and differs in spelling or in GitHub's ids
-    for the same repository id, or has the same subject for another repository id.
+    The nearest of the organisation's own bindings, if it differs in spelling or in GitHub's ids for
+    the same repository id, or has the same subject for another repository id. A team's binding,
+    which may be as near, belongs to its team.
     """
-    if not nearest or nearest[0].state is not BindingState.ACTIVE:
+    by_id = {binding.id: binding for binding in bindings}
+    own = next((near for near in nearest if by_id[near.id].team_id is None), None)
+    if own is None or own.state is not BindingState.ACTIVE:
         return None
-    binding = next(item for item in bindings if item.id == nearest[0].id)
+    binding = by_id[own.id]
     is_same_repository = binding.repository_id == subject.repository_id is not None
-    is_renamed = nearest[0].kind in {NearKind.SPELLING, NearKind.QUALIFIED} and is_same_repository
-    if binding.team_id is not None:
-        return None
-    return binding if is_renamed or nearest[0].kind is NearKind.OTHER_REPOSITORY else None
+    is_renamed = own.kind in {NearKind.SPELLING, NearKind.QUALIFIED} and is_same_repository
+    return binding if is_renamed or own.kind is NearKind.OTHER_REPOSITORY else None
 
 
 def plain_sub(sub: str) -> str:
