@@ -14,6 +14,7 @@ from service.access.callers import Caller, MemberPrincipal
 from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import TenantLog, open_log
 from service.bindings.repository import BindingCounts, count_active
+from service.dashboard.first_steps import Step, first_steps
 from service.dashboard.labels import CI_SOURCE_PREFIX
 from service.dashboard.navigation import may
 from service.dashboard.retention_window import RetentionWindow, retention_window
@@ -138,6 +139,7 @@ class Overview:
     trust: Trust | None
     log: LogView | None
     owners: list[str]
+    first_steps: list[Step]
 
 
 async def load_overview(services: DashboardServices, caller: Caller, org: Organisation) -> Overview:
@@ -145,16 +147,19 @@ async def load_overview(services: DashboardServices, caller: Caller, org: Organi
     now = services.clock()
     retention = retention_window(org, now)
     trust, log, owners = None, None, []
+    steps: list[Step] = []
     if may(caller, Capability.OIDC_READ, org):
         trust = await _trust(services, org, now - LENGTH)
     if may(caller, Capability.AUDIT_READ, org):
         rows = await open_log(services.store, services.audit.lake, org, now)
         log = _LogParts(services, rows, now, _last_day(org)).view
+        if trust is not None:
+            steps = await first_steps(services, caller, org, rows, trust.bindings)
     if trust is None or log is None:
         async with services.store.read() as session:
             owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
     role = caller.role if isinstance(caller, MemberPrincipal) else None
-    return Overview(retention, role, trust, log, owners)
+    return Overview(retention, role, trust, log, owners, steps)
 
 
 def _last_day(org: Organisation) -> State:

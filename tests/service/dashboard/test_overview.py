@@ -284,3 +284,27 @@ async def test_the_page_of_components_is_there_only_if_it_is_wanted(world):
 
     assert page.one("h1").text == "Components"
     assert page.scripts == []
+
+
+async def test_a_new_organisation_is_told_its_first_steps(world):
+    """Those that are done are marked; with the first install the list has served its purpose."""
+    page = await open_page(world, ORG, **world.session("owner"))
+    steps = page.one("ol", **{"class": "first-steps"}).text
+    assert "Issue an API key" in steps
+    assert "Trust a CI job" in steps
+    assert "Trust a CI job: done" not in steps
+
+    await world.create()
+    page = await open_page(world, ORG, **world.session("owner"))
+    assert "Trust a CI job: done" in page.one("ol", **{"class": "first-steps"}).text
+
+    await add_install(world, package_name="left-pad")
+    page = await open_page(world, ORG, **world.session("owner"))
+    assert not page.all("ol", **{"class": "first-steps"})
+
+
+async def test_first_steps_are_for_those_who_can_take_them(world):
+    """An auditor can do none of them."""
+    page = await open_page(world, ORG, **world.session("auditor"))
+
+    assert "First steps" not in page.one("main").text
