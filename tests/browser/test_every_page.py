@@ -86,6 +86,8 @@ def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fix
         f"{ORG}/reports",
         f"{ORG}/exports/new",
         f"{ORG}/bindings/explain",
+        f"{ORG}/packages?name=nothing",
+        f"{ORG}/runs?run_id=nothing",
         "/device",
     ],
 )

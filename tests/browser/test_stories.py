@@ -5,6 +5,7 @@ from the keyboard alone.
 """
 
 import csv
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -179,3 +180,39 @@ def test_a_year_of_rows_with_its_receipt_and_a_changed_byte_in_5_actions(walk, t
     expect(result).to_contain_text(f"{saved.name} is the exported file")
     expect(result).to_contain_text("changed.csv is NOT the exported file")
     assert walker.actions <= 5
+
+
+@only_full
+def test_a_row_is_copied_as_a_link_and_as_json(visit):
+    """Both go into a ticket."""
+    page = visit("?q=event-stream@3.3.6")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("table.log .more > details > summary").click()
+    page.get_by_role("link", name="Open this row").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Install allowed")
+
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    page.get_by_role("button", name="Copy as JSON").click()
+    expect(page.get_by_role("button", name="Copied")).to_have_count(2)
+    entry = json.loads(page.evaluate("navigator.clipboard.readText()"))
+    assert entry["packageName"] == "event-stream"
+
+
+def test_the_keyboard_moves_through_rows_and_lists_its_keys(visit):
+    """Slash searches, j and k move, o opens, a question mark tells."""
+    page = visit("")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    second = page.locator("table.log tbody tr").nth(1)
+    expect(second.locator(".more > details > summary")).to_be_focused()
+    page.keyboard.press("o")
+    expect(second.locator(".more > details")).to_have_attribute("open", "")
+    expect(second.get_by_role("link", name="This event")).to_contain_text("This event ")
+    page.keyboard.press("k")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("open or close the details")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search", exact=True)).to_be_focused()
