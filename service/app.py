@@ -98,6 +98,8 @@ class _App(Quart):
             **Quart.default_config,
             "PROPAGATE_EXCEPTIONS": False,
             "PROVIDE_AUTOMATIC_OPTIONS": False,
+            # Seconds: after an upgrade a browser must not show new pages with an old stylesheet.
+            "SEND_FILE_MAX_AGE_DEFAULT": 300,
         }
     )
 

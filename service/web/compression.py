@@ -7,6 +7,7 @@ of scripts, which have no session cookie; never for what another site caused.
 """
 
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from typing import Final
 
 from quart import Quart, Request, Response
@@ -22,6 +23,9 @@ BYTES_MIN: Final = 1_024
 """Shorter answers fit one packet as they are."""
 
 _TYPES: Final = frozenset({JSON_TYPE, "text/html"})
+_STATIC_TYPES: Final = frozenset({"text/css", "text/javascript"})
+"""Files of ours, the same for every client: their length tells nothing."""
+
 _OWN_SITE: Final = frozenset({"same-origin", "none"})
 
 
@@ -32,6 +36,8 @@ def compress_answers(app: Quart) -> None:
 
 async def _compress(response: Response) -> Response:
     request = request_ctx.request
+    if response.mimetype in _STATIC_TYPES and response.status_code == HTTPStatus.OK:
+        return await _compress_static(request, response)
     if response.mimetype not in _TYPES or "accept-encoding" in response.vary:
         return response  # exports and the API's documents have chosen a coding themselves
     response.vary.update(("accept-encoding", "sec-fetch-site"))
@@ -46,6 +52,22 @@ async def _compress(response: Response) -> Response:
         response.set_data(stream.add(content) + stream.finish())
     else:
         return response
+    response.headers["content-encoding"] = coding.value
+    return response
+
+
+async def _compress_static(request: Request, response: Response) -> Response:
+    response.vary.add("accept-encoding")
+    coding = content_coding(request)
+    is_short = (response.content_length or 0) < BYTES_MIN
+    if coding is None or request.method == "HEAD" or is_short:
+        return response
+    stream = compressor(coding)
+    content = await response.get_data(as_text=False)
+    response.set_data(stream.add(content) + stream.finish())
+    etag, _ = response.get_etag()
+    if etag is not None:
+        response.set_etag(etag, weak=True)  # the same file in other bytes (RFC 9110, 8.8.1)
     response.headers["content-encoding"] = coding.value
     return response
 

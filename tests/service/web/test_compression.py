@@ -91,3 +91,24 @@ async def test_short_answers_and_other_types_stay_as_they_are(world: World, path
 
     assert answer.status_code == 200
     assert "content-encoding" not in answer.headers
+
+
+async def test_static_files_are_compressed_and_not_sent_twice(shared_world):
+    """For every client: they are the same for all. What a browser has, it is not sent again."""
+    client = shared_world.client
+    plain = await (await client.get("/static/style.css")).get_data(as_text=False)
+    response = await client.get("/static/style.css", headers={"accept-encoding": "gzip"})
+    content = await response.get_data(as_text=False)
+
+    assert response.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(content) == plain
+    assert len(content) < len(plain) / 3
+    etag = response.headers["etag"]
+    again = await client.get(
+        "/static/style.css", headers={"accept-encoding": "gzip", "if-none-match": etag}
+    )
+    assert again.status_code == 304
+    part = await client.get(
+        "/static/style.css", headers={"accept-encoding": "gzip", "range": "bytes=0-9"}
+    )
+    assert await part.get_data(as_text=False) == plain[:10]
