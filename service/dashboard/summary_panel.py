@@ -1,7 +1,7 @@
 """A page's summary of its rows: their number, over time, and facets to narrow them down."""
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -11,7 +11,8 @@ import structlog
 from analytics.model.errors import StoreFault
 from analytics.model.filters import InvalidQuery, Query
 from analytics.model.labels import event_label, job_label
-from analytics.query.summaries import ValueCount
+from analytics.query.buckets import Bucket
+from analytics.query.summaries import BucketCounts, ValueCount
 from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import TenantLog
 from service.dashboard.histogram import Histogram, bucket_of, draw
@@ -21,6 +22,8 @@ from service.store.store import Store
 
 GLANCE_MAX_S: Final = 3.0
 """How long the rows wait for their summary, which is less important than they are."""
+
+_FEW_DAYS: Final = 3
 
 TITLES: Final = {
     "decision": "Decision",
@@ -107,6 +110,9 @@ async def load_summary_panel(
     summary = await or_unavailable(log.summary(query, bucket, GLANCE_MAX_S, ["decision", *tops]))
     if isinstance(summary, SummaryUnavailable):
         return summary
+    buckets: Sequence[BucketCounts] = summary.buckets
+    if query.since is None and 0 < len(buckets) <= _FEW_DAYS:
+        within, bucket, buckets = await _with_more_bars(log, within, bucket, buckets)
     counted = {decision.value: decision.count for decision in summary.top["decision"]}
     blocked, allowed = counted.get("BLOCKED", 0), counted.get("ALLOWED", 0)
     names: Mapping[str, str] = {}
@@ -115,12 +121,31 @@ async def load_summary_panel(
     shown = _Values(state, summary.total, names)
     return SummaryPanel(
         total=summary.total,
-        histogram=draw(summary.buckets, bucket, within, state),
+        histogram=draw(buckets, bucket, within, state),
         blocked=shown.value("decision", ValueCount("BLOCKED", blocked)),
         allowed=shown.value("decision", ValueCount("ALLOWED", allowed)),
         other=summary.total - blocked - allowed,
         facets=[shown.facet(name, summary.top[name]) for name in facets if summary.top[name]],
     )
+
+
+async def _with_more_bars(
+    log: TenantLog, query: Query, bucket: Bucket, buckets: Sequence[BucketCounts]
+) -> tuple[Query, Bucket, Sequence[BucketCounts]]:
+    """Shorter buckets of the few days in which all rows of `query` are, as `buckets` say.
+
+    How long that is, is known only once they are counted: a query with all its rows in one day
+    would be one bar.
+    """
+    until = buckets[-1].start + bucket.length
+    narrow = replace(
+        query, since=buckets[0].start, until=min(until, query.until) if query.until else until
+    )
+    finer = bucket_of(narrow, until)
+    summary = await or_unavailable(log.summary(narrow, finer, GLANCE_MAX_S, ["decision"]))
+    if isinstance(summary, SummaryUnavailable):
+        return query, bucket, buckets
+    return narrow, finer, summary.buckets
 
 
 async def load_facet(

@@ -774,3 +774,14 @@ async def test_an_address_out_of_all_proportion_is_a_short_page(world, query):
     assert "at most 100 filter values" in body
     assert len(body) < 20_000
     assert page.values("package") == [""]
+
+
+async def test_rows_of_one_day_are_drawn_by_the_hour_without_a_window(world):
+    """An incident of an hour would be one bar of a day."""
+    for hours in (0, 2, 3):
+        world.clock.advance(hours=hours)
+        await add_install(world, BLOCK, package_name="bad")
+    page = await open_page(world, "?package=bad")
+
+    assert len(page.all("a", tabindex="-1")) == 3
+    assert page.chips == ["Package is bad"]
