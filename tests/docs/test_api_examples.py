@@ -4,12 +4,16 @@ import gzip
 import json
 import re
 import subprocess
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from service.clock import utc_now
 from service.settings import REPOSITORY
 from tests.conftest import ADMIN_TOKEN, ISSUER, bindings_path
+from tests.docs.programs import add_countersign
 from tests.processes.homes import Home, Server, all_bindings
 
 pytestmark = pytest.mark.slow
@@ -18,12 +22,20 @@ pytestmark = pytest.mark.slow
 def shell_blocks(name: str = "api.md") -> list[str]:
     """The page's shell blocks, the one that sets the variables left out."""
     text = (REPOSITORY / "docs" / name).read_text()
-    return [block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "curl" in block]
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    return [block for block in blocks if "TOKEN=…" not in block]
 
 
 def paste(block: str, server: Server, folder: Path) -> None:
     """Run a shell block in `folder`; it has to succeed."""
-    environment = {"URL": server.url, "TOKEN": ADMIN_TOKEN, "ORG": "acme", "PATH": "/usr/bin:/bin"}
+    environment = {
+        "URL": server.url,
+        "TOKEN": ADMIN_TOKEN,
+        "ORG": "acme",
+        "PATH": f"{add_countersign(folder)}:/usr/bin:/bin",
+        "PYTHONPATH": str(REPOSITORY),
+        "HOME": str(folder),
+    }
     script = block.replace("curl -s", "curl -sS --fail-with-body")
     run = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
@@ -83,3 +95,51 @@ def test_the_recipe_for_a_rejected_job_trusts_it(
 
         active = [one for one in all_bindings(client) if one["revokedAt"] is None]
     assert [one["eventNames"] for one in active] == [[*(events or []), "schedule"]]
+
+
+def installs() -> list[dict[str, Any]]:
+    """Rows to import: a run that installed the bad version, one that was blocked, and no run."""
+    ci = {"sub": "repo:acme/app:ref:refs/heads/main", "repository_id": "41", "run_id": "777"}
+    bad = {"packageName": "event-stream", "version": "3.3.6", "ecosystem": "npm"}
+    job = {"actor": "key_5d7f9h1k3m5p7r9t", "actor_source": "oidc_github", "subject": ci["sub"]}
+    allowed, blocked = "install_allowed", "blocklist_hit"
+    rule = {"rule_id": "GHSA-mh6f-8j2x-4483", "source": "osv"}
+    rows = [
+        job | bad | {"event": allowed, "payload": {"ci": ci}},
+        job | {"event": allowed, "packageName": "flatmap-stream", "payload": {"ci": ci}},
+        job | bad | {"event": blocked, "payload": rule | {"ci": ci | {"run_id": "778"}}},
+        bad | {"event": allowed, "actor": "key_human", "actor_source": "api_key"},
+        {"event": allowed, "packageName": "left-pad", "version": "1.3.0"},
+    ]
+    at = utc_now().replace(microsecond=0)
+    return [
+        row | {"created_at": (at - timedelta(minutes=number)).isoformat()}
+        for number, row in enumerate(rows)
+    ]
+
+
+def test_the_recipe_for_a_bad_package_finds_who_installed_it(home: Home, tmp_path: Path) -> None:
+    """Its lines find the installs, their runs, and what else these asked for."""
+    file = tmp_path / "rows.ndjson"
+    file.write_text("\n".join(json.dumps(row) for row in installs()))
+    assert home.run("audit", "import", "--org", "acme", str(file)).code == 0
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    server = home.serve()
+
+    for block in shell_blocks("recipes/investigate-a-bad-package.md"):
+        paste(block, server, folder)
+
+    def read(name: str) -> Any:
+        return json.loads((folder / name).read_text())
+
+    assert len(read("rows.json")["entries"]) == 2
+    assert read("unknown.json")["unknown"] == []
+    assert {group["values"]["run_id"] for group in read("jobs.json")["groups"]} == {"777", None}
+    packages = [group["values"]["package"] for group in read("packages.ndjson")["groups"]]
+    assert sorted(packages) == ["event-stream", "flatmap-stream"]
+    for name in ("event-stream.csv", "evidence.csv"):
+        assert (folder / name).read_text().count("event-stream,3.3.6") == 3
+    assert read("event-stream.csv.receipt.json")["rows"] == 3
+    assert len(read("found.json")["entries"]) == 3
+    assert read("row.json")["entries"][0]["run_id"] == "777"

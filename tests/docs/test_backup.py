@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from service.settings import REPOSITORY
 from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
+from tests.docs.programs import add_countersign
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
 pytestmark = pytest.mark.slow
@@ -32,11 +32,7 @@ def blocks() -> list[str]:
 
 def paste(block: str, home: Home, backup: Path) -> None:
     """Run `block` as a reader would, with `countersign` on the path."""
-    programs = home.folder / "bin"
-    programs.mkdir(exist_ok=True)
-    command = programs / "countersign"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m service.cli.main "$@"\n')
-    command.chmod(0o755)
+    programs = add_countersign(home.folder)
     subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block],
         cwd=REPOSITORY,
