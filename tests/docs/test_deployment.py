@@ -1,0 +1,368 @@
+"""The files of docs/deployment do what the page says: settings, units, proxy, image and scripts."""
+
+import configparser
+import gzip
+import json
+import os
+import re
+import shlex
+import shutil
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from service.hypercorn_server import LAST_S
+from service.settings import PREFIX, REPOSITORY, Settings, load_settings
+from service.supervisor import KILL_AFTER_S
+from tests.conftest import ADMIN_TOKEN
+from tests.docs.programs import add_countersign
+from tests.processes.command_line import invoke
+from tests.processes.homes import Home, Server, eventually, free_port, owner_cookie
+
+pytestmark = pytest.mark.slow
+
+FOLDER: Final = REPOSITORY / "docs" / "deployment"
+NGINX: Final = shutil.which("nginx")
+WRAPPER: Final = "/usr/local/bin/countersign"
+PROGRAM: Final = "/opt/countersign/.venv/bin/countersign"
+
+
+def read(name: str) -> str:
+    return (FOLDER / name).read_text()
+
+
+def settings_lines() -> dict[str, str]:
+    """The environment file as systemd reads it."""
+    lines = [line for line in read("countersign.env").splitlines() if line[:1] not in {"", "#"}]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def example() -> Settings:
+    return load_settings(settings_lines())
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=["="])
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(read(name))
+    return parser
+
+
+def directive(name: str) -> str:
+    """The arguments of an nginx directive, wherever it is; at its first place."""
+    found = re.search(rf"^\s*{name} ([^;]+);", read("nginx.conf"), re.MULTILINE)
+    assert found is not None, name
+    return found[1]
+
+
+def test_the_environment_file_has_known_settings_and_loads() -> None:
+    """Those in comments, too; sh and systemd read the same values."""
+    named = re.findall(rf"^#?{PREFIX}(\w+)=", read("countersign.env"), re.MULTILINE)
+    command = ["sh", "-c", f"set -a; . {FOLDER}/countersign.env; env"]
+    shell = subprocess.run(command, env={}, capture_output=True, text=True, check=True).stdout
+
+    assert {name.lower() for name in named} <= set(Settings.__struct_fields__)
+    assert {line for line in shell.splitlines() if line.startswith(PREFIX)} == {
+        f"{name}={value}" for name, value in settings_lines().items()
+    }
+    assert example().has_secure_cookies
+
+
+def test_the_page_names_every_file() -> None:
+    page = (REPOSITORY / "docs" / "deployment.md").read_text()
+
+    for path in FOLDER.iterdir():
+        assert f"deployment/{path.name})" in page
+
+
+@pytest.mark.parametrize("page", ["deployment.md", "ci.md", "recipes/investigate-a-bad-package.md"])
+def test_every_command_on_the_pages_exists_with_its_options(page: str) -> None:
+    text = (REPOSITORY / "docs" / page).read_text()
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks = "".join(block for language, block in fenced if language in {"", "sh"})
+    lines = re.findall(r"^(?:docker exec countersign )?countersign (.+)$", blocks, re.MULTILINE)
+
+    assert lines
+    for line in lines:
+        words = shlex.split(line.split(" | ")[0].split(" > ")[0], comments=True)
+        count = next(
+            (number for number, word in enumerate(words) if not re.fullmatch(r"[a-z]+", word)),
+            len(words),
+        )
+        options = {word for word in words if word.startswith("--")}
+        # `org add example`: an argument may look like a command.
+        helps = [invoke([*words[:end], "--help"], {}) for end in range(1, min(count, 2) + 1)]
+        known = [helped.out for helped in helps if helped.code == 0]
+        assert known, line
+        assert all(re.search(rf"{option}\b", known[-1]) for option in options), line
+
+
+def test_the_service_unit_starts_the_service_and_lets_it_end() -> None:
+    """And writes to its data dir only."""
+    service = unit("countersign.service")["Service"]
+    program, *arguments = shlex.split(service["ExecStart"])
+    settings = example()
+
+    assert program == PROGRAM
+    assert invoke([*arguments, "--help"], {}).out.startswith("Usage: countersign serve")
+    assert float(service["TimeoutStopSec"]) > settings.shutdown_grace_s + KILL_AFTER_S + LAST_S
+    assert settings.data_dir.parent == Path(service["ReadWritePaths"])
+    assert service["EnvironmentFile"] == "/etc/countersign/countersign.env"
+    for name, value in {
+        "NoNewPrivileges": "yes",
+        "ProtectSystem": "strict",
+        "PrivateTmp": "yes",
+        "CapabilityBoundingSet": "",
+        "KillSignal": "SIGTERM",
+        "Restart": "on-failure",
+    }.items():
+        assert service[name] == value
+
+
+def test_the_backup_unit_runs_the_backup_script() -> None:
+    service = unit("countersign-backup.service")["Service"]
+    program, folder = shlex.split(service["ExecStart"])
+
+    assert (FOLDER / Path(program).name).stat().st_mode & 0o111
+    assert folder in service["ReadWritePaths"].split()
+    assert unit("countersign-backup.timer")["Timer"]["OnCalendar"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    """Every name and value, with programs that exist on this machine."""
+    for path in FOLDER.glob("countersign*.[st]*"):
+        if path.suffix in {".service", ".timer"}:
+            text = path.read_text().replace(PROGRAM, "/bin/true")
+            text = text.replace("/usr/local/bin/countersign-backup", "/bin/true")
+            (tmp_path / path.name).write_text(text)
+    names = sorted(path.name for path in tmp_path.iterdir())
+
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", *(f"./{name}" for name in names)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert len(names) == 3
+    complaints = [line for line in verified.stderr.splitlines() if "countersign" in line]
+    assert (verified.returncode, complaints) == (0, [])
+
+
+def test_the_limits_of_nginx_fit_those_of_the_service() -> None:
+    """Each is the stricter or the wider one, as its comment says."""
+    settings = example()
+
+    assert float(directive("keepalive_timeout").removesuffix("s")) < settings.keep_alive_s
+    assert float(directive("proxy_read_timeout").removesuffix("s")) > settings.query_max_s
+    body = int(directive("client_max_body_size").removesuffix("m")) * 2**20
+    assert body > settings.ingest_bytes_max
+    count, size = directive("large_client_header_buffers").split()
+    assert int(size.removesuffix("k")) * 1024 > 16 * 1024
+    assert int(count) >= 4
+    assert directive("server") == f"{settings.host}:{settings.port}"
+    assert settings.host in settings.trusted_proxies
+    assert "$args" not in read("nginx.conf")
+
+
+def placed_nginx(folder: Path, http: int, https: int, upstream: int) -> Path:
+    """The example as a whole configuration, on other ports and with a certificate of its own."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    options = ["-subj", "/CN=audit.example.com", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made.split(), *options], capture_output=True, check=True)
+    text = read("nginx.conf")
+    text = re.sub(r"^\s*listen \[::\].*\n", "", text, flags=re.MULTILINE)
+    for before, after in {
+        "listen 80;": f"listen 127.0.0.1:{http};",
+        "listen 443 ": f"listen 127.0.0.1:{https} ",
+        "127.0.0.1:8080;": f"127.0.0.1:{upstream};",
+        "/etc/letsencrypt/live/audit.example.com/fullchain.pem": str(certificate),
+        "/etc/letsencrypt/live/audit.example.com/privkey.pem": str(key),
+        "/var/log/nginx/countersign.log": str(folder / "access.log"),
+    }.items():
+        assert before in text
+        text = text.replace(before, after)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    places = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in kinds)
+    whole = folder / "nginx.conf"
+    whole.write_text(
+        f"daemon off;\nmaster_process off;\npid {folder}/nginx.pid;\nerror_log stderr;\n"
+        f"events {{}}\nhttp {{\n{places}{text}}}\n"
+    )
+    return whole
+
+
+@pytest.mark.skipif(NGINX is None, reason="no nginx here")
+def test_requests_through_nginx(home: Home, tmp_path: Path) -> None:
+    """Addresses, long headers, large bodies, the live stream and the log, with a real nginx."""
+    assert NGINX is not None
+    folder = tmp_path / "nginx"
+    folder.mkdir()
+    cookie = home.change(owner_cookie)
+    limits = {"keep_alive_s": "75", "trusted_proxies": "127.0.0.1"}
+    https = free_port()
+    server = home.serve(base_url=f"https://127.0.0.1:{https}", **limits)
+    conf = placed_nginx(folder, free_port(), https, server.port)
+    command = [NGINX, "-p", str(folder), "-c", str(conf), "-e", "stderr"]
+    tried = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
+    assert tried.returncode == 0, tried.stderr
+    nginx = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        proxied = Server(nginx, https, conf)
+        eventually(proxied.is_listening, "nginx listens")
+        _check_proxied(https, folder / "certificate.pem", cookie)
+    finally:
+        nginx.terminate()
+        nginx.wait(10)
+    log = (folder / "access.log").read_text()
+    assert "GET /sign-in 200" in log
+    assert "one-time-secret" not in log
+
+
+def _check_proxied(https: int, certificate: Path, cookie: str) -> None:
+    audit = "/api/v1/admin/orgs/acme/audit"
+    token = {"x-service-admin-token": ADMIN_TOKEN}
+    trust = ssl.create_default_context(cafile=str(certificate))
+    trust.check_hostname = False  # the name is the example's
+    elsewhere = httpx.HTTPTransport(verify=trust, local_address="127.0.0.2")
+    base_url = f"https://127.0.0.1:{https}"
+    with httpx.Client(base_url=base_url, transport=elsewhere, timeout=20) as client:
+        assert "max-age" in client.get("/readyz").headers["strict-transport-security"]
+        assert client.get("/metrics").status_code == 404
+        assert client.get("/sign-in?token=one-time-secret").status_code == 200
+        # Larger than nginx accepts by itself; the client's own entry comes before nginx's.
+        row = {"event": "install_allowed", "packageName": "left-pad", "version": "1" * 250}
+        forged = {"x-forwarded-for": "192.0.2.66", "x-service-ci-oidc": "x" * 16_000}
+        sent = client.post(f"{audit}/events", json=[row] * 6_000, headers=token | forged)
+        assert sent.json()["accepted"] == 6_000
+        newest = client.get(f"{audit}?limit=1", headers=token).json()["entries"][0]
+        assert newest["source_ip"] == "127.0.0.2"
+        too_large = client.post(f"{audit}/events", content=b" " * 5_300_000, headers=token)
+        assert too_large.status_code == 413
+        assert "error" in too_large.json()
+        live = "/admin/ui/orgs/acme/audit/live"
+        session = {"cookie": f"admin_session={cookie}"}
+        with client.stream("GET", live, headers=session) as stream:
+            assert stream.status_code == 200
+            lines = stream.iter_lines()
+            began = time.monotonic()
+            assert next(lines)
+            sent = client.post(f"{audit}/events", json=[row], headers=token)
+            assert sent.json()["accepted"] == 1
+            assert next(line for line in lines if line == "event: row")
+            assert time.monotonic() - began < 10
+        exported = client.get(f"{audit}/export?format=ndjson&compress=gzip", headers=token)
+        assert len(gzip.decompress(exported.content).splitlines()) > 6_000
+
+
+def image_lines(instruction: str) -> list[str]:
+    text = read("Containerfile").replace("\\\n", " ")
+    return [line.split(" ", 1)[1] for line in text.splitlines() if line.startswith(instruction)]
+
+
+def test_the_image_has_all_that_the_service_needs(empty_home: Home, tmp_path: Path) -> None:
+    """What it copies serves, with its environment, and passes its own health check."""
+    root = tmp_path / "image"
+    for line in image_lines("COPY "):
+        *sources, target = shlex.split(line)
+        for source in sources:
+            path = REPOSITORY / source
+            to_folder = target.endswith("/")
+            destination = root / target / path.name if to_folder else root / target
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                shutil.copytree(path, destination, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(path, destination)
+    (check,) = image_lines("HEALTHCHECK ")
+    command = json.loads(check.partition(" CMD ")[2])
+    (entry,), (arguments,) = image_lines("ENTRYPOINT "), image_lines("CMD ")
+    given = dict(line.split("=", 1) for line in image_lines("ENV "))
+    port = free_port()
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(PREFIX) and name != "PYTHONPATH"
+    } | given
+    environment |= {
+        "COUNTERSIGN_BASE_URL": "https://audit.example.com",
+        "COUNTERSIGN_DATA_DIR": str(empty_home.data_dir),
+        "COUNTERSIGN_PORT": str(port),
+    }
+    log = tmp_path / "image.log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service.cli.main", *json.loads(arguments)],
+            cwd=root,
+            env=environment | {"PYTHONPATH": str(root)},
+            stderr=stderr,
+        )
+    server = Server(process, port, log)
+    empty_home.servers.append(server)
+    server.wait_ready()
+
+    health = [part.replace(":8080", f":{port}") for part in command]
+    assert json.loads(entry) == ["countersign"]
+    assert given["COUNTERSIGN_HOST"] == "0.0.0.0"  # noqa: S104 - of a container, whose port is published
+    assert health != command
+    assert subprocess.run([sys.executable, *health[1:]], check=False).returncode == 0
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import service; print(service.__file__)"],
+        cwd=root,
+        env=environment | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(loaded.stdout).is_relative_to(root)
+    assert server.stop() == 0
+
+
+def test_the_scripts_back_up_and_keep_the_last_good_one(home: Home, tmp_path: Path) -> None:
+    """A new backup, and only then the deletion of old ones."""
+    programs = add_countersign(tmp_path)
+    script = read("countersign-backup").replace(WRAPPER, f"{programs}/countersign")
+    backups = tmp_path / "backups"
+    for name in ("2020-01-01T000000Z", "notes"):
+        (backups / name).mkdir(parents=True)
+        os.utime(backups / name, (0, 0))
+    command = ["sh", "-eu", "-c", script, "countersign-backup", str(backups)]
+    environment = home.environment() | {"PYTHONPATH": str(REPOSITORY)}
+
+    nowhere = environment | {f"{PREFIX}DATA_DIR": str(tmp_path / "absent")}
+    failed = subprocess.run(command, env=nowhere, capture_output=True, check=False)
+    assert failed.returncode != 0
+    assert (backups / "2020-01-01T000000Z").exists()
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+
+    (made,) = [path for path in backups.iterdir() if path.name != "notes"]
+    assert (made / "manifest.json").exists()
+
+
+def test_the_wrapper_reads_the_settings_of_the_service(home: Home, tmp_path: Path) -> None:
+    """Its own user's environment does not matter."""
+    lines = [f"{name}={value}" for name, value in home.environment().items() if PREFIX in name]
+    (tmp_path / "countersign.env").write_text("\n".join(lines))
+    script = read("countersign").replace("/etc/countersign/", f"{tmp_path}/")
+    script = script.replace(PROGRAM, f"{add_countersign(tmp_path)}/countersign")
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    script = script.replace('" = countersign ]', f'" = {user} ]')
+
+    listed = subprocess.run(
+        ["sh", "-c", script, "countersign", "org", "list", "--json"],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert [org["slug"] for org in json.loads(listed.stdout)] == ["acme"]
