@@ -36,8 +36,11 @@ INDEXED_COLUMNS: Final = (
 )
 """Columns that people search for single values of. The catalog counts those of few values."""
 
-HEAD_COLUMNS: Final = ("package_name", "actor")
-"""Columns whose most frequent values summaries name."""
+HEAD_COLUMNS: Final = ("package_name", "actor", "subject", "ecosystem")
+"""Columns whose most frequent values summaries and facets name.
+
+Indexes from before `subject` and `ecosystem` have no head for them: their values are counted.
+"""
 
 HEAD_VALUES: Final = 32
 INDEX_VERSION: Final = 2
