@@ -22,7 +22,6 @@ from analytics.model.schema import parse_audit_id
 from service.access.callers import Caller, MemberPrincipal
 from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import open_log
-from service.dashboard.navigation import may
 from service.dashboard.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row
 from service.dashboard.services import DashboardServices
 from service.dashboard.state import State, parse_state
@@ -158,14 +157,11 @@ class _Watch:
         if rows is None:
             yield _event("more", str(AT_ONCE_MAX), self._seen)
             return
-        sees_bindings = may(self._caller, Capability.OIDC_READ, self._org)
-        bindings_of = self._org.slug if sees_bindings else None
         for row in rows:
             shown = await render_template(
                 "live_row.html",
                 row=row,
                 slug=self._org.slug,
-                bindings_of=bindings_of,
                 columns=self._wanted.state.columns,
             )
             yield _event("row", shown, parse_audit_id(row.entry["id"]))

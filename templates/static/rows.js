@@ -1,5 +1,7 @@
-// Keys to move through the rows of the audit log, and numbers beside the links in their details. Without this script
-// the details open by their summary, and their links have no numbers.
+// Keys to move through the rows of the audit log, and their details below them. Without this script the arrow of a row
+// leads to its page.
+import { showLocalTimes } from "./times.js";
+
 const help = document.querySelector("[data-help]");
 const search = document.getElementById("search");
 const table = document.querySelector("table.log");
@@ -10,14 +12,31 @@ function move(step) {
   const all = rows();
   const at = all.findIndex((row) => row.contains(document.activeElement));
   const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
-  next?.querySelector("summary")?.focus();
+  next?.querySelector("a.open")?.focus();
   next?.scrollIntoView({ block: "nearest" });
 }
 
-function toggle() {
-  const row = document.activeElement?.closest("table.log tbody tr");
-  const details = row?.querySelector("details");
-  if (details) details.open = !details.open;
+async function toggle(row) {
+  const link = row?.querySelector("a.open");
+  if (!link) return;
+  const open = row.querySelector(".inside");
+  link.setAttribute("aria-expanded", String(!open));
+  if (open) {
+    open.remove();
+    return;
+  }
+  try {
+    const response = await fetch(link.dataset.details);
+    if (!response.ok) throw new TypeError(response.statusText);
+    const template = document.createElement("template");
+    template.innerHTML = await response.text();
+    if (row.querySelector(".inside") || link.getAttribute("aria-expanded") !== "true") return;
+    showLocalTimes(template.content);
+    link.after(template.content.querySelector(".inside"));
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    location.assign(link.href); // signed out, or no network: the page of the row says so
+  }
 }
 
 function openExports() {
@@ -31,7 +50,7 @@ const keys = {
   "/": () => search?.focus(),
   j: () => move(1),
   k: () => move(-1),
-  o: toggle,
+  o: () => toggle(document.activeElement?.closest("table.log tbody tr")),
   e: openExports,
   "?": () => help?.showModal(),
 };
@@ -56,38 +75,20 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
-async function countPivots(list) {
-  if (list.dataset.counted) return;
-  list.dataset.counted = "yes";
-  try {
-    const response = await fetch(list.dataset.pivots);
-    if (!response.ok) return; // the links work without numbers
-    const template = document.createElement("template");
-    template.innerHTML = await response.text();
-    const own = list.lastElementChild;
-    list.replaceChildren(...template.content.children, own);
-  } catch (error) {
-    if (!(error instanceof TypeError)) throw error; // no network
-  }
-}
-
-// `toggle` does not bubble, so it is caught on its way down.
-table?.addEventListener(
-  "toggle",
-  (event) => {
-    const list = event.target.querySelector("[data-pivots]");
-    if (event.target.open && list) countPivots(list);
-  },
-  true,
-);
-
 // A click on a row opens it, unless it follows a link or selects text.
 table?.addEventListener("click", (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return; // a new tab
   const row = event.target.closest("tbody tr");
-  if (!row || event.target.closest("a, summary, .inside") || !getSelection().isCollapsed) return;
-  const details = row.querySelector("details");
-  details.open = !details.open;
+  const link = event.target.closest("a");
+  if (!row || event.target.closest(".inside")) return;
+  if (link ? !link.matches(".open") : !getSelection().isCollapsed) return;
+  event.preventDefault();
+  toggle(row);
 });
+
+for (const link of document.querySelectorAll("table.log a.open")) {
+  link.setAttribute("aria-expanded", "false");
+}
 
 const hint = document.querySelector("[data-keys]");
 if (hint) hint.hidden = false;

@@ -81,7 +81,7 @@ def test_rows_come_in_while_somebody_watches(visit: Visits, place: Place) -> Non
     expect(page.locator("table.log tbody tr").nth(2)).to_have_attribute("id", before or "")
     expect(page.get_by_role("status")).to_contain_text("2 new rows")
     expect(top_row(page).locator("time[data-local]")).to_have_attribute("title", _UTC)
-    top_row(page).locator(".more > details > summary").click()
+    top_row(page).locator("a.open").click()
     expect(top_row(page).get_by_text("install_allowed").first).to_be_visible()
 
     page.reload()

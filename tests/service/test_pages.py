@@ -198,7 +198,7 @@ async def test_the_button_signs_in(world):
     assert response.headers["location"] == ORG
     cookie = response.headers["set-cookie"].partition(";")[0]
     page = await open_page(world, AUDIT, cookie=cookie)
-    assert "link_sign_in_succeeded" in page.one("table", role="table").text
+    assert "Signed in by link" in page.one("table", role="table").text
 
 
 async def test_looking_at_a_link_does_not_use_it_up(world):

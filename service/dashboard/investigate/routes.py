@@ -8,7 +8,7 @@ from service.dashboard.form_auth import authorize_form
 from service.dashboard.investigate.package_page import load_package_view
 from service.dashboard.investigate.row_page import load_row_view
 from service.dashboard.investigate.run_page import load_run_view
-from service.dashboard.navigation import page_context
+from service.dashboard.navigation import may, page_context
 from service.dashboard.services import DashboardServices
 from service.dashboard.streaming import streamed
 from service.orgs.roles import Capability
@@ -33,14 +33,22 @@ async def row_page(services: DashboardServices, slug: str, audit_id: str) -> Res
     return await streamed("row.html", page=view, **page_context(services.settings, caller, org))
 
 
-@blueprint.get(f"{_ORG}/audit/<row:audit_id>/pivots")
+@blueprint.get(f"{_ORG}/audit/<row:audit_id>/details")
 @receives(DashboardServices)
-async def row_pivots(services: DashboardServices, slug: str, audit_id: str) -> ResponseReturnValue:
-    """The counted links of one row, for the audit page to show in its details."""
-    _, org = await services.access.authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
+async def row_details(services: DashboardServices, slug: str, audit_id: str) -> ResponseReturnValue:
+    """The details of one row as a part of a page, for the audit page to put below it."""
+    caller, org = await services.access.authorize(
+        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
+    )
     query_parameters(request, ())
     view = await load_row_view(services, org, audit_id)
-    return await render_template("row_pivots.html", pivots=await view.pivots)
+    return await render_template(
+        "row_details.html",
+        row=view.row,
+        pivots=await view.pivots,
+        slug=slug,
+        bindings_of=slug if may(caller, Capability.OIDC_READ, org) else None,
+    )
 
 
 @blueprint.post(f"{_ORG}/audit/searches")

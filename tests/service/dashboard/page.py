@@ -159,6 +159,18 @@ async def open_page(world: World, path: str = AUDIT, **headers: str) -> Page:
     return Page(await response.get_data(as_text=True))
 
 
+async def open_details(world: World, page: Page, number: int = 0, who: str = "auditor") -> Page:
+    """What a script puts below a row of the audit page, which must come from there as well."""
+    links = [link.attributes["data-details"] for link in page.all("a", **{"class": "open"})]
+    return await open_page(world, links[number], **world.session(who))
+
+
+async def open_row(world: World, page: Page, number: int = 0, who: str = "auditor") -> Page:
+    """The page of a row of the audit page."""
+    links = [link.attributes["href"] for link in page.all("a", **{"class": "open"})]
+    return await open_page(world, links[number], **world.session(who))
+
+
 async def send_form(
     world: World, page: Page, action: str, who: str = "owner", **fields: Any
 ) -> Any:

@@ -11,7 +11,16 @@ from service.audit.tenant_log import TenantLog
 from service.orgs.changes import issue_api_key, set_tier
 from service.store.store import Store
 from tests.conftest import BY_OPERATOR, binding_body
-from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, add_install, open_page
+from tests.service.dashboard.page import (
+    AUDIT,
+    AUDIT_SCRIPTS,
+    ORG,
+    Page,
+    add_install,
+    open_details,
+    open_page,
+    open_row,
+)
 
 HOSTILE = """</code></td>"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"""
 BLOCK = BlocklistHit(rule_id="MAL-1", source="osv")
@@ -32,29 +41,30 @@ async def answer(world, **query):
 
 
 async def test_a_row_shows_what_happened_and_all_there_is_to_know(world):
-    """The columns answer at a glance; the details hold everything the API would say."""
+    """The columns answer at a glance; the row's page holds everything the API would say."""
     await world.create()
     (entry, *_) = await world.audit(event="oidc_binding_created")
     page = await open_page(world, "?event=oidc_binding_created")
 
     assert page.one("th", role="rowheader").text == "Binding created"
+    row = (await open_row(world, page)).one("main").text
     for column, value in entry.items():
         if isinstance(value, str) and column not in {
             "created_at",
             "received_at",
             "decision_reason",
         }:
-            assert value in page.log.text, column
-    assert '"sub_pattern": "' + binding_body()["sub_pattern"] + '"' in page.log.text
+            assert value in row, column
+    assert '"sub_pattern": "' + binding_body()["sub_pattern"] + '"' in row
 
 
 async def test_a_reason_is_shown_decoded(world):
     """JSON in a string is for machines."""
     await add_install(world, BLOCK)
-    page = await open_page(world, "?event=blocklist_hit")
+    details = await open_details(world, await open_page(world, "?event=blocklist_hit"))
 
-    assert "rule_id MAL-1" in page.log.text
-    assert "source osv" in page.log.text
+    assert "rule_id MAL-1" in details.one("div", **{"class": "inside"}).text
+    assert "source osv" in details.one("div", **{"class": "inside"}).text
 
 
 @pytest.mark.parametrize("reason", ["no JSON", "[1]", '"text"', "[" * 256])
@@ -62,7 +72,8 @@ async def test_a_reason_that_is_no_envelope_is_shown_as_it_is(world, reason):
     """Imported rows may say anything there."""
     await add_install(world, decision_reason=reason)
 
-    assert reason in (await open_page(world, "?event=install_allowed")).log.text
+    details = await open_details(world, await open_page(world, "?event=install_allowed"))
+    assert reason in details.one("div", **{"class": "inside"}).text
 
 
 async def test_times_are_utc_and_say_so(world):
@@ -71,8 +82,9 @@ async def test_times_are_utc_and_say_so(world):
     (entry, *_) = await world.audit()
 
     assert page.all("th", scope="col", role="columnheader")[0].text == "Time (UTC)"
+    row = await open_row(world, page)
     exact, *_ = [
-        time for time in page.all("time", datetime=entry["created_at"]) if "UTC" in time.text
+        time for time in row.all("time", datetime=entry["created_at"]) if "UTC" in time.text
     ]
     assert exact.text == "2026-03-04 12:00:00.123456 UTC"
 
@@ -115,14 +127,15 @@ async def test_a_binding_is_a_link_for_those_who_may_look_at_it(world):
     """From the details of a row to what let it in."""
     binding = (await (await world.create()).get_json())["id"]
     await add_install(world, actor_source="oidc_github", oidc_binding_id=binding)
-    owner = await open_page(world, "?actor_source=oidc_*", **world.session("owner"))
-    auditor = await open_page(world, "?actor_source=oidc_*")
+    page = await open_page(world, "?actor_source=oidc_*")
+    owner = await open_details(world, page, who="owner")
+    auditor = await open_details(world, page)
     there = [one.attributes["href"] for one in owner.all("a") if one.text.startswith("obind")]
 
     assert there == [f"{ORG}/bindings/{binding}"]
     await open_page(world, there[0], **world.session("owner"))
     assert f"{ORG}/bindings/" not in auditor.html
-    assert binding in auditor.log.text
+    assert binding in auditor.one("div", **{"class": "inside"}).text
 
 
 @pytest.mark.parametrize("name", ["../../../sign-out", "//evil.example", "obind_A", "obind_1/x"])
@@ -130,9 +143,10 @@ async def test_what_no_binding_is_called_is_no_link(world, name):
     """An imported row may name anything."""
     await add_install(world, actor_source="oidc_github", oidc_binding_id=name)
     page = await open_page(world, "?actor_source=oidc_*", **world.session("owner"))
+    details = await open_details(world, page, who="owner")
 
-    assert name in page.log.text
-    assert f"{ORG}/bindings/" not in page.html
+    assert name in details.one("div", **{"class": "inside"}).text
+    assert f"{ORG}/bindings/" not in details.html
 
 
 @pytest.mark.parametrize("value", ["!", "*", "left*", "!left-pad", "a\\*b\\", "a b&c=d/é+%"])
@@ -142,9 +156,9 @@ async def test_a_row_links_to_the_rows_with_the_same_value(world, value):
     await add_install(world, package_name="left-pad")
     await add_install(world, package_name="leftover")
     page = await open_page(world, "?event=install_allowed")
-    links = [link.attributes["href"] for link in page.all("a") if link.text == "This package"]
     names = [entry["packageName"] for entry in await world.audit(event="install_allowed")]
-    narrowed = await open_page(world, links[names.index(value)])
+    details = await open_details(world, page, names.index(value))
+    narrowed = await open_page(world, details.link("This package 1"))
 
     assert narrowed.chips == [f"Package is {value}"]
     assert len(narrowed.row_ids) == 1
@@ -155,10 +169,10 @@ async def test_rows_of_the_same_request_are_found_whatever_is_filtered_now(world
     """Who looks at a block asks what else its request did."""
     await add_install(world, BLOCK, request_id="req_1", package_name="bad")
     await add_install(world, request_id="req_1", package_name="good")
-    page = await open_page(world, "?decision=BLOCKED&last=24h")
-    found = await open_page(world, page.link("This request"))
+    details = await open_details(world, await open_page(world, "?decision=BLOCKED&last=24h"))
+    found = await open_page(world, details.link("This request 2"))
 
-    assert query_of(page.link("This request")) == {"last": ["24h"], "request_id": ["req_1"]}
+    assert query_of(details.link("This request 2")) == {"request_id": ["req_1"]}
     assert "good" in found.log.text
 
 
@@ -175,10 +189,10 @@ async def test_rows_of_the_same_ci_job_are_found(world, link, column):
     await add_install(world, **{column: "7"}, package_name="one")
     await add_install(world, **{column: "7"}, package_name="two")
     await add_install(world, package_name="of-another-job")
-    page = await open_page(world, "?package=one")
-    found = await open_page(world, page.link(link))
+    details = await open_details(world, await open_page(world, "?package=one"))
+    found = await open_page(world, details.link(f"{link} 2"))
 
-    assert query_of(page.link(link)) == {column: ["7"]}
+    assert query_of(details.link(f"{link} 2")) == {column: ["7"]}
     assert "two" in found.log.text
     assert "of-another-job" not in found.log.text
 
@@ -197,19 +211,23 @@ async def test_a_hostile_value_is_text(world, column):
     """Package names and subjects come from outside: they are shown, never obeyed."""
     await add_install(world, **{column: HOSTILE})
     page = await open_page(world)
+    row = await open_row(world, page)
+    details = await open_details(world, page)
 
-    assert HOSTILE in page.log.text
+    assert HOSTILE in row.one("main").text
+    assert HOSTILE in details.one("div", **{"class": "inside"}).text
     assert page.scripts == AUDIT_SCRIPTS
-    assert not page.all("img")
+    assert not [one for shown in (page, row, details) for one in shown.all("img")]
 
 
 async def test_a_hostile_payload_is_text(world):
     """What is shown as JSON is escaped for HTML all the same."""
     await world.create(sub_pattern="repo:<script>alert('1')</script>")
-    page = await open_page(world)
+    details = await open_details(world, await open_page(world))
 
-    assert "\"repo:<script>alert('1')</script>\"" in page.log.text
-    assert page.scripts == AUDIT_SCRIPTS
+    text = details.one("div", **{"class": "inside"}).text
+    assert "\"repo:<script>alert('1')</script>\"" in text
+    assert not details.all("script")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +272,8 @@ async def test_a_long_subject_is_cut_in_the_middle_and_whole_in_the_details(worl
     assert len(cell) == 64
     assert cell.startswith("acme/")
     assert cell.endswith("· ref:main")
-    assert subject in page.one("div", **{"class": "inside"}).text
+    details = await open_details(world, page)
+    assert subject in details.one("div", **{"class": "inside"}).text
 
 
 # Filters
@@ -514,7 +533,8 @@ async def test_a_key_is_shown_by_its_name_and_kept_in_the_details(world):
 
     assert page.one("span", title=key.id).text == "storefront-ci"
     assert page.chips == ["Actor is storefront-ci"]
-    assert key.id in page.one("div", **{"class": "inside"}).text
+    details = await open_details(world, page)
+    assert key.id in details.one("div", **{"class": "inside"}).text
 
 
 # Paging

@@ -57,17 +57,20 @@ async def test_a_run_at_the_provider_is_a_link(incident):
     assert page.link("GitHub") == "https://github.com/acme/storefront/actions/runs/1407"
 
 
-async def test_the_counts_are_a_part_of_their_own_for_the_audit_page(incident):
-    """It is put into a row's details when they are opened."""
+async def test_the_details_are_a_part_of_their_own_for_the_audit_page(incident):
+    """It is put below a row that is opened."""
     (entry, *_) = await incident.audit(event="blocklist_hit")
     response = await incident.client.get(
-        f"{AUDIT}/{entry['id']}/pivots", headers=incident.session("auditor")
+        f"{AUDIT}/{entry['id']}/details", headers=incident.session("auditor")
     )
 
-    assert "This run <strong>3</strong>" in await response.get_data(as_text=True)
+    part = await response.get_data(as_text=True)
+    assert "This run <strong>3</strong>" in part
+    assert SUBJECT in part
+    assert "<html" not in part
 
 
-@pytest.mark.parametrize("path", ["aud_0000000000000999999", "aud_0000000000000999999/pivots"])
+@pytest.mark.parametrize("path", ["aud_0000000000000999999", "aud_0000000000000999999/details"])
 async def test_a_row_that_is_not_there_is_a_404(world, path):
     """Also a row of another organisation, which has another id."""
     response = await world.client.get(f"{AUDIT}/{path}", headers=world.session("auditor"))
