@@ -14,7 +14,14 @@ from analytics.query.buckets import Bucket
 from analytics.query.engine import Cancellation
 from analytics.query.executor import Executor, ScanReport
 from analytics.query.planner import Planner
-from analytics.query.scans import CatalogAnswer, IndexAnswer, Resources, Work
+from analytics.query.scans import (
+    CachedRowsScan,
+    CatalogAnswer,
+    DuckDBScan,
+    IndexAnswer,
+    Resources,
+    Work,
+)
 from analytics.statistics.top_values import top_values
 from analytics.storage.segment_reader import check_present
 from analytics.storage.snapshot import Snapshot
@@ -105,6 +112,34 @@ class Reader:
             if top is not None:
                 return top
         return top_of(self._count_values(snapshot, query, column, limit), limit)
+
+    def count_values_of(
+        self, snapshot: Snapshot, query: Query, columns: Sequence[str], limit: int
+    ) -> dict[str, list[tuple[str, int]]]:
+        """`count_values` of each of `columns`. What has to be read for several is read once."""
+        told: dict[str, list[tuple[str, int]]] = {}
+        totals: dict[str, Counter[str]] = {}
+        shared: dict[tuple[str, ...], tuple[CachedRowsScan | DuckDBScan, list[str]]] = {}
+        for column in columns:
+            heads, _ = self.planner.heads(snapshot, query, column)
+            if heads:
+                told[column] = self.count_values(snapshot, query, column, limit)
+                continue
+            totals[column] = Counter()
+            for scan in self.planner.count_values(snapshot, query, column):
+                if isinstance(scan, CatalogAnswer | IndexAnswer):
+                    totals[column].update(scan.counts)
+                else:
+                    ids = tuple(segment.segment_id for segment in scan.part.segments)
+                    shared.setdefault(ids, (scan, []))[1].append(column)
+        for scan, own in shared.values():
+            for column, counted in scan.values_of(self.resources, own, None, Work()).items():
+                values = zip(counted["value"].to_pylist(), counted["rows"].to_pylist(), strict=True)
+                totals[column].update(dict(values))
+        return {
+            column: told[column] if column in told else top_of(totals[column], limit)
+            for column in columns
+        }
 
     def groups(
         self, snapshot: Snapshot, query: Query, columns: Sequence[str], limit: int

@@ -136,6 +136,13 @@ class CachedRowsScan:
         """The most frequent values of `column`, see `aggregates.by_value`."""
         return aggregates.by_value(self.rows(resources, work), column, limit)
 
+    def values_of(
+        self, resources: Resources, columns: Sequence[str], limit: int | None, work: Work
+    ) -> dict[str, pa.Table]:
+        """`values` of each of `columns`, of rows that are searched once."""
+        rows = self.rows(resources, work)
+        return {column: aggregates.by_value(rows, column, limit) for column in columns}
+
     def groups(self, resources: Resources, columns: Sequence[str], limit: int) -> pa.Table:
         """The largest groups of equal values of `columns`, see `aggregates.by_group`."""
         return aggregates.by_group(self.rows(resources, Work()), columns, limit)
@@ -240,6 +247,22 @@ class DuckDBScan:
             + ("" if limit is None else f" LIMIT {limit:d}"),
             work,
         )
+
+    def values_of(
+        self, resources: Resources, columns: Sequence[str], limit: int | None, work: Work
+    ) -> dict[str, pa.Table]:
+        """`values` of each of `columns`, of files that are read once."""
+        names = ", ".join(columns)
+        sets = ", ".join(f"({column})" for column in columns)
+        counted = self._ask(
+            resources,
+            f"grouping_id({names}) AS others, {names}, count(*) AS rows",
+            f" GROUP BY GROUPING SETS ({sets})",
+            work,
+        )
+        return {
+            column: aggregates.of_grouping(counted, columns, column, limit) for column in columns
+        }
 
     def groups(self, resources: Resources, columns: Sequence[str], limit: int) -> pa.Table:
         """The largest groups of equal values of `columns`, see `aggregates.by_group`."""

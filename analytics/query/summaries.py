@@ -81,21 +81,14 @@ def summarise(
     decisions: Counter[str] = Counter()
     for (_, decision), rows in counts.items():
         decisions[decision] += rows
+    columns = [FILTER_COLUMNS[name] for name in tops if name != "decision"]
+    counted = reader.count_values_of(snapshot, query, columns, TOP_MAX)
+    counted["decision"] = top_of(decisions, TOP_MAX)
     return Summary(
         total=decisions.total(),
         buckets=_fill(counts, first, last, bucket),
-        top={name: _top(reader, snapshot, query, name, decisions) for name in tops},
+        top={name: [ValueCount(*one) for one in counted[FILTER_COLUMNS[name]]] for name in tops},
     )
-
-
-def _top(
-    reader: Reader, snapshot: Snapshot, query: Query, parameter: str, decisions: Counter[str]
-) -> list[ValueCount]:
-    if parameter == "decision":
-        counted = top_of(decisions, TOP_MAX)
-    else:
-        counted = reader.count_values(snapshot, query, FILTER_COLUMNS[parameter], TOP_MAX)
-    return [ValueCount(value, rows) for value, rows in counted]
 
 
 def _last_before(until: datetime) -> datetime:

@@ -55,29 +55,57 @@ class Pivot:
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """One row. `reason` and `ci` are keys and values, or None if there is nothing to decode.
-
-    `has_binding` is true if its binding may have a page: imported rows may contain any text.
-    """
+    """One row. Its properties are for its details, which few of the rows of a page ever show."""
 
     entry: dict[str, Any]
+    context: RowContext
     event: str
     icon: str
     ago: str
     actor: str
     subject: str | None
-    run_link: str | None
     ci_provider: str | None
-    has_binding: bool
-    reason: list[tuple[str, str]] | None
-    ci: list[tuple[str, str]] | None
-    payload: str | None
-    pivots: list[Pivot]
 
     @property
     def is_install(self) -> bool:
         """Whether it is about a package."""
         return self.entry["packageName"] is not None or self.entry["decision"] is not None
+
+    @property
+    def run_link(self) -> str | None:
+        """The page of its CI run at the provider, if its token was verified and that is known."""
+        entry, source = self.entry, self.entry["actor_source"]
+        if not source.startswith(_CI_SOURCE):
+            return None
+        provider = source.removeprefix(_CI_SOURCE)
+        return run_link(self.context.issuers, provider, entry["subject"], entry["run_id"])
+
+    @property
+    def has_binding(self) -> bool:
+        """Whether its binding may have a page: imported rows may contain any text."""
+        return bool(_BINDING_ID.fullmatch(self.entry["oidc_binding_id"] or ""))
+
+    @property
+    def reason(self) -> list[tuple[str, str]] | None:
+        """The keys and values of its decision reason; None if there is nothing to decode."""
+        return _decoded(self.entry["decision_reason"])
+
+    @property
+    def ci(self) -> list[tuple[str, str]] | None:
+        """What its CI token said; None if it says nothing."""
+        payload = self.entry["payload"]
+        return _pairs(payload.get("ci")) if isinstance(payload, dict) else None
+
+    @property
+    def payload(self) -> str | None:
+        """Its payload as readable JSON."""
+        payload = self.entry["payload"]
+        return None if payload is None else pretty_json(payload)
+
+    @property
+    def pivots(self) -> list[Pivot]:
+        """Links to all rows with the same values, not counted yet."""
+        return list(_pivots(self.entry, self.context.state))
 
 
 def decoded_entries(texts: Iterable[str]) -> list[dict[str, Any]]:
@@ -87,25 +115,15 @@ def decoded_entries(texts: Iterable[str]) -> list[dict[str, Any]]:
 
 def shown_row(entry: dict[str, Any], context: RowContext) -> ShownRow:
     """The row with this entry."""
-    payload, source = entry["payload"], entry["actor_source"]
-    is_ci_job = source.startswith(_CI_SOURCE)
-    provider = source.removeprefix(_CI_SOURCE)
     return ShownRow(
         entry=entry,
+        context=context,
         event=event_label(entry["event"]),
         icon=icon_of(entry["event"], entry["decision"]),
         ago=ago(context.now - datetime.fromisoformat(entry["created_at"])),
         actor=context.actors.get(entry["actor"], entry["actor"]),
         subject=_subject(entry["subject"], context),
-        run_link=run_link(context.issuers, provider, entry["subject"], entry["run_id"])
-        if is_ci_job
-        else None,
-        ci_provider=ci_words(source),
-        has_binding=bool(_BINDING_ID.fullmatch(entry["oidc_binding_id"] or "")),
-        reason=_decoded(entry["decision_reason"]),
-        ci=_pairs(payload.get("ci")) if isinstance(payload, dict) else None,
-        payload=None if payload is None else pretty_json(payload),
-        pivots=list(_pivots(entry, context.state)),
+        ci_provider=ci_words(entry["actor_source"]),
     )
 
 

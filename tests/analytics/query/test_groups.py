@@ -49,3 +49,20 @@ def test_groups_are_counted_as_in_a_list(lake, accepted, kind, parameters):
     reader = forced(lake.reader, kind)
     found = reader.groups(lake.snapshot(), query, ["package_name", "version"], 4)
     assert groups_of(found) == lines[:4]
+
+
+@pytest.mark.parametrize("kind", ["cached", "duckdb"])
+@pytest.mark.parametrize("parameters", [{}, {"package": ["p1"]}, {"version": ["1.1"]}])
+def test_several_columns_are_counted_as_each_alone(lake, accepted, kind, parameters):
+    """Read once, and the same: also for a column with nulls, and for one alone."""
+    query = parse_query(parameters)
+    reader, snapshot = forced(lake.reader, kind), lake.snapshot()
+    columns = ["package_name", "version", "actor", "ecosystem"]
+
+    together = reader.count_values_of(snapshot, query, columns, 3)
+    assert together == {
+        column: reader.count_values(snapshot, query, column, 3) for column in columns
+    }
+    assert reader.count_values_of(snapshot, query, ["version"], 3) == {
+        "version": together["version"]
+    }

@@ -221,7 +221,7 @@ def test_whole_days_are_counted_without_a_look_at_decision_or_event(lake, asked)
         assert asked == []
     asked.clear()
     assert summary(lake, since="2026-03-04T00:30:00Z").total == 1
-    assert len(asked) == 4
+    assert len(asked) == 2
 
 
 def test_a_file_that_cannot_be_read_is_a_fault(lake):
