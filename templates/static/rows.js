@@ -40,7 +40,7 @@ async function toggle(row) {
 }
 
 function openExports() {
-  const menu = document.querySelector("details.menu");
+  const menu = document.querySelector("details[data-exports]");
   if (!menu) return;
   menu.open = true;
   menu.querySelector("a")?.focus();

@@ -106,6 +106,8 @@ def test_the_page_works_from_the_keyboard(page: Page) -> None:
 def test_the_csv_link_downloads_the_filtered_rows(page: Page) -> None:
     """What is seen is what is taken away."""
     search(page, "Binding created")
+    expect(page.get_by_text("Export 1 row", exact=True)).to_be_visible()
+    page.wait_for_load_state()  # the script for keys
     with page.expect_download() as download:
         page.keyboard.press("e")
         page.keyboard.press("Enter")
