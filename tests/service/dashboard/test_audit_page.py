@@ -805,3 +805,15 @@ async def test_rows_of_one_day_are_drawn_by_the_hour_without_a_window(world):
 
     assert len(page.all("a", tabindex="-1")) == 3
     assert page.chips == ["Package is bad"]
+
+
+async def test_blocked_rows_alone_have_the_whole_drawing(world):
+    """Beside others they have a strip of it."""
+    await add_install(world, BLOCK, package_name="bad")
+    (alone,) = (await open_page(world, "?decision=BLOCKED")).all("rect", **{"class": "bar-stop"})
+    await add_install(world, package_name="good")
+    (beside,) = (await open_page(world, "?package=bad&package=good")).all(
+        "rect", **{"class": "bar-stop"}
+    )
+
+    assert float(alone.attributes["height"]) > 3 * float(beside.attributes["height"]) > 0
