@@ -104,6 +104,15 @@ class Backend(Protocol):
         Calls `begin` before the first byte, and `show` with the rows done and all rows.
         """
 
+    async def exports_page(self, slug: str, parameters: Parameters) -> Form:
+        """A page of the exports."""
+
+    async def export_entry(self, slug: str, export_id: str) -> Form:
+        """One export."""
+
+    async def export_receipt(self, slug: str, export_id: str) -> Form:
+        """The receipt of a finished export."""
+
     async def list_bindings(self, slug: str, state: str | None, as_of: str | None) -> list[Form]:
         """The organisation's bindings, newest first."""
 

@@ -6,31 +6,26 @@ from typing import Final
 import click
 import msgspec
 
-from analytics.model.instants import format_ms
 from service.audit.export_entries import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
     get_export,
-    list_exports,
-    state_of,
 )
 from service.audit.export_forms import (
     RECEIPT_SUFFIX,
     Receipt,
-    export_form,
-    list_form,
     receipt_of,
     receipt_text,
 )
 from service.audit.export_verification import compare_file, read_receipt
+from service.cli.anywhere import anywhere_command
 from service.cli.audit import audit
+from service.cli.backend import Backend
 from service.cli.context import (
     EXIT_FOUND,
     Answer,
     CommandContext,
-    command,
     one_line_failures,
-    org_option,
     refuse_unencodable_text,
     run_command,
     table,
@@ -38,7 +33,17 @@ from service.cli.context import (
 from service.errors import Invalid
 from service.orgs.repository import get_org
 
-_COLUMNS: Final = ["id", "started", "actor", "format", "rows", "bytes", "state"]
+_COLUMNS: Final = {
+    "id": "id",
+    "started": "started_at",
+    "actor": "actor",
+    "format": "format",
+    "rows": "rows",
+    "bytes": "bytes",
+    "state": "state",
+}
+"""The columns of the list, and the members of an export that they show."""
+
 _WORDS: Final = {"bytes": "size in bytes", "sha256": "SHA-256", "rows": "number of rows"}
 
 
@@ -47,8 +52,7 @@ def exports() -> None:
     """Exports: who exported which rows, and receipts."""
 
 
-@command(exports, "list")
-@org_option
+@anywhere_command(exports, "list")
 @click.option(
     "--limit",
     type=click.IntRange(1, LIMIT_MAX),
@@ -57,52 +61,36 @@ def exports() -> None:
     help="Exports on a page.",
 )
 @click.option("--cursor", help="The next_cursor of the page before.")
-async def exports_list(
-    context: CommandContext, slug: str, limit: int, cursor: str | None
-) -> Answer:
+async def exports_list(backend: Backend, slug: str, limit: int, cursor: str | None) -> Answer:
     """List an organisation's exports, newest first."""
-    now = context.services.clock()
-    async with context.services.store.read() as session:
-        org = await get_org(session, slug)
-        page = await list_exports(session, org.id, limit, cursor)
-    rows = [
-        [
-            entry.id,
-            format_ms(entry.started_at),
-            entry.actor,
-            entry.format,
-            entry.rows,
-            entry.sent_bytes,
-            state_of(entry, now),
-        ]
-        for entry in page.entries
-    ]
+    parameters = {"limit": [str(limit)]} | ({"cursor": [cursor]} if cursor else {})
+    page = await backend.exports_page(slug, parameters)
+    next_cursor = page["next_cursor"]
+    rows = [[export[name] for name in _COLUMNS.values()] for export in page["exports"]]
+    where = f" at {backend.place}" if backend.place else ""
     return Answer(
-        msgspec.to_builtins(list_form(slug, page.entries, page.next_cursor, now)),
-        lines=[f"More: --cursor {page.next_cursor}"] if page.next_cursor else [],
-        table=table(f"Exports of {slug}, times in UTC", _COLUMNS, rows),
+        page,
+        lines=[f"More: --cursor {next_cursor}"] if next_cursor else [],
+        table=table(f"Exports of {slug}{where}, times in UTC", list(_COLUMNS), rows, ["started"]),
     )
 
 
-@command(exports, "show")
-@org_option
+@anywhere_command(exports, "show")
 @click.argument("export_id")
-async def exports_show(context: CommandContext, slug: str, export_id: str) -> Answer:
+async def exports_show(backend: Backend, slug: str, export_id: str) -> Answer:
     """Show one export: its filters, its window, and what was sent."""
-    async with context.services.store.read() as session:
-        entry = await get_export(session, (await get_org(session, slug)).id, export_id)
-    shown = msgspec.to_builtins(export_form(entry, context.services.clock()))
+    shown = await backend.export_entry(slug, export_id)
     width = max(map(len, shown))
     return Answer(shown, [f"{name:{width}}  {_cell(value)}" for name, value in shown.items()])
 
 
-@command(exports, "receipt")
-@org_option
+@anywhere_command(exports, "receipt")
 @click.argument("export_id")
-async def exports_receipt(context: CommandContext, slug: str, export_id: str) -> Answer:
+async def exports_receipt(backend: Backend, slug: str, export_id: str) -> Answer:
     """Print the receipt of a finished export, to keep beside its file."""
-    made = await _receipt(context, slug, export_id)
-    return Answer(msgspec.to_builtins(made), receipt_text(made).decode().splitlines())
+    receipt = await backend.export_receipt(slug, export_id)
+    text = receipt_text(msgspec.convert(receipt, Receipt))
+    return Answer(receipt, text.decode().splitlines())
 
 
 @audit.command("verify-export")

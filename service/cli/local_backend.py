@@ -9,8 +9,10 @@ import msgspec
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
-from analytics.model.filters import parse_query
+from analytics.model.filters import only, parse_query
 from analytics.model.instants import format_us
+from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export, list_exports
+from service.audit.export_forms import export_form, list_form, receipt_of
 from service.audit.query_service import parse_accepted_request, parse_page_request
 from service.audit.search_request import with_search
 from service.audit.tenant_log import open_log
@@ -37,6 +39,7 @@ from service.rejected.forms import rejected_form
 from service.rejected.listing import list_entries, parse_wanted
 from service.store.tables import Binding, Organisation, Origin
 from service.text_rules import parse_reason
+from service.web.request_parsing import parse_limit
 
 
 class LocalBackend:
@@ -132,6 +135,31 @@ class LocalBackend:
         show(export.rows, export.rows)
         left = export.progress.left
         return Exported(scope, bytes=left.size, sha256=left.sha256)
+
+    async def exports_page(self, slug: str, parameters: Parameters) -> Form:
+        """A page of the exports."""
+        limit = parse_limit(only(parameters, "limit"), LIMIT_DEFAULT, LIMIT_MAX)
+        async with self._context.services.store.read() as session:
+            org = await get_org(session, slug)
+            page = await list_exports(session, org.id, limit, only(parameters, "cursor"))
+        now = self._context.services.clock()
+        form: Form = msgspec.to_builtins(list_form(slug, page.entries, page.next_cursor, now))
+        return form
+
+    async def export_entry(self, slug: str, export_id: str) -> Form:
+        """One export."""
+        async with self._context.services.store.read() as session:
+            entry = await get_export(session, (await get_org(session, slug)).id, export_id)
+        form: Form = msgspec.to_builtins(export_form(entry, self._context.services.clock()))
+        return form
+
+    async def export_receipt(self, slug: str, export_id: str) -> Form:
+        """The receipt of a finished export."""
+        async with self._context.services.store.read() as session:
+            org = await get_org(session, slug)
+            entry = await get_export(session, org.id, export_id)
+        form: Form = msgspec.to_builtins(receipt_of(entry, org, self._context.services.clock()))
+        return form
 
     async def list_bindings(self, slug: str, state: str | None, as_of: str | None) -> list[Form]:
         """The organisation's bindings, newest first."""

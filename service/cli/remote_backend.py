@@ -86,6 +86,18 @@ class RemoteBackend:
             show(download.scope.rows, download.scope.rows)
         return Exported(download.scope, bytes=size, sha256=digest.hexdigest())
 
+    async def exports_page(self, slug: str, parameters: Parameters) -> Form:
+        """A page of the exports."""
+        return await self._get(slug, "exports", parameters=parameters)
+
+    async def export_entry(self, slug: str, export_id: str) -> Form:
+        """One export."""
+        return await self._get(slug, "exports", export_id)
+
+    async def export_receipt(self, slug: str, export_id: str) -> Form:
+        """The receipt of a finished export."""
+        return await self._get(slug, "exports", export_id, "receipt")
+
     async def list_bindings(self, slug: str, state: str | None, as_of: str | None) -> list[Form]:
         """The organisation's bindings, newest first."""
         given = {"state": state, "asOf": as_of}

@@ -111,6 +111,15 @@ def test_rows_are_queried_shown_and_exported(signed_in, server, tmp_path):
             lambda: all_entries(client, event="audit_export_finished"), "the end is recorded"
         )
     assert exported["sha256"] == row["payload"]["sha256"]
+    export_id = exported["export_id"]
+    (entry,) = signed_in.ask("audit", "exports", "list", *org)["exports"]
+    assert entry == signed_in.ask("audit", "exports", "show", export_id, *org)
+    assert (
+        f"Exports of acme at {server.url}" in signed_in.order("audit", "exports", "list", *org).out
+    )
+    receipt = signed_in.order("audit", "exports", "receipt", export_id, *org).out
+    (tmp_path / "audit.csv.receipt.json").write_text(receipt)
+    assert signed_in.ask("audit", "verify-export", str(file))["is_the_exported_file"] is True
     listed = signed_in.ask(
         "audit", "list", *org, "--since", "1h", "--event", "oidc_binding_created"
     )
