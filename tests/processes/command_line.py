@@ -4,7 +4,8 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,16 +53,37 @@ def invoke(arguments: Sequence[str], environment: dict[str, str], given: bytes =
     variables = dict.fromkeys(os.environ) | environment  # None takes a variable out
     runner = CliRunner(catch_exceptions=False)
     # A file, because commands also read standard input by its descriptor.
-    with tempfile.TemporaryFile() as stdin, _logging_restored():
+    with tempfile.TemporaryFile() as stdin, logging_restored():
         stdin.write(given)
         stdin.seek(0)
         result = runner.invoke(main, arguments, input=stdin, env=variables, prog_name="countersign")
     return Ran(result.exit_code, result.stdout_bytes.decode(), result.stderr_bytes.decode())
 
 
+_restoring = threading.Lock()
+_running: list[Callable[[], None]] = []
+"""How to restore the logs, once for each command that runs: some tests run two at a time."""
+
+
 @contextmanager
-def _logging_restored() -> Iterator[None]:
-    """Undo on leaving what the block changes about this process's logs."""
+def logging_restored() -> Iterator[None]:
+    """Undo what commands change about this process's logs, when the last of them has ended.
+
+    Two that overlap must not take the configuration of the other one for that of the process.
+    """
+    with _restoring:
+        _running.append(_running[0] if _running else _changing_logging())
+    try:
+        yield
+    finally:
+        with _restoring:
+            restore = _running.pop()
+            if not _running:
+                restore()
+
+
+def _changing_logging() -> Callable[[], None]:
+    """Let commands configure logs for themselves; returns what undoes that."""
     root = logging.getLogger()
     handlers, levels = root.handlers[:], {logger: logger.level for logger in _loggers()}
     configuration, configure = structlog.get_config(), structlog.configure
@@ -70,15 +92,16 @@ def _logging_restored() -> Iterator[None]:
         # A logger that caches a command's configuration keeps it in the tests that follow.
         configure(**options | {"cache_logger_on_first_use": False})
 
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(structlog, "configure", configure_uncached)
-            yield
-    finally:
+    def restore() -> None:
+        patch.undo()
         configure(**configuration)
         root.handlers[:] = handlers
         for logger in _loggers():
             logger.setLevel(levels.get(logger, logging.NOTSET))
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(structlog, "configure", configure_uncached)
+    return restore
 
 
 def _loggers() -> list[logging.Logger]:
