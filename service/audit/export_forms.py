@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -120,27 +120,14 @@ class Receipt(Struct, kw_only=True):
 def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:
     """`entry` as the API shows it at `now`."""
     return ExportedFile(
+        **_common_fields(entry),
         id=entry.id,
         state=state_of(entry, now).value,
-        actor=entry.actor,
-        actor_source=entry.actor_source,
         verdict_source=entry.verdict_source,
         request_id=entry.request_id,
-        started_at=format_us(entry.started_at),
         ended_at=_optional(entry.ended_at),
-        format=ExportFormat(entry.format).value,
-        compress=None if entry.compression is None else Compression(entry.compression).value,
-        raw=entry.is_raw,
-        filters=entry.filters,
-        since=_optional(entry.since),
-        until=_optional(entry.until),
-        retention_floor=_optional(entry.retention_floor),
-        watermark=entry.watermark,
-        rows=entry.rows,
         sent_rows=entry.sent_rows,
-        bytes=entry.sent_bytes,
         sha256=entry.sha256,
-        version=entry.version,
     )
 
 
@@ -159,27 +146,14 @@ def receipt_of(entry: ExportEntry, org: Organisation, now: datetime) -> Receipt:
     if state is not ExportState.FINISHED or entry.ended_at is None or entry.sha256 is None:
         raise ExportNotFinished(value=state)
     return Receipt(
+        **_common_fields(entry),
         receipt=RECEIPT_VERSION,
         org=org.slug,
         tenant_id=org.id,
         export_id=entry.id,
-        actor=entry.actor,
-        actor_source=entry.actor_source,
-        started_at=format_us(entry.started_at),
         finished_at=format_us(entry.ended_at),
         file_name=entry_file_name(org.slug, entry),
-        format=ExportFormat(entry.format).value,
-        compress=None if entry.compression is None else Compression(entry.compression).value,
-        raw=entry.is_raw,
-        filters=entry.filters,
-        since=_optional(entry.since),
-        until=_optional(entry.until),
-        retention_floor=_optional(entry.retention_floor),
-        watermark=entry.watermark,
-        rows=entry.rows,
-        bytes=entry.sent_bytes,
         sha256=entry.sha256,
-        version=entry.version,
     )
 
 
@@ -199,6 +173,26 @@ def entry_file_name(slug: str, entry: ExportEntry) -> str:
     """The name that was suggested for the file of `entry`."""
     compression = None if entry.compression is None else Compression(entry.compression)
     return file_name(slug, entry.started_at, ExportFormat(entry.format), compression)
+
+
+def _common_fields(entry: ExportEntry) -> dict[str, Any]:
+    """What the API's form and the receipt both say."""
+    return {
+        "actor": entry.actor,
+        "actor_source": entry.actor_source,
+        "started_at": format_us(entry.started_at),
+        "format": ExportFormat(entry.format).value,
+        "compress": None if entry.compression is None else Compression(entry.compression).value,
+        "raw": entry.is_raw,
+        "filters": entry.filters,
+        "since": _optional(entry.since),
+        "until": _optional(entry.until),
+        "retention_floor": _optional(entry.retention_floor),
+        "watermark": entry.watermark,
+        "rows": entry.rows,
+        "bytes": entry.sent_bytes,
+        "version": entry.version,
+    }
 
 
 def _optional(at: datetime | None) -> str | None:

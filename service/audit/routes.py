@@ -41,6 +41,7 @@ from service.errors import (
     UnknownParameter,
 )
 from service.orgs.roles import Capability
+from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.openapi import documented
 from service.web.request_parsing import all_parameters, query_parameters
@@ -60,8 +61,7 @@ _AUDIT = "/api/v1/admin/orgs/<slug>/audit"
 @receives(AuditServices)
 async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
-    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
-    parameters = await with_search(services.store, org, all_parameters(request))
+    org, parameters = await _authorized_query(services, slug)
     wanted = parse_page_request(parameters)
     result = await services.queries.page(org, wanted, services.clock())
     floor = result.retention_floor
@@ -84,8 +84,7 @@ async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
 @receives(AuditServices)
 async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Count the organisation's audit rows over time, and name the most frequent values."""
-    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
-    parameters = await with_search(services.store, org, all_parameters(request))
+    org, parameters = await _authorized_query(services, slug)
     wanted = parse_summary_request(parameters)
     return json_answer(
         await summarise_audit(services.store, services.lake, org, wanted, services.clock())
@@ -101,8 +100,7 @@ async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
 @receives(AuditServices)
 async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Count the rows of a query by equal values, with the first and last time of each group."""
-    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
-    parameters = await with_search(services.store, org, all_parameters(request))
+    org, parameters = await _authorized_query(services, slug)
     wanted = parse_group_request(parameters)
     log = await open_log(services.store, services.lake, org, services.clock())
     return json_answer(await group_audit(log, wanted, services.settings.query_max_s))
@@ -117,8 +115,8 @@ async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
 @receives(AuditServices)
 async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Which values of a query no row of the organisation has, at any time it may see."""
-    _, org = await services.access.authorize(slug, Capability.AUDIT_READ)
-    query = parse_query(await with_search(services.store, org, all_parameters(request)))
+    org, parameters = await _authorized_query(services, slug)
+    query = parse_query(parameters)
     log = await open_log(services.store, services.lake, org, services.clock())
     return json_answer({"org": slug, "unknown": await unknown_values(log, query)})
 
@@ -133,8 +131,7 @@ async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
 async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Follow the organisation's audit log: the rows accepted after a given one, oldest first."""
     # Such requests are repeated automatically: they must not keep an unused session alive.
-    _, org = await services.access.authorize(slug, Capability.AUDIT_READ, keeps_alive=False)
-    parameters = await with_search(services.store, org, all_parameters(request))
+    org, parameters = await _authorized_query(services, slug, keeps_alive=False)
     wanted = parse_accepted_request(parameters)
     result = await services.queries.accepted(org, wanted, services.clock())
     entries = [Raw(entry) for entry in result.entries]
@@ -176,3 +173,14 @@ async def export(services: AuditServices, slug: str) -> ResponseReturnValue:
 async def dashboard_export(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Export all rows of a query from the audit page: the same file, recorded as such."""
     return await answer_export(services, slug, VerdictSource.DASHBOARD)
+
+
+async def _authorized_query(
+    services: AuditServices, slug: str, *, keeps_alive: bool = True
+) -> tuple[Organisation, dict[str, list[str]]]:
+    """The organisation, whose log the caller may read, and the query, its search as filters.
+
+    Raises InvalidQuery, and what `Authorizer.authorize` raises, before the query is read.
+    """
+    _, org = await services.access.authorize(slug, Capability.AUDIT_READ, keeps_alive=keeps_alive)
+    return org, await with_search(services.store, org, all_parameters(request))
