@@ -1,5 +1,7 @@
 """Authorisation of requests: the caller, then the organisation, then the permission."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -19,7 +21,7 @@ from service.access.callers import (
 from service.errors import CrossSite, Forbidden, Unauthenticated
 from service.orgs.repository import get_org_by_id, read_org
 from service.orgs.roles import Capability
-from service.store.store import Store
+from service.store.store import Store, UnitOfWork
 from service.store.tables import Member, Organisation
 from service.verifier.verifier import TokenRequest, Verifier
 from service.web.context import request_id
@@ -119,6 +121,14 @@ class Authorizer:
         """
         present = await self._authenticator.refreshed_member(session, caller)
         return present, await session.get_one(Member, present.member_id)
+
+    @asynccontextmanager
+    async def change(
+        self, caller: Caller, org: Organisation, capability: Capability
+    ) -> AsyncIterator[tuple[UnitOfWork, Caller, Organisation]]:
+        """One write transaction, and `caller` and `org` as they are in it, see `reauthorize`."""
+        async with self._store.write() as work:
+            yield work, *await self.reauthorize(work.session, caller, org, capability)
 
     async def reauthorize(
         self, session: AsyncSession, caller: Caller, org: Organisation, capability: Capability

@@ -110,10 +110,7 @@ async def create(services: BindingServices, slug: str) -> ResponseReturnValue:
     caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
     query_parameters(request, ())
     body = await json_object(request)
-    async with services.store.write() as work:
-        caller, org = await services.access.reauthorize(
-            work.session, caller, org, Capability.OIDC_WRITE
-        )
+    async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, caller, org):
         binding = await add_binding(work, org, body, caller, services.issuers)
     return _created(slug, binding, created_form(binding))
 
@@ -157,10 +154,7 @@ async def replace(services: BindingServices, slug: str, binding_id: str) -> Resp
     caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
     query_parameters(request, ())
     body = await json_object(request)
-    async with services.store.write() as work:
-        caller, org = await services.access.reauthorize(
-            work.session, caller, org, Capability.OIDC_WRITE
-        )
+    async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, caller, org):
         binding = await replace_binding(work, org, binding_id, body, caller, services.issuers)
     return _created(slug, binding, replaced_form(binding, binding_id))
 
@@ -193,10 +187,7 @@ async def revoke_all(services: BindingServices, slug: str) -> ResponseReturnValu
     caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
     query_parameters(request, ())
     wanted = parse_revocation(await json_object(request))
-    async with services.store.write() as work:
-        caller, org = await services.access.reauthorize(
-            work.session, caller, org, Capability.OIDC_WRITE
-        )
+    async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, caller, org):
         revoked = await revoke_repository(work, org, wanted, caller)
     return json_answer(RevokedRepository(count=len(revoked), revoked=list(revoked)))
 
@@ -212,10 +203,7 @@ async def revoke(services: BindingServices, slug: str, binding_id: str) -> Respo
     """Revoke a binding permanently; its row stays, so that the history of trust can be replayed."""
     caller, org = await services.access.authorize(slug, Capability.OIDC_WRITE)
     reason = parse_reason(only(query_parameters(request, ("reason",)), "reason"))
-    async with services.store.write() as work:
-        caller, org = await services.access.reauthorize(
-            work.session, caller, org, Capability.OIDC_WRITE
-        )
+    async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, caller, org):
         await revoke_binding(work, org, binding_id, reason, caller)
     return json_answer(Revoked(revoked=binding_id))
 

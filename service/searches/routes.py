@@ -69,8 +69,7 @@ async def create(services: AuditServices, slug: str) -> ResponseReturnValue:
     caller, org = await _authorize_change(services, slug)
     query_parameters(request, ())
     name, query = parse_search_request(await json_object(request))
-    async with services.store.write() as work:
-        await services.access.reauthorize(work.session, caller, org, Capability.AUDIT_READ)
+    async with services.access.change(caller, org, Capability.AUDIT_READ) as (work, caller, org):
         search = await save_search(work, org, name, query, caller.audit_context.actor)
         saved = search_form(search)
     return json_answer(saved, 201)
@@ -86,8 +85,7 @@ async def delete(services: AuditServices, slug: str, search_id: str) -> Response
     """Delete a saved search of the organisation."""
     caller, org = await _authorize_change(services, slug)
     query_parameters(request, ())
-    async with services.store.write() as work:
-        await services.access.reauthorize(work.session, caller, org, Capability.AUDIT_READ)
+    async with services.access.change(caller, org, Capability.AUDIT_READ) as (work, caller, org):
         await delete_search(work, org, search_id)
     return json_answer(DeletedSearch(deleted=search_id))
 

@@ -57,8 +57,7 @@ async def save(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Save the search of the audit page under a name, and show it again."""
     caller, org, form = await authorize_form(services, slug, Capability.AUDIT_READ)
     query = form.get("query", "")
-    async with services.store.write() as work:
-        await services.access.reauthorize(work.session, caller, org, Capability.AUDIT_READ)
+    async with services.access.change(caller, org, Capability.AUDIT_READ) as (work, caller, org):
         search = await save_search(
             work, org, form.get("name", ""), query, caller.audit_context.actor
         )
@@ -71,8 +70,7 @@ async def save(services: DashboardServices, slug: str) -> ResponseReturnValue:
 async def delete(services: DashboardServices, slug: str, search_id: str) -> ResponseReturnValue:
     """Delete a saved search, and show the audit page."""
     caller, org, _ = await authorize_form(services, slug, Capability.AUDIT_READ)
-    async with services.store.write() as work:
-        await services.access.reauthorize(work.session, caller, org, Capability.AUDIT_READ)
+    async with services.access.change(caller, org, Capability.AUDIT_READ) as (work, caller, org):
         await delete_search(work, org, search_id)
     return redirect(url_for("dashboard.audit_page", slug=slug), 303)
 

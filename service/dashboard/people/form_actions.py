@@ -118,12 +118,8 @@ async def _attempt(
 ) -> _Done | FormState:
     """The result of `step` once committed; or, if nothing was changed, the form to show again."""
     try:
-        async with services.store.write() as work:
-            present, present_org = await services.access.reauthorize(
-                work.session, caller, org, Capability.ORG_ADMIN
-            )
-            return await step(
-                Change(work, present_org, present, form, services.settings.public_url)
-            )
+        change = services.access.change(caller, org, Capability.ORG_ADMIN)
+        async with change as (work, by, present):
+            return await step(Change(work, present, by, form, services.settings.public_url))
     except (Invalid, Conflict, NotFound) as refusal:
         return refused(request.path, form, refusal, field)

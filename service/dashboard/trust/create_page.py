@@ -98,11 +98,8 @@ async def create_form(
 async def create_typed(
     services: BindingServices, caller: Caller, org: Organisation, given: Typed
 ) -> str:
-    """Create the binding; its id. Raises what `add_binding` and `reauthorize` raise."""
-    async with services.store.write() as work:
-        by, present = await services.access.reauthorize(
-            work.session, caller, org, Capability.OIDC_WRITE
-        )
+    """Create the binding; its id. Raises what `add_binding` and `Authorizer.change` raise."""
+    async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, by, present):
         binding = await add_binding(work, present, body_of(given), by, services.issuers)
     return binding.id
 

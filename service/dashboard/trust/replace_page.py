@@ -61,10 +61,7 @@ async def replace_typed(
     services: BindingServices, caller: Caller, org: Organisation, binding_id: str, given: Typed
 ) -> str:
     """Replace the binding; its successor's id. Raises what `replace_binding` raises."""
-    async with services.store.write() as work:
-        by, present = await services.access.reauthorize(
-            work.session, caller, org, Capability.OIDC_WRITE
-        )
+    async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, by, present):
         binding = await replace_binding(
             work, present, binding_id, _body(given), by, services.issuers
         )

@@ -82,10 +82,7 @@ async def revoke_listed(
     """
     repository = Repository.parse(form.get("issuer"), form.get("repository_id"))
     wanted = RevocationRequest(repository, parse_reason(form.get("reason")), form.get("listed", ""))
-    async with services.store.write() as work:
-        by, present = await services.access.reauthorize(
-            work.session, caller, org, Capability.OIDC_WRITE
-        )
+    async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, by, present):
         await revoke_repository(work, present, wanted, by)
     return repository
 

@@ -143,11 +143,9 @@ async def revoke(services: DashboardServices, slug: str, binding_id: str) -> Res
     given = {"reason": form.get("reason", "")}
     try:
         reason = parse_reason(given["reason"])
-        async with services.store.write() as work:
-            present = await services.access.reauthorize(
-                work.session, caller, org, Capability.OIDC_WRITE
-            )
-            await revoke_binding(work, present[1], binding_id, reason, present[0])
+        change = services.access.change(caller, org, Capability.OIDC_WRITE)
+        async with change as (work, by, present):
+            await revoke_binding(work, present, binding_id, reason, by)
     except ReasonInvalid as fault:
         caller.require(Capability.OIDC_READ, org)
         view = await load_binding_view(
