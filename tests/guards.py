@@ -1666,9 +1666,9 @@ GUARDS: Final = [
     ),
     Guard(
         "who runs an organisation still may when a change commits",
-        "service/dashboard/people/form_actions.py::_attempt",
+        "service/access/authorization.py::Authorizer.change",
         Replace(
-            "await services.access.reauthorize(work.session, caller, org, Capability.ORG_ADMIN)",
+            "await self.reauthorize(work.session, caller, org, capability)",
             "(caller, await work.session.merge(org))",
         ),
         f"{_PEOPLE}/test_who.py::test_rights_lost_before_the_form_ended_are_lost",
