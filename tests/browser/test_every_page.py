@@ -19,10 +19,9 @@ NOBODYS = ("/", "/sign-in?token=abc", "/admin/ui/sign-in", "/docs", f"{ORG}/noth
 
 PAGES = (
     ORG,
-    f"{ORG}/audit?limit=8",
+    f"{ORG}/audit?limit=25",
     f"{ORG}/bindings",
     f"{ORG}/bindings/new",
-    f"{ORG}/bindings/revoke",
     f"{ORG}/rejected",
     f"{ORG}/members",
     f"{ORG}/teams",
@@ -86,6 +85,7 @@ def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fix
         f"{ORG}/reports",
         f"{ORG}/exports/new",
         f"{ORG}/bindings/explain",
+        f"{ORG}/bindings/revoke",
         f"{ORG}/packages?name=nothing",
         f"{ORG}/runs?run_id=nothing",
         "/device",
