@@ -74,7 +74,7 @@ def _search_field() -> tuple[str, Any, Any]:
         " `-` before a word excludes it. Combined with the filters."
     )
     meta = Meta(max_length=SEARCH_CHARS_MAX, description=description, examples=["left-pad@1.3.0"])
-    return SEARCH, Annotated[Text, meta] | UnsetType, UNSET
+    return SEARCH, Annotated[str, meta] | UnsetType, UNSET
 
 
 def _with_search(form: type[Struct]) -> type[Struct]:

@@ -26,6 +26,7 @@ BindingId = Annotated[
 Issuer = Annotated[
     str,
     Meta(
+        min_length=1,
         description="Issuer URL; must be on the allowlist.",
         examples=["https://token.actions.githubusercontent.com"],
     ),

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from analytics.model.instants import format_us
 from service.errors import Invalid
+from service.orgs.changes import NAME_MAX
 from service.searches.saved import QUERY_CHARS_MAX
 from service.store.tables import SavedSearch
 
@@ -17,7 +18,7 @@ _MEMBERS: Final = ("name", "query")
 class SavedSearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """A search to save."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    name: Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
     query: Annotated[
         str,
         Meta(
