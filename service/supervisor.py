@@ -105,18 +105,25 @@ class Supervisor:
             if code is None or self._exit_code is not None:
                 continue
             worker.process = None
+            pause_s = self._delay(worker)
             if code <= 0 or worker.has_served.value:
-                _log.error("serving_process_died", number=number, exit_code=code)
+                _log.error(
+                    "serving_process_died", number=number, exit_code=code, next_start_in_s=pause_s
+                )
             if not worker.has_served.value:
                 self._exit_code = max(code, 1)
-            self._delay(worker)
 
     @staticmethod
-    def _delay(worker: _Worker) -> None:
-        """Replace `worker` after a second, and later each time that it dies soon again."""
+    def _delay(worker: _Worker) -> float:
+        """Replace `worker` after a second, and later each time that it dies soon again.
+
+        Returns the pause in seconds.
+        """
         now = time.monotonic()
         worker.deaths = worker.deaths + 1 if now - worker.started_at < RESTART_DELAY_MAX_S else 1
-        worker.starts_at = now + min(2.0 ** (worker.deaths - 1), RESTART_DELAY_MAX_S)
+        pause_s = min(2.0 ** (worker.deaths - 1), RESTART_DELAY_MAX_S)
+        worker.starts_at = now + pause_s
+        return pause_s
 
     def _end(self) -> None:
         """Let the processes finish their requests; kill those that do not end."""

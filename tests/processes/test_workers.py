@@ -199,15 +199,20 @@ def test_a_process_that_never_serves_ends_them_all() -> None:
 def test_a_process_that_keeps_dying_is_replaced_ever_later() -> None:
     """Each start imports the whole service: one a second would take a core for nothing."""
     supervisor = Supervisor(end_after_serving, 1, grace_s=5)
-    stopping = threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGTERM))
-    stopping.start()
-
     with capture_logs() as lines:
+
+        def deaths() -> list[Any]:
+            return [line for line in lines if line["event"] == "serving_process_died"]
+
+        def stop_after_two() -> None:
+            eventually(lambda: len(deaths()) >= 2, "two deaths")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=stop_after_two, daemon=True).start()
         assert supervisor.run() == 0
 
-    deaths = [line for line in lines if line["event"] == "serving_process_died"]
-    assert 1 <= len(deaths) <= 3
-    assert {line["exit_code"] for line in deaths} == {-signal.SIGKILL}
+    assert [line["next_start_in_s"] for line in deaths()][:2] == [1, 2]
+    assert {line["exit_code"] for line in deaths()} == {-signal.SIGKILL}
 
 
 def test_a_start_that_fails_is_tried_again_and_the_others_are_ended(monkeypatch: Any) -> None:

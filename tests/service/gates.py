@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from service.settings import Settings
@@ -28,17 +29,23 @@ class Gate:
 
     world: World
     issuer: Issuer
+    logs: list[dict[str, Any]]
+    """The log events since it opened."""
 
     async def send(self, *values: str, slug: str = "acme", **headers: str) -> list[dict[str, Any]]:
         """Send a request with these token headers; the log events of rejections it caused."""
         sent = [(CI_TOKEN_HEADER, value) for value in values]
         sent += list((headers or self.world.admin).items())
-        with capture_logs() as logs:
-            response = await self.world.client.get(
-                f"/api/v1/admin/orgs/{slug}/oidc-bindings", headers=sent
-            )
+        response = await self.world.client.get(
+            f"/api/v1/admin/orgs/{slug}/oidc-bindings", headers=sent
+        )
         assert response.status_code == 200, await response.get_data(as_text=True)
-        return [line for line in logs if line["event"].startswith(LOG_EVENT_PREFIX)]
+        request_id = response.headers["x-request-id"]
+        return [
+            line
+            for line in self.logs
+            if line["event"].startswith(LOG_EVENT_PREFIX) and line["request_id"] == request_id
+        ]
 
     async def judge(self, *values: str, **more: str) -> tuple[str, str | None] | None:
         """The code and the detail that a request with these headers is rejected with, or None."""
@@ -67,6 +74,8 @@ async def open_gate(settings: Settings, issuer: Issuer | None = None) -> AsyncIt
     async with running_world(
         settings, SettableClock(), transport=issuer.transport(), has_sealer=False
     ) as world:
-        gate = Gate(world, issuer)
-        await gate.bind()
-        yield gate
+        # One capture for all requests: captures of requests that overlap would never be undone.
+        with capture_logs(processors=[merge_contextvars]) as logs:
+            gate = Gate(world, issuer, logs)
+            await gate.bind()
+            yield gate

@@ -37,8 +37,8 @@ ADDED = {
         "    token_id: str | None = None\n": "    test_column: str | None = None\n",
     },
     "analytics/model/filter_parameters.py": {
-        '        "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",\n    ),\n': (
-            '    FilterParameter("test_column", "test_column", "What a test adds", "t"),\n'
+        '        aliases=("token",),\n    ),\n': (
+            '    FilterParameter("test_column", "test_column", "Test", "What a test adds", "t"),\n'
         ),
     },
     "analytics/imports/items.py": {

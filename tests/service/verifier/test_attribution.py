@@ -152,6 +152,7 @@ async def test_a_revoke_is_seen_in_every_process(gate: Gate):
             gate.world.team,
         ),
         gate.issuer,
+        gate.logs,
     )
     token = gate.issuer.sign()
     try:
