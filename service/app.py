@@ -47,6 +47,7 @@ from service.web.openapi import add_openapi
 from service.web.paths import BindingName, RowName
 from service.web.request_validation import guarded
 from service.web.system import blueprint as system
+from service.web.templates import TemplateEnvironment
 
 _log = structlog.get_logger(__name__)
 _TEMPLATES = REPOSITORY / "templates"
@@ -154,6 +155,7 @@ def create_app(
         static_folder=str(_TEMPLATES / "static"),
         static_url_path="/static",
     )
+    app.jinja_environment = TemplateEnvironment  # type: ignore[assignment] # an async one there
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.config["MAX_CONTENT_LENGTH"] = settings.body_bytes_max
     app.request_class = _request_class(settings)

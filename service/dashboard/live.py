@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Final
 
 import structlog
-from quart import render_template
 
 from analytics.export.wire import json_objects
 from analytics.model.errors import StoreFault
@@ -35,6 +34,7 @@ from service.errors import (
 from service.orgs.roles import Capability
 from service.store.store import Store
 from service.store.tables import Organisation
+from service.web.templates import render_template
 
 POLL_S: Final = 1.0
 HEARTBEAT_S: Final = 15.0

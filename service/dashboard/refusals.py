@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
-from quart import Request, Response, redirect, render_template, request, url_for
+from quart import Request, Response, redirect, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
 from service.dashboard.navigation import page_context
@@ -23,6 +23,7 @@ from service.errors import (
 from service.sign_in.flow import own_page
 from service.web.context import request_id
 from service.web.dependencies import receives
+from service.web.templates import render_template
 
 _API: Final = "/api/"
 _PAGE_TYPE: Final = "text/html"

@@ -6,7 +6,6 @@ from quart import (
     Blueprint,
     Response,
     redirect,
-    render_template,
     request,
     stream_with_context,
     url_for,
@@ -28,7 +27,7 @@ from service.dashboard.overview import load_overview
 from service.dashboard.rows import pretty_json
 from service.dashboard.services import DashboardServices
 from service.dashboard.state import COLUMNS, State, parse_state
-from service.dashboard.streaming import loaded, streamed
+from service.dashboard.streaming import streamed
 from service.errors import NotFound, Unauthenticated
 from service.orgs.repository import get_org_by_id
 from service.orgs.roles import Capability
@@ -36,10 +35,11 @@ from service.web.dependencies import receives
 from service.web.request_parsing import all_parameters, query_parameters, refuse_head
 from service.web.responses import json_answer
 from service.web.streams import begun
+from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard", __name__)
 
-for text_filter in (pretty_json, cut, grouped, literal, loaded):
+for text_filter in (pretty_json, cut, grouped, literal):
     blueprint.add_app_template_filter(text_filter)
 
 

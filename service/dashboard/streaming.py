@@ -1,47 +1,54 @@
 """Pages sent in parts: what is ready is sent before slower parts are loaded."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
 from markupsafe import Markup
-from quart import Response, stream_template
+from quart import Response, stream_with_context
 
-FLUSH: Final = Markup("<!-- more follows -->")
-"""At `{{ flush }}` in a template, everything before it is sent."""
+from service.web.templates import template_pieces
 
+_FLUSH: Final = Markup("<!-- more follows -->")
 
 _Value = TypeVar("_Value", covariant=True)
 
 
 class Later(Generic[_Value]):
-    """A part of a page that is loaded when the template awaits it, with the filter `loaded`."""
+    """A part of a page whose `value` is there after `{{ flush(part) }}` in its template."""
+
+    value: _Value
 
     def __init__(self, load: Callable[[], Awaitable[_Value]]) -> None:
         self._load = load
 
-    def __await__(self) -> Generator[Any, None, _Value]:
-        """The value; to be awaited once."""
-        return self._load().__await__()
-
-
-def loaded(later: Later[_Value]) -> Awaitable[_Value]:
-    """The template filter: Jinja awaits what a filter returns."""
-    return later
+    async def load(self) -> _Value:
+        """The value, loaded now."""
+        self.value = await self._load()
+        return self.value
 
 
 async def streamed(template: str, status: int = 200, **context: Any) -> Response:  # noqa: ANN401
-    """The page of `template`, whose awaited values may be slow after a `{{ flush }}`."""
-    pieces = await stream_template(template, flush=FLUSH, **context)
-    return Response(_joined(pieces), status=status, content_type="text/html; charset=utf-8")
+    """The page of `template`, sent up to each `{{ flush(part) }}` before that part is loaded."""
+    wanted: deque[Later[Any]] = deque()
 
+    def flush(part: Later[Any]) -> Markup:
+        wanted.append(part)
+        return _FLUSH
 
-async def _joined(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
-    """`pieces` joined up to each flush: Jinja yields thousands, each a write to the network."""
-    waiting: list[str] = []
-    async for piece in pieces:
-        if piece == FLUSH:  # only templates can produce this: values are escaped
-            yield "".join(waiting)
-            waiting.clear()
-        else:
-            waiting.append(piece)
-    yield "".join(waiting)
+    pieces = await template_pieces(template, flush=flush, **context)
+
+    @stream_with_context
+    async def parts() -> AsyncIterator[str]:
+        # Joined: Jinja yields thousands of pieces, each of which would be a write to the network.
+        waiting: list[str] = []
+        for piece in pieces:
+            if piece == _FLUSH:  # only `flush` can produce this: values are escaped
+                yield "".join(waiting)
+                waiting.clear()
+                await wanted.popleft().load()
+            else:
+                waiting.append(piece)
+        yield "".join(waiting)
+
+    return Response(parts(), status=status, content_type="text/html; charset=utf-8")

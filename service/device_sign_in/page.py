@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from quart import Blueprint, render_template
+from quart import Blueprint
 from quart.typing import ResponseReturnValue
 
 from service.access.callers import MemberPrincipal
@@ -15,6 +15,7 @@ from service.orgs.repository import get_org_by_id
 from service.sign_in.services import SignInServices
 from service.store.tables import DeviceSignIn, Member, Organisation
 from service.web.dependencies import receives
+from service.web.templates import render_template
 
 blueprint = Blueprint("device_page", __name__, url_prefix="/device")
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from quart import Blueprint, redirect, render_template, request, url_for
+from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -13,6 +13,7 @@ from service.profile.changes import end_other_sessions, end_own_session
 from service.profile.page import load_profile_view
 from service.sign_in.services import SignInServices
 from service.web.dependencies import receives
+from service.web.templates import render_template
 
 blueprint = Blueprint("profile", __name__, url_prefix="/admin/ui/profile")
 

@@ -1,6 +1,6 @@
 """Sign-in by link, and sign-out."""
 
-from quart import Blueprint, redirect, render_template, request
+from quart import Blueprint, redirect, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.org_envelopes import LinkSignInSucceeded, SignInFailed
@@ -20,6 +20,7 @@ from service.sign_in.services import SignInServices
 from service.store.store import UnitOfWork
 from service.web.dependencies import receives
 from service.web.paths import overview_path
+from service.web.templates import render_template
 
 blueprint = Blueprint("links", __name__)
 

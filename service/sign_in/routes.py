@@ -4,7 +4,7 @@ import secrets
 from typing import Final
 
 import structlog
-from quart import Blueprint, make_response, redirect, render_template, request, url_for
+from quart import Blueprint, make_response, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -30,6 +30,7 @@ from service.sign_in.signed_cookie import SignedValue, expiry
 from service.store.store import UnitOfWork
 from service.web.context import source_ip
 from service.web.dependencies import receives
+from service.web.templates import render_template
 
 CODE_CHARS_MAX: Final = 4096
 

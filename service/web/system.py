@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
-from quart import Blueprint, Request, Response, current_app, render_template, request
+from quart import Blueprint, Request, Response, current_app, request
 from quart.typing import ResponseReturnValue
 
 from service.errors import StoreUnavailable, Unauthenticated
@@ -19,6 +19,7 @@ from service.web.dependencies import receives
 from service.web.openapi import documented, openapi_document
 from service.web.responses import JSON_TYPE, json_answer
 from service.web.static_responses import StaticResponse, cached
+from service.web.templates import render_template
 
 blueprint = Blueprint("system", __name__)
 

@@ -1,6 +1,6 @@
 """Routes of the pages about evidence."""
 
-from quart import Blueprint, render_template, request
+from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
@@ -16,6 +16,7 @@ from service.orgs.roles import Capability, Role
 from service.web.dependencies import receives
 from service.web.request_parsing import all_parameters, query_parameters
 from service.web.responses import json_answer
+from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard_evidence", __name__, url_prefix="/admin/ui/orgs/<slug>")
 

@@ -1,6 +1,6 @@
 """Routes of the pages about one row, CI run or package."""
 
-from quart import Blueprint, redirect, render_template, request, url_for
+from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
@@ -15,6 +15,7 @@ from service.orgs.roles import Capability
 from service.searches.saved import delete_search, save_search
 from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
+from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard_investigate", __name__)
 
@@ -45,7 +46,7 @@ async def row_details(services: DashboardServices, slug: str, audit_id: str) -> 
     return await render_template(
         "row_details.html",
         row=view.row,
-        pivots=await view.pivots,
+        pivots=await view.pivots.load(),
         slug=slug,
         bindings_of=slug if may(caller, Capability.OIDC_READ, org) else None,
     )

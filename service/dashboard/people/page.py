@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from quart import render_template, request, url_for
+from quart import request, url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
@@ -15,6 +15,7 @@ from service.dashboard.services import DashboardServices
 from service.errors import Forbidden, Invalid
 from service.orgs.roles import Role
 from service.store.tables import Organisation
+from service.web.templates import render_template
 
 DONE_PARAMETER: Final = "done"
 PLACE_CHARS_MAX: Final = 255

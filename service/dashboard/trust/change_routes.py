@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quart import Blueprint, redirect, render_template, request, url_for
+from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
@@ -37,6 +37,7 @@ from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
+from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard_trust_changes", __name__, url_prefix="/admin/ui/orgs/<slug>")
 

@@ -1,6 +1,6 @@
 """Routes of the pages about bindings and rejected subjects."""
 
-from quart import Blueprint, redirect, render_template, request, url_for
+from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
@@ -44,6 +44,7 @@ from service.store.tables import Organisation
 from service.text_rules import parse_reason
 from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
+from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard_trust", __name__, url_prefix="/admin/ui/orgs/<slug>")
 

@@ -1,0 +1,35 @@
+"""Rendering of templates, which are plain functions of their values: none of them awaits.
+
+Quart's own environment compiles templates to coroutines, in which every call of a macro is awaited.
+A page of macros takes a third of the time without.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from jinja2 import Environment, Template
+from quart import Quart, current_app
+
+
+class TemplateEnvironment(Environment):
+    """The app's templates, compiled to plain functions."""
+
+    def __init__(self, app: Quart, **options: Any) -> None:  # noqa: ANN401 - as Jinja's
+        super().__init__(loader=app.create_global_jinja_loader(), **options)
+
+
+async def render_template(name: str, **values: Any) -> str:  # noqa: ANN401 - a template's
+    """The page that the template `name` makes of `values` and of what every template gets."""
+    template, context = await _prepared(name, values)
+    return template.render(context)
+
+
+async def template_pieces(name: str, **values: Any) -> Iterator[str]:  # noqa: ANN401 - a template's
+    """The same page in pieces, each of which is rendered when it is asked for."""
+    template, context = await _prepared(name, values)
+    return template.generate(context)
+
+
+async def _prepared(name: str, values: dict[str, Any]) -> tuple[Template, dict[str, Any]]:
+    await current_app.update_template_context(values)
+    return current_app.jinja_env.get_template(name), values
