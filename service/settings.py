@@ -9,10 +9,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from service.origins import InvalidOrigin, Registry, parse_origin, parse_registry
+
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PREFIX: Final = "COUNTERSIGN_"
 CLIENT_VARIABLES: Final = frozenset({"server", "token", "org"})
 """Variables with our prefix that are for the command line, and no settings of the service."""
+
+_LISTS: Final = frozenset({"trusted_proxies", "proxy_pypi_file_origins", "proxy_npm_file_origins"})
+"""Settings that are written as a list with commas."""
 
 _OWN_PORTS: Final = {"http": ":80", "https": ":443"}
 _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise, not to bind
@@ -88,6 +93,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_grace_s: Seconds = 20.0
     keep_alive_s: Seconds = 75.0
     send_timeout_s: Seconds = 60.0
+    proxy_pypi_upstream: str = ""
+    proxy_pypi_file_origins: tuple[str, ...] = ()
+    proxy_npm_upstream: str = ""
+    proxy_npm_file_origins: tuple[str, ...] = ()
+    proxy_cache_bytes_max: PositiveInt = 10 * 2**30
+    proxy_index_max_age_s: UpToADay = 60.0
+    proxy_stale_max_s: Seconds = 86_400.0
 
     @property
     def audit_dir(self) -> Path:
@@ -98,6 +110,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def temp_dir(self) -> Path:
         """Folder that the query engine may spill to."""
         return self.data_dir / "tmp"
+
+    @property
+    def package_cache_dir(self) -> Path:
+        """Folder of what the install proxy got from its upstreams; it may be deleted."""
+        return self.data_dir / "package-cache"
+
+    @property
+    def pypi_registry(self) -> Registry | None:
+        """The upstream of the install proxy for PyPI clients; None: it serves none."""
+        return _registry(self.proxy_pypi_upstream, self.proxy_pypi_file_origins)
+
+    @property
+    def npm_registry(self) -> Registry | None:
+        """The upstream of the install proxy for npm clients; None: it serves none."""
+        return _registry(self.proxy_npm_upstream, self.proxy_npm_file_origins)
 
     @property
     def retired_grace_s(self) -> float:
@@ -150,8 +177,8 @@ def load_settings(
         names = ", ".join(PREFIX + name.upper() for name in unknown)
         raise InvalidSetting(f"unknown setting: {names} (see docs/settings.md)")
     values: dict[str, Any] = dict(given)
-    if "trusted_proxies" in given:
-        values["trusted_proxies"] = [part.strip() for part in given["trusted_proxies"].split(",")]
+    for name in _LISTS & given.keys():
+        values[name] = [part.strip() for part in given[name].split(",")]
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_path)
     except msgspec.ValidationError as error:
@@ -160,6 +187,7 @@ def load_settings(
         token = getattr(settings, name)
         if not (token.isascii() and token.isprintable()):  # a header could not carry it
             raise InvalidSetting(f"{PREFIX}{name.upper()} must be printable ASCII")
+    _check_registries(settings)
     _check_base_url(settings.public_url)
     if not settings.base_url and settings.host in _UNSPECIFIED:
         raise InvalidSetting(
@@ -172,6 +200,24 @@ def load_settings(
         except ValueError as error:
             raise InvalidSetting(f"{PREFIX}TRUSTED_PROXIES: {error}") from error
     return settings
+
+
+def _registry(url: str, file_origins: tuple[str, ...]) -> Registry | None:
+    return parse_registry(url, file_origins) if url else None
+
+
+def _check_registries(settings: Settings) -> None:
+    for ecosystem in ("pypi", "npm"):
+        upstream, origins = f"proxy_{ecosystem}_upstream", f"proxy_{ecosystem}_file_origins"
+        for name, parse, urls in (
+            (upstream, parse_registry, filter(None, [getattr(settings, upstream)])),
+            (origins, parse_origin, getattr(settings, origins)),
+        ):
+            try:
+                for url in urls:
+                    parse(url)
+            except InvalidOrigin as error:
+                raise InvalidSetting(f"{PREFIX}{name.upper()} {error}") from None
 
 
 def _check_base_url(url: str) -> None:
