@@ -769,6 +769,34 @@ class StorageDamaged(StoreUnavailable):
     text = "stored data is missing or damaged: the log says where"
 
 
+class PackageCacheFull(StoreUnavailable):
+    """The disk has no room for a package that must be fetched; no byte of it was sent."""
+
+    text = (
+        "the package cache has no room: free disk space, or lower COUNTERSIGN_PROXY_CACHE_BYTES_MAX"
+    )
+
+
+class UpstreamMissing(Refusal):
+    """The registry says that it has no such package or file."""
+
+    status = 404
+    text = "the package registry has no such package or file"
+
+
+class UpstreamFailed(Refusal):
+    """The registry does not answer, or not as it should; `reason` is for the log."""
+
+    status = 502
+    text = "the package registry does not answer as it should: try again later"
+    is_temporary = True
+
+    def __init__(self, reason: str) -> None:
+        """`reason` holds no credentials and nothing of the registry's own text."""
+        super().__init__()
+        self.reason = reason
+
+
 class QueryTooSlow(Refusal):
     """The query exceeded its time limit and was stopped."""
 

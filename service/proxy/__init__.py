@@ -1,0 +1,1 @@
+"""The install proxy: packages of an upstream registry, decided, recorded and cached."""

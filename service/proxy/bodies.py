@@ -1,0 +1,67 @@
+"""Reading a registry's response into memory, bounded in what it takes once decompressed."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+"""Zlib's way to ask for a gzip header and trailer (RFC 1952)."""
+
+_STEP_BYTES: Final = 256 * 1024
+"""What is decompressed at once: about a millisecond of the event loop."""
+
+
+class BodyFault(Exception):
+    """Why a body cannot be read; the text repeats nothing of it."""
+
+
+async def read_body(raw: AsyncIterator[bytes], coding: str, bytes_max: int) -> bytes:
+    """The body that `raw` is in the content coding `coding`. Raises BodyFault.
+
+    Holds at most `bytes_max` bytes and one step more, whatever the compression ratio.
+    """
+    if coding not in {"identity", "gzip", "x-gzip"}:
+        raise BodyFault("is in a content coding that was not asked for")
+    decoder = Gunzip() if coding != "identity" else None
+    pieces: list[bytes] = []
+    size = 0
+    async for received in raw:
+        for piece in [received] if decoder is None else decoder.feed(received):
+            size += len(piece)
+            if size > bytes_max:
+                raise BodyFault(f"is longer than {bytes_max} bytes")
+            pieces.append(piece)
+            if decoder is not None:
+                await asyncio.sleep(0)  # a megabyte of gzip may be a gigabyte of zeros
+    if decoder is not None and not decoder.is_complete:
+        raise BodyFault("is gzip that ends too early")
+    return b"".join(pieces)
+
+
+class Gunzip:
+    """Decompresses gzip in steps of bounded size."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(_GZIP_WINDOW)
+        self._has_input = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all members so far have ended, or there was no byte at all."""
+        return self._stream.eof or not self._has_input
+
+    def feed(self, received: bytes) -> Iterator[bytes]:
+        """What `received` adds, in steps; each is made when it is asked for. Raises BodyFault."""
+        left = received
+        while left:
+            if self._stream.eof:  # a member follows another one (RFC 1952, 2.2)
+                self._stream = zlib.decompressobj(_GZIP_WINDOW)
+            self._has_input = True
+            try:
+                piece = self._stream.decompress(left, _STEP_BYTES)
+            except zlib.error as error:
+                raise BodyFault("is not valid gzip") from error
+            left = self._stream.unconsumed_tail or self._stream.unused_data
+            if piece:
+                yield piece

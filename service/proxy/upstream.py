@@ -1,0 +1,286 @@
+"""Asks a package registry for documents and files; the proxy's only module that uses the network.
+
+The registry is not trusted: each answer is bounded in bytes, in time and in time without progress,
+and no page or redirect of it can direct a request, or our credentials, to an origin that is not
+configured.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Final, NoReturn
+from urllib.parse import unquote
+
+import httpx
+import structlog
+
+from service.errors import UpstreamFailed, UpstreamMissing
+from service.origins import Origin, Registry
+from service.proxy.bodies import BodyFault, read_body
+
+REDIRECTS_MAX: Final = 5
+CONNECTIONS_MAX: Final = 64
+"""Connections to all registries of a process; a further request waits, and fails in time."""
+
+_VALIDATOR: Final = re.compile(r"[ -~]{1,1024}")
+_PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
+_OWN_PORTS: Final = {"http": 80, "https": 443}
+_MISSING: Final = frozenset({httpx.codes.NOT_FOUND, httpx.codes.GONE})
+_AGENT: Final = "countersign-proxy"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamLimits:
+    """What an answer may take at most, in bytes and seconds."""
+
+    document_bytes: int = 64 * 2**20
+    file_bytes: int = 2 * 2**30
+    connect_s: float = 5.0
+    progress_s: float = 15.0
+    """Without one byte; pip and npm give up on us after as long or longer."""
+
+    document_s: float = 60.0
+    file_s: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """What a registry knows one version of a document by (RFC 9110, 8.8)."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The header fields that ask for the document unless it is still this version."""
+        fields = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A registry's response, whole and decompressed."""
+
+    url: str
+    """Where it came from after redirects: what its relative links are relative to."""
+
+    content_type: str
+    body: bytes
+    validators: Validators = Validators()
+
+
+@dataclass(frozen=True, slots=True)
+class FileStream:
+    """A file that is being received: its bytes as the registry stores them."""
+
+    length: int | None
+    """Its size, if the registry states it; the connection fails if that is wrong."""
+
+    pieces: AsyncIterator[bytes]
+
+
+class Upstream:
+    """One configured registry.
+
+    Every method may raise UpstreamMissing and UpstreamFailed; the latter has been logged.
+    """
+
+    def __init__(
+        self, http: httpx.AsyncClient, registry: Registry, limits: UpstreamLimits | None = None
+    ) -> None:
+        self.registry = registry
+        self._http = http
+        self._limits = limits or UpstreamLimits()
+        self._timeout = httpx.Timeout(self._limits.progress_s, connect=self._limits.connect_s)
+
+    async def document(
+        self, path: str, accept: str, known: Validators | None = None
+    ) -> Document | None:
+        """The document at `path`, relative and percent-encoded; None if it is still `known`."""
+        conditions = known.conditions if known is not None else {}
+        headers = {"accept": accept, "accept-encoding": "gzip", **conditions}
+        url = self._address(path)
+        async with self._faults(url, self._limits.document_s), self._get(url, headers) as response:
+            if response.status_code == httpx.codes.NOT_MODIFIED and conditions:
+                return None
+            return await self._document(response)
+
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Document:
+        """The answer to `body`, for a registry's queries; redirects are not followed."""
+        url = self._address(path)
+        async with (
+            self._faults(url, self._limits.document_s),
+            self._send("POST", url, {**headers, "accept-encoding": "gzip"}, body) as response,
+        ):
+            return await self._document(response)
+
+    @asynccontextmanager
+    async def file(self, url: str) -> AsyncGenerator[FileStream, None]:
+        """The file at `url`, which a document names, as long as the block lasts.
+
+        Its pieces raise UpstreamFailed past a limit, or if the connection breaks.
+        """
+        address = self._checked(_parse(url))
+        headers = {"accept": "*/*", "accept-encoding": "identity"}
+        async with (
+            self._faults(address, self._limits.file_s),
+            self._get(address, headers) as response,
+        ):
+            _check_status(response)
+            length = _length(response)
+            if length is not None and length > self._limits.file_bytes:
+                _fail(address, f"the file is longer than {self._limits.file_bytes} bytes")
+            # As stored, whatever content coding the registry claims: the digest is of these bytes,
+            # and some label a .tar.gz as an encoded tar.
+            bounded = _bounded(response.aiter_raw(), self._limits.file_bytes, address)
+            async with aclosing(bounded) as pieces:
+                yield FileStream(length, pieces)
+
+    async def _document(self, response: httpx.Response) -> Document:
+        _check_status(response)
+        bytes_max = self._limits.document_bytes
+        if (_length(response) or 0) > bytes_max:
+            _fail(response.url, f"the document is longer than {bytes_max} bytes")
+        coding = response.headers.get("content-encoding", "identity").strip().lower()
+        try:
+            body = await read_body(response.aiter_raw(), coding, bytes_max)
+        except BodyFault as error:
+            _fail(response.url, f"the document {error}")
+        return Document(
+            url=str(response.url),
+            content_type=response.headers.get("content-type", ""),
+            body=body,
+            validators=Validators(
+                _validator(response, "etag"), _validator(response, "last-modified")
+            ),
+        )
+
+    @asynccontextmanager
+    async def _get(
+        self, url: httpx.URL, headers: Mapping[str, str]
+    ) -> AsyncGenerator[httpx.Response, None]:
+        """The response to a GET of `url`, after redirects, whatever its status."""
+        for _ in range(REDIRECTS_MAX + 1):
+            async with self._send("GET", url, headers) as response:
+                if not response.has_redirect_location:
+                    yield response
+                    return
+                location = _parse(response.headers["location"], response.url)
+                url = self._checked(location)
+        _fail(url, f"redirected more than {REDIRECTS_MAX} times")
+
+    @asynccontextmanager
+    async def _send(
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None = None
+    ) -> AsyncGenerator[httpx.Response, None]:
+        own = {"user-agent": _AGENT}
+        if self.registry.authorization is not None and _origin(url) == self.registry.origin:
+            own["authorization"] = self.registry.authorization
+        async with self._http.stream(
+            method,
+            url,
+            headers={**headers, **own},
+            content=body,
+            follow_redirects=False,
+            timeout=self._timeout,
+        ) as response:
+            yield response
+
+    def _address(self, path: str) -> httpx.URL:
+        """The URL of `path` below the registry's own. Raises UpstreamMissing for any other."""
+        segments = unquote(path).replace("\\", "/").split("/")
+        if not _PATH.fullmatch(path) or path.startswith("/") or {".", ".."} & set(segments):
+            raise UpstreamMissing
+        return httpx.URL(self.registry.url + path)
+
+    def _checked(self, url: httpx.URL) -> httpx.URL:
+        """`url` if its origin is configured; raises UpstreamFailed."""
+        if url.userinfo:
+            _fail(url, "the registry names a URL with credentials")
+        origin = _origin(url)
+        if origin is None or not self.registry.allows(origin):
+            _fail(url, "the registry names an origin that is not among its FILE_ORIGINS")
+        return url
+
+    @asynccontextmanager
+    async def _faults(self, url: httpx.URL, time_max_s: float) -> AsyncGenerator[None, None]:
+        """Turn what goes wrong on the network in the block into UpstreamFailed."""
+        # An overall limit: a slow server could stay below the timeout of each single read.
+        try:
+            async with asyncio.timeout(time_max_s) as limit:
+                yield
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            _fail(url, f"not all there within {time_max_s:g} s", error)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            # The text of other errors may repeat what the registry sent.
+            detail = f": {error}" if isinstance(error, httpx.ConnectError) else ""
+            _fail(url, f"{type(error).__name__}{detail}", error)
+
+
+def upstream_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+    """The client for registries, with connections of its own: sign-ins must not wait for files."""
+    return httpx.AsyncClient(
+        transport=transport,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=16),
+    )
+
+
+def _parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
+    try:
+        return httpx.URL(url) if base is None else base.join(url)
+    except httpx.InvalidURL as error:
+        reason = "the registry names a URL that is none"
+        _log.warning("upstream_failed", reason=reason)
+        raise UpstreamFailed(reason) from error
+
+
+def _origin(url: httpx.URL) -> Origin | None:
+    """The origin of `url`; None if its scheme is not one of HTTP."""
+    if url.scheme not in _OWN_PORTS or not url.host:
+        return None
+    return Origin(url.scheme, url.raw_host.decode("ascii"), url.port or _OWN_PORTS[url.scheme])
+
+
+def _fail(url: httpx.URL, reason: str, cause: Exception | None = None) -> NoReturn:
+    """Log and raise UpstreamFailed; neither has the query of `url`, which may hold a signature."""
+    _log.warning("upstream_failed", origin=str(_origin(url)), path=url.path, reason=reason)
+    raise UpstreamFailed(f"{_origin(url)}: {reason}") from cause
+
+
+def _check_status(response: httpx.Response) -> None:
+    if response.status_code in _MISSING:
+        raise UpstreamMissing
+    if response.status_code != httpx.codes.OK:
+        _fail(response.url, f"answered {response.status_code}")
+
+
+def _length(response: httpx.Response) -> int | None:
+    """The length of the body as it is sent, where the response states it and is held to it."""
+    text = response.headers.get("content-length", "")
+    if "transfer-encoding" in response.headers or not text.isdecimal():
+        return None
+    return int(text)
+
+
+def _validator(response: httpx.Response, name: str) -> str | None:
+    value: str = response.headers.get(name, "")
+    return value if _VALIDATOR.fullmatch(value) else None
+
+
+async def _bounded(
+    pieces: AsyncIterator[bytes], bytes_max: int, url: httpx.URL
+) -> AsyncGenerator[bytes, None]:
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > bytes_max:
+            _fail(url, f"the file is longer than {bytes_max} bytes")
+        yield piece

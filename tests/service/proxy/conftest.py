@@ -1,0 +1,29 @@
+"""What tests of the install proxy share."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from tests.service.proxy.registry import FakeRegistry, http_client, running_registry
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[FakeRegistry]:
+    """A registry on loopback."""
+    async with running_registry() as running:
+        yield running
+
+
+@pytest.fixture
+async def elsewhere() -> AsyncIterator[FakeRegistry]:
+    """Another server, which is not configured."""
+    async with running_registry() as running:
+        yield running
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    """A client for them."""
+    async with http_client() as client:
+        yield client
