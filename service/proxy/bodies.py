@@ -19,7 +19,7 @@ class BodyFault(Exception):
 async def read_body(raw: AsyncIterator[bytes], coding: str, bytes_max: int) -> bytes:
     """The body that `raw` is in the content coding `coding`. Raises BodyFault.
 
-    Holds at most `bytes_max` bytes and one step more, whatever the compression ratio.
+    Holds at most `bytes_max` bytes and one step more at any compression ratio.
     """
     if coding not in {"identity", "gzip", "x-gzip"}:
         raise BodyFault("is in a content coding that was not asked for")

@@ -135,7 +135,7 @@ class Upstream:
             length = _length(response)
             if length is not None and length > self._limits.file_bytes:
                 _fail(address, f"the file is longer than {self._limits.file_bytes} bytes")
-            # As stored, whatever content coding the registry claims: the digest is of these bytes,
+            # As stored, whichever content coding the registry claims: the digest is of these bytes,
             # and some label a .tar.gz as an encoded tar.
             bounded = _bounded(response.aiter_raw(), self._limits.file_bytes, address)
             async with aclosing(bounded) as pieces:
@@ -164,7 +164,7 @@ class Upstream:
     async def _get(
         self, url: httpx.URL, headers: Mapping[str, str]
     ) -> AsyncGenerator[httpx.Response, None]:
-        """The response to a GET of `url`, after redirects, whatever its status."""
+        """The response to a GET of `url`, after redirects, with any status."""
         for _ in range(REDIRECTS_MAX + 1):
             async with self._send("GET", url, headers) as response:
                 if not response.has_redirect_location:

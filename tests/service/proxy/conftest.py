@@ -1,10 +1,12 @@
 """What tests of the install proxy share."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.service.proxy.files import Files, open_files
 from tests.service.proxy.registry import FakeRegistry, http_client, running_registry
 
 
@@ -27,3 +29,12 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
     """A client for them."""
     async with http_client() as client:
         yield client
+
+
+@pytest.fixture
+async def files(
+    tmp_path: Path, registry: FakeRegistry, http: httpx.AsyncClient
+) -> AsyncIterator[Files]:
+    """A file cache over them."""
+    async with open_files(tmp_path, registry, http) as opened:
+        yield opened

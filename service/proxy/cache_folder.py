@@ -1,0 +1,163 @@
+"""Files of a cache on disk, shared by several processes: whole or not there, and bounded in bytes.
+
+A file is written under a temporary name, synced and renamed. Its last use is its access time, which
+is set explicitly and so survives a restart; the modification time stays as it was written. Removing
+a file that another process reads is safe: its open descriptor keeps the bytes (POSIX `unlink`).
+"""
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from analytics.storage.fsync import fsync, mkdir_synced
+
+FREE_BYTES_MIN: Final = 512 * 2**20
+"""What the cache leaves of the disk: the audit log is on the same one, and must go on."""
+
+_NAME: Final = re.compile(r"[a-z0-9]+-[0-9a-f]{40,}")
+_KEPT: Final = 7, 8
+"""The part of the limit that eviction leaves, so that not every new file needs one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a cache holds."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file that is being written. Its lock tells the sweep that its process lives."""
+
+    path: Path
+    descriptor: int
+
+
+class CacheFolder:
+    """A folder of cached files. Its methods block, and raise OSError."""
+
+    def __init__(self, root: Path, bytes_max: int, *, free_bytes_min: int = FREE_BYTES_MIN) -> None:
+        self.bytes_max = bytes_max
+        self._root = root
+        self._free_bytes_min = free_bytes_min
+        self._kept = root / "kept"
+        self._parts = root / "parts"
+
+    def path(self, name: str) -> Path:
+        """Where the file `name`, a word and a hexadecimal digest, is if it is there."""
+        if not _NAME.fullmatch(name):
+            raise ValueError("not a name of the cache")
+        return self._kept / name.partition("-")[2][:2] / name
+
+    def new_part(self, size: int) -> Part:
+        """An empty file for `size` bytes. Raises ENOSPC if they do not fit beside the free bytes.
+
+        The least recently used files are removed if that makes the room.
+        """
+        for folder in (self._kept, self._parts):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if (missing := self._missing_bytes(size)) > 0:
+            kept = self.usage().bytes
+            if missing <= kept:  # else the cache would be emptied in vain
+                self.evict(kept - missing)
+            self.check_room(size)
+        return self._create()
+
+    def check_room(self, size: int) -> None:
+        """Raise ENOSPC unless `size` more bytes fit beside the free bytes."""
+        if self._missing_bytes(size) > 0:
+            raise OSError(errno.ENOSPC, "less than the free bytes that the cache must leave")
+
+    def keep(self, part: Part, name: str) -> Path:
+        """Give `part`, which is written, its `name`, durably. Replaces a file of the same name."""
+        target = self.path(name)
+        os.fsync(part.descriptor)
+        if not target.parent.is_dir():
+            mkdir_synced(target.parent, within=self._root)
+        part.path.rename(target)  # atomic: same file system
+        fsync(target.parent)
+        return target
+
+    def discard(self, part: Part) -> None:
+        """Remove `part`; its descriptor stays open."""
+        part.path.unlink(missing_ok=True)
+
+    def usage(self) -> Usage:
+        """What is kept; parts are not counted."""
+        sizes = [status.st_size for _, status in self._files()]
+        return Usage(len(sizes), sum(sizes))
+
+    def shrink(self) -> Usage:
+        """Evict if there is more than `bytes_max`, to seven eighths of it; what is left."""
+        usage = self.usage()
+        if usage.bytes <= self.bytes_max:
+            return usage
+        return self.evict(self.bytes_max * _KEPT[0] // _KEPT[1])
+
+    def evict(self, bytes_max: int) -> Usage:
+        """Remove the least recently used files until at most `bytes_max` are left; what is left."""
+        files = sorted(self._files(), key=lambda file: file[1].st_atime_ns)
+        size, count = sum(status.st_size for _, status in files), len(files)
+        for path, status in files:
+            if size <= bytes_max:
+                break
+            path.unlink(missing_ok=True)  # another process may evict, too
+            size -= status.st_size
+            count -= 1
+        return Usage(count, size)
+
+    def remove_left_parts(self) -> int:
+        """Remove the parts of processes that have died; returns how many there were."""
+        removed = 0
+        for path in self._parts.glob("*"):
+            with suppress(FileNotFoundError):
+                removed += _remove_unlocked(path)
+        return removed
+
+    def _create(self) -> Part:
+        while True:
+            path = self._parts / secrets.token_hex(16)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(path, flags, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return Part(path, descriptor)
+            os.close(descriptor)  # a sweep came between its making and its lock
+
+    def _missing_bytes(self, size: int) -> int:
+        disk = os.statvfs(self._root)
+        return size + self._free_bytes_min - disk.f_bavail * disk.f_frsize
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for path in self._kept.glob("*/*"):
+            with suppress(FileNotFoundError):
+                yield path, path.stat(follow_symlinks=False)
+
+
+def touch(descriptor: int) -> None:
+    """Note that the file is used now."""
+    with suppress(OSError):  # a disk that takes no writes can still be read
+        modified_ns = os.fstat(descriptor).st_mtime_ns
+        os.utime(descriptor, ns=(time.time_ns(), modified_ns))
+
+
+def _remove_unlocked(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,84 @@
+"""A complete, verified package file that is open for reading."""
+
+import os
+from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from analytics.model.errors import StoreFault
+from service.lake import Lake
+from service.proxy.cache_folder import touch
+
+READ_BYTES: Final = 256 * 1024
+Identity = tuple[int, int, int, int]
+"""Device, inode, size and modification time."""
+
+
+class CachedFile:
+    """Its bytes stay readable if the file is evicted meanwhile: the descriptor keeps them.
+
+    To be closed by `close`, or by an iteration over `pieces` that has begun.
+    """
+
+    def __init__(self, descriptor: int, status: os.stat_result, lake: Lake) -> None:
+        self.size = status.st_size
+        self.identity = identity_of(status)
+        self._descriptor: int | None = descriptor
+        self._lake = lake
+
+    async def pieces(self, start: int = 0, stop: int | None = None) -> AsyncGenerator[bytes, None]:
+        """The bytes from `start` up to, not including, `stop`; closes the file at the end.
+
+        Raises StoreFault if the file became shorter.
+        """
+        at, end = start, self.size if stop is None else min(stop, self.size)
+        try:
+            while at < end:
+                piece = await read_at(self._lake, self._descriptor, min(READ_BYTES, end - at), at)
+                at += len(piece)
+                yield piece
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Release the file. Safe to repeat."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            # In a thread: if the file was evicted, its blocks are freed now.
+            await self._lake.run_uncancellable(partial(os.close, descriptor))
+
+
+async def open_file(path: Path, lake: Lake) -> CachedFile | None:
+    """The file at `path`, noted as used now; None if there is none. Raises OSError."""
+    descriptors: list[int] = []
+    try:
+        await lake.run_uncancellable(lambda: descriptors.append(_open(path)))
+    except FileNotFoundError:
+        return None
+    except BaseException:  # cancelled, when it was open already
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+    return CachedFile(descriptors[0], os.fstat(descriptors[0]), lake)
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """What a file is told from any other one by, and from itself with other bytes."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _open(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    touch(descriptor)
+    return descriptor
+
+
+async def read_at(lake: Lake, descriptor: int | None, size: int, offset: int) -> bytes:
+    """Up to `size` bytes from `offset`, at least one. Raises StoreFault if there is none."""
+    if descriptor is None:
+        raise ValueError("the file is closed")
+    piece = await lake.run_uncancellable(partial(os.pread, descriptor, size, offset))
+    if not piece:
+        raise StoreFault("a cached package file is shorter than it was")
+    return piece

@@ -1,0 +1,309 @@
+"""One file on its way from a registry into the cache, read by several requests meanwhile.
+
+The last bytes are held back until the digest is right: a client that gets a whole file got the file
+that the registry's document names, and any other one sees a connection that broke.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+
+from service.errors import PackageCacheFull, StorageFull, StoreUnavailable, UpstreamFailed
+from service.lake import Lake, file_fault
+from service.proxy.cache_folder import CacheFolder, Part
+from service.proxy.cached_file import READ_BYTES, CachedFile, read_at
+from service.proxy.file_keys import FileKey
+from service.proxy.upstream import FileStream
+
+HOLD_BACK_BYTES: Final = 64 * 1024
+ABANDONED_S: Final = 60.0
+"""How long a download goes on without a reader. Clients that time out and CI jobs that are started
+again come back within seconds and find the file; a download that is of no use does not go on for
+the half hour that it may take."""
+
+_WRITE_BYTES: Final = 256 * 1024
+_WRITE_AFTER_S: Final = 0.5
+"""A slow registry must not keep readers waiting for a full buffer: they have time limits, too."""
+
+Fetch = Callable[[], AbstractAsyncContextManager[FileStream]]
+"""Begins to receive a file, see `Upstream.file`."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the file must be; a size of None is not known."""
+
+    key: FileKey
+    size: int | None
+
+
+class Download:
+    """Receives one file; shared by `DownloadReader`s. Lives in one event loop."""
+
+    def __init__(
+        self,
+        expected: Expected,
+        folder: CacheFolder,
+        lake: Lake,
+        *,
+        abandoned_s: float = ABANDONED_S,
+    ) -> None:
+        self.size = expected.size
+        """The size of the file, if it is known; from the registry once the download has begun."""
+
+        self.written = 0
+        self.is_verified = False
+        self.fault: Exception | None = None
+        self.progress = asyncio.Event()
+        """Set at the next change of the others; a new one is put in its place."""
+
+        self._expected = expected
+        self._folder = folder
+        self._lake = lake
+        self._abandoned_s = abandoned_s
+        self._hash = expected.key.new_hash()
+        self._part: Part | None = None
+        self._users = 1
+        """The requests that read, and the task that receives."""
+
+        self._task: asyncio.Task[object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def join(self) -> "DownloadReader":
+        """A reader, once there is something to read or the registry has answered.
+
+        Raises UpstreamMissing, UpstreamFailed or StoreUnavailable; then no byte was sent.
+        """
+        reader = DownloadReader(self, self._lake)
+        self._enter()
+        try:
+            while self._part is None and self.fault is None:
+                await self.progress.wait()
+            if self.fault is not None:
+                raise self.fault
+        except BaseException:
+            await reader.close()
+            raise
+        return reader
+
+    @property
+    def readable(self) -> int:
+        """How many bytes readers may have."""
+        return self.written if self.is_verified else max(0, self.written - HOLD_BACK_BYTES)
+
+    @property
+    def descriptor(self) -> int:
+        """The file while it has users."""
+        if self._part is None:
+            raise ValueError("the download has not begun, or has ended")
+        return self._part.descriptor
+
+    async def leave(self) -> None:
+        """One user less; the last one closes the file."""
+        self._users -= 1
+        if self._users == 1 and self._task is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._abandoned_s, self.stop)
+        if self._users == 0 and self._part is not None:
+            descriptor, self._part = self._part.descriptor, None
+            # In a thread: if the file has no name, its blocks are freed now.
+            await self._lake.run_uncancellable(partial(os.close, descriptor))
+
+    def stop(self) -> None:
+        """End receiving; readers get UpstreamFailed unless the file is verified already."""
+        self.fault = self.fault or UpstreamFailed("the download was stopped")
+        self._announce()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def receive(self, fetch: Fetch) -> os.stat_result | None:
+        """Receive the file; its status in the cache, None if it is not there.
+
+        Raises nothing but CancelledError: readers get what went wrong. Its caller has to `leave`
+        once nothing can join any more.
+        """
+        self._task = asyncio.current_task()
+        status = None
+        try:
+            async with fetch() as stream:
+                await self._receive(stream)
+            self._verify()
+            status = await self._keep()
+        except OSError as error:
+            self.fault = _store_fault(error)
+        except Exception as error:  # also what is no fault of ours must reach the readers
+            self.fault = error
+        finally:
+            self._task = None
+            self._forget_timer()
+            self._announce()
+            if status is None:
+                await self._discard()
+        return status
+
+    def _enter(self) -> None:
+        self._users += 1
+        self._forget_timer()
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _receive(self, stream: FileStream) -> None:
+        """Write what the registry sends, at most as many bytes as the file must have."""
+        expected = self._expected.size
+        if expected is not None and stream.length not in {None, expected}:
+            raise self._lie(f"the registry sends {stream.length} bytes instead of {expected}")
+        self.size = stream.length if expected is None else expected
+        await self._lake.run_uncancellable(self._make_part)
+        self._announce()
+        async with aclosing(_buffered(stream.pieces)) as contents:
+            async for content in contents:
+                if expected is not None and self.written + len(content) > expected:
+                    raise self._lie(f"the registry sends more than {expected} bytes")
+                await self._lake.run_uncancellable(partial(self._write, content))
+                self.written += len(content)
+                self._announce()
+
+    def _make_part(self) -> None:
+        """Make the file; in a thread, which must not lose it if its caller is cancelled."""
+        self._part = self._folder.new_part(self.size or 0)
+
+    def _write(self, content: bytes) -> None:
+        """Append `content`; in a thread."""
+        self._folder.check_room(len(content))
+        left, at = memoryview(content), self.written
+        while left:
+            count = os.pwrite(self.descriptor, left, at)
+            left, at = left[count:], at + count
+        self._hash.update(content)
+
+    def _verify(self) -> None:
+        expected = self._expected
+        if expected.size is not None and self.written != expected.size:
+            raise self._lie(f"the registry sent {self.written} bytes instead of {expected.size}")
+        if self._hash.hexdigest() != expected.key.hex:
+            raise self._lie("the registry sent a file with another digest than its document states")
+        self.size = self.written
+        self.is_verified = True
+        self._announce()
+
+    async def _keep(self) -> os.stat_result | None:
+        """Put the verified file into the cache. If that fails the readers get it all the same."""
+        part = self._part
+        assert part is not None  # noqa: S101 - for the type checker: `_receive` has made it
+        try:
+            return await self._lake.run_uncancellable(
+                partial(_keep, self._folder, part, str(self._expected.key))
+            )
+        except OSError as error:
+            _log.warning("package_not_cached", key=str(self._expected.key), reason=str(error))
+            return None
+
+    async def _discard(self) -> None:
+        """Remove the temporary name, if the file still has it."""
+        if self._part is not None:
+            with suppress(OSError):  # the sweep tries again
+                await self._lake.run_uncancellable(partial(self._folder.discard, self._part))
+
+    def _announce(self) -> None:
+        self.progress.set()
+        self.progress = asyncio.Event()
+
+    def _lie(self, reason: str) -> UpstreamFailed:
+        _log.warning("package_not_as_documented", key=str(self._expected.key), reason=reason)
+        return UpstreamFailed(reason)
+
+
+class DownloadReader:
+    """One request's view of a download; to be closed as a `CachedFile`."""
+
+    def __init__(self, download: Download, lake: Lake) -> None:
+        self._download = download
+        self._lake = lake
+        self._is_open = True
+
+    @property
+    def size(self) -> int | None:
+        """The size of the file; None if neither document nor registry states it."""
+        return self._download.size
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """All bytes, as they come; closes the reader at the end.
+
+        What it raises must break the connection: a client must not take what it got for whole.
+        """
+        download, at = self._download, 0
+        try:
+            while True:
+                progress = download.progress
+                if download.fault is not None and not download.is_verified:
+                    raise download.fault
+                if at < download.readable:
+                    size = min(READ_BYTES, download.readable - at)
+                    piece = await read_at(self._lake, download.descriptor, size, at)
+                    at += len(piece)
+                    yield piece
+                elif download.is_verified:
+                    return
+                else:
+                    await progress.wait()
+        finally:
+            await self.close()
+
+    async def complete(self) -> CachedFile:
+        """The whole file, for ranges: its digest must be right before any part of it is sent.
+
+        Closes the reader. Raises what the download fails with.
+        """
+        download = self._download
+        try:
+            while not download.is_verified:
+                progress = download.progress
+                if download.fault is not None:
+                    raise download.fault
+                await progress.wait()
+            descriptor = os.dup(download.descriptor)
+            return CachedFile(descriptor, os.fstat(descriptor), self._lake)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End reading; the download goes on for others, or for a while. Safe to repeat."""
+        if self._is_open:
+            self._is_open = False
+            await self._download.leave()
+
+
+def _keep(folder: CacheFolder, part: Part, name: str) -> os.stat_result:
+    folder.keep(part, name)
+    return os.fstat(part.descriptor)
+
+
+async def _buffered(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """`pieces` in larger ones: each write is a change of threads."""
+    loop = asyncio.get_running_loop()
+    buffer, since = bytearray(), loop.time()
+    async for piece in pieces:
+        buffer += piece
+        if len(buffer) >= _WRITE_BYTES or loop.time() - since > _WRITE_AFTER_S:
+            yield bytes(buffer)
+            buffer, since = bytearray(), loop.time()
+    if buffer:
+        yield bytes(buffer)
+
+
+def _store_fault(error: OSError) -> StoreUnavailable:
+    fault = file_fault(error)
+    answer = PackageCacheFull() if fault is StorageFull else fault()
+    answer.__cause__ = error
+    return answer

@@ -1,0 +1,202 @@
+"""Package files by digest: each is fetched once, verified, and served from disk from then on.
+
+Several processes share the folder. Each downloads for itself, and the later rename replaces the
+earlier file with the same bytes: waiting for another process would need a lock that outlives it.
+
+A file found on disk is read through once by each process before it serves a byte of it, and again
+if its inode, size or modification time is another one: this detects what a power loss, a failing
+disk or another program did, for about a millisecond for each megabyte.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+from cachetools import LRUCache
+
+from service.errors import UpstreamFailed
+from service.lake import Lake, file_fault
+from service.proxy.cache_folder import FREE_BYTES_MIN, CacheFolder, Usage
+from service.proxy.cached_file import CachedFile, Identity, identity_of, open_file
+from service.proxy.downloads import ABANDONED_S, Download, DownloadReader, Expected, Fetch
+from service.proxy.file_keys import FileKey
+from service.proxy.single_flight import SingleFlight
+
+SHRINK_EVERY: Final = 64
+"""A process looks at the size of the cache when it added this part of the limit."""
+
+_VERIFIED_MAX: Final = 100_000
+"""How many files a process remembers to have read through: some 20 MB."""
+
+_OPENED_MAX: Final = 3
+_HASH_BYTES: Final = 2**20
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class FileCounts:
+    """What this process did since it started."""
+
+    hits: int = 0
+    joined: int = 0
+    """Requests that shared another one's download."""
+
+    downloads: int = 0
+    damaged: int = 0
+
+
+class FileCache:
+    """The cached files of one data dir, for one process. Lives in one event loop."""
+
+    def __init__(
+        self,
+        root: Path,
+        bytes_max: int,
+        lake: Lake,
+        *,
+        free_bytes_min: int = FREE_BYTES_MIN,
+        abandoned_s: float = ABANDONED_S,
+    ) -> None:
+        self.counts = FileCounts()
+        self._folder = CacheFolder(root, bytes_max, free_bytes_min=free_bytes_min)
+        self._lake = lake
+        self._abandoned_s = abandoned_s
+        self._downloads: dict[FileKey, Download] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._checks = SingleFlight[Identity | None]()
+        self._verified = LRUCache[FileKey, Identity](_VERIFIED_MAX)
+        self._added_bytes = 0
+
+    async def open(
+        self, key: FileKey, expected_size: int | None, fetch: Fetch
+    ) -> CachedFile | DownloadReader:
+        """The file, from disk or as it comes; the caller closes it.
+
+        Raises UpstreamMissing, UpstreamFailed, and StoreUnavailable if there is no room for it.
+        """
+        download = self._joinable(key)
+        if download is None:
+            cached = await self._find(key)
+            if cached is not None:
+                return await self._checked(cached, expected_size)
+            download = self._joinable(key)  # begun by another request meanwhile
+        if download is None:
+            self.counts.downloads += 1
+            download = self._begin(Expected(key, expected_size), fetch)
+        else:
+            self.counts.joined += 1
+        return await download.join()
+
+    async def usage(self) -> Usage:
+        """What is on disk now; takes a look at each file."""
+        return await self._lake.run_uncancellable(self._folder.usage)
+
+    async def sweep(self) -> None:
+        """Remove what processes that died left behind, and what is over the limit."""
+        left = await self._lake.run_uncancellable(self._folder.remove_left_parts)
+        if left:
+            _log.info("package_parts_removed", files=left)
+        await self._shrink()
+
+    async def close(self) -> None:
+        """End all downloads; their temporary files are removed."""
+        await self._checks.close()
+        for download in list(self._downloads.values()):
+            download.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _checked(self, cached: CachedFile, expected_size: int | None) -> CachedFile:
+        if expected_size is not None and cached.size != expected_size:
+            await cached.close()
+            raise UpstreamFailed(
+                f"the document states {expected_size} bytes for a file that has {cached.size}"
+            )
+        self.counts.hits += 1
+        return cached
+
+    async def _find(self, key: FileKey) -> CachedFile | None:
+        """The file, if it is on disk and what it should be. Raises StoreUnavailable."""
+        path = self._folder.path(str(key))
+        try:
+            for _ in range(_OPENED_MAX):
+                cached = await open_file(path, self._lake)
+                if cached is None or self._verified.get(key) == cached.identity:
+                    return cached
+                await cached.close()
+                # Not what this process verified: read it through, and open it once more.
+                verified = await self._checks.run(key, partial(self._verify, key, path))
+                if verified is not None:
+                    self._verified[key] = verified
+        except OSError as error:
+            raise file_fault(error) from error
+        return None  # replaced again and again: fetch it
+
+    async def _verify(self, key: FileKey, path: Path) -> Identity | None:
+        verified, was_there = await self._lake.run_uncancellable(partial(_check, key, path))
+        if verified is None and was_there:
+            self.counts.damaged += 1
+            _log.error("cached_package_damaged", key=str(key))
+        return verified
+
+    def _joinable(self, key: FileKey) -> Download | None:
+        """The download of the file, unless it has failed and only its end is to come."""
+        download = self._downloads.get(key)
+        return None if download is None or download.fault is not None else download
+
+    def _begin(self, expected: Expected, fetch: Fetch) -> Download:
+        download = Download(expected, self._folder, self._lake, abandoned_s=self._abandoned_s)
+        self._downloads[expected.key] = download
+        task = asyncio.create_task(self._receive(expected.key, download, fetch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return download
+
+    async def _receive(self, key: FileKey, download: Download, fetch: Fetch) -> None:
+        try:
+            status = await download.receive(fetch)
+        finally:
+            # First, so that no request joins a download whose file is closed.
+            if self._downloads.get(key) is download:
+                del self._downloads[key]
+            await download.leave()
+        if status is not None:
+            self._verified[key] = identity_of(status)
+            self._added_bytes += status.st_size
+            if self._added_bytes * SHRINK_EVERY > self._folder.bytes_max:
+                await self._shrink()
+
+    async def _shrink(self) -> None:
+        self._added_bytes = 0
+        try:
+            await self._lake.run_uncancellable(self._folder.shrink)
+        except OSError as error:
+            _log.warning("package_cache_not_shrunk", reason=str(error))
+
+
+def _check(key: FileKey, path: Path) -> tuple[Identity | None, bool]:
+    """Read the file through; what it is if its digest is right, and whether it was there.
+
+    A damaged one is removed.
+    """
+    content_hash = key.new_hash()
+    try:
+        with path.open("rb") as file:
+            identity = identity_of(os.fstat(file.fileno()))
+            while content := file.read(_HASH_BYTES):
+                content_hash.update(content)
+    except FileNotFoundError:
+        return None, False
+    except OSError:  # a bad block
+        path.unlink(missing_ok=True)
+        return None, True
+    if content_hash.hexdigest() == key.hex:
+        return identity, True
+    path.unlink(missing_ok=True)
+    return None, True

@@ -1,0 +1,44 @@
+"""The identity of a package file: a digest that the registry's document states."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+ALGORITHMS: Final = frozenset({"sha256", "sha512", "sha1"})
+"""sha1 is for npm documents of before 2017, which state no other digest."""
+
+_HEX: Final = re.compile(r"[0-9a-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class FileKey:
+    """A digest of a file's bytes. Raises ValueError for one that cannot be."""
+
+    algorithm: str
+    hex: str
+
+    def __post_init__(self) -> None:
+        """Refuse what would be no safe file name."""
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError("the digest's algorithm must be sha256, sha512 or sha1")
+        if not _HEX.fullmatch(self.hex) or len(self.hex) != self.new_hash().digest_size * 2:
+            raise ValueError(f"the digest is not {self.algorithm} in lower-case hexadecimal")
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}-{self.hex}"
+
+    @property
+    def etag(self) -> str:
+        """The strong validator of the file (RFC 9110, 8.8.3)."""
+        return f'"{self}"'
+
+    def new_hash(self) -> Any:  # noqa: ANN401 - hashlib has no public type for it
+        """A hash object of the algorithm."""
+        return hashlib.new(self.algorithm, usedforsecurity=True)
+
+
+def parse_file_key(text: str) -> FileKey:
+    """The key that `sha256:<hex>` names. Raises ValueError."""
+    algorithm, _, digest = text.partition(":")
+    return FileKey(algorithm, digest)

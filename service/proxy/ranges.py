@@ -1,0 +1,56 @@
+"""Which bytes of a file a request asks for (RFC 9110, 14)."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_RANGE: Final = re.compile(
+    r"bytes[ \t]*=[ \t]*(\d{0,20})-(\d{0,20})[ \t]*", re.IGNORECASE | re.ASCII
+)
+
+
+class RangeUnsatisfiable(Exception):
+    """No byte of the file is in the range: 416 with `content-range: bytes */<size>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """The bytes from `start` up to, not including, `stop`; at least one."""
+
+    start: int
+    stop: int
+
+    def content_range(self, size: int) -> str:
+        """The `content-range` of the 206 with these bytes of a file of `size`."""
+        return f"bytes {self.start}-{self.stop - 1}/{size}"
+
+
+def wants_range(range_field: str | None, if_range: str | None, etag: str) -> bool:
+    """Whether a part may be asked for, so that the size of the file must be known.
+
+    With `If-Range` only if it is the file's own strong etag: another etag or a date is of a version
+    that we do not have, so the whole file is the answer (RFC 9110, 13.1.5).
+    """
+    if range_field is None or not _RANGE.fullmatch(range_field):
+        return False
+    return if_range is None or if_range.strip() == etag
+
+
+def parse_range(range_field: str, size: int) -> ByteRange | None:
+    """The part of a file of `size` bytes; None is the whole file. Raises RangeUnsatisfiable.
+
+    Several ranges, other units and what is no range are ignored, as RFC 9110, 14.2 allows.
+    """
+    match = _RANGE.fullmatch(range_field)
+    if match is None or match.groups() == ("", ""):
+        return None
+    first, last = match.groups()
+    if not first:  # the last bytes
+        start, stop = max(0, size - int(last)), size
+    else:
+        start, stop = int(first), min(int(last) + 1, size) if last else size
+        if last and int(last) < start:
+            return None
+    if start >= min(stop, size):
+        raise RangeUnsatisfiable
+    return ByteRange(start, stop)

@@ -1,0 +1,42 @@
+"""One piece of work at a time for each key, shared by all who ask meanwhile."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+class SingleFlight(Generic[_Result]):
+    """Runs work by key; the work must end by itself in bounded time."""
+
+    def __init__(self) -> None:
+        self._running: dict[Hashable, asyncio.Task[_Result]] = {}
+
+    async def run(self, key: Hashable, work: Callable[[], Awaitable[_Result]]) -> _Result:
+        """The result of `work`, or of what runs for `key` already; raises what it raises.
+
+        A caller that is cancelled ends nothing: the others wait for the same work, and the next
+        caller will ask for it again.
+        """
+        task = self._running.get(key)
+        if task is None:
+            task = self._running[key] = asyncio.create_task(_await(work))
+            task.add_done_callback(lambda ended: self._forget(key, ended))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """End all work."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+        del self._running[key]
+        if not task.cancelled():
+            task.exception()  # all callers may be gone, and asyncio would report it
+
+
+async def _await(work: Callable[[], Awaitable[_Result]]) -> _Result:
+    return await work()

@@ -1,0 +1,146 @@
+"""A file cache whose registry is on loopback, and ways for that registry to send a file."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from service.lake import Lake
+from service.origins import parse_registry
+from service.proxy.cached_file import CachedFile
+from service.proxy.downloads import DownloadReader, Fetch
+from service.proxy.file_cache import FileCache
+from service.proxy.file_keys import FileKey
+from service.proxy.upstream import Upstream, UpstreamLimits
+from service.settings import Settings
+from tests.polling import until
+from tests.service.proxy.registry import Answer, Asked, FakeRegistry, head
+
+PATH = "/files/a.whl"
+BIG = bytes(range(256)) * 4096
+"""A megabyte: more than is written or held back at once."""
+
+
+def key_of(content: bytes, algorithm: str = "sha256") -> FileKey:
+    return FileKey(algorithm, hashlib.new(algorithm, content).hexdigest())
+
+
+@dataclass
+class Files:
+    """A cache, its folder, and where it fetches from."""
+
+    cache: FileCache
+    folder: Path
+    registry: FakeRegistry
+    upstream: Upstream
+
+    @property
+    def fetch(self) -> Fetch:
+        return partial(self.upstream.file, self.registry.url + PATH)
+
+    async def open(
+        self, key: FileKey, expected_size: int | None = None
+    ) -> CachedFile | DownloadReader:
+        return await self.cache.open(key, expected_size, self.fetch)
+
+    async def get(self, key: FileKey, expected_size: int | None = None) -> bytes:
+        """All of the file."""
+        return await read(await self.open(key, expected_size))
+
+    async def settled(self) -> None:
+        """Wait until no download is under way."""
+        await until(lambda: not self.cache._tasks)
+
+    def kept(self) -> list[str]:
+        """The names of the files in the cache."""
+        return sorted(path.name for path in self.folder.glob("kept/*/*"))
+
+    def parts(self) -> list[Path]:
+        """The temporary files."""
+        return list(self.folder.glob("parts/*"))
+
+    def path(self, key: FileKey) -> Path:
+        return self.folder / "kept" / key.hex[:2] / str(key)
+
+
+async def read(file: CachedFile | DownloadReader) -> bytes:
+    return b"".join([piece async for piece in file.pieces()])
+
+
+async def read_to_failure(
+    file: CachedFile | DownloadReader, on_piece: Callable[[], None] = lambda: None
+) -> tuple[bytes, Exception | None]:
+    """What comes before the connection breaks, and why it does."""
+    got = b""
+    try:
+        async for piece in file.pieces():
+            got += piece
+            on_piece()
+    except Exception as error:
+        return got, error
+    return got, None
+
+
+@asynccontextmanager
+async def open_files(
+    folder: Path,
+    registry: FakeRegistry,
+    http: httpx.AsyncClient,
+    *,
+    bytes_max: int = 2**30,
+    limits: UpstreamLimits | None = None,
+    **options: Any,
+) -> AsyncIterator[Files]:
+    """A cache in `folder`; nothing is left running, or in the folder of parts, at the end."""
+    lake = Lake(Settings(data_dir=folder / "data"))
+    options.setdefault("free_bytes_min", 0)
+    cache = FileCache(folder / "files", bytes_max, lake, **options)
+    upstream = Upstream(http, parse_registry(registry.url), limits)
+    files = Files(cache, folder / "files", registry, upstream)
+    try:
+        yield files
+    finally:
+        await cache.close()
+        lake.close()
+    assert files.parts() == []
+
+
+@dataclass
+class Valve:
+    """An answer that sends `first`, then waits to be opened, then sends `rest`."""
+
+    first: bytes
+    rest: bytes
+    has_begun: asyncio.Event = field(default_factory=asyncio.Event)
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(content_length=str(len(self.first + self.rest))) + self.first)
+        await writer.drain()
+        self.has_begun.set()
+        await self.is_open.wait()
+        writer.write(self.rest)
+
+
+def cut_after(content: bytes, at: int) -> Answer:
+    """Says it sends `content`, and breaks off."""
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(content_length=str(len(content))) + content[:at])
+
+    return answer
+
+
+def unsized(content: bytes) -> Answer:
+    """Sends `content` without saying how much it is."""
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(head() + content)
+
+    return answer
