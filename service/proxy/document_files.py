@@ -1,0 +1,186 @@
+"""A registry's documents on disk: compact, compressed, checked when read, and never an error.
+
+A file begins with the SHA-256 of the rest. Its modification time is when the registry last
+confirmed it, so that a confirmation writes no bytes and is seen by all processes.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import msgspec
+import pyarrow as pa
+import structlog
+
+from service.lake import Lake
+from service.proxy.cache_folder import CacheFolder, Usage, touch
+from service.proxy.upstream import Validators
+
+UNPACKED_BYTES_MAX: Final = 256 * 2**20
+_CODEC: Final = pa.Codec("zstd", compression_level=3)
+_DIGEST_BYTES: Final = 32
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_Value = TypeVar("_Value")
+_log = structlog.get_logger(__name__)
+
+
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    etag: str | None
+    last_modified: str | None
+    unpacked_bytes: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument(Generic[_Value]):
+    """A document as it was stored."""
+
+    value: _Value
+    version: str
+    """Another one for other contents."""
+
+    validators: Validators
+    encoded_bytes: int
+
+
+class DocumentDamaged(Exception):
+    """Stored bytes are not what was written."""
+
+
+def pack(encoded: bytes, validators: Validators) -> bytes:
+    """The contents of a file with the document `encoded`."""
+    body = msgspec.msgpack.encode(
+        _Packed(
+            validators.etag,
+            validators.last_modified,
+            len(encoded),
+            _CODEC.compress(encoded, asbytes=True),
+        )
+    )
+    return hashlib.sha256(body).digest() + body
+
+
+def unpack(content: bytes, decode: Callable[[bytes], _Value]) -> StoredDocument[_Value]:
+    """What `pack` was given, decoded. Raises DocumentDamaged, also for what `decode` raises."""
+    body = memoryview(content)[_DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
+        raise DocumentDamaged("its checksum is wrong")
+    try:
+        packed = msgspec.msgpack.decode(body, type=_Packed)
+        if packed.unpacked_bytes > UNPACKED_BYTES_MAX:
+            raise DocumentDamaged("it is too long")
+        encoded = _CODEC.decompress(packed.content, packed.unpacked_bytes, asbytes=True)
+        value = decode(encoded)
+    except Exception as error:  # of another version of the program, perhaps
+        raise DocumentDamaged(f"it cannot be decoded ({type(error).__name__})") from error
+    return StoredDocument(
+        value=value,
+        version=hashlib.sha256(encoded).hexdigest(),
+        validators=Validators(packed.etag, packed.last_modified),
+        encoded_bytes=len(encoded),
+    )
+
+
+class DocumentFiles:
+    """The documents of one data dir, shared by several processes. Its methods raise nothing.
+
+    A disk that fails or is full costs requests to the registry, and is in the log.
+    """
+
+    def __init__(self, root: Path, bytes_max: int, lake: Lake, *, free_bytes_min: int) -> None:
+        self._folder = CacheFolder(root, bytes_max, free_bytes_min=free_bytes_min)
+        self._lake = lake
+
+    async def load(
+        self, key: str, decode: Callable[[bytes], _Value], newer_than: datetime | None = None
+    ) -> tuple[StoredDocument[_Value], datetime] | None:
+        """The document and when it was confirmed; None if there is none, or none that is newer.
+
+        A damaged one is removed.
+        """
+        return await self._try(partial(self._load, key, decode, newer_than))
+
+    async def unpack(
+        self, content: bytes, decode: Callable[[bytes], _Value]
+    ) -> StoredDocument[_Value]:
+        """As `unpack`, for a large document: in a thread. Raises DocumentDamaged."""
+        return await self._lake.run_in_thread(partial(unpack, content, decode))
+
+    async def save(self, key: str, content: bytes, confirmed_at: datetime) -> None:
+        """Store what `pack` gave."""
+        await self._try(partial(self._save, key, content, confirmed_at))
+
+    async def confirm(self, key: str, at: datetime) -> None:
+        """Note that the registry still has this version."""
+        await self._try(partial(_set_time, self._path(key), at))
+
+    async def remove(self, key: str) -> None:
+        """Forget the document."""
+        await self._try(partial(self._path(key).unlink, missing_ok=True))
+
+    async def usage(self) -> Usage:
+        """What is on disk now; takes a look at each file."""
+        return await self._try(self._folder.usage) or Usage(0, 0)
+
+    async def sweep(self) -> None:
+        """Remove what processes that died left behind, and what is over the limit."""
+        await self._try(self._folder.remove_left_parts)
+        await self._try(self._folder.shrink)
+
+    async def _try(self, work: Callable[[], _Value]) -> _Value | None:
+        try:
+            return await self._lake.run_uncancellable(work)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.warning("document_file_failed", reason=str(error))
+            return None
+
+    def _path(self, key: str) -> Path:
+        return self._folder.path(f"document-{hashlib.sha256(key.encode()).hexdigest()}")
+
+    def _load(
+        self, key: str, decode: Callable[[bytes], _Value], newer_than: datetime | None
+    ) -> tuple[StoredDocument[_Value], datetime] | None:
+        path = self._path(key)
+        with path.open("rb") as file:
+            confirmed_at = _instant(os.fstat(file.fileno()).st_mtime_ns)
+            if newer_than is not None and confirmed_at <= newer_than:
+                return None
+            touch(file.fileno())
+            content = file.read()
+        try:
+            return unpack(content, decode), confirmed_at
+        except DocumentDamaged as error:
+            _log.warning("cached_document_damaged", key=key, reason=str(error))
+            path.unlink(missing_ok=True)
+            return None
+
+    def _save(self, key: str, content: bytes, confirmed_at: datetime) -> None:
+        part = self._folder.new_part(len(content))
+        try:
+            with os.fdopen(os.dup(part.descriptor), "wb") as file:
+                file.write(content)
+            _set_time(part.path, confirmed_at)
+            self._folder.keep(part, self._path(key).name)
+        except BaseException:
+            self._folder.discard(part)
+            raise
+        finally:
+            os.close(part.descriptor)
+
+
+def _set_time(path: Path, at: datetime) -> None:
+    at_ns = (at - _EPOCH) // _MICROSECOND * 1000
+    os.utime(path, ns=(at_ns, at_ns))
+
+
+def _instant(at_ns: int) -> datetime:
+    return _EPOCH + at_ns // 1000 * _MICROSECOND

@@ -1,0 +1,109 @@
+"""A document cache whose registry is on loopback, and whose documents are JSON objects."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from analytics.cache.lru import ByteCache
+from service.lake import Lake
+from service.origins import parse_registry
+from service.proxy.document_cache import Ages, Codec, DocumentCache
+from service.proxy.document_files import DocumentFiles
+from service.proxy.upstream import Document, Upstream, UpstreamLimits
+from service.settings import Settings
+from service.worker_process import WorkerProcess
+from tests.conftest import SettableClock
+from tests.service.proxy.registry import FakeRegistry
+
+AGES = Ages(fresh=timedelta(minutes=1), stale_max=timedelta(hours=24))
+
+
+class NotOurs(Exception):
+    """The document is not one of ours."""
+
+
+def parse(document: Document, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(document.body)
+    except ValueError as error:
+        raise NotOurs("it is not JSON") from error
+    if value.get("name") != name:
+        raise NotOurs("it is of another package")
+    return value
+
+
+def encode(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode()
+
+
+CODEC = Codec(
+    accept="application/json",
+    path=lambda name: f"{name}/",
+    parse=parse,
+    invalid=NotOurs,
+    encode=encode,
+    decode=json.loads,
+)
+
+
+@dataclass
+class Documents:
+    """A cache, its folder, its registry, and a clock."""
+
+    cache: DocumentCache[dict[str, Any]]
+    files: DocumentFiles
+    folder: Path
+    registry: FakeRegistry
+    clock: SettableClock
+
+    def publishes(self, name: str, etag: str = '"1"', **members: Any) -> None:
+        """Have the registry answer with a document of `name`; always whole."""
+        body = json.dumps({"name": name, **members}).encode()
+        self.registry.says(f"/{name}/", body, etag=etag)
+
+    def confirms(self, name: str) -> None:
+        """Have the registry say that what we know is still right."""
+        self.registry.says(f"/{name}/", status=304)
+
+    def fails(self, name: str) -> None:
+        """Have the registry be out of order."""
+        self.registry.says(f"/{name}/", status=503)
+
+    def paths(self) -> list[Path]:
+        """The stored documents."""
+        return list(self.folder.glob("kept/*/*"))
+
+
+@asynccontextmanager
+async def open_documents(
+    folder: Path,
+    registry: FakeRegistry,
+    http: httpx.AsyncClient,
+    clock: SettableClock,
+    *,
+    memory_bytes: int = 2**20,
+    bytes_max: int = 2**30,
+    free_bytes_min: int = 0,
+    limits: UpstreamLimits | None = None,
+    **options: Any,
+) -> AsyncIterator[Documents]:
+    """A cache in `folder`."""
+    lake = Lake(Settings(data_dir=folder / "data"))
+    files = DocumentFiles(folder / "docs", bytes_max, lake, free_bytes_min=free_bytes_min)
+    upstream = Upstream(http, parse_registry(registry.url), limits)
+    worker = WorkerProcess(lake, 0)
+    cache = DocumentCache(
+        upstream, CODEC, files, ByteCache(memory_bytes), worker, clock, AGES, **options
+    )
+    try:
+        yield Documents(cache, files, folder / "docs", registry, clock)
+    finally:
+        await cache.close()
+        worker.close()
+        lake.close()

@@ -1,0 +1,386 @@
+"""A package's document is asked for rarely, confirmed cheaply, and survives an outage."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.errors import UpstreamFailed, UpstreamMissing
+from service.proxy.document_cache import MISSING_FOR, RETRY_AFTER
+from service.proxy.upstream import UpstreamLimits
+from tests.service.proxy.documents import AGES, Documents, open_documents
+from tests.service.proxy.registry import head
+
+
+@pytest.fixture
+async def documents(tmp_path, registry, http, clock) -> AsyncIterator[Documents]:
+    async with open_documents(tmp_path, registry, http, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def reopened(tmp_path, registry, http, clock):
+    """Another process, or this one after a restart."""
+
+    def reopen(**options):
+        return open_documents(tmp_path, registry, http, clock, **options)
+
+    return reopen
+
+
+async def value(documents: Documents, name: str = "a"):
+    return (await documents.cache.get(name)).value
+
+
+class TestFresh:
+    async def test_it_is_asked_for_once_within_its_age(self, documents, clock):
+        documents.publishes("a", size=1)
+        first = await documents.cache.get("a")
+        clock.now += AGES.fresh - timedelta(seconds=1)
+        documents.publishes("a", size=2)
+        second = await documents.cache.get("a")
+
+        assert first.value == {"name": "a", "size": 1}
+        assert second is first
+        assert documents.registry.times("/a/") == 1
+        assert not first.is_stale
+
+    async def test_many_requests_share_one_fetch(self, documents):
+        documents.publishes("a")
+
+        values = await asyncio.gather(*(documents.cache.get("a") for _ in range(50)))
+
+        assert all(one is values[0] for one in values)
+        assert documents.registry.times("/a/") == 1
+
+    async def test_a_request_that_is_cancelled_does_not_end_the_others(self, documents):
+        documents.publishes("a")
+        first = asyncio.create_task(documents.cache.get("a"))
+        second = asyncio.create_task(documents.cache.get("a"))
+        await asyncio.sleep(0)
+        first.cancel()
+
+        assert (await second).value == {"name": "a"}
+
+    async def test_it_survives_a_restart(self, documents, reopened):
+        documents.publishes("a", size=1)
+        first = await documents.cache.get("a")
+        async with reopened() as later:
+            second = await later.cache.get("a")
+
+        assert (second.value, second.version) == (first.value, first.version)
+        assert second.confirmed_at == first.confirmed_at
+        assert documents.registry.times("/a/") == 1
+
+    async def test_names_do_not_share_documents(self, documents):
+        documents.publishes("a")
+        documents.publishes("b")
+
+        assert await value(documents, "a") == {"name": "a"}
+        assert await value(documents, "b") == {"name": "b"}
+
+    async def test_memory_is_bounded(self, tmp_path, registry, http, clock):
+        """What does not fit is read from disk again."""
+        async with open_documents(tmp_path, registry, http, clock, memory_bytes=2000) as documents:
+            for name in "abcdefgh":
+                documents.publishes(name)
+                await documents.cache.get(name)
+
+            assert await value(documents, "a") == {"name": "a"}
+            assert documents.registry.times("/a/") == 1
+            assert documents.cache._memory.size <= 2000
+
+
+class TestOld:
+    async def test_it_is_confirmed_by_a_conditional_request(self, documents, clock):
+        documents.publishes("a", etag='W/"7"')
+        first = await documents.cache.get("a")
+        documents.confirms("a")
+        clock.now += AGES.fresh
+        second = await documents.cache.get("a")
+
+        assert second.value is first.value
+        assert second.version == first.version
+        assert second.confirmed_at == clock.now
+        assert documents.registry.asked[1].headers["if-none-match"] == 'W/"7"'
+        assert (await documents.cache.get("a")) is second
+
+    async def test_it_is_replaced_by_what_is_new(self, documents, clock):
+        documents.publishes("a", size=1)
+        first = await documents.cache.get("a")
+        documents.publishes("a", etag='"2"', size=2)
+        clock.now += AGES.fresh
+        second = await documents.cache.get("a")
+
+        assert second.value == {"name": "a", "size": 2}
+        assert second.version != first.version
+
+    async def test_a_confirmation_is_seen_by_other_processes(self, documents, reopened, clock):
+        documents.publishes("a")
+        await documents.cache.get("a")
+        async with reopened() as other:
+            await other.cache.get("a")
+            documents.confirms("a")
+            clock.now += AGES.fresh
+            await documents.cache.get("a")
+            assert (await other.cache.get("a")).confirmed_at == clock.now
+
+        assert documents.registry.times("/a/") == 2
+
+    async def test_a_new_version_is_seen_by_other_processes(self, documents, reopened, clock):
+        documents.publishes("a", size=1)
+        async with reopened() as other:
+            await other.cache.get("a")
+            documents.publishes("a", size=2)
+            clock.now += AGES.fresh
+            await documents.cache.get("a")
+            assert await value(other) == {"name": "a", "size": 2}
+
+        assert documents.registry.times("/a/") == 2
+
+    async def test_a_clock_that_was_set_back_does_not_keep_it(self, documents, clock):
+        documents.publishes("a", size=1)
+        await documents.cache.get("a")
+        documents.publishes("a", size=2)
+        clock.now -= timedelta(days=1)
+
+        assert await value(documents) == {"name": "a", "size": 2}
+
+
+class TestOutage:
+    async def test_the_last_one_is_served_up_to_a_limit(self, documents, clock):
+        documents.publishes("a")
+        first = await documents.cache.get("a")
+        documents.fails("a")
+        clock.now += AGES.stale_max - timedelta(seconds=1)
+        stale = await documents.cache.get("a")
+        assert stale.is_stale
+        assert (stale.value, stale.confirmed_at) == (first.value, first.confirmed_at)
+
+        clock.now += timedelta(seconds=1)
+        with pytest.raises(UpstreamFailed):
+            await documents.cache.get("a")
+
+    async def test_it_is_served_after_a_restart(self, documents, reopened, clock):
+        documents.publishes("a")
+        await documents.cache.get("a")
+        documents.fails("a")
+        clock.now += timedelta(hours=1)
+        async with reopened() as later:
+            assert (await later.cache.get("a")).is_stale
+
+    async def test_the_registry_is_not_asked_by_every_request(self, documents, clock):
+        """Each would wait until it times out."""
+        documents.fails("a")
+        for _ in range(3):
+            with pytest.raises(UpstreamFailed):
+                await documents.cache.get("a")
+        assert documents.registry.times("/a/") == 1
+
+        clock.now += RETRY_AFTER
+        documents.publishes("a")
+        assert await value(documents) == {"name": "a"}
+
+    async def test_a_registry_that_is_back_confirms_what_was_too_old(self, documents, clock):
+        """Its bytes need not be sent again."""
+        documents.publishes("a")
+        await documents.cache.get("a")
+        documents.fails("a")
+        clock.now += AGES.stale_max
+        with pytest.raises(UpstreamFailed):
+            await documents.cache.get("a")
+        documents.confirms("a")
+        clock.now += RETRY_AFTER
+
+        assert not (await documents.cache.get("a")).is_stale
+
+    async def test_a_slow_registry_is_an_outage(self, tmp_path, registry, http, clock):
+        async def silent(asked, writer):
+            writer.write(head(content_length="10"))
+            await writer.drain()
+            await asyncio.sleep(60)
+
+        limits = UpstreamLimits(progress_s=0.05)
+        async with open_documents(tmp_path, registry, http, clock, limits=limits) as documents:
+            documents.publishes("a")
+            await documents.cache.get("a")
+            registry.does("/a/", silent)
+            clock.now += AGES.fresh
+
+            assert (await documents.cache.get("a")).is_stale
+
+    @pytest.mark.parametrize("body", [b"no JSON", b'{"name": "other"}', b""])
+    async def test_a_document_that_is_none_is_an_outage(self, documents, clock, body):
+        """A page of an error, or of a captive portal, replaces nothing."""
+        documents.publishes("a")
+        await documents.cache.get("a")
+        documents.registry.says("/a/", body)
+        clock.now += AGES.fresh
+        assert (await documents.cache.get("a")).is_stale
+
+        documents.registry.says("/b/", body)
+        with pytest.raises(UpstreamFailed):
+            await documents.cache.get("b")
+
+
+class TestMissing:
+    async def test_it_is_forgotten_soon(self, documents, clock):
+        """A package that is published after a first try must be found."""
+        for _ in range(3):
+            with pytest.raises(UpstreamMissing):
+                await documents.cache.get("a")
+        assert documents.registry.times("/a/") == 1
+        documents.publishes("a")
+        clock.now += MISSING_FOR
+
+        assert await value(documents) == {"name": "a"}
+
+    async def test_what_was_withdrawn_does_not_come_back_in_an_outage(
+        self, documents, reopened, clock
+    ):
+        documents.publishes("a")
+        await documents.cache.get("a")
+        documents.registry.says("/a/", status=404)
+        clock.now += AGES.fresh
+        with pytest.raises(UpstreamMissing):
+            await documents.cache.get("a")
+        documents.fails("a")
+
+        clock.now += AGES.fresh
+        async with reopened() as later:
+            for process in (documents, later):
+                with pytest.raises(UpstreamFailed):
+                    await process.cache.get("a")
+
+
+class TestOnDisk:
+    @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "more"])
+    async def test_a_damaged_file_is_fetched_anew(self, documents, reopened, damage):
+        documents.publishes("a", text="x" * 1000)
+        await documents.cache.get("a")
+        (path,) = documents.paths()
+        content = path.read_bytes()
+        changed = {
+            "cut": content[:-1],
+            "flip": content[:50] + bytes([content[50] ^ 1]) + content[51:],
+            "empty": b"",
+            "more": content + b"x",
+        }
+        path.write_bytes(changed[damage])
+        with capture_logs() as logs:
+            async with reopened() as later:
+                assert (await value(later))["text"] == "x" * 1000
+
+        assert [line["event"] for line in logs] == ["cached_document_damaged"]
+        assert documents.registry.times("/a/") == 2
+
+    async def test_every_flipped_bit_is_noticed(self, documents):
+        """Also in the validators, with which the registry would confirm another version."""
+        documents.publishes("a")
+        await documents.cache.get("a")
+        (path,) = documents.paths()
+        content = path.read_bytes()
+        for at in range(len(content)):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+
+            assert await documents.files.load(_key(documents), dict) is None
+
+    async def test_what_another_version_wrote_is_fetched_anew(self, documents, reopened):
+        documents.publishes("a")
+        await documents.cache.get("a")
+        async with reopened() as later:
+            later.cache._codec = _codec_that_cannot_decode_old(later)
+            with capture_logs() as logs:
+                assert await value(later) == {"name": "a"}
+        assert [line["event"] for line in logs] == ["cached_document_damaged"]
+        assert documents.registry.times("/a/") == 2
+
+    async def test_a_full_disk_costs_requests_and_no_answers(self, tmp_path, registry, http, clock):
+        async with open_documents(
+            tmp_path, registry, http, clock, free_bytes_min=2**60
+        ) as documents:
+            documents.publishes("a")
+            with capture_logs() as logs:
+                assert await value(documents) == {"name": "a"}
+                assert await value(documents) == {"name": "a"}
+
+            assert [line["event"] for line in logs] == ["document_file_failed"]
+            assert documents.paths() == []
+            assert list(documents.folder.glob("parts/*")) == []
+
+    async def test_it_is_bounded_on_disk(self, tmp_path, registry, http, clock):
+        """The least recently used go first."""
+        async with open_documents(tmp_path, registry, http, clock) as documents:
+            for name in "abcd":
+                documents.publishes(name)
+                await documents.cache.get(name)
+                clock.now += timedelta(seconds=1)
+            size = (await documents.files.usage()).bytes
+        async with open_documents(tmp_path, registry, http, clock, bytes_max=size - 1) as documents:
+            await documents.files.sweep()
+            await value(documents, "d")
+            await value(documents, "a")
+
+            assert documents.registry.times("/a/") == 2
+            assert documents.registry.times("/d/") == 1
+
+    async def test_the_file_is_synced_before_it_has_its_name(self, documents, file_steps):
+        documents.publishes("a")
+        await documents.cache.get("a")
+        (path,) = documents.paths()
+
+        renamed = file_steps.index("rename", path)
+        before = [step for step in file_steps.steps[:renamed] if step[0] == "fsync"]
+        assert any("parts" in synced.parts for _, synced in before)
+        assert file_steps.steps.index(("fsync", path.parent), renamed) > renamed
+
+    async def test_the_name_of_a_package_is_no_path(self, documents):
+        """A name that got past all checks would still be a digest on disk."""
+        documents.registry.says("/x/", b'{"name": "x"}')
+        with pytest.raises(UpstreamMissing):
+            await documents.cache.get("../../x")
+
+        assert documents.paths() == []
+
+
+class TestHeavy:
+    async def test_a_large_document_is_the_same(self, tmp_path, registry, http, clock):
+        """It is parsed in another process, or in a thread while there is none."""
+        async with open_documents(
+            tmp_path, registry, http, clock, memory_bytes=2**26, heavy_bytes=1000
+        ) as documents:
+            documents.publishes("a", text="x" * 500_000)
+            first = await documents.cache.get("a")
+
+            assert first.value == {"name": "a", "text": "x" * 500_000}
+            assert await documents.cache.get("a") is first
+            (path,) = documents.paths()
+            assert path.stat().st_size < 5000
+
+    async def test_a_large_document_that_is_none_is_an_outage(
+        self, tmp_path, registry, http, clock
+    ):
+        async with open_documents(tmp_path, registry, http, clock, heavy_bytes=1) as documents:
+            registry.says("/a/", b"no JSON")
+            with pytest.raises(UpstreamFailed):
+                await documents.cache.get("a")
+
+
+def _key(documents: Documents) -> str:
+    return documents.cache._key("a")
+
+
+def _codec_that_cannot_decode_old(documents: Documents):
+    codec = documents.cache._codec
+    seen = []
+
+    def decode(encoded: bytes):
+        if not seen:
+            seen.append(encoded)
+            raise LookupError("version 0")
+        return codec.decode(encoded)
+
+    return replace(codec, decode=decode)
