@@ -1,10 +1,10 @@
 """A complete, verified package file that is open for reading."""
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from analytics.model.errors import StoreFault
 from service.lake import Lake
@@ -13,6 +13,8 @@ from service.proxy.cache_folder import touch
 READ_BYTES: Final = 256 * 1024
 Identity = tuple[int, int, int, int]
 """Device, inode, size and modification time."""
+
+_Result = TypeVar("_Result")
 
 
 class CachedFile:
@@ -40,6 +42,14 @@ class CachedFile:
                 yield piece
         finally:
             await self.close()
+
+    async def compute(self, function: Callable[[Path], _Result]) -> _Result:
+        """What `function` makes of the file, in a thread: of a path that it may open and read.
+
+        The path is that of the open descriptor, so the file may be evicted meanwhile.
+        """
+        path = Path(f"/dev/fd/{self._descriptor}")
+        return await self._lake.run_uncancellable(partial(function, path))
 
     async def close(self) -> None:
         """Release the file. Safe to repeat."""

@@ -437,6 +437,21 @@ async def test_a_download_can_be_waited_for_as_a_whole(files):
     assert descriptors() == 0
 
 
+async def test_a_file_can_be_looked_into_after_it_was_evicted(files, tmp_path, registry, http):
+    """A wheel's metadata is read from its archive, in a thread."""
+    registry.says(PATH, BIG)
+    await files.get(KEY)
+    await files.settled()
+    file = await files.open(KEY)
+    assert isinstance(file, CachedFile)
+    files.path(KEY).unlink()
+
+    assert await file.compute(lambda path: path.read_bytes()) == BIG
+    assert await file.compute(lambda path: path.read_bytes()[:5]) == BIG[:5]
+    await file.close()
+    assert descriptors() == 0
+
+
 async def test_a_broken_download_never_is_a_whole(files):
     files.registry.says(PATH, BIG[:-1] + b"x")
     reader = await files.open(KEY)
