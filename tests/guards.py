@@ -76,6 +76,9 @@ _WORK = "tests/service/store/test_work.py"
 _KNOWN_CALLERS = "tests/service/access/test_known_callers.py"
 
 _EXPORTS = "tests/service/audit/test_export_list.py"
+_FILES = "tests/service/proxy/test_file_cache.py"
+_DOCUMENTS = "tests/service/proxy/test_document_cache.py"
+_UPSTREAM = "tests/service/proxy/test_upstream.py"
 _REPORTS = "tests/service/reports/test_access_report.py"
 
 GUARDS: Final = [
@@ -90,6 +93,66 @@ GUARDS: Final = [
         "service/audit/export_entries.py::state_of",
         Replace("now - entry.progress_at >= SILENT_AFTER", "now < entry.progress_at"),
         f"{_EXPORTS}::test_a_state_follows_from_the_entry_alone",
+    ),
+    Guard(
+        "a file with another digest is not completed",
+        "service/proxy/downloads.py::Download._verify",
+        Replace("self._hash.hexdigest() != expected.key.hex", "False"),
+        f"{_FILES}::TestLies::test_the_last_bytes_are_held_back[True-digest]",
+    ),
+    Guard(
+        "the last bytes wait for the digest",
+        "service/proxy/downloads.py::Download.readable",
+        Replace("max(0, self.written - HOLD_BACK_BYTES)", "self.written"),
+        f"{_FILES}::TestLies::test_the_last_bytes_are_held_back[True-digest]",
+    ),
+    Guard(
+        "a cached file is read through before it is served",
+        "service/proxy/file_cache.py::_check",
+        Replace("content_hash.hexdigest() == key.hex", "True"),
+        f"{_FILES}::TestOnDisk::test_a_damaged_file_is_fetched_anew[True-flipped]",
+    ),
+    Guard(
+        "a file that is being downloaded is not swept",
+        "service/proxy/cache_folder.py::_remove_unlocked",
+        DropCall("fcntl.flock"),
+        f"{_FILES}::TestEviction::test_a_process_does_not_evict_what_another_one_downloads",
+    ),
+    Guard(
+        "a cached file is synced before it has its name",
+        "service/proxy/cache_folder.py::CacheFolder.keep",
+        DropCall("os.fsync"),
+        f"{_DOCUMENTS}::TestOnDisk::test_the_file_is_synced_before_it_has_its_name",
+    ),
+    Guard(
+        "a cached document's checksum is checked",
+        "service/proxy/document_files.py::unpack",
+        Replace("hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]", "False"),
+        f"{_DOCUMENTS}::TestOnDisk::test_every_flipped_bit_is_noticed",
+    ),
+    Guard(
+        "a stale document is served for a limited time",
+        "service/proxy/document_cache.py::DocumentCache._after_failure",
+        Replace("now >= ends_at", "False"),
+        f"{_DOCUMENTS}::TestOutage::test_the_last_one_is_served_up_to_a_limit",
+    ),
+    Guard(
+        "a registry's credentials go to its own origin alone",
+        "service/proxy/upstream.py::Upstream._send",
+        Drop("_origin(url) == self.registry.origin"),
+        f"{_UPSTREAM}::TestRedirects::test_a_configured_origin_gets_no_credentials",
+    ),
+    Guard(
+        "a registry directs us to configured origins alone",
+        "service/proxy/upstream.py::Upstream._checked",
+        Drop("not self.registry.allows(origin)"),
+        f"{_UPSTREAM}::TestRedirects::test_any_other_origin_is_not_asked[other]",
+    ),
+    Guard(
+        "a registry's document is bounded once it is decompressed",
+        "service/proxy/bodies.py::read_body",
+        Replace("size > bytes_max", "False"),
+        f"{_UPSTREAM}::TestDocument::test_a_body_out_of_all_limits_is_a_failure[bomb]",
     ),
     Guard(
         "an expired key is refused",

@@ -198,7 +198,7 @@ class TestLies:
         assert descriptors() == 0
         assert files.kept() == []
 
-    @pytest.mark.parametrize("sent", [BIG[:-1], BIG + b"x"])
+    @pytest.mark.parametrize("sent", [BIG[:-1], BIG + b"x"], ids=["shorter", "longer"])
     async def test_another_length_than_documented_is_not_begun(self, files, sent):
         """Said before the first byte, so the client gets an error status."""
         files.registry.says(PATH, sent)
@@ -208,7 +208,7 @@ class TestLies:
 
         assert files.kept() == []
 
-    @pytest.mark.parametrize("sent", [BIG[:-1], BIG + b"x"])
+    @pytest.mark.parametrize("sent", [BIG[:-1], BIG + b"x"], ids=["shorter", "longer"])
     async def test_another_length_than_documented_breaks_off(self, files, sent):
         files.registry.does(PATH, unsized(sent))
 
@@ -279,7 +279,11 @@ class TestOnDisk:
             assert await later.get(KEY, len(BIG)) == BIG
         assert registry.times(PATH) == 1
 
-    @pytest.mark.parametrize("damage", [BIG[:-1] + b"x", BIG[:-1], BIG + b"x", b""])
+    @pytest.mark.parametrize(
+        "damage",
+        [BIG[:-1] + b"x", BIG[:-1], BIG + b"x", b""],
+        ids=["flipped", "cut", "longer", "empty"],
+    )
     @pytest.mark.parametrize("is_restarted", [True, False])
     async def test_a_damaged_file_is_fetched_anew(
         self, files, tmp_path, registry, http, damage, is_restarted

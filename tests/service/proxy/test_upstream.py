@@ -261,6 +261,7 @@ class TestRedirects:
             "http://[",
             "http://{own}.example/a",
         ],
+        ids=["other", "relative", "https", "userinfo", "file", "no-url", "suffix"],
     )
     async def test_any_other_origin_is_not_asked(self, registry, elsewhere, http, location):
         """A registry must not direct us to services inside this network."""
