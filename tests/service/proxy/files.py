@@ -74,17 +74,18 @@ async def read(file: CachedFile | DownloadReader) -> bytes:
 
 
 async def read_to_failure(
-    file: CachedFile | DownloadReader, on_piece: Callable[[], None] = lambda: None
-) -> tuple[bytes, Exception | None]:
-    """What comes before the connection breaks, and why it does."""
-    got = b""
+    file: CachedFile | DownloadReader,
+    got: bytearray,
+    on_piece: Callable[[], None] = lambda: None,
+) -> Exception | None:
+    """Add to `got` what comes before the connection breaks; why it does."""
     try:
         async for piece in file.pieces():
             got += piece
             on_piece()
     except Exception as error:
-        return got, error
-    return got, None
+        return error
+    return None
 
 
 @asynccontextmanager

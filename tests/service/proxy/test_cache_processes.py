@@ -177,7 +177,8 @@ class TestSmallDisk:
         """The size was not known; what was written is removed."""
         registry.does(PATH, unsized(BIG))
         async with open_files(disk, registry, http) as files:
-            got, error = await read_to_failure(await files.open(KEY))
+            got = bytearray()
+            error = await read_to_failure(await files.open(KEY), got)
             assert isinstance(error, StoreUnavailable)
             assert len(got) < len(BIG)
             await files.settled()

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 import pytest
@@ -14,7 +14,7 @@ from service.errors import UpstreamFailed, UpstreamMissing
 from service.proxy.cached_file import CachedFile
 from service.proxy.downloads import HOLD_BACK_BYTES, DownloadReader
 from service.proxy.file_keys import FileKey, parse_file_key
-from service.proxy.upstream import UpstreamLimits
+from service.proxy.upstream import FileStream, UpstreamLimits
 from tests.polling import until
 from tests.service.proxy.files import (
     BIG,
@@ -189,7 +189,8 @@ class TestLies:
             files.registry.says(PATH, sent)
         reader = await files.open(KEY, expected_size)
         with capture_logs() as logs:
-            got, error = await read_to_failure(reader)
+            got = bytearray()
+            error = await read_to_failure(reader, got)
 
         assert isinstance(error, UpstreamFailed)
         assert len(got) <= max(0, len(sent) - HOLD_BACK_BYTES)
@@ -197,6 +198,29 @@ class TestLies:
         await files.settled()
         assert descriptors() == 0
         assert files.kept() == []
+
+    async def test_no_more_than_that_is_sent_while_the_end_is_awaited(self, files):
+        """All bytes may be there, and only their end shows that they are wrong."""
+        is_ended = asyncio.Event()
+
+        async def pieces():
+            for at in range(0, len(BIG), 2**18):
+                yield BIG[at : at + 2**18]
+            await is_ended.wait()
+
+        @asynccontextmanager
+        async def fetch():
+            async with aclosing(pieces()) as stream:
+                yield FileStream(None, stream)
+
+        reader = await files.cache.open(key_of(b"other"), None, fetch)
+        got = bytearray()
+        reading = asyncio.create_task(read_to_failure(reader, got))
+        await until(lambda: len(got) >= len(BIG) - HOLD_BACK_BYTES)
+        is_ended.set()
+
+        assert isinstance(await reading, UpstreamFailed)
+        assert len(got) == len(BIG) - HOLD_BACK_BYTES
 
     @pytest.mark.parametrize("sent", [BIG[:-1], BIG + b"x"], ids=["shorter", "longer"])
     async def test_another_length_than_documented_is_not_begun(self, files, sent):
@@ -323,7 +347,8 @@ class TestOnDisk:
     async def test_a_file_that_becomes_shorter_while_it_is_read_breaks_off(self, files):
         await self.cached(files)
         file = await files.open(KEY)
-        got, error = await read_to_failure(file, lambda: os.truncate(files.path(KEY), 0))
+        got = bytearray()
+        error = await read_to_failure(file, got, lambda: os.truncate(files.path(KEY), 0))
 
         assert isinstance(error, StoreFault)
         assert len(got) < len(BIG)

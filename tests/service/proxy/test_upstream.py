@@ -162,7 +162,7 @@ class TestDocument:
         [
             pytest.param(b"x" * 100_001, "identity", "longer than 100000", id="long"),
             pytest.param(bomb(100_001), "gzip", "longer than 100000", id="long-unpacked"),
-            pytest.param(bomb(200_000_000), "gzip", "longer than 100000", id="bomb"),
+            pytest.param(bomb(50_000_000), "gzip", "longer than 100000", id="bomb"),
             pytest.param(bomb(1000)[:-1], "gzip", "gzip that ends too early", id="short"),
             pytest.param(bomb(1000) + b"more", "gzip", "not valid gzip", id="trailing"),
             pytest.param(b"no gzip", "gzip", "not valid gzip", id="not-gzip"),
