@@ -1,1 +1,1 @@
-"""The install proxy: packages of an upstream registry, decided, recorded and cached."""
+"""The install proxy: speaks the protocols of PyPI and npm, decides and records each install."""

@@ -1,0 +1,1 @@
+"""The npm registry API: what an upstream says, and what clients are served."""

@@ -1,0 +1,108 @@
+"""Documents of the npm registry API as the proxy serves them.
+
+Versions are marked, not hidden: a version in `marks` is deprecated, with the decision's reason, so
+that ranges take another one while a pinned version is still requested and recorded.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.http import parse_accept_header
+
+from service.proxy.npm.document import Package, PackageVersion
+from service.proxy.npm.tags import move_tags
+
+ABBREVIATED: Final = "application/vnd.npm.install-v1+json"
+FULL: Final = "application/json"
+
+_json = msgspec.json.encode
+
+
+def negotiate(accept: str | None) -> str:
+    """The Content-Type to answer with: ABBREVIATED if the client names it first, else FULL.
+
+    Registries never answer 406: tools ask for all kinds of types and expect the full document.
+    """
+    preferences = parse_accept_header(accept, MIMEAccept)
+    qualities = {str(name).lower(): quality for name, quality in preferences}
+    quality = qualities.get(ABBREVIATED, 0.0)
+    return ABBREVIATED if quality > 0 and quality >= qualities.get(FULL, 0.0) else FULL
+
+
+def render_abbreviated(package: Package, base: str, marks: Mapping[str, str]) -> bytes:
+    """What is needed to install, and publication instants, which npm's own form does not have.
+
+    `base` is the URL of the proxied registry, without a slash at its end. `marks` has the reason
+    by version.
+    """
+    modified = b"" if package.modified is None else b',"modified":' + _json(package.modified)
+    return _render(package, base, marks, modified, is_full=False)
+
+
+def render_full(package: Package, base: str, marks: Mapping[str, str]) -> bytes:
+    """The full document: all that upstream says; see `render_abbreviated`."""
+    extra = b"," + package.extra if package.extra else b""
+    return _render(package, base, marks, extra, is_full=True)
+
+
+def render_manifest(
+    package: Package, base: str, marks: Mapping[str, str], version_or_tag: str
+) -> bytes | None:
+    """The full object of one version; None if there is no such version or tag."""
+    version = move_tags(package, marks).get(version_or_tag, version_or_tag)
+    if version not in package.versions:
+        return None
+    tarball = _tarball_prefix(package, base)
+    return b"".join(_version(package.versions[version], tarball, marks, is_full=True))
+
+
+def _render(
+    package: Package, base: str, marks: Mapping[str, str], extra: bytes, *, is_full: bool
+) -> bytes:
+    tarball = _tarball_prefix(package, base)
+    parts = [b'{"name":', _json(package.name)]
+    parts += [b',"dist-tags":', _json(move_tags(package, marks)), b',"versions":']
+    separator = b"{"
+    for version in package.versions.values():
+        parts += (separator, b'"', version.version.encode(), b'":')
+        parts += _version(version, tarball, marks, is_full=is_full)
+        separator = b","
+    parts += (b"}" if package.versions else b"{}", b',"time":', package.time, extra, b"}")
+    return b"".join(parts)
+
+
+def _tarball_prefix(package: Package, base: str) -> bytes:
+    """The member `tarball` of the package's versions, up to where the version follows."""
+    name = quote(package.name, safe="@/")
+    url = f"{base}/{name}/-/{name.rpartition('/')[2]}-"
+    return b'"tarball":' + _json(url)[:-1]
+
+
+def _version(
+    version: PackageVersion, tarball: bytes, marks: Mapping[str, str], *, is_full: bool
+) -> Iterator[bytes]:
+    """The object of one version, in parts.
+
+    Versions consist of characters that neither JSON nor URLs escape.
+    """
+    yield b"{"
+    yield version.install
+    if is_full and version.extra:
+        yield b","
+        yield version.extra
+    reason = marks.get(version.version)
+    deprecated = version.deprecated if reason is None else reason or True
+    if deprecated is not False:
+        yield b',"deprecated":'
+        yield _json(deprecated)
+    yield b',"dist":{'
+    yield tarball
+    yield version.version.encode()
+    yield b'.tgz"'
+    if version.dist:
+        yield b","
+        yield version.dist
+    yield b"}}"

@@ -1,0 +1,114 @@
+"""Which URLs of an upstream's documents may be fetched: those of configured origins alone.
+
+A document never decides where its files come from. Each URL becomes the key of a configured
+origin and a path that is fetched as it is written; all other URLs are refused.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from service.proxy.documents import EntryDropped
+
+URL_CHARS_MAX: Final = 2048
+
+_KEY: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_PORTS: Final = {"http": 80, "https": 443}
+
+# The characters of RFC 3986's `pchar`, without those that need an escape in HTML, and without
+# `;`, behind which some servers see parameters.
+_PATH: Final = re.compile(r"(?:/(?:[A-Za-z0-9._~!$()*+,=:@-]|%[0-9A-Fa-f]{2})+)+")
+_DOT_SEGMENT: Final = re.compile(r"/\.{1,2}(?:/|$)")
+_ESCAPE: Final = re.compile("%(..)")
+_ESCAPED_REFUSED: Final = frozenset("/\\%.?#")
+"""Characters whose escapes are read differently by servers, proxies and clients."""
+
+
+class Location(NamedTuple):
+    """Where a file is: the key of a configured origin, and the path there, as upstream wrote it."""
+
+    origin: str
+    path: str
+    fragment: str
+
+
+class Origins:
+    """The configured origins, by key.
+
+    Keys are 1 to 32 of `a-z0-9-`; they are part of the URLs that clients store in lockfiles,
+    so a key must not change. Origins are `scheme://host[:port]`. Raises ValueError otherwise.
+    """
+
+    def __init__(self, origins: Mapping[str, str]) -> None:
+        self._keys: dict[tuple[str, str, int], str] = {}
+        self._prefixes: dict[str, str] = {}
+        for key, origin in origins.items():
+            self._add(key, origin)
+
+    def _add(self, key: str, origin: str) -> None:
+        parts = urlsplit(origin)
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"origin key {key!r} must be 1..32 characters of a-z, 0-9 and -")
+        if parts.scheme not in _PORTS or not parts.hostname or parts.path.strip("/"):
+            raise ValueError(f"origin {key!r} must be a URL such as https://files.example")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ValueError(f"origin {key!r} must be a URL such as https://files.example")
+        self._keys[_origin(parts)] = key
+        self._prefixes[f"{parts.scheme}://{parts.netloc}/"] = key
+        if parts.scheme == "https" and parts.port is None:
+            # Old documents name http for hosts that have moved to https; fetched over https.
+            self._keys.setdefault(("http", parts.hostname, 80), key)
+
+    def locate(self, url: str, page_url: str) -> Location:
+        """Where the file at `url` is, which may be relative to `page_url`.
+
+        Raises EntryDropped for a URL that leaves the configured origins, has credentials or a
+        query, or has a path that can be read in more than one way.
+        """
+        if len(url) > URL_CHARS_MAX:
+            raise EntryDropped("URL is too long")
+        location = self._written_out(url) or self._resolved(url, page_url)
+        if not _PATH.fullmatch(location.path) or _DOT_SEGMENT.search(location.path):
+            raise EntryDropped("URL path is unsafe")
+        if "%" in location.path and not _are_plain(_ESCAPE.findall(location.path)):
+            raise EntryDropped("URL path is unsafe")
+        return location
+
+    def _written_out(self, url: str) -> Location | None:
+        """The location of a URL that begins exactly as configured, which most do."""
+        for prefix, key in self._prefixes.items():
+            if url.startswith(prefix):
+                path, _, fragment = url[len(prefix) - 1 :].partition("#")
+                return Location(key, path, fragment)
+        return None
+
+    def _resolved(self, url: str, page_url: str) -> Location:
+        # `urlsplit` removes some control characters in silence; clients do not agree on them.
+        if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+            raise EntryDropped("URL has characters that URLs must not have")
+        try:
+            parts = urlsplit(urljoin(page_url, url))
+            origin = _origin(parts)
+        except ValueError as error:
+            raise EntryDropped("URL is malformed") from error
+        if "@" in parts.netloc:
+            raise EntryDropped("URL has credentials")
+        key = self._keys.get(origin)
+        if key is None:
+            raise EntryDropped("origin is not configured")
+        if parts.query:
+            raise EntryDropped("URL has a query")
+        return Location(key, parts.path, parts.fragment)
+
+
+def _origin(parts: SplitResult) -> tuple[str, str, int]:
+    """Scheme, host and port (RFC 6454)."""
+    port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
+    return parts.scheme, parts.hostname or "", port
+
+
+def _are_plain(escapes: list[str]) -> bool:
+    """True if the escaped octets are printable ASCII that separates nothing."""
+    characters = [chr(int(escape, 16)) for escape in escapes]
+    return all(" " <= c <= "~" and c not in _ESCAPED_REFUSED for c in characters)

@@ -1,0 +1,72 @@
+"""Project, version and kind of a distribution, by its file name.
+
+Clients choose files by these three, so policy must read the same in a name as clients do. Wheels
+follow the binary distribution format, sdists are read as pip reads them; all other names (eggs,
+installers, names with two readings) are refused, since no current client installs them.
+"""
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+
+FILENAME_CHARS_MAX: Final = 512
+
+_FILENAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
+_WHEEL: Final = re.compile(r"(?P<release>.+)-(?P<tags>[A-Za-z0-9_.]+(?:-[A-Za-z0-9_.]+){2})\.whl")
+_SDIST_SUFFIXES: Final = (".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz")
+"""Those that pip and uv still install; new sdists are `.tar.gz` (PEP 625)."""
+
+
+class Kind(StrEnum):
+    """How a distribution is packed."""
+
+    WHEEL = "wheel"
+    SDIST = "sdist"
+
+
+class Distribution(NamedTuple):
+    """`project` is normalised (PEP 503), `version` as PEP 440 writes it: `1.0-1` is `1.0.post1`."""
+
+    project: str
+    version: str
+    kind: Kind
+
+
+def parse_filename(filename: str) -> Distribution | None:
+    """What `filename` is; None unless it is the name of a wheel or an sdist with one reading."""
+    if len(filename) > FILENAME_CHARS_MAX or not _FILENAME.fullmatch(filename):
+        return None
+    if wheel := _WHEEL.fullmatch(filename):
+        return _parse_wheel(wheel["release"])
+    for suffix in _SDIST_SUFFIXES:
+        if filename.endswith(suffix):
+            return _parse_sdist(filename.removesuffix(suffix))
+    return None
+
+
+# A release has many wheels, which differ in their tags alone. Tags take most of the time to parse,
+# and any are good enough here: clients choose among them.
+@lru_cache(maxsize=4096)
+def _parse_wheel(release: str) -> Distribution | None:
+    try:
+        name, version, _, _ = parse_wheel_filename(f"{release}-py3-none-any.whl")
+    except InvalidWheelFilename:
+        return None
+    return Distribution(name, str(version), Kind.WHEEL)
+
+
+@lru_cache(maxsize=4096)
+def _parse_sdist(stem: str) -> Distribution | None:
+    try:
+        name, version = parse_sdist_filename(f"{stem}.tar.gz")
+    except InvalidSdistFilename:
+        return None
+    return Distribution(name, str(version), Kind.SDIST)

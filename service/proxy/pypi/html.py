@@ -1,0 +1,121 @@
+"""The HTML form of the simple repository API (PEP 503, 592, 629, 658, 708, 714 and 740).
+
+Old registries have only this form. The standard library's parser takes hours for some pages of
+64 MB (each unclosed tag is read again to the end of the page), so tags are found by an expression
+that reads every character at most three times.
+"""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Final, NamedTuple
+from urllib.parse import urljoin
+
+from service.proxy.documents import refuse_oversized
+from service.proxy.origins import URL_CHARS_MAX, Origins
+from service.proxy.pypi.listing import Link, Listing, bounded_urls, parse_status
+from service.proxy.pypi.project import Project
+from service.proxy.pypi.repository_version import parse_minor
+
+VALUE_CHARS_MAX: Final = 4096
+
+_STATUS: Final = ("pypi:project-status", "pypi:project-status-reason")
+
+# Quantifiers are possessive, so that no character is tried again.
+_ATTRIBUTE: Final = re.compile(
+    r"""
+    \s++ (?P<name>[^\s"'<>/=]++)
+    (?: \s*+ = \s*+ (?: "(?P<double>[^"]*+)" | '(?P<single>[^']*+)' | (?P<bare>[^\s"'<>=`]++) ) )?+
+    """,
+    re.VERBOSE,
+)
+_UNNAMED: Final = re.sub(r"[?]P<[a-z]+>", "?:", _ATTRIBUTE.pattern)
+
+# A tag without an end matches up to where it is no longer one, and the search goes on from there:
+# no part of a page is searched twice.
+_TAG: Final = re.compile(
+    rf"""
+    <!-- (?: .*?--> | .* )
+    | <(?P<tag>a|base|meta) (?P<attributes>(?:{_UNNAMED})*+) \s*+ (?P<end>/?>)?+
+    """,
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+
+
+class _Tag(NamedTuple):
+    name: str
+    attributes: dict[str, str]
+
+
+def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> Project:
+    """The project `name` (normalised), from the page fetched from `page_url`.
+
+    The page does not say which project it is of: files of others are dropped and counted.
+    Raises DocumentInvalid if the page is not of version 1 of the API.
+    """
+    refuse_oversized(body)
+    tags = list(_tags(body.decode("utf-8", errors="replace")))
+    bases = [base["href"] for kind, base in tags if kind == "base" and "href" in base]
+    meta: dict[str, list[str]] = {}
+    for kind, attributes in tags:
+        if kind == "meta" and attributes.get("name", "").startswith("pypi:"):
+            meta.setdefault(attributes["name"], []).append(attributes.get("content", ""))
+    minor = min(map(parse_minor, meta.get("pypi:repository-version", ["1.0"])))
+    listing = Listing(name, _joined(page_url, bases[0]) if bases else page_url, origins)
+    for kind, attributes in tags:
+        if kind == "a" and "href" in attributes:
+            listing.add(_link(attributes))
+    status, reason = parse_status(*(meta.get(key, [None])[0] for key in _STATUS))
+    return Project(
+        name=name,
+        files=listing.files,
+        api_minor=minor,
+        tracks=bounded_urls(meta.get("pypi:tracks", ())),
+        alternate_locations=bounded_urls(meta.get("pypi:alternate-locations", ())),
+        status=status,
+        status_reason=reason,
+        dropped=dict(listing.dropped),
+    )
+
+
+def _tags(page: str) -> Iterator[_Tag]:
+    """The page's links, bases and metas. Of an attribute that is there twice the first counts."""
+    for match in _TAG.finditer(page):
+        if not match["end"]:
+            continue
+        attributes: dict[str, str] = {}
+        for attribute in _ATTRIBUTE.finditer(match["attributes"]):
+            value = attribute["double"] or attribute["single"] or attribute["bare"] or ""
+            # Longer ones are nothing we use, and `unescape` fails at endless numbers.
+            if len(value) <= VALUE_CHARS_MAX:
+                attributes.setdefault(attribute["name"].lower(), unescape(value))
+        yield _Tag(match["tag"].lower(), attributes)
+
+
+def _link(attributes: dict[str, str]) -> Link:
+    """A link as PEP 691 would describe it. The text of a link is for people, and not read."""
+    return Link(
+        url=attributes["href"].strip(),
+        requires_python=attributes.get("data-requires-python"),
+        yanked=attributes.get("data-yanked"),
+        core_metadata=_metadata(attributes.get("data-core-metadata")),
+        dist_info_metadata=_metadata(attributes.get("data-dist-info-metadata")),
+        provenance=attributes.get("data-provenance"),
+    )
+
+
+def _metadata(value: str | None) -> bool | dict[str, str] | None:
+    """The value of `data-core-metadata`: `true`, or a digest such as `sha256=…` (PEP 658)."""
+    algorithm, is_digest, digest = (value or "").partition("=")
+    if is_digest:
+        return {algorithm: digest}
+    return None if value is None else value == "true"
+
+
+def _joined(page_url: str, base: str) -> str:
+    """The URL that links are relative to: `page_url` itself if `base` is malformed."""
+    try:
+        joined = urljoin(page_url, base.strip())
+    except ValueError:
+        return page_url
+    return joined if len(joined) <= URL_CHARS_MAX else page_url

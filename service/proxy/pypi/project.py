@@ -1,0 +1,95 @@
+"""A project of a Python package index, in the compact form that is cached and decided on."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from service.proxy.documents import decode_versioned, encode_versioned
+from service.proxy.pypi.filenames import Kind
+
+FILES_MAX: Final = 200_000
+
+_ENCODING: Final = b"pypi-project/1\n"
+"""To be increased when the classes below change: cached bytes of older forms are dropped."""
+
+METADATA_SUFFIX: Final = ".metadata"
+
+
+class ProjectFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One file that is offered.
+
+    `version` is normalised (PEP 440). `path` is upstream's, verbatim, on the origin with the key
+    `origin`; its last component, unquoted, is `filename`. `hashes` has lower-case hexadecimal
+    digests by algorithm, and may be empty. `yanked` is the reason, or True if there is none.
+    `metadata_hashes` is None if upstream does not offer the wheel's metadata by itself.
+    """
+
+    filename: str
+    version: str
+    kind: Kind
+    origin: str
+    path: str
+    hashes: dict[str, str]
+    requires_python: str | None = None
+    size: int | None = None
+    published_at: datetime | None = None
+    yanked: bool | str = False
+    metadata_hashes: dict[str, str] | None = None
+    provenance: str | None = None
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """The digests as `algorithm:hex`."""
+        return frozenset(f"{algorithm}:{digest}" for algorithm, digest in self.hashes.items())
+
+
+class Project(msgspec.Struct, frozen=True, array_like=True):
+    """What one upstream says of one project.
+
+    `name` is normalised. No two files have the same name. `api_minor` is the minor version of the
+    repository API that upstream keeps to; `tracks` and `alternate_locations` are PEP 708's,
+    `status` and `status_reason` PEP 792's. `dropped` counts, by reason, the files that upstream
+    lists and that are not offered.
+    """
+
+    name: str
+    files: tuple[ProjectFile, ...]
+    api_minor: int = 0
+    tracks: tuple[str, ...] = ()
+    alternate_locations: tuple[str, ...] = ()
+    status: str | None = None
+    status_reason: str | None = None
+    dropped: Mapping[str, int] = {}
+
+    def releases(self) -> Iterator[tuple[str, list[ProjectFile]]]:
+        """Each version with its files, in upstream's order."""
+        releases: dict[str, list[ProjectFile]] = {}
+        for file in self.files:
+            releases.setdefault(file.version, []).append(file)
+        yield from releases.items()
+
+
+def find_file(project: Project, origin: str, path: str) -> ProjectFile | None:
+    """The file that is offered at `path` on `origin`, or None.
+
+    `path` begins with a slash; it may be verbatim or unquoted, as a router hands it over.
+    """
+    filename = unquote(path.rpartition("/")[2])
+    for file in project.files:
+        if file.filename == filename:
+            is_path = path in (file.path, unquote(file.path))
+            return file if is_path and file.origin == origin else None
+    return None
+
+
+def encode_project(project: Project) -> bytes:
+    """`project` for the document cache."""
+    return encode_versioned(_ENCODING, project)
+
+
+def decode_project(encoded: bytes) -> Project:
+    """What `encode_project` encoded. Raises EncodingUnknown: fetch the document again."""
+    return decode_versioned(_ENCODING, encoded, Project)

@@ -1,0 +1,163 @@
+"""Pages of the simple repository API as the proxy serves them.
+
+Versions are marked, not hidden: a version in `marks` is yanked, with the decision's reason (PEP
+592), so that ranges take another one while a pinned version is still requested and recorded.
+
+A file is at `<base>/files/<origin key>/<path>`: the path is upstream's, verbatim. A proxy that
+serves files of several origins can tell them apart, and a lockfile shows which one it was.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from html import escape
+from typing import Final
+
+import msgspec
+
+from service.proxy.pypi.filenames import Kind
+from service.proxy.pypi.project import Project, ProjectFile
+from service.proxy.pypi.repository_version import MINOR_MAX
+
+
+class _File(msgspec.Struct, rename="kebab", omit_defaults=True, gc=False):
+    filename: str
+    url: str
+    hashes: dict[str, str]
+    yanked: bool | str
+    requires_python: str | None = None
+    size: int | None = None
+    upload_time: datetime | None = None
+    core_metadata: bool | dict[str, str] | None = None
+    provenance: str | None = None
+
+
+class _Meta(msgspec.Struct, rename="kebab", omit_defaults=True):
+    api_version: str
+    tracks: tuple[str, ...] = ()
+
+
+class _Status(msgspec.Struct, omit_defaults=True):
+    status: str
+    reason: str | None = None
+
+
+class _Page(msgspec.Struct, rename="kebab", omit_defaults=True):
+    meta: _Meta
+    name: str
+    versions: list[str]
+    files: list[_File]
+    alternate_locations: tuple[str, ...] = ()
+    project_status: _Status | None = None
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_HTML_HASHES: Final = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
+
+
+def render_json(project: Project, base: str, marks: Mapping[str, str]) -> bytes:
+    """The project's page in JSON (PEP 691, 700, 708, 714, 740, 792).
+
+    `base` is the URL of the proxied index, without a slash at its end. `marks` has the reason by
+    version, as ProjectFile spells it.
+    """
+    files = [
+        _File(
+            file.filename,
+            f"{base}/files/{file.origin}{file.path}",
+            file.hashes,
+            _yanked(file, marks),
+            file.requires_python,
+            file.size,
+            file.published_at,
+            _core_metadata(file),
+            file.provenance,
+        )
+        for file in project.files
+    ]
+    page = _Page(
+        meta=_Meta(_api_version(project), project.tracks),
+        name=project.name,
+        versions=list(dict.fromkeys(file.version for file in project.files)),
+        files=files,
+        alternate_locations=project.alternate_locations,
+        project_status=_Status(project.status, project.status_reason) if project.status else None,
+    )
+    return _ENCODER.encode(page)
+
+
+def render_html(project: Project, base: str, marks: Mapping[str, str]) -> bytes:
+    """The project's page in HTML (PEP 503, 592, 658, 708, 714, 740, 792); see `render_json`."""
+    title = escape(f"Links for {project.name}")
+    meta = "".join(
+        f'<meta name="pypi:{name}" content="{escape(content)}">\n'
+        for name, content in _meta(project)
+    )
+    base = escape(base)
+    links = "".join([_link(file, base, _yanked(file, marks)) for file in project.files])
+    return (
+        f"<!DOCTYPE html>\n<html>\n<head>\n{meta}<title>{title}</title>\n</head>\n"
+        f"<body>\n<h1>{title}</h1>\n{links}</body>\n</html>\n"
+    ).encode()
+
+
+def _link(file: ProjectFile, base: str, yanked: bool | str) -> str:
+    # Names, paths, keys and digests were checked to have no character that HTML escapes.
+    digest = _digest(file.hashes)
+    attributes = ""
+    if file.requires_python is not None:
+        attributes += f' data-requires-python="{_escape(file.requires_python)}"'
+    if yanked is not False:
+        attributes += f' data-yanked="{"" if yanked is True else _escape(yanked)}"'
+    metadata = _core_metadata(file)
+    if metadata is not None:
+        value = (_digest(metadata) if isinstance(metadata, dict) else "") or "true"
+        # pip 22.3 to 23.1 know the older name alone.
+        attributes += f' data-core-metadata="{value}" data-dist-info-metadata="{value}"'
+    if file.provenance is not None:
+        attributes += f' data-provenance="{_escape(file.provenance)}"'
+    url = f"{base}/files/{file.origin}{file.path}{digest and '#'}{digest}"
+    return f'<a href="{url}"{attributes}>{file.filename}</a><br>\n'
+
+
+def _digest(hashes: Mapping[str, str]) -> str:
+    """The digest that every client can check, or the next best, as `algorithm=hex`; or empty."""
+    for algorithm in _HTML_HASHES:
+        if algorithm in hashes:
+            return f"{algorithm}={hashes[algorithm]}"
+    return ""
+
+
+@lru_cache(maxsize=1024)
+def _escape(text: str) -> str:
+    """`text` as an attribute's value; the files of a project have few different ones."""
+    return escape(text)
+
+
+def _yanked(file: ProjectFile, marks: Mapping[str, str]) -> bool | str:
+    """The reason why the file is marked, else upstream's own."""
+    reason = marks.get(file.version)
+    return file.yanked if reason is None else reason or True
+
+
+def _core_metadata(file: ProjectFile) -> bool | dict[str, str] | None:
+    """What is announced for a wheel: metadata is extracted where upstream does not offer it."""
+    if file.kind is not Kind.WHEEL:
+        return None
+    return file.metadata_hashes or True
+
+
+def _api_version(project: Project) -> str:
+    return f"1.{min(project.api_minor, MINOR_MAX)}"
+
+
+def _meta(project: Project) -> list[tuple[str, str]]:
+    """The page's meta elements: PEP 629, 708 and 792."""
+    meta = [("repository-version", _api_version(project))]
+    meta += [("tracks", url) for url in project.tracks]
+    meta += [("alternate-locations", url) for url in project.alternate_locations]
+    if project.status is not None:
+        meta.append(("project-status", project.status))
+        if project.status_reason is not None:
+            meta.append(("project-status-reason", project.status_reason))
+    return meta
