@@ -16,10 +16,12 @@ from packaging.utils import (
     parse_sdist_filename,
     parse_wheel_filename,
 )
+from packaging.version import Version
 
 FILENAME_CHARS_MAX: Final = 512
 
 _FILENAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
+_PROJECT: Final = re.compile("[a-z0-9]+(?:-[a-z0-9]+)*")
 _WHEEL: Final = re.compile(r"(?P<release>.+)-(?P<tags>[A-Za-z0-9_.]+(?:-[A-Za-z0-9_.]+){2})\.whl")
 _SDIST_SUFFIXES: Final = (".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz")
 """Those that pip and uv still install; new sdists are `.tar.gz` (PEP 625)."""
@@ -60,7 +62,7 @@ def _parse_wheel(release: str) -> Distribution | None:
         name, version, _, _ = parse_wheel_filename(f"{release}-py3-none-any.whl")
     except InvalidWheelFilename:
         return None
-    return Distribution(name, str(version), Kind.WHEEL)
+    return _distribution(name, version, Kind.WHEEL)
 
 
 @lru_cache(maxsize=4096)
@@ -69,4 +71,9 @@ def _parse_sdist(stem: str) -> Distribution | None:
         name, version = parse_sdist_filename(f"{stem}.tar.gz")
     except InvalidSdistFilename:
         return None
-    return Distribution(name, str(version), Kind.SDIST)
+    return _distribution(name, version, Kind.SDIST)
+
+
+def _distribution(project: str, version: Version, kind: Kind) -> Distribution | None:
+    # `parse_sdist_filename` also splits names that no project has, such as `-1.0.tar.gz`.
+    return Distribution(project, str(version), kind) if _PROJECT.fullmatch(project) else None

@@ -30,7 +30,7 @@ def published_at(number: int) -> datetime:
     return FIRST_AT + timedelta(days=number, microseconds=number)
 
 
-def simple_file(filename: str, number: int = 0, **changes: object) -> Json:
+def simple_file(filename: str, number: int = 0, /, **changes: object) -> Json:
     """An object of PEP 691's `files`."""
     digest = hashlib.sha256(filename.encode()).hexdigest()
     file: Json = {
@@ -91,7 +91,7 @@ def html_page(*files: Json, head: str = "", relative: bool = False) -> bytes:
     )
 
 
-def package_version(version: str, name: str = "some-package", **changes: object) -> Json:
+def package_version(version: str, name: str = "some-package", /, **changes: object) -> Json:
     """A version of a packument."""
     content = f"{name}@{version}".encode()
     bare = name.rpartition("/")[2]
@@ -122,8 +122,9 @@ def package_version(version: str, name: str = "some-package", **changes: object)
     return {**described, **changes}
 
 
-def packument(*versions: Json, name: str = "some-package", **changes: object) -> Json:
+def packument(*versions: Json, **changes: object) -> Json:
     """A full document; the versions are published a day apart, and `latest` is the last."""
+    name = changes.get("name", "some-package")
     times = {"created": FIRST_AT.isoformat(), "modified": published_at(len(versions)).isoformat()}
     for number, version in enumerate(versions):
         times[version["version"]] = published_at(number).isoformat()
