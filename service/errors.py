@@ -335,10 +335,10 @@ class NotForSessions(Forbidden):
     text = "audit rows are sent with an API key or the admin token"
 
 
-class NotForReadingKeys(Forbidden):
-    """A key that reads sent audit rows."""
+class NotForScopedKeys(Forbidden):
+    """A key with scopes sent audit rows."""
 
-    text = "this API key reads and sends no audit rows: issue one without scopes for that"
+    text = "this API key has scopes and sends no audit rows: issue one without scopes for that"
 
 
 class NotForKeys(Forbidden):

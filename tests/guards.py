@@ -1408,7 +1408,7 @@ GUARDS: Final = [
     Guard(
         "a key that reads sends no rows",
         "service/access/callers.py::ApiKeyPrincipal.require_sending_rights",
-        Drop("if self.scopes:\n    raise NotForReadingKeys"),
+        Drop("if self.scopes:\n    raise NotForScopedKeys"),
         "tests/service/access/test_credentials.py::test_who_gets_in_where[API key with oidc:r]",
     ),
     Guard(

@@ -10,7 +10,7 @@ from service.errors import (
     KeyOfAnotherOrg,
     LacksCapability,
     NotForKeys,
-    NotForReadingKeys,
+    NotForScopedKeys,
     NotForSessions,
     NotMember,
     NotOrgAdmin,
@@ -122,7 +122,7 @@ class _FromRequest:
 class ApiKeyPrincipal(_FromRequest):
     """A machine with an API key of one organisation.
 
-    Without `scopes` it may only send audit rows; with them it may only read what they name.
+    Without `scopes` it may send audit rows and install; with them it may only do what they name.
     """
 
     key_id: str
@@ -140,11 +140,18 @@ class ApiKeyPrincipal(_FromRequest):
         return org.id == self.tenant_id
 
     def require_sending_rights(self, org: Organisation) -> None:
-        """Allow only the key's organisation, and no key that reads."""
+        """Allow only the key's organisation, and no key with scopes."""
         if not self.belongs_to(org):
             raise KeyOfAnotherOrg
         if self.scopes:
-            raise NotForReadingKeys
+            raise NotForScopedKeys
+
+    def require_install_rights(self, org: Organisation) -> None:
+        """Allow only the key's organisation; of keys with scopes, those with packages:install."""
+        if not self.belongs_to(org):
+            raise KeyOfAnotherOrg
+        if self.scopes and Capability.PACKAGES_INSTALL not in self.scopes:
+            raise LacksCapability(Capability.PACKAGES_INSTALL)
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Allow the key's scopes in its organisation."""

@@ -155,7 +155,7 @@ def apikey() -> None:
     "scopes",
     multiple=True,
     type=click.Choice([scope.value for scope in KEY_SCOPES]),
-    help="The key reads with this capability, and sends no rows; none: it only sends rows.",
+    help="What alone the key may do; repeat it for more. Without: send rows, and install.",
 )
 async def apikey_issue(
     context: CommandContext,

@@ -30,7 +30,7 @@ from analytics.model.rows import AuditContext
 from service.errors import Conflict, Invalid
 from service.ids import new_id
 from service.orgs.repository import find_member, find_org, find_project, find_team
-from service.orgs.roles import KEY_SCOPES, Capability, Role, covers
+from service.orgs.roles import KEY_SCOPES, READING_SCOPES, Capability, Role, covers
 from service.orgs.sessions import issue_link, issue_session, revoke_sessions
 from service.secrets import new_token, token_hash
 from service.store.store import UnitOfWork
@@ -215,15 +215,15 @@ async def issue_api_key(
 ) -> tuple[ApiKey, str]:
     """Create an API key; returns it with its secret, which is not stored. Raises Invalid.
 
-    A key with `scopes` (of KEY_SCOPES) reads the whole organisation and sends no rows. The caller
-    checks that its issuer has these capabilities. The key is refused from `expires_at` on.
-    `replaces` is the id of the key it is issued in place of.
+    Without `scopes` it sends rows and installs; with them (of KEY_SCOPES) it does only what they
+    name. The caller checks that its issuer has these capabilities. The key is refused from
+    `expires_at` on. `replaces` is the id of the key it is issued in place of.
     """
     check_name(name)
     granted = _key_scopes(scopes)
-    if granted and project is not None:
+    if project is not None and set(granted) & set(READING_SCOPES):
         raise Invalid(
-            "a key of a project cannot have scopes: what it reads is not limited to the project",
+            "a key of a project cannot read: what it reads is not limited to the project",
             field="scopes",
         )
     secret = new_token(API_KEY_PREFIX)

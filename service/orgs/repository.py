@@ -27,7 +27,8 @@ _LIVE_KEY: Final = select(
 class KeyScope(NamedTuple):
     """The organisation, and optionally the project, that an API key is limited to.
 
-    From `expires_at` on the key must be refused. `scopes` are the capabilities of a key that reads.
+    From `expires_at` on the key must be refused. `scopes` are what alone it may do; without any it
+    sends rows and installs.
     """
 
     key_id: str

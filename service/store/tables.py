@@ -245,7 +245,7 @@ class DeviceSignIn(Base):
 class ApiKey(Base):
     """A machine's credential, stored only as a hash.
 
-    `scopes` are the capabilities of a key that reads; without any it sends audit rows.
+    `scopes` are what alone the key may do; without any it sends audit rows and installs.
     `created_by` is the actor who issued it; null in keys older than the column. `last_used_at` is
     written behind and up to a minute late. From `expires_at` on the key is refused; null is never.
     `replaces` is the key that it was issued for by rotation.

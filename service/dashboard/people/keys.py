@@ -47,7 +47,8 @@ OVERLAPS: Final = (
 OVERLAP_DEFAULT: Final = "24h"
 
 _USES: Final = (
-    ("", "send rows"),
+    ("", "send rows, install"),
+    ("packages:install", "install only (recommended for CI)"),
     ("audit:r", "read the audit log"),
     ("audit:r audit:export", "read and export the audit log"),
     ("oidc:r", "read bindings"),

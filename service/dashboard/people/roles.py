@@ -22,6 +22,7 @@ CAPABILITY_WORDS: Final[dict[Capability, str]] = {
     Capability.AUDIT_READ: "read the audit log",
     Capability.AUDIT_EXPORT: "export the audit log",
     Capability.ORG_ADMIN: "manage the organisation",
+    Capability.PACKAGES_INSTALL: "issue keys that install packages",
 }
 
 

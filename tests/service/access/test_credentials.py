@@ -13,7 +13,7 @@ from service.errors import (
     KeyCannotChange,
     KeyOfAnotherOrg,
     LacksCapability,
-    NotForReadingKeys,
+    NotForScopedKeys,
     NotForSessions,
     NotMember,
     OrgNotFound,
@@ -489,7 +489,7 @@ def expected_of_sending(row: Row, slug: str) -> tuple[int, str]:
     if row.is_key:
         if slug != "acme":
             return 403, KeyOfAnotherOrg.text
-        return (403, NotForReadingKeys.text) if row.has_scopes else (200, "")
+        return (403, NotForScopedKeys.text) if row.has_scopes else (200, "")
     return (200, "") if row.is_operator else (403, NotForSessions.text)
 
 

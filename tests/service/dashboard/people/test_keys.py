@@ -389,11 +389,22 @@ async def test_a_key_never_changes_anything(world, scopes):
     """There is no scope for it."""
     page = await shown(await issue(world, scopes=scopes), 400)
 
-    assert "scopes must be of audit:r, audit:export, oidc:r" in fault_of(page, "issue-scopes")
+    assert "scopes must be of audit:r, audit:export, oidc:r, packages:install" in fault_of(
+        page, "issue-scopes"
+    )
 
 
 async def test_a_key_of_a_project_does_not_read(world):
     """It would read what is not the project's."""
     page = await shown(await issue(world, scopes="audit:r", project=world.project.id), 400)
 
-    assert fault_of(page, "issue-scopes").startswith("a key of a project cannot have scopes")
+    assert fault_of(page, "issue-scopes").startswith("a key of a project cannot read")
+
+
+async def test_a_key_of_a_project_may_be_one_that_only_installs(world):
+    """What it installs is attributed by the project's bindings."""
+    await issue(world, scopes="packages:install", project=world.project.id)
+
+    (row, *_) = await world.audit(event="api_key_created")
+    assert row["payload"]["scopes"] == ["packages:install"]
+    assert row["payload"]["project_id"] == world.project.id
