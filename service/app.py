@@ -31,6 +31,7 @@ from service.error_handlers import answer_errors
 from service.errors import NotFound
 from service.explain.routes import blueprint as explain
 from service.ids import new_request_id
+from service.install_tokens.routes import blueprint as install_tokens
 from service.passkeys.routes import blueprint as passkeys
 from service.profile.routes import blueprint as profile
 from service.rejected.routes import blueprint as rejected
@@ -74,6 +75,7 @@ _BLUEPRINTS: Final = (
     audit,
     exports,
     ingest,
+    install_tokens,
     reports,
     links,
     sign_in,

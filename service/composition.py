@@ -31,6 +31,10 @@ from service.clock import Clock
 from service.dashboard.live_places import LivePlaces
 from service.dashboard.services import DashboardServices
 from service.errors import StoreUnavailable
+from service.install_tokens.authorization import InstallAuthorizer
+from service.install_tokens.exchange import Exchange
+from service.install_tokens.services import InstallTokenServices
+from service.install_tokens.tokens import forget_expired
 from service.issuers.issuers import Issuers, load_issuers
 from service.issuers.key_source import KeySource
 from service.lake import Lake
@@ -70,6 +74,8 @@ class Services:
     issuers: Issuers
     authenticator: Authenticator
     access: Authorizer
+    installers: InstallAuthorizer
+    exchange: Exchange
     audit_queries: AuditQueryService
     exporter: Exporter
     importer: Importer
@@ -107,6 +113,7 @@ class Services:
             audit,
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
             self.binding_services(),
+            InstallTokenServices(self.exchange),
             self.sign_in,
             SystemServices(self.store, self.lake, self.metrics, self.settings.metrics_token),
             DashboardServices(
@@ -168,8 +175,18 @@ class Services:
                 self.settings.sweep_interval_s,
                 self.authenticator.forget_ended_sessions,
             ),
+            Job(
+                "forget_install_tokens",
+                self.settings.sweep_interval_s,
+                self.forget_install_tokens,
+            ),
         ]
         return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, self.clock, self.metrics)
+
+    async def forget_install_tokens(self) -> None:
+        """Delete install tokens that expired long ago."""
+        async with self.store.write() as work:
+            await forget_expired(work.session, work.now)
 
     async def close_silent_exports(self) -> int:
         """Record the end of exports whose process has died; returns how many there were."""
@@ -249,6 +266,14 @@ def build_services(
     key_use = KeyUse(store)
     authenticator = Authenticator(settings, store, clock, key_use)
     access = Authorizer(authenticator, store, verifier)
+    exchange = Exchange(
+        authenticator,
+        access,
+        verifier,
+        store,
+        audience=settings.audience,
+        lifetime=timedelta(seconds=settings.install_token_s),
+    )
     worker = WorkerProcess(lake, settings.ingest_processes)
     return Services(
         settings=settings,
@@ -258,6 +283,8 @@ def build_services(
         issuers=issuers,
         authenticator=authenticator,
         access=access,
+        installers=InstallAuthorizer(authenticator, access, verifier, store, clock),
+        exchange=exchange,
         audit_queries=AuditQueryService(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),

@@ -1,7 +1,5 @@
 """Every error as a response: `{"error": text}` for scripts, a page for browsers."""
 
-from typing import Final
-
 import structlog
 from quart import Quart, Response, request
 from werkzeug.exceptions import HTTPException
@@ -25,11 +23,6 @@ from service.errors import (
 from service.web.responses import error_answer
 
 Answer = BaseResponse | Response
-
-_CHALLENGE: Final = 'Bearer realm="countersign", ApiKey realm="countersign"'
-"""A 401 must name a scheme (RFC 9110, 11.6.1): bearer tokens are sessions of command lines. No
-registered scheme uses our other header fields, and `Basic` would make browsers ask for a password.
-"""
 
 _log = structlog.get_logger(__name__)
 _OF_HTTP: dict[int, type[Refusal]] = {
@@ -59,8 +52,8 @@ async def _refused(refusal: Refusal) -> Answer:
     answer = await _answer(refusal.text, refusal.status)
     if refusal.retry_after_s is not None:
         answer.headers["retry-after"] = str(refusal.retry_after_s)
-    if refusal.status == Unauthenticated.status:
-        answer.headers["www-authenticate"] = _CHALLENGE
+    if isinstance(refusal, Unauthenticated):
+        answer.headers["www-authenticate"] = refusal.challenge
     return answer
 
 

@@ -58,6 +58,12 @@ class NotANumber(Invalid):
     text = "request body has {value}, which is not a JSON number"
 
 
+class NoBodyExpected(Invalid):
+    """The endpoint takes no body."""
+
+    text = "this request takes no body: leave it empty"
+
+
 class NotItems(Invalid):
     """The body is neither a JSON array nor newline-delimited JSON."""
 
@@ -265,16 +271,59 @@ class OutsideEnvelope(Invalid):
 
 
 class Unauthenticated(Refusal):
-    """No credentials, or wrong ones."""
+    """No credentials, or wrong ones.
+
+    `challenge` is what the answer tells clients to send (RFC 9110, 11.6.1). Bearer tokens are
+    sessions of command lines. No registered scheme uses our other header fields, and `Basic` would
+    make browsers ask for a password.
+    """
 
     status = 401
     text = "missing or invalid credentials"
+    challenge: ClassVar[str] = 'Bearer realm="countersign", ApiKey realm="countersign"'
 
 
 class ApiKeyExpired(Unauthenticated):
     """The API key was good once; the text says until when."""
 
     text = "the API key expired on {value}: issue or rotate one"
+
+
+class InstallUnauthenticated(Unauthenticated):
+    """A request to install without a credential that may, or with a wrong one.
+
+    Package managers send credentials only to a `Basic` challenge.
+    """
+
+    text = (
+        "missing or invalid credentials: send an API key or an install token (csi_…) as the"
+        " password of Basic authentication, or as a bearer token"
+    )
+    challenge = 'Basic realm="countersign"'
+
+
+class InstallTokenExpired(InstallUnauthenticated):
+    """The install token was good once; the text says until when."""
+
+    text = (
+        "the install token expired on {value}: run `countersign ci exec` again, or exchange a new"
+        " CI token for a new one"
+    )
+
+
+class InstallTokenEnded(InstallUnauthenticated):
+    """The API key of the install token was revoked or has expired."""
+
+    text = (
+        "the API key of this install token was revoked or has expired: exchange a CI token for a"
+        " new one, with another API key"
+    )
+
+
+class CredentialsDiffer(Invalid):
+    """A request to install carries several credentials that are not the same."""
+
+    text = "the request carries {value} that differ: send one of them"
 
 
 class Forbidden(Refusal):
@@ -357,6 +406,18 @@ class KeyOfAnotherOrg(Forbidden):
     """The API key belongs to another organisation."""
 
     text = "API key belongs to another organisation"
+
+
+class InstallTokenOfAnotherOrg(Forbidden):
+    """The install token belongs to another organisation."""
+
+    text = "the install token belongs to another organisation"
+
+
+class CiTokenRefused(Forbidden):
+    """The CI token was rejected; the text begins with the verifier's failure code."""
+
+    text = "missing_token: send the CI job's token in x-service-ci-oidc"
 
 
 class NotFound(Refusal):
@@ -561,6 +622,14 @@ class AnswersFull(Busy):
     """Too many long answers of the organisation are kept for repeated requests."""
 
     text = "too many rejected items of this organisation are kept for their Idempotency-Key"
+    retry_after_s = 60
+
+
+class TooManyInstallTokens(Refusal):
+    """The API key has the maximum number of live install tokens, or this CI token has."""
+
+    status = 429
+    text = "too many install tokens of {value} are live: use one of them, or wait until they expire"
     retry_after_s = 60
 
 

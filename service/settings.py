@@ -13,7 +13,7 @@ from service.origins import InvalidOrigin, Registry, parse_origin, parse_registr
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PREFIX: Final = "COUNTERSIGN_"
-CLIENT_VARIABLES: Final = frozenset({"server", "token", "org"})
+CLIENT_VARIABLES: Final = frozenset({"server", "token", "org", "api_key", "id_token"})
 """Variables with our prefix that are for the command line, and no settings of the service."""
 
 _LISTS: Final = frozenset({"trusted_proxies", "proxy_pypi_file_origins", "proxy_npm_file_origins"})
@@ -25,6 +25,7 @@ _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise,
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 # Runs further apart than the clock guard's 48 hours would all be rejected.
 UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+InstallSeconds = Annotated[float, msgspec.Meta(ge=60, le=6 * 3600)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=64)]
 Workers = Annotated[int, msgspec.Meta(ge=1, le=64)]
@@ -72,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_wait_s: Seconds = 10.0
     session_idle_s: Seconds = 12 * 3600.0
     session_absolute_s: Seconds = 7 * 24 * 3600.0
+    install_token_s: InstallSeconds = 3600.0
     seal_rows: PositiveInt = 50_000
     seal_age_s: Seconds = 15 * 60.0
     seal_interval_s: Seconds = 5.0

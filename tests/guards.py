@@ -156,7 +156,7 @@ GUARDS: Final = [
     ),
     Guard(
         "an expired key is refused",
-        "service/access/authenticate.py::Authenticator._key_principal",
+        "service/access/authenticate.py::Authenticator.key_principal",
         Replace("now >= key.expires_at", "now.year < 1"),
         f"{_PEOPLE}/test_keys.py::test_an_expired_key_is_refused_and_listed_as_ended",
     ),
@@ -394,7 +394,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a known organisation is that of its path",
-        "service/access/authorization.py::Authorizer._org",
+        "service/access/authorization.py::Authorizer.org",
         Replace("('org', slug)", "('org', '')"),
         f"{_KNOWN_CALLERS}::test_nobody_is_taken_for_who_came_before",
     ),
@@ -1080,14 +1080,14 @@ GUARDS: Final = [
     ),
     Guard(
         "a token beside another organisation's credential is not looked at",
-        "service/access/authorization.py::Authorizer._with_ci_job",
+        "service/access/authorization.py::Authorizer.attributed",
         Drop("not principal.belongs_to(org)"),
         f"{_ATTRIBUTION}::test_a_token_beside_a_foreign_credential_is_not_looked_at",
     ),
     Guard(
         "a change is attributed as trust stands in its transaction",
         "service/access/authorization.py::Authorizer.reauthorize",
-        Drop("present = await self._revalidated_ci(present, present_org)"),
+        Drop("present = await self.revalidated_ci(present, present_org)"),
         f"{_ATTRIBUTION}::test_a_slow_change_does_not_outlast_a_revoke",
     ),
     Guard(

@@ -40,6 +40,7 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.API_KEY_CREATED: "API key created",
     Event.API_KEY_ROTATED: "API key rotated",
     Event.API_KEY_REVOKED: "API key revoked",
+    Event.INSTALL_TOKEN_ISSUED: "Install token issued",
     Event.AUDIT_EXPORTED: "Export started",
     Event.AUDIT_EXPORT_FINISHED: "Export finished",
     Event.AUDIT_IMPORTED: "Rows imported",

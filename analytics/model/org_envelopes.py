@@ -211,6 +211,16 @@ class ApiKeyRotated(Envelope, frozen=True, kw_only=True):
     expires_at: str
 
 
+class InstallTokenIssued(Envelope, frozen=True, kw_only=True):
+    """A CI job exchanged its token for an install token, which works until `expires_at`."""
+
+    event = Event.INSTALL_TOKEN_ISSUED
+    install_token_id: str
+    key_id: str
+    binding_id: str
+    expires_at: str
+
+
 class ApiKeyRevoked(Envelope, frozen=True, kw_only=True):
     """An API key was revoked."""
 

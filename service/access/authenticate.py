@@ -92,10 +92,13 @@ class Authenticator:
             )
         if len(values) != 1:
             raise Unauthenticated
-        key = await self._live_key(token_hash(values[0]))
-        return self._key_principal(key, self.origin(request, VerdictSource.PROXY))
+        return await self.api_key(values[0], self.origin(request, VerdictSource.PROXY))
 
-    def _key_principal(self, key: KeyScope, origin: RequestOrigin) -> ApiKeyPrincipal:
+    async def api_key(self, secret: str, origin: RequestOrigin) -> ApiKeyPrincipal:
+        """The holder of the API key `secret`. Raises Unauthenticated, ApiKeyExpired."""
+        return self.key_principal(await self._live_key(token_hash(secret)), origin)
+
+    def key_principal(self, key: KeyScope, origin: RequestOrigin) -> ApiKeyPrincipal:
         """The holder of an unrevoked key, whose use is noted. Raises ApiKeyExpired."""
         now = self._clock()
         # A key also ends by time, without a commit that would drop it from the cache.
@@ -152,7 +155,7 @@ class Authenticator:
             key = await self._live_key(token_hash(values[0]))
         except Unauthenticated:
             return None
-        return self._key_principal(key, entrance) if key.scopes else None
+        return self.key_principal(key, entrance) if key.scopes else None
 
     async def _live_key(self, hashed: str) -> KeyScope:
         """The unrevoked API key with this secret hash. Raises Unauthenticated."""

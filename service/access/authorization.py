@@ -1,6 +1,6 @@
 """Authorisation of requests: the caller, then the organisation, then the permission."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -45,8 +45,8 @@ class Authorizer:
         """
         # Not the proxy `request`: each of a dozen attribute accesses would resolve it again.
         principal = await self._authenticator.principal(request_ctx.request)
-        org = await self._org(slug)
-        principal = await self._with_ci_job(principal, org)
+        org = await self.org(slug)
+        principal = await self.attributed(principal, org, _ci_tokens())
         principal.require_sending_rights(org)
         return principal, org
 
@@ -140,7 +140,7 @@ class Authorizer:
         """
         present = await self._authenticator.refreshed(session, caller)
         present_org = await get_org_by_id(session, org.id)
-        present = await self._revalidated_ci(present, present_org)
+        present = await self.revalidated_ci(present, present_org)
         present.require(capability, present_org)
         return present, present_org
 
@@ -148,24 +148,26 @@ class Authorizer:
         self, slug: str, origin: VerdictSource, *, keeps_alive: bool = True
     ) -> tuple[Caller, Organisation]:
         caller = await self._authenticator.caller(request, origin, keeps_alive=keeps_alive)
-        org = await self._org(slug)
-        return await self._with_ci_job(caller, org), org
+        org = await self.org(slug)
+        return await self.attributed(caller, org, _ci_tokens()), org
 
-    async def _org(self, slug: str) -> Organisation:
+    async def org(self, slug: str) -> Organisation:
+        """The organisation `slug`. Raises OrgNotFound."""
         return await self._store.cached_at_once(("org", slug), partial(read_org, slug=slug))
 
-    async def _with_ci_job(self, principal: _Principal, org: Organisation) -> _Principal:
-        """`principal` with the CI job that the request's token proves, if it carries a valid one.
+    async def attributed(
+        self, principal: _Principal, org: Organisation, values: Sequence[str]
+    ) -> _Principal:
+        """`principal` with the CI job that the token in `values` proves, if it is valid.
 
         If the caller's credential is of another organisation, the token is not verified.
         """
-        values = request.headers.getlist(CI_TOKEN_HEADER)
         if not values or not principal.belongs_to(org):
             return principal
-        ci_job = await self._verifier.attribute(values, _token_request(principal, org))
+        ci_job = await self._verifier.attribute(values, token_request(principal, org))
         return principal.with_ci(ci_job)
 
-    async def _revalidated_ci(self, principal: _Principal, org: Organisation) -> _Principal:
+    async def revalidated_ci(self, principal: _Principal, org: Organisation) -> _Principal:
         """`principal` with its CI job if `org`, just re-read, still trusts it."""
         ci = principal.origin.ci
         if ci is None:
@@ -181,6 +183,11 @@ def _has(caller: Caller, capability: Capability, org: Organisation) -> bool:
     return True
 
 
-def _token_request(principal: Principal, org: Organisation) -> TokenRequest:
+def _ci_tokens() -> list[str]:
+    return request.headers.getlist(CI_TOKEN_HEADER)
+
+
+def token_request(principal: Principal, org: Organisation) -> TokenRequest:
+    """What the verifier is told of the current request, which `principal` sent to `org`."""
     project_id = principal.project_id if isinstance(principal, ApiKeyPrincipal) else None
     return TokenRequest(org, project_id, request_id())

@@ -238,6 +238,16 @@ async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> 
     return key
 
 
+async def find_key_in_use(
+    session: AsyncSession, tenant_id: str, key_id: str, now: datetime
+) -> ApiKey | None:
+    """The organisation's API key with this id, or None if it is not accepted at `now`."""
+    key = await session.scalar(
+        select(ApiKey).where(ApiKey.tenant_id == tenant_id, ApiKey.id == key_id)
+    )
+    return key if key is not None and is_live(key, now) else None
+
+
 def find_live_key(transaction: Transaction, secret_hash: str) -> KeyScope | None:
     """The unrevoked API key, of any organisation, whose secret has this hash, or None.
 

@@ -267,6 +267,33 @@ class ApiKey(Base):
     replaces: Mapped[str | None]
 
 
+class InstallToken(Base):
+    """A credential to install with, for which a CI job exchanged its token; stored as a hash.
+
+    It works until `expires_at`, while its API key does. `binding_id` trusted the job when it was
+    issued; the claims that follow are the token's, by which bindings are matched again. They are
+    shortened as in audit rows, and `token_id` is the `jti`.
+    """
+
+    __tablename__ = "install_tokens"
+    # Covering index: the tokens of a key are counted from it alone.
+    __table_args__ = (Index("install_tokens_of_key", "api_key_id", "expires_at", "token_id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    api_key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))
+    token_hash: Mapped[str] = mapped_column(unique=True)
+    binding_id: Mapped[str] = mapped_column(ForeignKey("bindings.id"))
+    issuer: Mapped[str]
+    sub: Mapped[str]
+    repository_id: Mapped[str | None]
+    event_name: Mapped[str | None]
+    run_id: Mapped[str | None]
+    token_id: Mapped[str | None]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
 class Origin(StrEnum):
     """The authority that created a binding."""
 

@@ -25,7 +25,7 @@ class UnverifiedClaims:
 
 @dataclass(frozen=True, slots=True)
 class Claims(UnverifiedClaims):
-    """Claims with a valid signature of the issuer. Created only by rule 6."""
+    """Claims with a valid signature of the issuer: of rule 6, or kept of such by ProvedJob."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from service.issuers.jwks import SigningKeys
 from service.issuers.key_source import KeySource
 from service.metrics import Metrics
 from service.store.tables import Organisation
-from service.verifier.attribution import Attribution
+from service.verifier.attribution import Attribution, ProvedJob
 from service.verifier.candidates import Candidates
 from service.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
 from service.verifier.codes import FailureCode, TokenRejected
@@ -89,15 +89,43 @@ class Verifier:
 
     async def attribute(self, values: Sequence[str], request: TokenRequest) -> Attribution | None:
         """The CI job that the token in header `values` proves, or None; logs rejections."""
+        try:
+            return await self.verify(values, request)
+        except TokenRejected:
+            return None
+
+    async def verify(self, values: Sequence[str], request: TokenRequest) -> Attribution:
+        """The CI job that the token in header `values` proves.
+
+        Raises TokenRejected, once the rejection is logged, counted and recorded.
+        """
         parsed: _ParsedToken | None = None
         try:
             parsed = self._read(read_header(values))
             attribution = await self._verify(parsed, request)
         except TokenRejected as rejection:
             self._reject(rejection, values, parsed, request)
+            raise
+        self._note_use(attribution)
+        return attribution
+
+    async def recall(self, job: ProvedJob, request: TokenRequest) -> Attribution | None:
+        """The attribution to a job that was proved before, or None if no binding trusts it now.
+
+        Rules 1 to 5 are applied again. Signature and times were those of the token, which is gone.
+        """
+        issuer = self._issuers.get(job.issuer)
+        if issuer is None:
             return None
-        self._use.note(attribution.binding_id, self._clock())
-        self._metrics.attributed(attribution.issuer.provider)
+        claims = job.claims(issuer, self._audience)
+        context = await self.context(request.org, request.project_id)
+        try:
+            _, binding = match_binding(claims, context)
+        except TokenRejected:
+            return None
+        revision = request.org.trust_revision
+        attribution = Attribution(issuer, binding.id, claims, request.project_id, revision)
+        self._note_use(attribution)
         return attribution
 
     async def revalidate(self, before: Attribution, org: Organisation) -> Attribution | None:
@@ -118,6 +146,10 @@ class Verifier:
         """The current verification context of `org`."""
         candidates = await self._candidates_of(org)
         return VerificationContext(self._issuers, self._audience, candidates, project_id)
+
+    def _note_use(self, attribution: Attribution) -> None:
+        self._use.note(attribution.binding_id, self._clock())
+        self._metrics.attributed(attribution.issuer.provider)
 
     def _read(self, compact: str) -> _ParsedToken:
         seen = self._tokens.find(compact, self._clock())

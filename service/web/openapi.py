@@ -76,6 +76,12 @@ _CI_TOKEN: Final[Mapping[str, Any]] = {
 }
 
 
+_REQUIRED_CI_TOKEN: Final[Mapping[str, Any]] = _CI_TOKEN | {
+    "required": True,
+    "description": "A CI token of a job that a binding of the organisation trusts.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Documentation:
     """An endpoint's documentation beyond its models."""
@@ -85,6 +91,7 @@ class _Documentation:
     headers: Mapping[str, str] = field(default_factory=dict)
     credentials: Sequence[str] = ()
     takes_ci_token: bool = True
+    requires_ci_token: bool = False
     request_example: Any = None
 
 
@@ -100,6 +107,7 @@ def documented(
     headers: Mapping[str, str] | None = None,
     credentials: Sequence[str] = ("adminToken", "session"),
     takes_ci_token: bool = True,
+    requires_ci_token: bool = False,
     request_example: Any = None,  # noqa: ANN401 - any JSON
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Describe an endpoint for the OpenAPI document.
@@ -126,6 +134,7 @@ def documented(
             headers=headers or {},
             credentials=credentials,
             takes_ci_token=takes_ci_token,
+            requires_ci_token=requires_ci_token,
             request_example=request_example,
         )
         setattr(endpoint, _ATTRIBUTE, documentation)
@@ -253,7 +262,8 @@ def _complete(operation: dict[str, Any], own: _Documentation) -> None:
 def _secure(operation: dict[str, Any], own: _Documentation) -> None:
     operation["security"] = [{name: []} for name in own.credentials]
     if own.takes_ci_token:
-        operation["parameters"].append(_CI_TOKEN)
+        token = _REQUIRED_CI_TOKEN if own.requires_ci_token else _CI_TOKEN
+        operation["parameters"].append(token)
 
 
 def _by_status(refusals: Sequence[type[Refusal]]) -> dict[int, list[type[Refusal]]]:

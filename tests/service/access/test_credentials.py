@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from service.errors import (
+    CiTokenRefused,
     ForeignForm,
     KeyCannotChange,
     KeyOfAnotherOrg,
@@ -27,6 +28,8 @@ from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, gran
 EVERYTHING: Final = frozenset({"oidc:r", "oidc:w", "audit:r", "audit:export", "org:admin"})
 SENDING: Final = "sending audit rows"
 """No capability: machines send rows, whoever their owner is."""
+INSTALLING: Final = "getting an install token"
+"""No capability of a member: keys install, and only for a CI job."""
 BELONGING: Final = "belonging to the organisation"
 """No capability: every member may, and the operator."""
 AUDIT: Final = frozenset({"audit:r", "audit:export"})
@@ -82,6 +85,7 @@ REQUESTS: Final = {
     "ingest.events": Request(
         SENDING, items=[{"event": "install_allowed", "packageName": "left-pad"}]
     ),
+    "install_tokens.issue": Request(INSTALLING),
     "audit.export": Request("audit:export", query={"format": "json"}),
     "audit.dashboard_export": Request("audit:export", query={"format": "json"}),
     **{f"exports.{one}": Request("audit:r") for one in ("exports", "one_export", "receipt")},
@@ -153,6 +157,8 @@ class Row:
 
     on_pages: frozenset[str] | None = None
     has_scopes: bool = False
+    may_install: bool = False
+    """With scopes: whether packages:install is one of them."""
 
     @property
     def is_operator(self) -> bool:
@@ -311,6 +317,14 @@ TABLE: Final = {
         is_key=True,
         is_api_only=True,
         has_scopes=True,
+    ),
+    "API key that installs": Row(
+        key_with("packages:install"),
+        NOTHING,
+        is_key=True,
+        is_api_only=True,
+        has_scopes=True,
+        may_install=True,
     ),
     "API key with oidc:r": Row(
         key_with("oidc:r"), frozenset({"oidc:r"}), is_key=True, is_api_only=True, has_scopes=True
@@ -493,6 +507,19 @@ def expected_of_sending(row: Row, slug: str) -> tuple[int, str]:
     return (200, "") if row.is_operator else (403, NotForSessions.text)
 
 
+def expected_of_installing(row: Row, slug: str) -> tuple[int, str]:
+    """What the exchange must answer without a CI token: it names what is missing."""
+    if not row.is_key:
+        return 401, Unauthenticated.text
+    if slug == "nobody":
+        return 404, OrgNotFound.text
+    if slug != "acme":
+        return 403, KeyOfAnotherOrg.text
+    if row.has_scopes and not row.may_install:
+        return 403, LacksCapability("packages:install").text
+    return 403, CiTokenRefused.text
+
+
 def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
     """What the endpoint must answer to this credential."""
     wanted, row = REQUESTS[endpoint], TABLE[credential]
@@ -501,6 +528,8 @@ def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
         row = replace(row, in_acme=row.on_pages, has_scopes=False)
     if wanted.capability is SENDING:
         return expected_of_sending(row, slug)
+    if wanted.capability is INSTALLING:
+        return expected_of_installing(row, slug)
     if wanted.capability is BELONGING:
         return expected_of_belonging(row, credential, slug)
     held = {"acme": row.in_acme, "other": row.in_other, "nobody": NOTHING}[slug]

@@ -1,0 +1,1 @@
+"""Install tokens: what a CI job installs with, got in exchange for its CI token."""
