@@ -5,7 +5,7 @@ from typing import Final
 from service.errors import CiTokenRefused
 from service.verifier.codes import Detail, FailureCode, TokenRejected
 
-_REMEDIES: Final[dict[FailureCode, str]] = {
+REMEDIES: Final[dict[FailureCode, str]] = {
     FailureCode.MISSING_TOKEN: "send the CI job's token in x-service-ci-oidc",
     FailureCode.MALFORMED_JWT: (
         "x-service-ci-oidc is not one token in three parts: send what the CI provider issued, once"
@@ -31,7 +31,7 @@ _REMEDIES: Final[dict[FailureCode, str]] = {
     ),
 }
 
-_REMEDIES_OF_DETAILS: Final[dict[Detail, str]] = {
+REMEDIES_OF_DETAILS: Final[dict[Detail, str]] = {
     Detail.MISSING_SUB: "the token has no subject: request a new one from the CI provider",
     Detail.BINDING_AMBIGUOUS: "several bindings trust this job: revoke all but one of them",
     Detail.EVENT_NAME_NOT_ALLOWED: (
@@ -43,8 +43,8 @@ _REMEDIES_OF_DETAILS: Final[dict[Detail, str]] = {
 def refusal_of(rejection: TokenRejected, audience: str) -> CiTokenRefused:
     """The refusal of a token: the failure code, its detail if it has one, and what to do."""
     if rejection.detail is None:
-        remedy = _REMEDIES[rejection.code].format(audience=audience)
+        remedy = REMEDIES[rejection.code].format(audience=audience)
         return CiTokenRefused(f"{rejection.code}: {remedy}")
     return CiTokenRefused(
-        f"{rejection.code} ({rejection.detail}): {_REMEDIES_OF_DETAILS[rejection.detail]}"
+        f"{rejection.code} ({rejection.detail}): {REMEDIES_OF_DETAILS[rejection.detail]}"
     )

@@ -95,7 +95,7 @@ def _from_authorization(values: list[str]) -> InstallCredentials | None:
 def _basic(encoded: str) -> InstallCredentials:
     """The credential in user and password (RFC 7617). Raises InstallUnauthenticated."""
     try:
-        # One character for each byte, whatever they are: ours are ASCII, and others are wrong.
+        # One character for each byte, so that no byte is a fault: ours are ASCII, others are wrong.
         text = base64.b64decode(encoded, validate=True).decode("latin-1")
     except (binascii.Error, ValueError) as error:
         raise InstallUnauthenticated from error

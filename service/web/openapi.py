@@ -76,7 +76,8 @@ _CI_TOKEN: Final[Mapping[str, Any]] = {
 }
 
 
-_REQUIRED_CI_TOKEN: Final[Mapping[str, Any]] = _CI_TOKEN | {
+_REQUIRED_CI_TOKEN: Final[Mapping[str, Any]] = {
+    **_CI_TOKEN,
     "required": True,
     "description": "A CI token of a job that a binding of the organisation trusts.",
 }
