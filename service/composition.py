@@ -185,8 +185,7 @@ class Services:
 
     async def forget_install_tokens(self) -> None:
         """Delete install tokens that expired long ago."""
-        async with self.store.write() as work:
-            await forget_expired(work.session, work.now)
+        await forget_expired(self.store, self.clock())
 
     async def close_silent_exports(self) -> int:
         """Record the end of exports whose process has died; returns how many there were."""

@@ -15,7 +15,7 @@ from service.errors import TooManyInstallTokens
 from service.ids import new_id
 from service.orgs.repository import KeyScope
 from service.secrets import new_token, token_hash
-from service.store.store import UnitOfWork
+from service.store.store import Store, UnitOfWork
 from service.store.tables import ApiKey, InstallToken
 from service.store.transaction import Transaction
 from service.verifier.attribution import Attribution, ProvedJob
@@ -137,9 +137,14 @@ async def _check_room(session: AsyncSession, key_id: str, jti: str | None, now: 
         raise TooManyInstallTokens(value="this CI token")
 
 
-async def forget_expired(session: AsyncSession, now: datetime) -> None:
+async def forget_expired(store: Store, now: datetime) -> None:
     """Delete tokens that expired KEPT ago. Audit rows are unaffected."""
-    await session.execute(delete(InstallToken).where(InstallToken.expires_at <= now - KEPT))
+    is_old = InstallToken.expires_at <= now - KEPT
+    async with store.read() as session:  # no write lock while there is nothing to delete
+        if await session.scalar(select(InstallToken.id).where(is_old).limit(1)) is None:
+            return
+    async with store.write() as work:
+        await work.session.execute(delete(InstallToken).where(is_old))
 
 
 def _or_none(claim: str | UnsetType | None) -> str | None:
