@@ -29,6 +29,7 @@ _COMMANDS: Final = {
         "bindings",
         more=("explain", "rejected"),
     ),
+    "ci": Late("ci", "CI jobs: install through the proxy, in the name of the job.", "ci"),
     "demo": Late("demo", "Create the demo organisation, unless it exists, and serve it.", "demo"),
     "explain": Late("explain", "Explain why a CI token is trusted or not.", "explain"),
     "init": Late(

@@ -89,9 +89,11 @@ class ServerClient:
         """The JSON answer to a GET. Raises ServerRefusal."""
         return await self._json("GET", path, params=_query(parameters))
 
-    async def post(self, path: str, body: bytes) -> Answered:
+    async def post(
+        self, path: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> Answered:
         """The JSON answer to a POST of the JSON `body`. Raises ServerRefusal."""
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", **(headers or {})}
         return await self._json("POST", path, content=body, headers=headers)
 
     async def post_form(self, path: str, form: Mapping[str, str]) -> Answered:
@@ -239,9 +241,18 @@ def user_agent() -> str:
 
 def org_path(slug: str, *parts: str) -> str:
     """The API's path below an organisation; each part is escaped."""
+    return _below("/api/v1/admin/orgs", slug, *parts)
+
+
+def _below(root: str, slug: str, *parts: str) -> str:
     if slug in {"", ".", ".."}:
         raise Invalid("the organisation must be a slug, such as acme")
-    return "/".join(["/api/v1/admin/orgs", *(quote(part, safe="") for part in (slug, *parts))])
+    return "/".join([root, *(quote(part, safe="") for part in (slug, *parts))])
+
+
+def install_tokens_path(slug: str) -> str:
+    """The endpoint at which CI jobs of an organisation get install tokens."""
+    return _below("/api/v1/orgs", slug, "install-tokens")
 
 
 def _query(parameters: Parameters | None) -> list[tuple[str, str]]:

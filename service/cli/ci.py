@@ -1,0 +1,236 @@
+"""`countersign ci exec`: a job's command, with every package manager pointed at the proxy."""
+
+import asyncio
+import base64
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import click
+
+from service.cli.child import NOT_EXECUTABLE, NOT_FOUND, Child
+from service.cli.ci_environment import BYPASSES, install_environment, shown_variables
+from service.cli.ci_token import WAITS_S, CiToken, get_ci_token, token_source
+from service.cli.context import EXIT_INTERRUPTED, Answer, one_line_failures, output_options
+from service.cli.credentials import Credential, credential_of
+from service.cli.groups import LateGroup
+from service.cli.server_client import ServerClient, ServerRefusal, install_tokens_path
+from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, parse_server
+from service.errors import Invalid, Refusal
+from service.proxy.clients import USER, ProxyAddress
+from service.web.header_names import CI_TOKEN_HEADER
+
+KEY_VARIABLE: Final = "COUNTERSIGN_API_KEY"
+_UNAUTHORIZED: Final = 401
+
+
+class KeyNotAccepted(Refusal):
+    """The server does not accept the API key."""
+
+    status = 401
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a job exchanges, and where."""
+
+    address: ProxyAddress
+    key: Credential
+    audience: str
+    token_variable: str | None
+    environment: Mapping[str, str] = field(repr=False)
+
+
+@click.group(cls=LateGroup)
+def ci() -> None:
+    """CI jobs: install through the proxy, in the name of the job."""
+
+
+@ci.command(
+    "exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--url",
+    "--server",
+    "url",
+    metavar="URL",
+    envvar=SERVER_VARIABLE,
+    help="The server; default: COUNTERSIGN_SERVER.",
+)
+@click.option(
+    "--org",
+    "slug",
+    metavar="SLUG",
+    envvar=ORG_VARIABLE,
+    help="The organisation; default: COUNTERSIGN_ORG.",
+)
+@click.option(
+    "--token-env",
+    "token_variable",
+    metavar="NAME",
+    help="The variable with the job's OIDC token; default: COUNTERSIGN_ID_TOKEN, or requested from"
+    " GitHub.",
+)
+@click.option(
+    "--audience",
+    default="countersign",
+    show_default=True,
+    help="The audience of a token requested from GitHub.",
+)
+@click.option("--insecure", "is_insecure", is_flag=True, help="Allow http:// to another machine.")
+@click.option(
+    "--print-env", "prints", is_flag=True, help="First show what is set, with the token hidden."
+)
+@click.option(
+    "--dry-run", "is_dry", is_flag=True, help="Show what would be set and run; ask for no token."
+)
+@output_options
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_command(
+    url: str | None,
+    slug: str | None,
+    token_variable: str | None,
+    audience: str,
+    command: tuple[str, ...],
+    *,
+    is_insecure: bool,
+    prints: bool,
+    is_dry: bool,
+    as_json: bool,
+    is_exact: bool,
+) -> None:
+    """Run COMMAND with every package manager pointed at the proxy.
+
+    Exchanges the API key in COUNTERSIGN_API_KEY and the job's OIDC token for an install token,
+    which works for an hour, and sets it in the environment of COMMAND alone. The API key is left
+    out of that environment. Ends with the exit code of COMMAND.
+
+    Example: countersign ci exec --url https://audit.example --org acme -- npm ci
+    """
+    with one_line_failures(as_json=as_json):
+        job = _job(url, slug, token_variable, audience, is_insecure=is_insecure)
+        if is_dry:
+            _plan(job, command).end(as_json=as_json)
+            return
+        if prints:
+            for line in _shown(job.address):
+                click.echo(line, err=True)
+        code = _run(job, command)
+    sys.exit(code)
+
+
+def _job(
+    url: str | None,
+    slug: str | None,
+    token_variable: str | None,
+    audience: str,
+    *,
+    is_insecure: bool,
+) -> Job:
+    """The job as its options and environment have it. Raises Invalid."""
+    if not url:
+        raise Invalid(f"name the server: --url URL, or {SERVER_VARIABLE}")
+    if not slug:
+        raise Invalid(f"name the organisation: --org SLUG, or {ORG_VARIABLE}")
+    server = parse_server(url, is_insecure=is_insecure)
+    secret = os.environ.get(KEY_VARIABLE, "")
+    if not secret:
+        raise Invalid(
+            f"{KEY_VARIABLE} is empty: issue a key with `countersign apikey issue --scope"
+            " packages:install`, and store it as a secret of the CI provider"
+        )
+    key = credential_of(secret)
+    if key.kind != "api_key":
+        raise Invalid(f"{KEY_VARIABLE} is no API key (cs_…)")
+    return Job(ProxyAddress(server, slug), key, audience, token_variable, dict(os.environ))
+
+
+def _plan(job: Job, command: Sequence[str]) -> Answer:
+    source = token_source(job.environment, job.token_variable)
+    data: dict[str, Any] = {
+        "server": job.address.server,
+        "org": job.address.org,
+        "token_from": source,
+        "environment": shown_variables(job.address),
+        "left_out": list(_left_out(source)),
+        "command": list(command),
+    }
+    lines = [
+        f"Would exchange the token from {source} at {job.address.server}, and run with",
+        *(f"  {line}" for line in _shown(job.address)),
+        f"  {shlex.join(command)}",
+    ]
+    return Answer(data, lines)
+
+
+def _shown(address: ProxyAddress) -> list[str]:
+    return [f"{name}={value}" for name, value in shown_variables(address).items()]
+
+
+def _left_out(token_variable: str | None) -> tuple[str, ...]:
+    return (KEY_VARIABLE, *(() if token_variable is None else (token_variable,)))
+
+
+def _run(job: Job, command: Sequence[str]) -> int:
+    """The exit code of `command`, run with an install token. Raises Refusal."""
+    ci_token = get_ci_token(job.environment, job.token_variable, job.audience)
+    _mask(job.environment, ci_token.token)
+    try:
+        token = asyncio.run(_exchanged(job, ci_token))
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    _mask(job.environment, token)
+    for name in BYPASSES:
+        if job.environment.get(name):
+            click.echo(
+                f"countersign: {name} is set: packages from there are neither checked nor recorded",
+                err=True,
+            )
+    with install_environment(
+        job.environment, job.address, token, command=command, secrets=_left_out(ci_token.variable)
+    ) as environment:
+        try:
+            return Child().run(command, environment)
+        except FileNotFoundError:
+            click.echo(f"countersign: no command {command[0]}", err=True)
+            return NOT_FOUND
+        except OSError as error:
+            click.echo(f"countersign: cannot run {command[0]}: {error.strerror}", err=True)
+            return NOT_EXECUTABLE
+
+
+async def _exchanged(job: Job, ci_token: CiToken) -> str:
+    """An install token for the API key and the job's token. Raises ServerRefusal, KeyNotAccepted.
+
+    Tried again while the server asks for that: a build should not fail because it restarts.
+    """
+    path = install_tokens_path(job.address.org)
+    headers = {CI_TOKEN_HEADER: ci_token.token}
+    async with ServerClient(job.address.server, job.key) as client:
+        for wait_s in (*WAITS_S, None):
+            try:
+                answer = await client.post(path, b"", headers)
+                return str(answer["token"])
+            except ServerRefusal as refusal:
+                if refusal.answered_status == _UNAUTHORIZED:
+                    raise KeyNotAccepted(
+                        f"{client.server} does not accept the API key in {KEY_VARIABLE}:"
+                        f" {refusal.code}"
+                    ) from refusal
+                if wait_s is None or not refusal.is_temporary:
+                    raise
+                await asyncio.sleep(wait_s)
+    raise AssertionError("the last try returns or raises")
+
+
+def _mask(environment: Mapping[str, str], secret: str) -> None:
+    """Have GitHub hide the secret wherever the job prints it, also as Basic authentication."""
+    if environment.get("GITHUB_ACTIONS") != "true":
+        return
+    basic = base64.b64encode(f"{USER}:{secret}".encode()).decode()
+    for text in (secret, basic):
+        # Its runner reads commands on standard error, too; standard output is COMMAND's alone.
+        click.echo(f"::add-mask::{text}", err=True)
