@@ -12,9 +12,12 @@ import pytest
 
 from service.clock import utc_now
 from service.settings import REPOSITORY
-from tests.conftest import ADMIN_TOKEN, ISSUER, bindings_path
+from tests.conftest import ADMIN_TOKEN, ISSUER, binding_body, bindings_path
 from tests.docs.programs import add_countersign
+from tests.issuers.fixtures import IssuerProcess, issuer_process
 from tests.processes.homes import Home, Server, all_bindings
+
+__all__ = ["issuer_process"]  # a fixture
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +29,7 @@ def shell_blocks(name: str = "api.md") -> list[str]:
     return [block for block in blocks if "TOKEN=…" not in block]
 
 
-def paste(block: str, server: Server, folder: Path) -> None:
+def paste(block: str, server: Server, folder: Path, **variables: str) -> None:
     """Run a shell block in `folder`; it has to succeed."""
     environment = {
         "URL": server.url,
@@ -35,6 +38,7 @@ def paste(block: str, server: Server, folder: Path) -> None:
         "PATH": f"{add_countersign(folder)}:/usr/bin:/bin",
         "PYTHONPATH": str(REPOSITORY),
         "HOME": str(folder),
+        **variables,
     }
     script = block.replace("curl -s", "curl -sS --fail-with-body")
     run = subprocess.run(
@@ -49,13 +53,28 @@ def paste(block: str, server: Server, folder: Path) -> None:
     assert run.returncode == 0, f"{block}\n{run.stdout}\n{run.stderr}"
 
 
-def test_every_line_to_paste_works(home: Home, tmp_path: Path) -> None:
-    """In the page's order, against one server, like a reader who tries each of them."""
+def job_of(issuer: IssuerProcess, home: Home) -> tuple[Server, dict[str, str]]:
+    """A server that trusts a job of `issuer`, and the variables of that job."""
+    accepted = (REPOSITORY / "data" / "issuers.toml").read_text() + issuer.table("of_the_test")
+    (file := home.folder / "issuers.toml").write_text(accepted)
+    home.settings["issuers_file"] = str(file)
+    key = home.run("apikey", "issue", "--org", "acme", "--name", "ci", "--json").json["secret"]
     server = home.serve()
+    with server.client() as client:
+        body = binding_body(issuer=issuer.url)
+        assert client.post(bindings_path(), json=body).status_code == 201
+    return server, {"KEY": key, "CI_TOKEN": issuer.sign()}
+
+
+def test_every_line_to_paste_works(
+    home: Home, issuer_process: IssuerProcess, tmp_path: Path
+) -> None:
+    """In the page's order, against one server, like a reader who tries each of them."""
+    server, job = job_of(issuer_process, home)
     blocks = shell_blocks()
 
     for block in blocks:
-        paste(block, server, tmp_path)
+        paste(block, server, tmp_path, **job)
 
     assert len(blocks) >= 12
     assert (tmp_path / "audit.csv").read_text().startswith("id,created_at,event,")
