@@ -1,0 +1,218 @@
+"""npm's versions and ranges, as its client's semver reads them with `includePrerelease`."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt
+from typing import Any, Final
+
+TEXT_MAX: Final = 256
+"""Characters in a version, npm's own limit; also in a range."""
+
+_NUMBER_MAX: Final = 2**53 - 1
+"""The largest integer that npm's client holds exactly."""
+
+NpmVersion = tuple[int, int, int, tuple[Any, ...]]
+"""A version as a key that sorts and compares as SemVer 2 orders versions (§11).
+
+Major, minor, patch; then `(1,)` for a release, or 0 and the identifiers of a prerelease. Build
+metadata is no part of it: `1.0.0+x` equals `1.0.0`.
+"""
+
+_RELEASE: Final = (1,)
+_FIRST_PRERELEASE: Final = (0, (0, 0))
+"""The prerelease `-0`, before which nothing comes."""
+
+_IDENTIFIER: Final = r"(?:[0-9]*[A-Za-z-][A-Za-z0-9-]*|{number})"
+_BUILD: Final = r"(?:\+[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*)?"
+_STRICT_NUMBER: Final = r"(?:0|[1-9][0-9]*)"
+_LOOSE_IDENTIFIER: Final = _IDENTIFIER.format(number="[0-9]+")
+_STRICT_IDENTIFIER: Final = _IDENTIFIER.format(number=_STRICT_NUMBER)
+
+# Loose, because that is how npm reads what registries hold: `v1.2.3`, `=1.2.3`, `1.2.3beta`.
+_VERSION: Final = re.compile(
+    r"[v=\s]*([0-9]+)\.([0-9]+)\.([0-9]+)"
+    rf"(?:-?({_LOOSE_IDENTIFIER}(?:\.{_LOOSE_IDENTIFIER})*))?{_BUILD}"
+)
+_PART: Final = rf"({_STRICT_NUMBER}|[xX*])"
+_PARTIAL: Final = (
+    rf"v?{_PART}(?:\.{_PART}(?:\.{_PART}"
+    rf"(?:-({_STRICT_IDENTIFIER}(?:\.{_STRICT_IDENTIFIER})*))?{_BUILD})?)?"
+)
+_COMPARATOR: Final = re.compile(rf"(\^|~>?|[<>]=?|=)?{_PARTIAL}")
+_HYPHEN: Final = re.compile(rf"{_PARTIAL} - {_PARTIAL}")
+_OPERATOR_SPACE: Final = re.compile(r"(?<![<>=~^])(\^|~>?|[<>]=?|=) ")
+
+Comparator = tuple[Callable[[Any, Any], bool], NpmVersion]
+
+
+class InvalidNpmVersion(ValueError):
+    """The text is no version, also by npm's loose rules."""
+
+
+class InvalidNpmRange(ValueError):
+    """The text is no range of versions."""
+
+
+def parse_npm_version(text: str) -> NpmVersion:
+    """The version that `text` spells. Raises InvalidNpmVersion."""
+    match = _VERSION.fullmatch(text.strip()) if len(text) <= TEXT_MAX else None
+    if match is None:
+        raise InvalidNpmVersion("not a version such as 1.2.3 or 1.2.3-rc.1")
+    major, minor, patch = (int(number) for number in match.groups()[:3])
+    if max(major, minor, patch) > _NUMBER_MAX:
+        raise InvalidNpmVersion(f"the numbers of a version are at most {_NUMBER_MAX}")
+    return major, minor, patch, _prerelease(match[4])
+
+
+def _prerelease(identifiers: str | None) -> tuple[Any, ...]:
+    if identifiers is None:
+        return _RELEASE
+    return 0, *map(_identifier, identifiers.split("."))
+
+
+def _identifier(text: str) -> tuple[int, int | float | str]:
+    """Numbers come before words (SemVer 2, §11.4.3)."""
+    if not text.isdecimal():
+        return 1, text
+    number = int(text)
+    # npm compares longer ones as floating point, so that neighbours are equal.
+    return 0, number if number < _NUMBER_MAX else float(number)
+
+
+@dataclass(frozen=True, slots=True)
+class NpmRange:
+    """Versions that hold for every comparator of one of the `alternatives`."""
+
+    alternatives: tuple[tuple[Comparator, ...], ...]
+
+    def contains(self, version: NpmVersion) -> bool:
+        """True if the range includes `version`."""
+        return any(
+            all(compare(version, bound) for compare, bound in comparators)
+            for comparators in self.alternatives
+        )
+
+
+def parse_npm_range(text: str) -> NpmRange:
+    """The range that `text` spells, prereleases included. Raises InvalidNpmRange.
+
+    Accepts npm's documented grammar. What npm reads though it can mean nothing (`>*`, `x.1`, a
+    tag) is refused.
+    """
+    if len(text) > TEXT_MAX:
+        raise InvalidNpmRange(f"a range has at most {TEXT_MAX} characters")
+    parts = " ".join(text.split()).split("||")
+    return NpmRange(tuple(_alternative(part.strip()) for part in parts))
+
+
+def _alternative(text: str) -> tuple[Comparator, ...]:
+    if match := _HYPHEN.fullmatch(text):
+        return (*_lower(_Partial.of(match.groups()[:4])), *_upper(_Partial.of(match.groups()[4:])))
+    comparators: list[Comparator] = []
+    for part in _OPERATOR_SPACE.sub(r"\1", text).split():
+        match = _COMPARATOR.fullmatch(part)
+        if match is None:
+            raise InvalidNpmRange(f"not a range such as ^1.2.0, <2 or 1.x: {part[:64]}")
+        comparators += _comparators(match[1] or "", _Partial.of(match.groups()[1:]))
+    return tuple(comparators)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """A version of which the last parts may be missing (None): `1`, `1.x`, `1.2.3-rc.1`."""
+
+    major: int | None
+    minor: int | None
+    patch: int | None
+    prerelease: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, groups: Sequence[str | None]) -> "_Partial":
+        numbers = [None if text in {None, "x", "X", "*"} else int(text or 0) for text in groups[:3]]
+        known = [number for number in numbers if number is not None]
+        if numbers[: len(known)] != known:
+            raise InvalidNpmRange("a number behind a wildcard means nothing")
+        if max(known, default=0) >= _NUMBER_MAX:
+            raise InvalidNpmRange(f"the numbers of a version are below {_NUMBER_MAX}")
+        major, minor, patch = numbers
+        return cls(major, minor, patch, _prerelease(groups[3]) if patch is not None else _RELEASE)
+
+    def first(self) -> NpmVersion:
+        """The lowest version of those meant: a prerelease, unless it is one version exactly."""
+        if self.patch is None:
+            return self.major or 0, self.minor or 0, 0, _FIRST_PRERELEASE
+        return self.major or 0, self.minor or 0, self.patch, self.prerelease
+
+    def after_major(self) -> NpmVersion:
+        return (self.major or 0) + 1, 0, 0, _FIRST_PRERELEASE
+
+    def after_minor(self) -> NpmVersion:
+        return self.major or 0, (self.minor or 0) + 1, 0, _FIRST_PRERELEASE
+
+    def after_patch(self) -> NpmVersion:
+        return self.major or 0, self.minor or 0, (self.patch or 0) + 1, _FIRST_PRERELEASE
+
+    def after(self) -> NpmVersion:
+        """The first version behind all of those meant by `1` or `1.2`."""
+        return self.after_major() if self.minor is None else self.after_minor()
+
+
+def _comparators(operator: str, version: _Partial) -> list[Comparator]:
+    if version.major is None:
+        if operator in {"<", ">"}:
+            raise InvalidNpmRange("nothing is above or below every version")
+        return []
+    match operator:
+        case "^":
+            return [(ge, version.first()), (lt, _caret_end(version))]
+        case "~" | "~>":
+            return [(ge, version.first()), (lt, version.after())]
+        case ">" if version.patch is None:
+            return [(ge, version.after())]
+        case "<=" if version.patch is None:
+            return [(lt, version.after())]
+        case "" | "=" if version.patch is None:
+            return [(ge, version.first()), (lt, version.after())]
+        case _:
+            return [(_OPERATORS[operator], version.first())]
+
+
+_OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "": eq,
+    "=": eq,
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
+}
+
+
+def _caret_end(version: _Partial) -> NpmVersion:
+    """The first version whose leftmost number that is not zero differs."""
+    if version.major or version.minor is None:
+        return version.after_major()
+    if version.minor or version.patch is None:
+        return version.after_minor()
+    return version.after_patch()
+
+
+def _lower(version: _Partial) -> list[Comparator]:
+    """What `A - ` means: `A` and its prereleases, unless it names one."""
+    if version.major is None:
+        return []
+    major, minor, patch, prerelease = version.first()
+    return [
+        (ge, (major, minor, patch, _FIRST_PRERELEASE if prerelease == _RELEASE else prerelease))
+    ]
+
+
+def _upper(version: _Partial) -> list[Comparator]:
+    """What ` - B` means: everything that begins as `B` does, or up to one prerelease."""
+    if version.major is None:
+        return []
+    if version.patch is None:
+        return [(lt, version.after())]
+    if version.prerelease != _RELEASE:
+        return [(le, version.first())]
+    return [(lt, version.after_patch())]
