@@ -1,0 +1,1 @@
+"""Which releases an organisation's builds may install, and why."""

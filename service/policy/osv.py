@@ -1,0 +1,219 @@
+"""Reading OSV records (OSV schema 1.x): which packages one speaks of, and what it says."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from service.packages.ecosystems import Ecosystem
+from service.packages.names import InvalidPackageName, canonical_name
+from service.policy.advisories import Advisory, AdvisorySpec, Boundary, UnreadableRange
+
+ADVISORY_ID_MAX: Final = 200
+VERSIONS_MAX: Final = 50_000
+"""Listed versions of one package in one record."""
+RANGES_MAX: Final = 1_000
+EVENTS_MAX: Final = 1_000
+"""Events of one range."""
+DIGESTS_MAX: Final = 10_000
+_DEPTH_MAX: Final = 8
+"""How deep digests may lie in what a database adds to a record."""
+
+_ECOSYSTEMS: Final = {"pypi": Ecosystem.PYPI, "npm": Ecosystem.NPM}
+_ADVISORY_ID: Final = re.compile(r"[\x21-\x7e]+")
+_KINDS: Final = ("introduced", "fixed", "last_affected", "limit")
+_ORDERED_RANGES: Final = frozenset({"SEMVER", "ECOSYSTEM"})
+"""Ranges of commits (GIT) say nothing about releases."""
+_HEX_LENGTHS: Final = {"sha1": 40, "sha256": 64, "sha512": 128}
+_HEX: Final = re.compile(r"[0-9a-f]+")
+_INTEGRITY: Final = re.compile(r"(sha1|sha256|sha512)-([A-Za-z0-9+/]+={0,2})")
+
+
+class UnreadableRecord(ValueError):
+    """The bytes are no record of OSV's schema, or say what cannot be applied."""
+
+
+class _Package(msgspec.Struct):
+    ecosystem: str
+    name: str
+
+
+class _Range(msgspec.Struct):
+    type: str
+    events: list[dict[str, str]] = []
+
+
+class _Affected(msgspec.Struct):
+    package: _Package | None = None
+    ranges: list[_Range] | None = None
+    versions: list[str] | None = None
+    database_specific: Any = None
+    ecosystem_specific: Any = None
+
+
+class _Record(msgspec.Struct):
+    id: str
+    withdrawn: str | None = None
+    affected: list[_Affected] | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Record)
+
+
+@dataclass(frozen=True, slots=True)
+class OsvRecord:
+    """A record: what it says by package (ecosystem, canonical name), others left out."""
+
+    advisory_id: str
+    is_withdrawn: bool
+    packages: dict[tuple[Ecosystem, str], AdvisorySpec]
+
+
+def parse_record(data: bytes) -> OsvRecord:
+    """The record in `data`. Raises UnreadableRecord.
+
+    It is read whole or not at all: half of what a record says would look like all of it.
+    """
+    try:
+        record = _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableRecord(f"not an OSV record: {error}") from error
+    if len(record.id) > ADVISORY_ID_MAX or not _ADVISORY_ID.fullmatch(record.id):
+        raise UnreadableRecord("its id is not 1 to 200 visible ASCII characters")
+    if record.withdrawn is not None:
+        return OsvRecord(record.id, is_withdrawn=True, packages={})
+    packages: dict[tuple[Ecosystem, str], AdvisorySpec] = {}
+    for affected in record.affected or ():
+        key = _package(affected)
+        if key is not None:
+            packages[key] = _merged(packages.get(key), _spec(affected))
+    for (ecosystem, _), spec in packages.items():
+        try:
+            Advisory.of(ecosystem, record.id, spec)
+        except UnreadableRange as error:
+            raise UnreadableRecord(f"a range of it cannot be read: {error}") from error
+    return OsvRecord(record.id, is_withdrawn=False, packages=packages)
+
+
+def _package(affected: _Affected) -> tuple[Ecosystem, str] | None:
+    """The package that is meant, None for one of another ecosystem."""
+    if affected.package is None:
+        return None
+    # A suffix names a release of a distribution, which neither of ours has.
+    ecosystem = _ECOSYSTEMS.get(affected.package.ecosystem.split(":")[0].lower())
+    if ecosystem is None:
+        return None
+    try:
+        return ecosystem, canonical_name(ecosystem, affected.package.name)
+    except InvalidPackageName as error:
+        name = affected.package.name[:64]
+        raise UnreadableRecord(f"{ecosystem} has no package {name}: {error}") from error
+
+
+def _spec(affected: _Affected) -> AdvisorySpec:
+    return AdvisorySpec(
+        versions=affected.versions or [],
+        ranges=[
+            _boundaries(range_)
+            for range_ in affected.ranges or ()
+            if range_.type.upper() in _ORDERED_RANGES
+        ],
+        digests=sorted(_digests((affected.database_specific, affected.ecosystem_specific))),
+    )
+
+
+def _boundaries(range_: _Range) -> list[Boundary]:
+    boundaries: list[Boundary] = []
+    for event in range_.events:
+        for kind, text in event.items():
+            if kind not in _KINDS:
+                raise UnreadableRecord(f"a range has an event of an unknown kind: {kind[:64]}")
+            boundaries.append((kind, text))
+    if len(boundaries) > EVENTS_MAX:
+        raise UnreadableRecord(f"a range has more than {EVENTS_MAX} events")
+    return boundaries
+
+
+def _merged(one: AdvisorySpec | None, other: AdvisorySpec) -> AdvisorySpec:
+    """Both, of a record that names a package twice. Raises UnreadableRecord past the limits."""
+    if one is not None:
+        other = AdvisorySpec(
+            versions=one.versions + other.versions,
+            ranges=one.ranges + other.ranges,
+            digests=sorted({*one.digests, *other.digests}),
+        )
+    limits = (
+        (other.versions, VERSIONS_MAX, "versions"),
+        (other.ranges, RANGES_MAX, "ranges"),
+        (other.digests, DIGESTS_MAX, "digests"),
+    )
+    for values, count_max, name in limits:
+        if len(values) > count_max:
+            raise UnreadableRecord(f"it has more than {count_max} {name} of one package")
+    return other
+
+
+def _digests(values: Iterable[Any]) -> set[str]:
+    """The digests of files below each `package_integrity` in what a database adds."""
+    return {
+        digest
+        for value in values
+        for integrity in _below(value, "package_integrity", _DEPTH_MAX)
+        for digest in _digests_in(integrity, None, _DEPTH_MAX)
+    }
+
+
+def _below(value: Any, name: str, depth: int) -> Iterator[Any]:  # noqa: ANN401 - JSON has no one type
+    """The members called `name`, at any depth up to `depth`."""
+    if depth == 0:
+        return
+    match value:
+        case dict():
+            for key, inner in value.items():
+                if key == name:
+                    yield inner
+                else:
+                    yield from _below(inner, name, depth - 1)
+        case list():
+            for inner in value:
+                yield from _below(inner, name, depth - 1)
+
+
+def _digests_in(value: Any, algorithm: str | None, depth: int) -> Iterator[str]:  # noqa: ANN401
+    """Digests as `{"sha256": <hex>}`, `{"algorithm": …, "hash": …}` or `sha512-<base64>`."""
+    if depth == 0:
+        return
+    match value:
+        case str():
+            digest = _digest(value, algorithm)
+            if digest is not None:
+                yield digest
+        case dict():
+            stated = str(value.get("algorithm", algorithm)).lower().replace("-", "")
+            for key, inner in value.items():
+                named = str(key).lower().replace("-", "")
+                yield from _digests_in(inner, named if named in _HEX_LENGTHS else stated, depth - 1)
+        case list():
+            for inner in value:
+                yield from _digests_in(inner, algorithm, depth - 1)
+
+
+def _digest(text: str, algorithm: str | None) -> str | None:
+    """`algorithm:hex` in lower case, or None if `text` is no digest."""
+    if match := _INTEGRITY.fullmatch(text):
+        algorithm = match[1]
+        try:
+            text = base64.b64decode(match[2], validate=True).hex()
+        except binascii.Error:
+            return None
+    elif text.partition(":")[0].lower() in _HEX_LENGTHS:
+        algorithm, _, text = text.partition(":")
+        algorithm = algorithm.lower()
+    text = text.lower()
+    if len(text) != _HEX_LENGTHS.get(algorithm or "") or not _HEX.fullmatch(text):
+        return None
+    return f"{algorithm}:{text}"

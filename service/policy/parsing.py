@@ -1,0 +1,191 @@
+"""Between a policy and its document. Each error names the field that is at fault."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from service.errors import Invalid
+from service.packages.ecosystems import Ecosystem
+from service.packages.names import InvalidPackageName, parse_pattern
+from service.packages.versions import InvalidRange, VersionRange, parse_range
+from service.policy.document import (
+    DOCUMENT_BYTES_MAX,
+    REASON_MAX,
+    REGISTRY_MAX,
+    RULE_ID_MAX,
+    CooldownEntry,
+    FirstPartyEntry,
+    PackageEntry,
+    PolicyDocument,
+    RuleEntry,
+)
+from service.policy.model import (
+    Cooldown,
+    FirstParty,
+    InstallPolicy,
+    PackagePattern,
+    ReleaseRule,
+)
+
+_PLACE: Final = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def parse_policy(document: object) -> InstallPolicy:
+    """The policy that `document`, of JSON's types, spells. Raises Invalid with the field."""
+    try:
+        parsed = msgspec.convert(document, PolicyDocument, strict=True)
+    except msgspec.ValidationError as error:
+        raise _named(str(error)) from error
+    policy = InstallPolicy(
+        mode=parsed.mode,
+        first_party=tuple(
+            _first_party(f"first_party[{number}]", entry)
+            for number, entry in enumerate(parsed.first_party)
+        ),
+        deny=_rules("deny", parsed.deny),
+        allow=_rules("allow", parsed.allow),
+        cooldown=None if parsed.cooldown is None else _cooldown(parsed.cooldown),
+    )
+    _require_unique_ids(policy)
+    if len(encode_document(policy)) > DOCUMENT_BYTES_MAX:
+        raise Invalid(f"the policy must be at most {DOCUMENT_BYTES_MAX} bytes of compact JSON")
+    return policy
+
+
+def to_document(policy: InstallPolicy) -> PolicyDocument:
+    """The document of `policy`, with canonical names and every rule's id."""
+    cooldown = policy.cooldown
+    return PolicyDocument(
+        mode=policy.mode,
+        first_party=[
+            FirstPartyEntry(
+                ecosystem=entry.packages.ecosystem,
+                package=entry.packages.pattern.text,
+                registry=entry.registry,
+            )
+            for entry in policy.first_party
+        ],
+        deny=[_rule_entry(rule) for rule in policy.deny],
+        allow=[_rule_entry(rule) for rule in policy.allow],
+        cooldown=None
+        if cooldown is None
+        else CooldownEntry(
+            min_age_days=cooldown.min_age_days,
+            exempt=[
+                PackageEntry(ecosystem=entry.ecosystem, package=entry.pattern.text)
+                for entry in cooldown.exempt
+            ],
+        ),
+    )
+
+
+def to_json(policy: InstallPolicy) -> dict[str, Any]:
+    """The document of `policy` in JSON's types."""
+    document: dict[str, Any] = msgspec.to_builtins(to_document(policy))
+    return document
+
+
+def encode_document(policy: InstallPolicy) -> bytes:
+    """The document of `policy` as compact JSON: equal policies have equal documents."""
+    return msgspec.json.encode(to_document(policy))
+
+
+def decode_document(stored: bytes) -> InstallPolicy:
+    """The policy that `encode_document` stored."""
+    return parse_policy(msgspec.json.decode(stored))
+
+
+def _named(text: str) -> Invalid:
+    match = _PLACE.fullmatch(text)
+    if match is None or not match["path"]:
+        return Invalid(text[:1].lower() + text[1:])
+    return _invalid(match["path"], match["text"][:1].lower() + match["text"][1:])
+
+
+def _invalid(field: str, text: str) -> Invalid:
+    return Invalid(f"{field}: {text}", field=field)
+
+
+def _first_party(field: str, entry: FirstPartyEntry) -> FirstParty:
+    registry = _line(f"{field}.registry", entry.registry, REGISTRY_MAX)
+    return FirstParty(_packages(field, entry.ecosystem, entry.package), registry)
+
+
+def _rules(field: str, entries: Iterable[RuleEntry]) -> tuple[ReleaseRule, ...]:
+    return tuple(_rule(f"{field}[{number}]", entry) for number, entry in enumerate(entries))
+
+
+def _rule(field: str, entry: RuleEntry) -> ReleaseRule:
+    packages = _packages(field, entry.ecosystem, entry.package)
+    texts = (entry.versions,) if isinstance(entry.versions, str) else tuple(entry.versions)
+    texts = tuple(" ".join(text.split()) for text in texts)
+    rule_id = entry.id if entry.id is not None else _default_id(packages, texts)
+    return ReleaseRule(
+        rule_id=_line(f"{field}.id", rule_id, RULE_ID_MAX),
+        packages=packages,
+        texts=texts,
+        ranges=tuple(_range(f"{field}.versions", entry.ecosystem, text) for text in texts),
+        reason=None if entry.reason is None else _line(f"{field}.reason", entry.reason, REASON_MAX),
+    )
+
+
+def _rule_entry(rule: ReleaseRule) -> RuleEntry:
+    return RuleEntry(
+        ecosystem=rule.packages.ecosystem,
+        package=rule.packages.pattern.text,
+        versions=list(rule.texts),
+        id=rule.rule_id,
+        reason=rule.reason,
+    )
+
+
+def _default_id(packages: PackagePattern, texts: tuple[str, ...]) -> str:
+    text = f"{packages.ecosystem}:{packages.pattern.text}"
+    if texts:
+        text += f"@{' || '.join(texts)}"
+    return text if len(text) <= RULE_ID_MAX else text[: RULE_ID_MAX - 1] + "…"
+
+
+def _cooldown(entry: CooldownEntry) -> Cooldown:
+    exempt = tuple(
+        _packages(f"cooldown.exempt[{number}]", each.ecosystem, each.package)
+        for number, each in enumerate(entry.exempt)
+    )
+    return Cooldown(entry.min_age_days, exempt)
+
+
+def _packages(field: str, ecosystem: Ecosystem, text: str) -> PackagePattern:
+    try:
+        return PackagePattern(ecosystem, parse_pattern(ecosystem, text))
+    except InvalidPackageName as error:
+        raise _invalid(f"{field}.package", str(error)) from error
+
+
+def _range(field: str, ecosystem: Ecosystem, text: str) -> VersionRange:
+    try:
+        return parse_range(ecosystem, text)
+    except InvalidRange as error:
+        raise _invalid(field, str(error)) from error
+
+
+def _line(field: str, text: str, chars_max: int) -> str:
+    """`text`, which people read in rows and answers: one visible line."""
+    unseen = any(unicodedata.category(character) in _UNSEEN for character in text)
+    if not 1 <= len(text) <= chars_max or unseen or text != text.strip():
+        raise _invalid(field, f"must be 1 to {chars_max} visible characters on one line")
+    return text
+
+
+def _require_unique_ids(policy: InstallPolicy) -> None:
+    """Raise Invalid if two rules share an id: an audit row must name one rule."""
+    fields: dict[str, str] = {}
+    for name, rules in (("deny", policy.deny), ("allow", policy.allow)):
+        for number, rule in enumerate(rules):
+            field = f"{name}[{number}]"
+            other = fields.setdefault(rule.rule_id, field)
+            if other != field:
+                raise _invalid(f"{field}.id", f"{rule.rule_id} is the id of {other}, too")
