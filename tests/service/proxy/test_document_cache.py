@@ -1,6 +1,7 @@
 """A package's document is asked for rarely, confirmed cheaply, and survives an outage."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -283,10 +284,11 @@ class TestOnDisk:
         await documents.cache.get("a")
         (path,) = documents.paths()
         content = path.read_bytes()
+        assert await documents.files.load(_key(documents), json.loads) is not None
         for at in range(len(content)):
             path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
 
-            assert await documents.files.load(_key(documents), dict) is None
+            assert await documents.files.load(_key(documents), json.loads) is None
 
     async def test_what_another_version_wrote_is_fetched_anew(self, documents, reopened):
         documents.publishes("a")

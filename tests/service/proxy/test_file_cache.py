@@ -422,7 +422,7 @@ class TestEviction:
         registry.does(PATH, valve)
         reading = asyncio.create_task(files.get(KEY))
         await until(lambda: files.parts() != [])
-        async with open_files(tmp_path, registry, http, bytes_max=1) as other:
+        async with open_files(tmp_path, registry, http, bytes_max=1, is_alone=False) as other:
             await other.cache.sweep()
             assert len(files.parts()) == 1
             other.cache._folder.remove_left_parts()
@@ -434,7 +434,7 @@ async def test_two_processes_may_download_the_same(files, tmp_path, registry, ht
     """Each for itself; the later rename replaces the same bytes."""
     valve = Valve(BIG[:600_000], BIG[600_000:])
     registry.does(PATH, valve)
-    async with open_files(tmp_path, registry, http) as other:
+    async with open_files(tmp_path, registry, http, is_alone=False) as other:
         both = [asyncio.create_task(one.get(KEY)) for one in (files, other)]
         await until(lambda: len(files.parts()) == 2)
         valve.is_open.set()
@@ -460,9 +460,9 @@ async def test_a_download_can_be_waited_for_as_a_whole(files):
     file = await complete
 
     assert file.size == len(BIG)
-    assert (
-        b"".join([piece async for piece in file.pieces(300_000, 900_001)]) == BIG[300_000:900_001]
-    )
+    part = b"".join([piece async for piece in file.pieces(300_000, 900_001)])
+    assert part == BIG[300_000:900_001]
+    await files.settled()
     assert descriptors() == 0
 
 

@@ -1,0 +1,51 @@
+"""The caches of a process: files and documents of one data dir, within one limit."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from analytics.cache.lru import ByteCache
+from service.lake import Lake
+from service.proxy.cache_folder import FREE_BYTES_MIN
+from service.proxy.document_files import DocumentFiles
+from service.proxy.file_cache import FileCache
+from service.settings import Settings
+
+DOCUMENTS_PART: Final = 16
+"""Documents have this part of the limit on disk: 640 MiB of 10 GiB, a thousand very large ones."""
+
+DOCUMENT_MEMORY_BYTES: Final = 64 * 2**20
+"""Decoded documents in memory, of all registries of a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackageCaches:
+    """What the proxy keeps of its registries."""
+
+    files: FileCache
+    documents: DocumentFiles
+    memory: ByteCache
+
+    async def sweep(self) -> None:
+        """Remove what processes that died left behind, and what is over the limits.
+
+        To be called at the start and then and again: other processes fill the same folders.
+        """
+        await self.files.sweep()
+        await self.documents.sweep()
+
+    async def close(self) -> None:
+        """End all downloads."""
+        await self.files.close()
+
+
+def open_caches(settings: Settings, lake: Lake) -> PackageCaches:
+    """The caches in the data dir of `settings`; nothing is read or made until they are used."""
+    root, bytes_max = settings.package_cache_dir, settings.proxy_cache_bytes_max
+    for_documents = bytes_max // DOCUMENTS_PART
+    return PackageCaches(
+        files=FileCache(root / "files", bytes_max - for_documents, lake),
+        documents=DocumentFiles(
+            root / "documents", for_documents, lake, free_bytes_min=FREE_BYTES_MIN
+        ),
+        memory=ByteCache(DOCUMENT_MEMORY_BYTES),
+    )
