@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from analytics.storage.fsync import fsync, mkdir_synced
 
@@ -41,6 +42,12 @@ class Part:
 
     path: Path
     descriptor: int
+
+
+class _File(NamedTuple):
+    path: str
+    size: int
+    used_at_ns: int
 
 
 class CacheFolder:
@@ -94,7 +101,7 @@ class CacheFolder:
 
     def usage(self) -> Usage:
         """What is kept; parts are not counted."""
-        sizes = [status.st_size for _, status in self._files()]
+        sizes = [file.size for file in self._files()]
         return Usage(len(sizes), sum(sizes))
 
     def shrink(self) -> Usage:
@@ -106,13 +113,13 @@ class CacheFolder:
 
     def evict(self, bytes_max: int) -> Usage:
         """Remove the least recently used files until at most `bytes_max` are left; what is left."""
-        files = sorted(self._files(), key=lambda file: file[1].st_atime_ns)
-        size, count = sum(status.st_size for _, status in files), len(files)
-        for path, status in files:
+        files = sorted(self._files(), key=attrgetter("used_at_ns"))
+        size, count = sum(file.size for file in files), len(files)
+        for file in files:
             if size <= bytes_max:
                 break
-            path.unlink(missing_ok=True)  # another process may evict, too
-            size -= status.st_size
+            Path(file.path).unlink(missing_ok=True)  # another process may evict, too
+            size -= file.size
             count -= 1
         return Usage(count, size)
 
@@ -138,10 +145,18 @@ class CacheFolder:
         disk = os.statvfs(self._root)
         return size + self._free_bytes_min - disk.f_bavail * disk.f_frsize
 
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for path in self._kept.glob("*/*"):
+    def _files(self) -> Iterator[_File]:
+        with suppress(FileNotFoundError), os.scandir(self._kept) as shards:
+            for shard in shards:
+                yield from _files_in(shard.path)
+
+
+def _files_in(folder: str) -> Iterator[_File]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
             with suppress(FileNotFoundError):
-                yield path, path.stat(follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
+                yield _File(entry.path, status.st_size, status.st_atime_ns)
 
 
 def touch(descriptor: int) -> None:

@@ -7,9 +7,11 @@ configured.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, NoReturn
 from urllib.parse import unquote
@@ -17,12 +19,13 @@ from urllib.parse import unquote
 import httpx
 import structlog
 
+from service.clock import Clock, utc_now
 from service.errors import UpstreamFailed, UpstreamMissing
 from service.origins import Origin, Registry
 from service.proxy.bodies import BodyFault, read_body
 
 REDIRECTS_MAX: Final = 5
-CONNECTIONS_MAX: Final = 64
+CONNECTIONS_MAX: Final = 128
 """Connections to all registries of a process; a further request waits, and fails in time."""
 
 _VALIDATOR: Final = re.compile(r"[ -~]{1,1024}")
@@ -43,6 +46,9 @@ class UpstreamLimits:
     connect_s: float = 5.0
     progress_s: float = 15.0
     """Without one byte; pip and npm give up on us after as long or longer."""
+
+    queue_s: float = 30.0
+    """For one of the connections, when all are in use."""
 
     document_s: float = 60.0
     file_s: float = 1800.0
@@ -84,6 +90,16 @@ class FileStream:
     pieces: AsyncIterator[bytes]
 
 
+@dataclass(slots=True)
+class UpstreamHealth:
+    """What became of this process's last requests, for people who operate it."""
+
+    answered_at: datetime | None = None
+    failed_at: datetime | None = None
+    failure: str | None = None
+    """Why the last request that failed did; no credentials, nothing of the registry's text."""
+
+
 class Upstream:
     """One configured registry.
 
@@ -91,12 +107,24 @@ class Upstream:
     """
 
     def __init__(
-        self, http: httpx.AsyncClient, registry: Registry, limits: UpstreamLimits | None = None
+        self,
+        http: httpx.AsyncClient,
+        registry: Registry,
+        limits: UpstreamLimits | None = None,
+        *,
+        clock: Clock = utc_now,
+        observe: Callable[[float], None] = lambda _: None,
     ) -> None:
+        """`observe` is told the seconds until each response began, for metrics."""
         self.registry = registry
+        self.health = UpstreamHealth()
+        self._clock = clock
+        self._observe = observe
         self._http = http
         self._limits = limits or UpstreamLimits()
-        self._timeout = httpx.Timeout(self._limits.progress_s, connect=self._limits.connect_s)
+        self._timeout = httpx.Timeout(
+            self._limits.progress_s, connect=self._limits.connect_s, pool=self._limits.queue_s
+        )
 
     async def document(
         self, path: str, accept: str, known: Validators | None = None
@@ -166,7 +194,7 @@ class Upstream:
     ) -> AsyncGenerator[httpx.Response, None]:
         """The response to a GET of `url`, after redirects, with any status."""
         for _ in range(REDIRECTS_MAX + 1):
-            async with self._send("GET", url, headers) as response:
+            async with self._try_twice(url, headers) as response:
                 if not response.has_redirect_location:
                     yield response
                     return
@@ -175,12 +203,28 @@ class Upstream:
         _fail(url, f"redirected more than {REDIRECTS_MAX} times")
 
     @asynccontextmanager
+    async def _try_twice(
+        self, url: httpx.URL, headers: Mapping[str, str]
+    ) -> AsyncGenerator[httpx.Response, None]:
+        """The response to a GET, sent again if the connection broke before a response began.
+
+        A server closes idle connections when it likes, also while we begin to use one.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(self._send("GET", url, headers))
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                response = await stack.enter_async_context(self._send("GET", url, headers))
+            yield response
+
+    @asynccontextmanager
     async def _send(
         self, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncGenerator[httpx.Response, None]:
         own = {"user-agent": _AGENT}
         if self.registry.authorization is not None and _origin(url) == self.registry.origin:
             own["authorization"] = self.registry.authorization
+        begun_at = time.monotonic()
         async with self._http.stream(
             method,
             url,
@@ -189,6 +233,7 @@ class Upstream:
             follow_redirects=False,
             timeout=self._timeout,
         ) as response:
+            self._observe(time.monotonic() - begun_at)
             yield response
 
     def _address(self, path: str) -> httpx.URL:
@@ -210,18 +255,32 @@ class Upstream:
     @asynccontextmanager
     async def _faults(self, url: httpx.URL, time_max_s: float) -> AsyncGenerator[None, None]:
         """Turn what goes wrong on the network in the block into UpstreamFailed."""
-        # An overall limit: a slow server could stay below the timeout of each single read.
         try:
-            async with asyncio.timeout(time_max_s) as limit:
+            async with _network_faults(url, time_max_s):
                 yield
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            _fail(url, f"not all there within {time_max_s:g} s", error)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            # The text of other errors may repeat what the registry sent.
-            detail = f": {error}" if isinstance(error, httpx.ConnectError) else ""
-            _fail(url, f"{type(error).__name__}{detail}", error)
+        except UpstreamFailed as failed:
+            self.health.failed_at, self.health.failure = self._clock(), failed.reason
+            raise
+        except UpstreamMissing:
+            self.health.answered_at = self._clock()
+            raise
+        self.health.answered_at = self._clock()
+
+
+@asynccontextmanager
+async def _network_faults(url: httpx.URL, time_max_s: float) -> AsyncGenerator[None, None]:
+    # An overall limit: a slow server could stay below the timeout of each single read.
+    try:
+        async with asyncio.timeout(time_max_s) as limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        _fail(url, f"not all there within {time_max_s:g} s", error)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        # The text of other errors may repeat what the registry sent.
+        detail = f": {error}" if isinstance(error, httpx.ConnectError) else ""
+        _fail(url, f"{type(error).__name__}{detail}", error)
 
 
 def upstream_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:

@@ -91,13 +91,14 @@ async def open_documents(
     bytes_max: int = 2**30,
     free_bytes_min: int = 0,
     limits: UpstreamLimits | None = None,
+    processes: int = 0,
     **options: Any,
 ) -> AsyncIterator[Documents]:
     """A cache in `folder`."""
     lake = Lake(Settings(data_dir=folder / "data"))
     files = DocumentFiles(folder / "docs", bytes_max, lake, free_bytes_min=free_bytes_min)
     upstream = Upstream(http, parse_registry(registry.url), limits)
-    worker = WorkerProcess(lake, 0)
+    worker = WorkerProcess(lake, processes)
     cache = DocumentCache(
         upstream, CODEC, files, ByteCache(memory_bytes), worker, clock, AGES, **options
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 from service.errors import UpstreamFailed, UpstreamMissing
 from service.proxy.document_cache import MISSING_FOR, RETRY_AFTER
 from service.proxy.upstream import UpstreamLimits
+from tests.polling import until
 from tests.service.proxy.documents import AGES, Documents, open_documents
 from tests.service.proxy.registry import head
 
@@ -361,6 +363,26 @@ class TestHeavy:
             assert await documents.cache.get("a") is first
             (path,) = documents.paths()
             assert path.stat().st_size < 5000
+
+    @pytest.mark.slow
+    async def test_it_is_parsed_in_the_worker_process_once_that_is_ready(
+        self, tmp_path, registry, http, clock
+    ):
+        """A large document must not hold up other requests for half a second."""
+        async with open_documents(
+            tmp_path, registry, http, clock, heavy_bytes=1, processes=1
+        ) as documents:
+            worker = documents.cache._worker
+            assert await worker.compute(os.getpid) == os.getpid()
+            await until(lambda: worker._is_ready)
+            assert await worker.compute(os.getpid) != os.getpid()
+            documents.publishes("a")
+            registry.says("/b/", b"no JSON")
+
+            assert await value(documents) == {"name": "a"}
+            with pytest.raises(UpstreamFailed):
+                await documents.cache.get("b")
+            assert worker._is_ready
 
     async def test_a_large_document_that_is_none_is_an_outage(
         self, tmp_path, registry, http, clock
