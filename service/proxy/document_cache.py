@@ -17,9 +17,10 @@ import structlog
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.clock import Clock
 from service.errors import UpstreamFailed, UpstreamMissing
+from service.proxy.answers import Document, Validators
 from service.proxy.document_files import DocumentFiles, StoredDocument, pack, unpack
 from service.proxy.single_flight import SingleFlight
-from service.proxy.upstream import Document, Upstream, Validators
+from service.proxy.upstream import Upstream
 from service.worker_process import WorkerProcess
 
 HEAVY_BYTES: Final = 256 * 1024

@@ -18,8 +18,8 @@ import pyarrow as pa
 import structlog
 
 from service.lake import Lake
+from service.proxy.answers import Validators
 from service.proxy.cache_folder import CacheFolder, Usage, touch
-from service.proxy.upstream import Validators
 
 UNPACKED_BYTES_MAX: Final = 256 * 2**20
 _CODEC: Final = pa.Codec("zstd", compression_level=3)

@@ -16,10 +16,10 @@ import structlog
 
 from service.errors import PackageCacheFull, StorageFull, StoreUnavailable, UpstreamFailed
 from service.lake import Lake, file_fault
+from service.proxy.answers import FileStream
 from service.proxy.cache_folder import CacheFolder, Part
 from service.proxy.cached_file import READ_BYTES, CachedFile, read_at
 from service.proxy.file_keys import FileKey
-from service.proxy.upstream import FileStream
 
 HOLD_BACK_BYTES: Final = 64 * 1024
 ABANDONED_S: Final = 60.0

@@ -13,9 +13,10 @@ import httpx
 from analytics.cache.lru import ByteCache
 from service.lake import Lake
 from service.origins import parse_registry
+from service.proxy.answers import Document, UpstreamLimits
 from service.proxy.document_cache import Ages, Codec, DocumentCache
 from service.proxy.document_files import DocumentFiles
-from service.proxy.upstream import Document, Upstream, UpstreamLimits
+from service.proxy.upstream import Upstream
 from service.settings import Settings
 from service.worker_process import WorkerProcess
 from tests.conftest import SettableClock

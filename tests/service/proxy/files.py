@@ -13,11 +13,12 @@ import httpx
 
 from service.lake import Lake
 from service.origins import parse_registry
+from service.proxy.answers import UpstreamLimits
 from service.proxy.cached_file import CachedFile
 from service.proxy.downloads import DownloadReader, Fetch
 from service.proxy.file_cache import FileCache
 from service.proxy.file_keys import FileKey
-from service.proxy.upstream import Upstream, UpstreamLimits
+from service.proxy.upstream import Upstream
 from service.settings import Settings
 from tests.polling import until
 from tests.service.proxy.registry import Answer, Asked, FakeRegistry, head

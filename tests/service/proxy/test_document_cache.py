@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.errors import UpstreamFailed, UpstreamMissing
+from service.proxy.answers import UpstreamLimits
 from service.proxy.document_cache import MISSING_FOR, RETRY_AFTER
-from service.proxy.upstream import UpstreamLimits
 from tests.polling import until
 from tests.service.proxy.documents import AGES, Documents, open_documents
 from tests.service.proxy.registry import head

@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from analytics.model.errors import StoreFault
 from service.errors import UpstreamFailed, UpstreamMissing
+from service.proxy.answers import FileStream, UpstreamLimits
 from service.proxy.cached_file import CachedFile
 from service.proxy.downloads import HOLD_BACK_BYTES, DownloadReader
 from service.proxy.file_keys import FileKey, parse_file_key
-from service.proxy.upstream import FileStream, UpstreamLimits
 from tests.polling import until
 from tests.service.proxy.files import (
     BIG,

@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 
 from service.errors import UpstreamFailed, UpstreamMissing
 from service.origins import parse_registry
-from service.proxy.upstream import REDIRECTS_MAX, Upstream, UpstreamLimits, Validators
+from service.proxy.answers import UpstreamLimits, Validators
+from service.proxy.upstream import REDIRECTS_MAX, Upstream
 from tests.service.proxy.registry import Asked, FakeRegistry, bomb, head
 
 SMALL = UpstreamLimits(
