@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from service.proxy.documents import (
+    DOCUMENT_BYTES_MAX,
     DocumentInvalid,
     EntryDropped,
     decode_untrusted,
@@ -22,6 +23,12 @@ from service.proxy.npm.surrogates import replace_lone_surrogates
 from service.proxy.origins import Origins
 
 Members = dict[str, msgspec.Raw]
+
+MEMBERS_MAX: Final = 1000
+TIME_BYTES_MAX: Final = 8 << 20
+TAGS_BYTES_MAX: Final = 1 << 20
+VERSION_BYTES_MAX: Final = 2 << 20
+"""Of a version's object, whose members the publisher chooses."""
 
 TAGS_MAX: Final = 10_000
 TAG_CHARS_MAX: Final = 256
@@ -67,12 +74,14 @@ def parse_package(body: bytes, name: str, origins: Origins) -> Package:
     """
     refuse_oversized(body)
     document = _document(body)
+    if len(document) > MEMBERS_MAX:
+        raise DocumentInvalid("document has too many members")
     if _text(document.pop("name", None)) != name:
         raise DocumentInvalid("document is of another package")
     versions = _object(document.pop("versions", None))
     if len(versions) > VERSIONS_MAX:
         raise DocumentInvalid("document has too many versions")
-    time = _times(_object(document.pop("time", None)))
+    time = _times(_object(document.pop("time", None), TIME_BYTES_MAX))
     dropped: Counter[str] = Counter()
     offered: dict[str, PackageVersion] = {}
     for version, raw in versions.items():
@@ -80,7 +89,7 @@ def parse_package(body: bytes, name: str, origins: Origins) -> Package:
             offered[version] = _parse_version(raw, name, version, time.get(version), origins)
         except EntryDropped as reason:
             dropped[reason.reason] += 1
-    tags = _tags(_object(document.pop("dist-tags", None)), offered, dropped)
+    tags = _tags(_object(document.pop("dist-tags", None), TAGS_BYTES_MAX), offered, dropped)
     document.pop("_attachments", None)
     modified = time.get("modified") or _text(document.get("modified"))
     return Package(
@@ -109,9 +118,13 @@ def _document(body: bytes) -> Members:
         return decode_untrusted(_MEMBERS.decode, repaired)
 
 
-def _object(raw: msgspec.Raw | None) -> Members:
+def _object(raw: msgspec.Raw | None, bytes_max: int = DOCUMENT_BYTES_MAX) -> Members:
     """The members of `raw`; none if it is absent. Raises DocumentInvalid."""
-    return {} if raw is None else decode_untrusted(_MEMBERS.decode, raw)
+    if raw is None:
+        return {}
+    if memoryview(raw).nbytes > bytes_max:
+        raise DocumentInvalid("document has a member that is too large")
+    return decode_untrusted(_MEMBERS.decode, raw)
 
 
 def _value(raw: msgspec.Raw | None) -> object:
@@ -160,6 +173,8 @@ def _parse_version(
     """One version. Raises EntryDropped."""
     if not _VERSION.fullmatch(version):
         raise EntryDropped("version has characters that versions must not have")
+    if memoryview(raw).nbytes > VERSION_BYTES_MAX:
+        raise EntryDropped("version is too large")
     try:
         members = _MEMBERS.decode(raw)
         dist = _MEMBERS.decode(members.pop("dist", msgspec.Raw(b"null")))

@@ -8,14 +8,19 @@ that reads every character at most three times.
 import re
 from collections.abc import Iterator
 from html import unescape
+from itertools import islice
 from typing import Final, NamedTuple
 from urllib.parse import urljoin
 
-from service.proxy.documents import refuse_oversized
+from service.proxy.documents import DocumentInvalid, refuse_oversized
 from service.proxy.origins import URL_CHARS_MAX, Origins
 from service.proxy.pypi.listing import Link, Listing, bounded_urls, parse_status
-from service.proxy.pypi.project import Project
+from service.proxy.pypi.project import FILES_MAX, Project
 from service.proxy.pypi.repository_version import parse_minor
+
+TAGS_MAX: Final = FILES_MAX + 1000
+ATTRIBUTES_MAX: Final = 32
+"""Of an element; further ones are ignored."""
 
 VALUE_CHARS_MAX: Final = 4096
 
@@ -54,7 +59,9 @@ def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> Proje
     Raises DocumentInvalid if the page is not of version 1 of the API.
     """
     refuse_oversized(body)
-    tags = list(_tags(body.decode("utf-8", errors="replace")))
+    tags = list(islice(_tags(body.decode("utf-8", errors="replace")), TAGS_MAX + 1))
+    if len(tags) > TAGS_MAX:
+        raise DocumentInvalid("page has too many elements")
     bases = [base["href"] for kind, base in tags if kind == "base" and "href" in base]
     meta: dict[str, list[str]] = {}
     for kind, attributes in tags:
@@ -84,7 +91,7 @@ def _tags(page: str) -> Iterator[_Tag]:
         if not match["end"]:
             continue
         attributes: dict[str, str] = {}
-        for attribute in _ATTRIBUTE.finditer(match["attributes"]):
+        for attribute in islice(_ATTRIBUTE.finditer(match["attributes"]), ATTRIBUTES_MAX):
             value = attribute["double"] or attribute["single"] or attribute["bare"] or ""
             # Longer ones are nothing we use, and `unescape` fails at endless numbers.
             if len(value) <= VALUE_CHARS_MAX:

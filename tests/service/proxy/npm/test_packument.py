@@ -16,7 +16,13 @@ from service.proxy.npm.document import (
     file_name,
     find_file,
 )
-from service.proxy.npm.packument import TAGS_MAX, parse_package
+from service.proxy.npm.packument import (
+    MEMBERS_MAX,
+    TAGS_MAX,
+    TIME_BYTES_MAX,
+    VERSION_BYTES_MAX,
+    parse_package,
+)
 from service.proxy.npm.render import render_abbreviated, render_full
 from tests.service.proxy.synthetic import (
     FILES,
@@ -118,6 +124,7 @@ def test_versions_without_a_usable_instant_are_offered() -> None:
         ({"name": "other"}, "version is described as another one"),
         ({"name": None}, "version is described as another one"),
         ({"version": "6.6.6"}, "version is described as another one"),
+        ({"readme": "x" * VERSION_BYTES_MAX}, "version is too large"),
         ({"dist": None}, "version is described wrongly"),
         ({"dist": []}, "version is described wrongly"),
         ({"dist": {}}, "version has no tarball"),
@@ -174,8 +181,13 @@ def test_a_version_that_is_no_version_is_dropped(version: str) -> None:
         ),
         (b'{"name":' + b"[" * 1_000_000, "document is nested too deeply"),
         (b" " * (DOCUMENT_BYTES_MAX + 1), "document is too large"),
+        (encoded(dict.fromkeys(range(MEMBERS_MAX + 1))), "document has too many members"),
+        (
+            encoded(packument(time={"1.0.0": "1" * TIME_BYTES_MAX})),
+            "document has a member that is too large",
+        ),
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_a_document_that_cannot_be_used(document: bytes, reason: str) -> None:
     """It is the upstream's fault: 502, never an empty package."""

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from service.proxy.documents import DocumentInvalid
-from service.proxy.pypi.html import parse_html
+from service.proxy.pypi.html import TAGS_MAX, parse_html
 from service.proxy.pypi.project import Project
 from service.proxy.pypi.simple_json import parse_json
 from tests.service.proxy.synthetic import (
@@ -109,6 +109,12 @@ def test_meta_elements_are_kept() -> None:
     assert (project.api_minor, project.status, project.status_reason) == (3, "deprecated", None)
     assert project.tracks == (f"{INDEX}/a/",)
     assert project.alternate_locations == (f"{INDEX}/b/", f"{INDEX}/c/")
+
+
+def test_a_page_of_too_many_links_is_refused() -> None:
+    """Before a link is looked at."""
+    with pytest.raises(DocumentInvalid, match="too many elements"):
+        parsed('<a href="/">' * (TAGS_MAX + 1))
 
 
 def test_a_page_of_version_2_is_refused() -> None:
