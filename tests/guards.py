@@ -80,6 +80,7 @@ _FILES = "tests/service/proxy/test_file_cache.py"
 _DOCUMENTS = "tests/service/proxy/test_document_cache.py"
 _UPSTREAM = "tests/service/proxy/test_upstream.py"
 _REPORTS = "tests/service/reports/test_access_report.py"
+_PROXY = "tests/service/proxy"
 
 GUARDS: Final = [
     Guard(
@@ -153,6 +154,54 @@ GUARDS: Final = [
         "service/proxy/bodies.py::read_body",
         Replace("size > bytes_max", "False"),
         f"{_UPSTREAM}::TestDocument::test_a_body_out_of_all_limits_is_a_failure[bomb]",
+    ),
+    Guard(
+        "a page does not decide which origins its files come from",
+        "service/proxy/origins.py::Origins._resolved",
+        Replace("key is None", "not parts.scheme"),
+        f"{_PROXY}/test_origins.py::test_a_url_that_leaves_the_origins_is_dropped",
+    ),
+    Guard(
+        "a file's path on its origin has one reading",
+        "service/proxy/origins.py::Origins.locate",
+        Replace("_DOT_SEGMENT.search(location.path)", "not location.path"),
+        f"{_PROXY}/test_origins.py::test_a_url_that_leaves_the_origins_is_dropped",
+    ),
+    Guard(
+        "a file's version is that of the name which clients read",
+        "service/proxy/pypi/listing.py::Listing._parse",
+        Replace("link.filename != filename", "not filename"),
+        f"{_PROXY}/pypi/test_simple_json.py::test_a_file_that_cannot_be_trusted_is_dropped",
+    ),
+    Guard(
+        "a page of one project offers no files of another",
+        "service/proxy/pypi/listing.py::Listing._parse",
+        Replace("distribution.project != self._name", "not distribution.project"),
+        f"{_PROXY}/pypi/test_simple_json.py::test_a_file_that_cannot_be_trusted_is_dropped",
+    ),
+    Guard(
+        "a file is found on its own origin alone",
+        "service/proxy/pypi/project.py::find_file",
+        Replace("is_path and file.origin == origin", "is_path"),
+        f"{_PROXY}/pypi/test_simple_json.py::test_a_file_is_found_by_its_path_alone",
+    ),
+    Guard(
+        "metadata is that of the wheel's own version",
+        "service/proxy/pypi/metadata.py::_metadata_entry",
+        Replace("_is_of(directories[0], name, version)", "directories[0]"),
+        f"{_PROXY}/pypi/test_metadata.py::test_a_wheel_that_is_not_in_order_has_no_metadata",
+    ),
+    Guard(
+        "a version of a package is described as itself",
+        "service/proxy/npm/packument.py::_parse_version",
+        Replace('_text(members.get("version")) != version', "not version"),
+        f"{_PROXY}/npm/test_packument.py::test_a_version_that_cannot_be_trusted_is_dropped",
+    ),
+    Guard(
+        "a dist-tag never moves up",
+        "service/proxy/npm/tags.py::_replacement",
+        Replace("choice[0] <= old", "choice"),
+        f"{_PROXY}/npm/test_tags.py::test_a_tag_moves_down_to_what_its_users_want",
     ),
     Guard(
         "an expired key is refused",

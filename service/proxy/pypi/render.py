@@ -96,7 +96,8 @@ def render_html(project: Project, base: str, marks: Mapping[str, str]) -> bytes:
     base = escape(base)
     links = "".join([_link(file, base, _yanked(file, marks)) for file in project.files])
     return (
-        f"<!DOCTYPE html>\n<html>\n<head>\n{meta}<title>{title}</title>\n</head>\n"
+        f'<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n{meta}'
+        f"<title>{title}</title>\n</head>\n"
         f"<body>\n<h1>{title}</h1>\n{links}</body>\n</html>\n"
     ).encode()
 

@@ -50,7 +50,7 @@ class Page(HTMLParser):
         attributes = dict(attrs)
         if tag == "a":
             self.links.append({**attributes, "text": ""})
-        elif tag == "meta":
+        elif tag == "meta" and "name" in attributes:
             self.meta.append((attributes["name"], attributes["content"]))
 
     def handle_data(self, data: str) -> None:
