@@ -75,6 +75,9 @@ _TRANSACTION = "tests/service/store/test_transaction.py"
 _WORK = "tests/service/store/test_work.py"
 _KNOWN_CALLERS = "tests/service/access/test_known_callers.py"
 
+_EXCHANGE = "tests/service/install_tokens/test_exchange.py"
+_INSTALLERS = "tests/service/install_tokens/test_authorization.py"
+_CARRIERS = "tests/service/proxy/test_credentials.py"
 _EXPORTS = "tests/service/audit/test_export_list.py"
 _FILES = "tests/service/proxy/test_file_cache.py"
 _DOCUMENTS = "tests/service/proxy/test_document_cache.py"
@@ -83,6 +86,56 @@ _REPORTS = "tests/service/reports/test_access_report.py"
 _PROXY = "tests/service/proxy"
 
 GUARDS: Final = [
+    Guard(
+        "an expired install token is refused",
+        "service/install_tokens/authorization.py::InstallAuthorizer._live_token",
+        Replace("self._clock() >= token.expires_at", "self._clock().year < 1"),
+        f"{_INSTALLERS}::test_an_expired_token_is_refused_with_the_remedy",
+    ),
+    Guard(
+        "a known install token is that of its hash",
+        "service/install_tokens/authorization.py::InstallAuthorizer._live_token",
+        Replace("('install_token', hashed)", "('install_token', '')"),
+        f"{_INSTALLERS}::test_the_same_credential_is_told_from_every_other",
+    ),
+    Guard(
+        "a revoked key stops its install tokens",
+        "service/install_tokens/authorization.py::InstallAuthorizer._key_of",
+        Drop("if token.key_is_revoked:\n    raise InstallTokenEnded"),
+        f"{_INSTALLERS}::test_the_token_of_a_revoked_key_stops_at_once",
+    ),
+    Guard(
+        "a key that reads does not install",
+        "service/access/callers.py::ApiKeyPrincipal.require_install_rights",
+        Replace(
+            "self.scopes and Capability.PACKAGES_INSTALL not in self.scopes", "not self.tenant_id"
+        ),
+        f"{_INSTALLERS}::test_a_key_that_reads_does_not_install",
+    ),
+    Guard(
+        "an install token is issued as trust stands in its transaction",
+        "service/install_tokens/exchange.py::Exchange.issue",
+        Drop("key = await self._access.revalidated_ci(key, now_org)"),
+        f"{_EXCHANGE}::test_a_key_revoked_or_a_binding_revoked_meanwhile_gets_none",
+    ),
+    Guard(
+        "an install token is issued to a key that still works",
+        "service/orgs/repository.py::find_key_in_use",
+        Replace("key is not None and is_live(key, now)", "key is not None and now"),
+        f"{_EXCHANGE}::test_a_key_revoked_or_a_binding_revoked_meanwhile_gets_none",
+    ),
+    Guard(
+        "one CI token gets a limited number of install tokens",
+        "service/install_tokens/tokens.py::_check_room",
+        Drop("raise TooManyInstallTokens(value='this CI token')"),
+        f"{_EXCHANGE}::test_one_ci_token_gets_a_limited_number",
+    ),
+    Guard(
+        "none is chosen of credentials that differ",
+        "service/proxy/credentials.py::_only",
+        Drop("if len(secrets) > 1:\n    raise CredentialsDiffer(value=what)"),
+        f"{_CARRIERS}::test_credentials_that_differ_are_refused",
+    ),
     Guard(
         "an export is one organisation's",
         "service/audit/export_entries.py::find_export",

@@ -75,6 +75,14 @@ class InstallAuthorizer:
             key = key.with_ci(await self._verifier.recall(token.job, token_request(key, org)))
         return install_principal(key, token.id, credentials.ci_tokens), org
 
+    async def revalidate(self, principal: InstallPrincipal, slug: str) -> InstallPrincipal:
+        """`principal` with its CI job if a binding of the organisation, read again, trusts it now.
+
+        Needed right before a row is stored, if an upstream took long to answer.
+        """
+        org = await self._access.org(slug)
+        return principal.with_key(await self._access.revalidated_ci(principal.key, org))
+
     async def _by_key(
         self, credentials: InstallCredentials, origin: RequestOrigin, slug: str
     ) -> tuple[InstallPrincipal, Organisation]:

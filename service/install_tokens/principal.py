@@ -1,7 +1,7 @@
 """Who installs: what a request to install carries, and whom that proves."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from analytics.model.rows import AuditContext
 from service.access.callers import ApiKeyPrincipal
@@ -24,13 +24,21 @@ class InstallCredentials:
 class InstallPrincipal:
     """A machine that installs, with its API key or with an install token of that key.
 
-    `credential` is the same for all requests with the same key, token and attribution, and for no
-    others: rows of one install are told from those of another by it.
+    `secret_id` tells the install token or the CI token from others; empty for a key alone.
     """
 
     key: ApiKeyPrincipal
     install_token_id: str | None
-    credential: str
+    secret_id: str
+
+    @property
+    def credential(self) -> str:
+        """The same for all requests with the same key, token and attribution, and for no others.
+
+        Rows of one install are told from those of another by it.
+        """
+        binding_id = "" if self.ci is None else self.ci.binding_id
+        return f"{self.key.key_id}/{self.secret_id}/{binding_id}"
 
     @property
     def tenant_id(self) -> str:
@@ -39,7 +47,7 @@ class InstallPrincipal:
 
     @property
     def key_id(self) -> str:
-        """The id of the API key, also of one that issued an install token."""
+        """The id of the API key, also of one that an install token was issued to."""
         return self.key.key_id
 
     @property
@@ -52,18 +60,19 @@ class InstallPrincipal:
         """With the key as the actor, and the CI job if there is one."""
         return self.key.audit_context
 
+    def with_key(self, key: ApiKeyPrincipal) -> "InstallPrincipal":
+        """The same with `key`, whose CI job was asked again."""
+        return replace(self, key=key)
+
 
 def install_principal(
     key: ApiKeyPrincipal, install_token_id: str | None, ci_tokens: tuple[str, ...]
 ) -> InstallPrincipal:
-    """The principal of `key`, which came with this install token or these CI tokens."""
-    ci = key.origin.ci
-    is_by_ci_token = ci is not None and bool(ci_tokens)
-    parts = (
-        key.key_id,
-        install_token_id or "",
-        ci_tokens[0] if is_by_ci_token else "",
-        "" if ci is None else ci.binding_id,
-    )
-    text = "\0".join(parts).encode("utf-8", "surrogatepass")
-    return InstallPrincipal(key, install_token_id, hashlib.sha256(text).hexdigest())
+    """The principal of `key`, which came with this install token or these CI tokens.
+
+    A rejected CI token is none: a client that sends a new one each time causes no more rows.
+    """
+    secret_id = install_token_id or ""
+    if ci_tokens and key.origin.ci is not None:
+        secret_id = hashlib.sha256(ci_tokens[0].encode("utf-8", "surrogatepass")).hexdigest()
+    return InstallPrincipal(key, install_token_id, secret_id)

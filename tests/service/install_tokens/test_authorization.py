@@ -207,6 +207,23 @@ async def test_a_ci_token_beside_an_install_token_decides(gate: Gate):
     assert (installed.binding_id, installed.rejections) == (None, ["malformed_jwt"])
 
 
+async def test_an_attribution_is_asked_again_before_a_row_is_stored(gate: Gate):
+    """A binding may be revoked while an upstream is slow."""
+    installers = gate.world.services.installers
+    key = await new_key(gate.world, INSTALL)
+    carriers = [bearer(await token_of(gate, key))], headers_of(key, gate.issuer.sign())
+    principals = [(await install(gate.world, *carrier)).principal for carrier in carriers]
+    for principal in principals:
+        assert await installers.revalidate(principal, "acme") == principal
+    (binding,) = await gate.world.bindings()
+    await gate.revoke(binding["id"])
+
+    for principal in principals:
+        after = await installers.revalidate(principal, "acme")
+        assert (principal.ci is None, after.ci) == (False, None)
+        assert after.credential != principal.credential
+
+
 async def test_the_same_credential_is_told_from_every_other(gate: Gate):
     """Rows are counted by it: one for each key, token and attribution, by whatever carrier."""
     key = await new_key(gate.world)
