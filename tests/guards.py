@@ -96,7 +96,7 @@ GUARDS: Final = [
         "a known install token is that of its hash",
         "service/install_tokens/authorization.py::InstallAuthorizer._live_token",
         Replace("('install_token', hashed)", "('install_token', '')"),
-        f"{_INSTALLERS}::test_the_same_credential_is_told_from_every_other",
+        f"{_INSTALLERS}::test_a_token_is_not_taken_for_one_that_came_before",
     ),
     Guard(
         "a revoked key stops its install tokens",

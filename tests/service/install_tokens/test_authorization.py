@@ -251,6 +251,19 @@ async def test_the_same_credential_is_told_from_every_other(gate: Gate):
     assert await credential(*headers_of(key)) == await credential(*headers_of(key, "bad"))
 
 
+async def test_a_token_is_not_taken_for_one_that_came_before(gate: Gate):
+    """Each is known by its own hash, while nothing is committed between them."""
+    key = await new_key(gate.world, INSTALL)
+    first, second = await exchanged(gate, key), await exchanged(gate, key, jti="second")
+
+    for _ in range(2):
+        for answer in (first, second):
+            installed = await install(gate.world, bearer(answer["token"]))
+            assert installed.principal.install_token_id == answer["id"]
+    with pytest.raises(InstallUnauthenticated):
+        await install(gate.world, bearer("csi_of_no_one"))
+
+
 async def test_the_token_of_a_project_s_key_meets_the_project_s_bindings(gate: Gate):
     """A binding of a project attributes its keys alone."""
     (old,) = await gate.world.bindings()
