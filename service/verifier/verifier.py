@@ -63,7 +63,10 @@ class _ParsedToken(Struct, frozen=True):
 
 
 class Verifier:
-    """Verifies CI tokens of requests. A result only attributes; it grants or denies nothing."""
+    """Verifies CI tokens of requests. A result only attributes: it grants and denies nothing.
+
+    The exchange for an install token, whose only content is an attribution, requires one.
+    """
 
     def __init__(
         self,
