@@ -17,6 +17,7 @@ from service.access.callers import cli_caller
 from service.audit.importer import Job, Source, Watch
 from service.composition import Services, build_services
 from service.orgs.repository import get_org
+from service.policy.blocklist import BlocklistImporter
 from service.settings import Settings
 from tests.power import at, watched_steps
 
@@ -41,11 +42,20 @@ async def import_file(services: Services) -> None:
     await services.importer.take(job, Watch(lambda _: None, lambda _: None), 0.0)
 
 
+async def import_blocklist(services: Services) -> None:
+    """The zip of OSV records on standard input."""
+    importer = BlocklistImporter(services.store)
+    content = io.BytesIO(sys.stdin.buffer.read())
+    by = cli_caller("org_platform").audit_context
+    await importer.import_file(content, "osv.zip", ["MAL-*"], by, lambda done, total: None)
+
+
 WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "seal": lambda services: services.sealer.seal_due(everything=True),
     "prune": lambda services: services.pruner.prune_in_background(),
     "unlink": lambda services: services.garbage_collector.unlink_retired(),
     "import": import_file,
+    "blocklist": import_blocklist,
 }
 
 

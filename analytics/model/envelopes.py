@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from analytics.model import org_envelopes  # noqa: F401 - its classes are envelopes, too
+from analytics.model import org_envelopes, policy_envelopes  # noqa: F401 - more envelopes
 from analytics.model.events import Count, Decision, Envelope, Event
 from analytics.model.instants import parse_instant
 

@@ -51,6 +51,8 @@ class Event(StrEnum):
     API_KEY_ROTATED = "api_key_rotated"
     API_KEY_REVOKED = "api_key_revoked"
     INSTALL_TOKEN_ISSUED = "install_token_issued"  # noqa: S105 - an event, not a secret
+    POLICY_CHANGED = "policy_changed"
+    BLOCKLIST_IMPORTED = "blocklist_imported"
     AUDIT_EXPORTED = "audit_exported"
     AUDIT_EXPORT_FINISHED = "audit_export_finished"
     AUDIT_IMPORTED = "audit_imported"

@@ -41,6 +41,8 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.API_KEY_ROTATED: "API key rotated",
     Event.API_KEY_REVOKED: "API key revoked",
     Event.INSTALL_TOKEN_ISSUED: "Install token issued",
+    Event.POLICY_CHANGED: "Policy changed",
+    Event.BLOCKLIST_IMPORTED: "Blocklist imported",
     Event.AUDIT_EXPORTED: "Export started",
     Event.AUDIT_EXPORT_FINISHED: "Export finished",
     Event.AUDIT_IMPORTED: "Rows imported",

@@ -30,6 +30,9 @@ _COMMANDS: Final = {
         more=("explain", "rejected"),
     ),
     "ci": Late("ci", "CI jobs: install through the proxy, in the name of the job.", "ci"),
+    "blocklist": Late(
+        "blocklist", "The blocklist: known malicious releases, for all organisations.", "blocklist"
+    ),
     "demo": Late("demo", "Create the demo organisation, unless it exists, and serve it.", "demo"),
     "explain": Late("explain", "Explain why a CI token is trusted or not.", "explain"),
     "init": Late(

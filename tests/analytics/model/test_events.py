@@ -66,7 +66,7 @@ def test_the_catalogue_is_the_specifications_and_ours():
         " api_key_created api_key_rotated api_key_revoked install_token_issued"
         " session_issued session_revoked"
         " link_sign_in_succeeded device_sign_in_succeeded passkey_registered passkey_removed"
-        " sign_in_failed signed_out sign_in_domain_changed"
+        " sign_in_failed signed_out sign_in_domain_changed policy_changed blocklist_imported"
     )
 
     assert set(Event) == {*SPEC_ENVELOPES, *SPEC_PAYLOADS, *ours.split()}

@@ -1,0 +1,397 @@
+"""Importing OSV's bulk file as the operator's blocklist, which holds for every organisation.
+
+The advisories of the new file are loaded under a generation of their own, some thousand in each
+transaction, so that audit rows are committed in between. One transaction then makes the generation
+the one in force and records the change. A process that ends before it leaves the old list in force,
+one that ends after it the new one; what is left over is deleted by the next import.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import BinaryIO, Final, NamedTuple, cast
+
+import msgspec
+from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.model.instants import format_ms
+from analytics.model.policy_envelopes import BlocklistImported
+from analytics.model.rows import AuditContext
+from service.errors import Conflict, Invalid
+from service.orgs.repository import list_orgs
+from service.packages.ecosystems import Ecosystem
+from service.policy.osv import OsvRecord
+from service.policy.osv_zip import ReadRecord, RecordFile
+from service.policy.repository import find_current_import
+from service.store.store import Store, SyncUnitOfWork
+from service.store.tables import AdvisoryEntry, BlocklistImport
+
+BATCH_ROWS: Final = 2_000
+"""Advisories of one transaction."""
+ADVISORIES_MAX: Final = 5_000_000
+PATTERNS_MAX: Final = 20
+PROGRESS_INTERVAL_S: Final = 5.0
+ALIVE_FOR: Final = timedelta(minutes=1)
+"""How long after its last batch an import is taken to be under way."""
+IMPORTS_KEPT: Final = 50
+EXAMPLES_MAX: Final = 20
+"""Unreadable records that are named."""
+
+_DIGEST_BYTES: Final = 2**20
+_SOURCE_MAX: Final = 200
+
+_ADD: Final = insert(cast("Table", AdvisoryEntry.__table__))
+_PROGRESS: Final = (
+    update(cast("Table", BlocklistImport.__table__))
+    .where(
+        BlocklistImport.generation == bindparam("at"),
+        # A generation that was given up may be another import's by now.
+        BlocklistImport.started_at == bindparam("begun_at"),
+        BlocklistImport.switched_at.is_(None),
+    )
+    .values(progress_at=bindparam("now"))
+    .returning(BlocklistImport.generation)
+)
+
+
+class NothingToImport(Invalid):
+    """No record of the file is meant: replacing the list would empty it."""
+
+    text = "no record matches {value}: nothing was imported, and the list in force stays"
+
+
+class ImportUnderWay(Conflict):
+    """Another process is importing."""
+
+    text = "another import is under way (since {value}): wait until it has ended"
+
+
+class ImportOvertaken(Conflict):
+    """Another process took this import for dead."""
+
+    text = "the import was overtaken by another one: nothing of it is in force"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What an import has read. `examples` are of the unreadable records."""
+
+    records: int = 0
+    advisories: int = 0
+    withdrawn: int = 0
+    other: int = 0
+    """Records of other ids, or only of packages of other ecosystems."""
+    unreadable: int = 0
+    examples: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """What an import has done. `is_unchanged`: the same file with the same ids is in force."""
+
+    generation: int
+    sha256: str
+    counts: Counts
+    advisories_before: int
+    seconds: float
+    is_unchanged: bool = False
+
+
+class _Begun(NamedTuple):
+    """An import under way: its generation, and when it began."""
+
+    generation: int
+    at: datetime
+
+
+class BlocklistImporter:
+    """Replaces the blocklist. Any number of processes may try; one at a time imports."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def import_file(
+        self,
+        file: BinaryIO,
+        source: str,
+        patterns: Sequence[str],
+        by: AuditContext,
+        on_progress: Callable[[int, int], None],
+    ) -> ImportResult:
+        """Make the records of `file` whose id matches one of `patterns` (globs) the blocklist.
+
+        Raises UnusableZip, NothingToImport, ImportUnderWay, ImportOvertaken, Invalid: then the list
+        in force is the one before. `on_progress` gets the bytes done and all bytes.
+        """
+        _check_patterns(patterns)
+        began_at = time.monotonic()
+        sha256 = _digest(file)
+        before = await self._current()
+        if before is not None and (before.sha256, before.ids) == (sha256, [*patterns]):
+            await self._forget(await self._left_over())
+            return _unchanged(before, time.monotonic() - began_at)
+        records = RecordFile(file)
+        begun = await self._begin(source, sha256, patterns, by)
+        loading = _Loading(self._store, begun, patterns)
+        try:
+            for read, done in records.records():
+                await loading.add(read)
+                on_progress(done, records.size)
+            await loading.flush()
+            if not loading.counts.records:
+                raise NothingToImport(value=" ".join(patterns))
+            known = await self._switch(begun, loading.counts, by)
+        except BaseException:  # Ctrl-C, too: the next import need not wait
+            await self._forget([begun.generation], begun.at)
+            raise
+        await self._forget(await self._left_over())
+        seconds = time.monotonic() - began_at
+        return ImportResult(begun.generation, sha256, loading.counts, known, seconds)
+
+    async def _current(self) -> BlocklistImport | None:
+        async with self._store.read() as session:
+            return await find_current_import(session)
+
+    async def _begin(
+        self, source: str, sha256: str, patterns: Sequence[str], by: AuditContext
+    ) -> "_Begun":
+        """Allocate a generation. Raises ImportUnderWay."""
+        await self._forget(await self._left_over())
+        async with self._store.write() as work:
+            other = await work.session.scalar(
+                select(BlocklistImport).where(BlocklistImport.switched_at.is_(None))
+            )
+            if other is not None:
+                raise ImportUnderWay(value=format_ms(other.started_at))
+            last = await work.session.scalar(select(func.max(BlocklistImport.generation)))
+            entry = BlocklistImport(
+                generation=(last or 0) + 1,
+                source=_shown(source),
+                sha256=sha256,
+                ids=[*patterns],
+                imported_by=by.actor,
+                started_at=work.now,
+                progress_at=work.now,
+            )
+            work.session.add(entry)
+            return _Begun(entry.generation, entry.started_at)
+
+    async def _switch(self, begun: "_Begun", counts: Counts, by: AuditContext) -> int:
+        """Put the generation in force and record it; returns how many advisories were before.
+
+        An organisation's log tells what its installs were decided by, so each has the row.
+        """
+        async with self._store.write() as work:
+            before = await find_current_import(work.session)
+            entry = await work.session.get(BlocklistImport, begun.generation)
+            if entry is None or entry.started_at != begun.at:
+                raise ImportOvertaken
+            entry.switched_at = entry.progress_at = work.now
+            entry.records = counts.records
+            entry.advisories = counts.advisories
+            entry.withdrawn = counts.withdrawn
+            entry.unreadable = counts.unreadable
+            known = 0 if before is None else before.advisories
+            envelope = BlocklistImported(
+                generation=begun.generation,
+                source=entry.source,
+                ids=entry.ids,
+                advisories=counts.advisories,
+                advisories_before=known,
+                withdrawn=counts.withdrawn,
+                unreadable=counts.unreadable,
+                sha256=entry.sha256,
+            )
+            for org in await list_orgs(work.session):
+                work.record(org.id, envelope, by)
+        return known
+
+    async def _left_over(self) -> list[int]:
+        """The generations that are not in force and whose import is not under way."""
+        async with self._store.write() as work:
+            current = await find_current_import(work.session)
+            alive_from = work.now - ALIVE_FOR
+            entries = (await work.session.scalars(select(BlocklistImport))).all()
+            generations = (
+                await work.session.scalars(select(AdvisoryEntry.generation).distinct())
+            ).all()
+        alive = {
+            entry.generation
+            for entry in entries
+            if entry.switched_at is None and entry.progress_at > alive_from
+        }
+        dead = {entry.generation for entry in entries if entry.switched_at is None} - alive
+        kept = alive | ({current.generation} if current is not None else set())
+        return sorted((set(generations) | dead) - kept)
+
+    async def _forget(self, generations: Sequence[int], begun_at: datetime | None = None) -> None:
+        """Delete the advisories of these generations, and the entries of unfinished imports.
+
+        With `begun_at`, only if that is when the import of the one generation began.
+        """
+        if begun_at is not None and not await self._is_of(generations[0], begun_at):
+            return
+        for generation in generations:
+            while await self._forget_some(generation):
+                pass
+        async with self._store.write() as work:
+            session = work.session
+            await session.execute(
+                delete(BlocklistImport).where(
+                    BlocklistImport.generation.in_(generations),
+                    BlocklistImport.switched_at.is_(None),
+                )
+            )
+            last = await session.scalar(select(func.max(BlocklistImport.generation)))
+            has_none = (
+                ~select(AdvisoryEntry.generation)
+                .where(AdvisoryEntry.generation == BlocklistImport.generation)
+                .exists()
+            )
+            await session.execute(
+                delete(BlocklistImport).where(
+                    BlocklistImport.generation <= (last or 0) - IMPORTS_KEPT, has_none
+                )
+            )
+
+    async def _is_of(self, generation: int, begun_at: datetime) -> bool:
+        async with self._store.read() as session:
+            entry = await session.get(BlocklistImport, generation)
+            return entry is not None and entry.started_at == begun_at
+
+    async def _forget_some(self, generation: int) -> bool:
+        """Delete up to BATCH_ROWS packages' advisories; False if there were no more than these."""
+        async with self._store.write() as work:
+            session = work.session
+            mine = AdvisoryEntry.generation == generation
+            for ecosystem in Ecosystem:
+                of_one = (mine, AdvisoryEntry.ecosystem == str(ecosystem))
+                bound = await _nth_package(session, generation, ecosystem)
+                if bound is not None:
+                    await session.execute(
+                        delete(AdvisoryEntry).where(*of_one, AdvisoryEntry.package < bound)
+                    )
+                    return True
+                await session.execute(delete(AdvisoryEntry).where(*of_one))
+        return False
+
+
+async def _nth_package(session: AsyncSession, generation: int, ecosystem: Ecosystem) -> str | None:
+    """The package after the first BATCH_ROWS ones, None if there are no more."""
+    return await session.scalar(
+        select(AdvisoryEntry.package)
+        .distinct()
+        .where(AdvisoryEntry.generation == generation, AdvisoryEntry.ecosystem == str(ecosystem))
+        .order_by(AdvisoryEntry.package)
+        .limit(1)
+        .offset(BATCH_ROWS)
+    )
+
+
+class _Loading:
+    """The advisories of one generation, on their way into the database."""
+
+    def __init__(self, store: Store, begun: _Begun, patterns: Sequence[str]) -> None:
+        self.counts = Counts()
+        self._store = store
+        self._begun = begun
+        self._flushed_at = time.monotonic()
+        self._patterns = patterns
+        self._rows: list[dict[str, object]] = []
+        self._seen: set[str] = set()
+
+    async def add(self, read: ReadRecord) -> None:
+        """Count what was read, and store it once there is enough. Raises Invalid, Conflict."""
+        counts, record = self.counts, read.record
+        if record is None:
+            self._note_unreadable(read.name, read.error or "")
+        elif not any(fnmatchcase(record.advisory_id, pattern) for pattern in self._patterns):
+            counts.other += 1
+        elif record.advisory_id in self._seen:
+            self._note_unreadable(read.name, "its id is in the file twice")
+        elif record.is_withdrawn:
+            self._seen.add(record.advisory_id)
+            counts.withdrawn += 1
+        else:
+            self._seen.add(record.advisory_id)
+            self._take(record)
+        is_late = time.monotonic() - self._flushed_at > PROGRESS_INTERVAL_S
+        if is_late or len(self._rows) >= BATCH_ROWS:
+            await self.flush()
+
+    def _take(self, record: OsvRecord) -> None:
+        if not record.packages:
+            self.counts.other += 1
+            return
+        self.counts.records += 1
+        self.counts.advisories += len(record.packages)
+        if self.counts.advisories > ADVISORIES_MAX:
+            raise Invalid(f"the file has more than {ADVISORIES_MAX} advisories that match")
+        self._rows += [
+            {
+                "generation": self._begun.generation,
+                "ecosystem": str(ecosystem),
+                "package": package,
+                "advisory_id": record.advisory_id,
+                "spec": msgspec.json.encode(spec),
+            }
+            for (ecosystem, package), spec in record.packages.items()
+        ]
+
+    def _note_unreadable(self, name: str, error: str) -> None:
+        self.counts.unreadable += 1
+        if len(self.counts.examples) < EXAMPLES_MAX:
+            self.counts.examples.append((name, error))
+
+    async def flush(self) -> None:
+        """Store what is waiting. Raises ImportOvertaken."""
+        rows, self._rows = self._rows, []
+
+        def store(work: SyncUnitOfWork) -> bool:
+            begun = {"at": self._begun.generation, "begun_at": self._begun.at}
+            if not work.transaction.rows(_PROGRESS, begun | {"now": work.now}):
+                return False
+            work.transaction.run(_ADD, rows)
+            return True
+
+        if not await self._store.write_at_once(store):
+            raise ImportOvertaken
+        self._flushed_at = time.monotonic()
+
+
+def _check_patterns(patterns: Sequence[str]) -> None:
+    if not 1 <= len(patterns) <= PATTERNS_MAX or not all(
+        1 <= len(pattern) <= _SOURCE_MAX and pattern.isprintable() for pattern in patterns
+    ):
+        raise Invalid(f"ids must be 1 to {PATTERNS_MAX} globs such as MAL-*", field="ids")
+
+
+def _digest(file: BinaryIO) -> str:
+    """The SHA-256 of the whole file."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while data := file.read(_DIGEST_BYTES):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _unchanged(entry: BlocklistImport, seconds: float) -> ImportResult:
+    counts = Counts(
+        records=entry.records,
+        advisories=entry.advisories,
+        withdrawn=entry.withdrawn,
+        unreadable=entry.unreadable,
+    )
+    return ImportResult(
+        entry.generation, entry.sha256, counts, entry.advisories, seconds, is_unchanged=True
+    )
+
+
+def _shown(source: str) -> str:
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in source)[
+        :_SOURCE_MAX
+    ]

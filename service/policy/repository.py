@@ -1,0 +1,116 @@
+"""Queries for policies and the blocklist. None of them commits."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.packages.ecosystems import Ecosystem
+from service.policy.advisories import Advisory, AdvisorySpec
+from service.policy.model import NO_POLICY, InstallPolicy
+from service.policy.parsing import decode_document
+from service.store.tables import AdvisoryEntry, BlocklistImport, PolicyRevision
+from service.store.transaction import Transaction
+
+REVISIONS_KEPT: Final = 200
+"""How many revisions of its policy an organisation keeps: the oldest go first."""
+
+_SPEC: Final = msgspec.json.Decoder(AdvisorySpec)
+
+_REVISION: Final = (
+    select(func.coalesce(func.max(PolicyRevision.revision), 0))
+    .where(PolicyRevision.tenant_id == bindparam("tenant_id"))
+    .scalar_subquery()
+)
+_GENERATION: Final = (
+    select(func.coalesce(func.max(BlocklistImport.generation), 0))
+    .where(BlocklistImport.switched_at.is_not(None))
+    .scalar_subquery()
+)
+_IN_FORCE: Final = select(_REVISION.label("revision"), _GENERATION.label("generation"))
+_POLICY: Final = select(PolicyRevision.document).where(
+    PolicyRevision.tenant_id == bindparam("tenant_id"),
+    PolicyRevision.revision == bindparam("revision"),
+)
+_ADVISORIES: Final = (
+    select(AdvisoryEntry.advisory_id, AdvisoryEntry.spec)
+    .where(
+        AdvisoryEntry.generation == bindparam("generation"),
+        AdvisoryEntry.ecosystem == bindparam("ecosystem"),
+        AdvisoryEntry.package == bindparam("package"),
+    )
+    .order_by(AdvisoryEntry.advisory_id)
+)
+
+
+class InForce(NamedTuple):
+    """What decisions depend on: an organisation's policy revision and the blocklist's generation.
+
+    0 is none at all.
+    """
+
+    revision: int
+    generation: int
+
+
+def find_in_force(transaction: Transaction, tenant_id: str) -> InForce:
+    """What is in force for the organisation now: one statement on two indexes."""
+    ((revision, generation),) = transaction.rows(_IN_FORCE, {"tenant_id": tenant_id})
+    return InForce(int(revision), int(generation))
+
+
+def load_policy(transaction: Transaction, tenant_id: str, revision: int) -> InstallPolicy:
+    """The organisation's policy as of `revision`; without one, NO_POLICY."""
+    for (document,) in transaction.rows(_POLICY, {"tenant_id": tenant_id, "revision": revision}):
+        return decode_document(document)
+    return NO_POLICY
+
+
+def load_advisories(
+    transaction: Transaction, generation: int, ecosystem: Ecosystem, package: str
+) -> tuple[tuple[Advisory, ...], int]:
+    """The advisories on a package, by id, and how many bytes they are stored in."""
+    where = {"generation": generation, "ecosystem": str(ecosystem), "package": package}
+    rows = transaction.rows(_ADVISORIES, where)
+    advisories = tuple(
+        Advisory.of(ecosystem, advisory_id, _SPEC.decode(spec)) for advisory_id, spec in rows
+    )
+    return advisories, sum(len(spec) for _, spec in rows)
+
+
+async def find_revision(
+    session: AsyncSession, tenant_id: str, revision: int | None = None
+) -> PolicyRevision | None:
+    """The organisation's revision of this number, or the one in force; None if there is none."""
+    mine = select(PolicyRevision).where(PolicyRevision.tenant_id == tenant_id)
+    if revision is not None:
+        mine = mine.where(PolicyRevision.revision == revision)
+    return await session.scalar(mine.order_by(PolicyRevision.revision.desc()).limit(1))
+
+
+async def forget_old_revisions(session: AsyncSession, tenant_id: str, last: int) -> None:
+    """Delete the revisions more than REVISIONS_KEPT before `last`."""
+    await session.execute(
+        delete(PolicyRevision).where(
+            PolicyRevision.tenant_id == tenant_id,
+            PolicyRevision.revision <= last - REVISIONS_KEPT,
+        )
+    )
+
+
+async def list_imports(session: AsyncSession, limit: int) -> Sequence[BlocklistImport]:
+    """The last imports of the blocklist, newest first."""
+    newest = select(BlocklistImport).order_by(BlocklistImport.generation.desc()).limit(limit)
+    return (await session.scalars(newest)).all()
+
+
+async def find_current_import(session: AsyncSession) -> BlocklistImport | None:
+    """The import in force, or None."""
+    return await session.scalar(
+        select(BlocklistImport)
+        .where(BlocklistImport.switched_at.is_not(None))
+        .order_by(BlocklistImport.generation.desc())
+        .limit(1)
+    )
