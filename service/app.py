@@ -33,6 +33,7 @@ from service.explain.routes import blueprint as explain
 from service.ids import new_request_id
 from service.install_tokens.routes import blueprint as install_tokens
 from service.passkeys.routes import blueprint as passkeys
+from service.policy.routes import blueprint as policy
 from service.profile.routes import blueprint as profile
 from service.rejected.routes import blueprint as rejected
 from service.reports.routes import blueprint as reports
@@ -71,6 +72,7 @@ _BLUEPRINTS: Final = (
     bindings,
     explain,
     rejected,
+    policy,
     searches,
     audit,
     exports,

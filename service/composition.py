@@ -39,6 +39,8 @@ from service.issuers.issuers import Issuers, load_issuers
 from service.issuers.key_source import KeySource
 from service.lake import Lake
 from service.metrics import Metrics
+from service.policy.book import PolicyBook
+from service.policy.services import PolicyServices
 from service.rejected.subjects import RejectedSubjects
 from service.secrets import derive_key
 from service.settings import Settings
@@ -94,6 +96,7 @@ class Services:
     binding_use: BindingUse
     key_use: KeyUse
     rejected: RejectedSubjects
+    policy_book: PolicyBook
     sign_in: SignInServices
     live: LivePlaces
     http: httpx.AsyncClient
@@ -114,6 +117,7 @@ class Services:
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
             self.binding_services(),
             InstallTokenServices(self.exchange),
+            PolicyServices(self.clock, self.access, self.store, self.lake, self.policy_book),
             self.sign_in,
             SystemServices(self.store, self.lake, self.metrics, self.settings.metrics_token),
             DashboardServices(
@@ -304,6 +308,7 @@ def build_services(
         binding_use=binding_use,
         key_use=key_use,
         rejected=rejected,
+        policy_book=PolicyBook(store),
         sign_in=SignInServices(settings, clock, store, authenticator, access, http, metrics),
         live=LivePlaces(),
         http=http,

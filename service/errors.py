@@ -445,6 +445,12 @@ class SearchNotFound(NotFound):
     text = "Saved search not found for this org"
 
 
+class RevisionNotFound(NotFound):
+    """The organisation's policy never had this revision, or it is no longer kept."""
+
+    text = "No such revision of the policy of this org"
+
+
 class NoSuchBinding(NotFound):
     """The id is unknown, or another organisation's."""
 
@@ -569,6 +575,22 @@ class KeyReused(Conflict):
     """The idempotency key was used with another body."""
 
     text = "Idempotency-Key was used with another body"
+
+
+class PolicyMoved(Refusal):
+    """The policy changed after the caller read it."""
+
+    status = 412
+    text = "the policy is at revision {value} by now: read it again, and apply your change to that"
+
+
+class RevisionMissing(Refusal):
+    """A policy would be replaced without saying which one."""
+
+    status = 428
+    text = (
+        'If-Match is required: the ETag of the policy that this one replaces ("0" for none), or *'
+    )
 
 
 class BodyTooLarge(Refusal):

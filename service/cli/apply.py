@@ -34,6 +34,8 @@ from service.orgs.repository import (
     list_team_admins,
 )
 from service.orgs.roles import Role
+from service.policy.changes import set_policy
+from service.policy.parsing import parse_policy
 from service.sign_in.domains import list_domains, set_domain
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation
@@ -66,6 +68,7 @@ class DeclaredOrg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     teams: dict[str, DeclaredTeam] = {}
     role_overrides: dict[str, list[str]] = {}
     sign_in_domains: dict[IdentityProviderName, list[str]] = {}
+    policy: dict[str, Any] | None = None
 
 
 class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,8 +87,8 @@ def apply_file(file: Path, *, as_json: bool) -> None:
     """Create and change organisations as declared in FILE (TOML).
 
     Applying the same file again changes nothing. Members and projects that the file does not
-    name stay; the admins of a team, the overrides of a role and the sign-in domains of a
-    provider become exactly what it lists. A legal hold that it names is set; only
+    name stay; the admins of a team, the overrides of a role, the sign-in domains of a
+    provider and the install policy become exactly what it lists. A legal hold that it names is set; only
     `countersign org release` lifts one.
 
     \b
@@ -97,6 +100,7 @@ def apply_file(file: Path, *, as_json: bool) -> None:
     sign_in_domains.google = ["acme.example"]
     members."ada@acme.example" = { role = "owner", idp = "github" }
     teams.platform.admins = ["ada@acme.example"]
+    policy.cooldown.min_age_days = 7
     """  # noqa: D301 - click reads the backspace
     run_command(_apply, {"file": file}, as_json=as_json)
 
@@ -163,6 +167,9 @@ async def apply_org(
     await _apply_members(work, org, declared.members, by)
     await _apply_teams(work, org, declared.teams, by)
     await _apply_domains(work, org, declared.sign_in_domains, by)
+    if declared.policy is not None:
+        with _named("policy"):
+            await set_policy(work, org, parse_policy(declared.policy), by)
     return org
 
 

@@ -42,6 +42,9 @@ _COMMANDS: Final = {
     "logout": Late("login", "Sign out of the server in use, or of URL.", "logout"),
     "member": Late("people", "Members: the people of an organisation.", "member"),
     "org": Late("orgs", "Organisations: the tenants of this service.", "org"),
+    "policy": Late(
+        "policy", "Install policies: which packages an organisation's builds may install.", "policy"
+    ),
     "project": Late("orgs", "Projects: what bindings and API keys can be limited to.", "project"),
     "restore": Late(
         "backup", "Restore the backup SRC to the data dir (COUNTERSIGN_DATA_DIR).", "restore"

@@ -12,6 +12,8 @@ class Capability(StrEnum):
     OIDC_WRITE = "oidc:w"
     AUDIT_READ = "audit:r"
     AUDIT_EXPORT = "audit:export"
+    POLICY_READ = "policy:r"
+    POLICY_WRITE = "policy:w"
     ORG_ADMIN = "org:admin"
     PACKAGES_INSTALL = "packages:install"
 
@@ -38,6 +40,15 @@ READING_SCOPES: Final = (Capability.AUDIT_READ, Capability.AUDIT_EXPORT, Capabil
 
 KEY_SCOPES: Final = (*READING_SCOPES, Capability.PACKAGES_INSTALL)
 """The capabilities that an API key can be issued with."""
+KEY_SCOPES: Final = (Capability.AUDIT_READ, Capability.AUDIT_EXPORT, Capability.OIDC_READ)
+"""The capabilities that an API key can be issued with. None of them changes anything."""
+KEY_SCOPES: Final = (
+    Capability.AUDIT_READ,
+    Capability.AUDIT_EXPORT,
+    Capability.OIDC_READ,
+    Capability.POLICY_READ,
+)
+"""The capabilities that an API key can be issued with. None of them changes anything."""
 
 ORG_BINDING_ROLES: Final = frozenset({Role.OWNER, Role.ADMIN})
 """Roles that, with oidc:w, may change organisation-level bindings."""

@@ -52,7 +52,8 @@ _USES: Final = (
     ("audit:r", "read the audit log"),
     ("audit:r audit:export", "read and export the audit log"),
     ("oidc:r", "read bindings"),
-    ("audit:r audit:export oidc:r", "read and export all"),
+    ("policy:r", "read and check the install policy"),
+    ("audit:r audit:export oidc:r policy:r", "read and export all"),
 )
 """What a key can be issued for: its scopes, and their label."""
 

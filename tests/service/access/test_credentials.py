@@ -25,7 +25,9 @@ from service.orgs.sessions import revoke_sessions
 from service.store.tables import Member
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, grant, refused
 
-EVERYTHING: Final = frozenset({"oidc:r", "oidc:w", "audit:r", "audit:export", "org:admin"})
+EVERYTHING: Final = frozenset(
+    {"oidc:r", "oidc:w", "audit:r", "audit:export", "policy:r", "policy:w", "org:admin"}
+)
 SENDING: Final = "sending audit rows"
 """No capability: machines send rows, whoever their owner is."""
 INSTALLING: Final = "getting an install token"
@@ -53,6 +55,7 @@ class Request:
     makes_search: bool = False
     is_change: bool = False
     """Not for API keys, which only read."""
+    has_if_match: bool = False
     is_endless: bool = False
     is_form: bool = False
     """Sent empty: whoever may send it is answered with its page, or that it was on none."""
@@ -67,6 +70,10 @@ REQUESTS: Final = {
     "bindings.revoke_all": Request("oidc:w", has_repository=True),
     "explain.explain": Request("oidc:r", body={"claims": {}}),
     "rejected.rejected": Request("oidc:r"),
+    "policy.show": Request("policy:r"),
+    "policy.replace": Request("policy:w", body={}, has_if_match=True),
+    "policy.check": Request("policy:r", body={"ecosystem": "npm", "package": "left-pad@1.3.0"}),
+    "policy.preview": Request("policy:r", body={}),
     "audit.page": Request("audit:r"),
     "audit.summary": Request("audit:r"),
     "audit.entry": Request("audit:r"),
@@ -449,6 +456,8 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
         body = {"json": await bound_repository(world, slug)}
     if wanted.items is not None or wanted.body is not None:
         body = {"json": wanted.items or wanted.body}
+    if wanted.has_if_match:
+        headers = headers | {"if-match": "*"}
     if wanted.is_endless:
         return await ask_for_a_stream(world, path, headers)
     answer = await world.client.open(

@@ -1,0 +1,159 @@
+"""`countersign policy`: what an organisation's builds may install."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from service.audit.tenant_log import open_log
+from service.cli.context import (
+    EXIT_FOUND,
+    Answer,
+    CommandContext,
+    command,
+    org_option,
+)
+from service.cli.groups import LateGroup
+from service.cli.proposals import printable
+from service.errors import Invalid
+from service.orgs.repository import get_org
+from service.packages.ecosystems import Ecosystem
+from service.policy.changes import set_policy
+from service.policy.check import check_release, parse_release
+from service.policy.differences import difference
+from service.policy.forms import check_form, policy_form, preview_form
+from service.policy.model import NO_POLICY, InstallPolicy
+from service.policy.parsing import decode_document, parse_policy
+from service.policy.preview import preview_policy
+from service.policy.repository import find_revision
+from service.store.tables import Organisation
+
+_PREVIEW_MAX_S = 60.0
+
+
+@click.group(cls=LateGroup)
+def policy() -> None:
+    """Install policies: which packages an organisation's builds may install."""
+
+
+@command(policy, "show")
+@org_option
+@click.option("--revision", type=click.IntRange(min=1), help="An older revision.")
+async def policy_show(context: CommandContext, slug: str, revision: int | None) -> Answer:
+    """Show the policy in force. With --json its `policy` can be changed and set again."""
+    async with context.services.store.read() as session:
+        org = await get_org(session, slug)
+        found = await find_revision(session, org.id, revision)
+    if found is None and revision is not None:
+        raise Invalid(f"{slug} has no revision {revision} of its policy", field="revision")
+    form = policy_form(slug, found)
+    if found is None:
+        lines = [f"{slug} has no policy: the blocklist alone is in force."]
+    else:
+        lines = [
+            f"Revision {form.revision}, by {form.changed_by} on {form.changed_at}:",
+            *_policy_lines(decode_document(found.document)),
+        ]
+    return Answer(msgspec.to_builtins(form), lines)
+
+
+@command(policy, "set")
+@org_option
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--revision",
+    type=click.IntRange(min=0),
+    help="Only if this revision is in force (0: none), so that no change is overwritten.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what it would have done; change nothing.")
+async def policy_set(
+    context: CommandContext, slug: str, file: Path, revision: int | None, *, dry_run: bool
+) -> Answer:
+    """Replace the policy by the one in FILE (TOML, or JSON if its name ends with .json)."""
+    wanted = read_policy(file)
+    if dry_run:
+        async with context.services.store.read() as session:
+            org = await get_org(session, slug)
+        return await _preview(context, org, wanted)
+    async with context.change(slug) as (work, org):
+        changed = await set_policy(work, org, wanted, context.audit_context, replaces=revision)
+        is_change = bool(work.recorded_events())
+    form = policy_form(slug, changed)
+    said = f"Revision {form.revision} is in force." if is_change else "Nothing to change."
+    return Answer(msgspec.to_builtins(form) | {"is_changed": is_change}, [said])
+
+
+async def _preview(context: CommandContext, org: Organisation, wanted: InstallPolicy) -> Answer:
+    services, now = context.services, context.services.clock()
+    log = await open_log(services.store, services.lake, org, now)
+    form = preview_form(org.slug, await preview_policy(log, wanted, now, _PREVIEW_MAX_S))
+    lines = [form.summary]
+    lines += [
+        f"  {entry.ecosystem}:{entry.package} {entry.installs}" for entry in form.top_packages
+    ]
+    lines += [f"  {printable(entry.name)} {entry.installs}" for entry in form.top_jobs]
+    if form.first_party:
+        lines.append(f"{form.first_party} installs would have to come from an internal registry.")
+    if form.undated:
+        lines.append(
+            f"{form.undated} installs would be subject to the cooldown: history does not tell how"
+            " old their releases were."
+        )
+    return Answer(msgspec.to_builtins(form), lines)
+
+
+@command(policy, "check")
+@org_option
+@click.argument("ecosystem", type=click.Choice([str(ecosystem) for ecosystem in Ecosystem]))
+@click.argument("package")
+@click.option("--version", "release_version", help="The version, if PACKAGE does not have it.")
+@click.option("--published", metavar="INSTANT", help="When it was published, for the cooldown.")
+async def policy_check(
+    context: CommandContext,
+    slug: str,
+    ecosystem: str,
+    package: str,
+    release_version: str | None,
+    published: str | None,
+) -> Answer:
+    """Tell whether PACKAGE would be allowed: `pypi requests==2.32.3`, `npm left-pad@1.3.0`.
+
+    The exit code is 1 if it would be refused.
+    """
+    release = parse_release(ecosystem, package, release_version, published)
+    services = context.services
+    async with services.store.read() as session:
+        org = await get_org(session, slug)
+    found = await services.policy_book.of(org, release.ecosystem, release.name)
+    form = check_form(slug, check_release(found, release, services.clock()), found.mode)
+    said = form.decision or "depends on its age"
+    note = (
+        " (audit mode: it is served)" if form.decision == "BLOCKED" and not form.is_refused else ""
+    )
+    return Answer(
+        msgspec.to_builtins(form),
+        [f"{form.package} {printable(form.version)}: {said}{note}", f"  {printable(form.reason)}"],
+        code=EXIT_FOUND if form.is_refused else 0,
+    )
+
+
+def read_policy(file: Path) -> InstallPolicy:
+    """The policy that `file` spells. Raises Invalid, which names the file and the field."""
+    try:
+        text = file.read_text()
+        document: Any = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+        return parse_policy(document)
+    except (ValueError, RecursionError, Invalid) as error:
+        raise Invalid(f"{file.name}: {error}") from error
+
+
+def _policy_lines(shown: InstallPolicy) -> list[str]:
+    parts = difference(NO_POLICY, shown).after
+    lines = [f"mode: {shown.mode}"]
+    for part, entries in parts.items():
+        if part != "mode":
+            lines += [f"{part}:", *(f"  {printable(entry)}" for entry in entries)]
+    return lines

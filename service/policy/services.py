@@ -1,0 +1,20 @@
+"""Dependencies of the endpoints for policies."""
+
+from dataclasses import dataclass
+
+from service.access.authorization import Authorizer
+from service.clock import Clock
+from service.lake import Lake
+from service.policy.book import PolicyBook
+from service.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyServices:
+    """Dependencies for reading, changing and trying policies."""
+
+    clock: Clock
+    access: Authorizer
+    store: Store
+    lake: Lake
+    book: PolicyBook
