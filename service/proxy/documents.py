@@ -1,13 +1,17 @@
 """What documents of all upstream registries have in common: limits, refusals, encodings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
 DOCUMENT_BYTES_MAX: Final = 64 << 20
 
+ENTRIES_PER_CHUNK: Final = 1000
+"""Files or versions that one call of a codec handles: 1 to 3 ms."""
+
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class DocumentInvalid(Exception):
@@ -52,16 +56,32 @@ def decode_untrusted(decode: Callable[[bytes | msgspec.Raw], T], body: bytes | m
         raise DocumentInvalid("document is nested too deeply") from error
 
 
-def encode_versioned(version: bytes, document: msgspec.Struct) -> bytes:
-    """`document` as msgpack behind `version`, which names the form it is encoded in."""
-    return version + msgspec.msgpack.encode(document)
+def encode_versioned(version: bytes, head: msgspec.Struct, entries: Sequence[object]) -> bytes:
+    """`head` and `entries` as msgpack behind `version`, which names the form they are encoded in.
+
+    Entries are encoded ENTRIES_PER_CHUNK at a time, because one call of the codec holds the
+    interpreter's lock until it ends, and a thread that does so stops the event loop as well.
+    """
+    chunks = [msgspec.msgpack.encode(chunk) for chunk in chunked(entries)]
+    return version + msgspec.msgpack.encode((head, chunks))
 
 
-def decode_versioned(version: bytes, encoded: bytes, form: type[T]) -> T:
+def decode_versioned(
+    version: bytes, encoded: bytes, head: type[T], entry: type[U]
+) -> tuple[T, list[U]]:
     """What `encode_versioned` encoded. Raises EncodingUnknown for all other bytes."""
     if not encoded.startswith(version):
         raise EncodingUnknown
+    outer = msgspec.msgpack.Decoder(tuple[head, list[memoryview]])  # type: ignore[valid-type]
+    inner = msgspec.msgpack.Decoder(list[entry])  # type: ignore[valid-type]
     try:
-        return msgspec.msgpack.decode(memoryview(encoded)[len(version) :], type=form)
+        decoded, chunks = outer.decode(memoryview(encoded)[len(version) :])
+        return decoded, [item for chunk in chunks for item in inner.decode(chunk)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EncodingUnknown from error
+
+
+def chunked(entries: Sequence[T]) -> Iterator[Sequence[T]]:
+    """`entries` in parts of ENTRIES_PER_CHUNK."""
+    for start in range(0, len(entries), ENTRIES_PER_CHUNK):
+        yield entries[start : start + ENTRIES_PER_CHUNK]

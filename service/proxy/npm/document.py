@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import msgspec
+from msgspec.structs import replace
 
 from service.proxy.documents import decode_versioned, encode_versioned
 
@@ -86,9 +87,11 @@ def find_file(package: Package, file: str) -> PackageVersion | None:
 
 def encode_package(package: Package) -> bytes:
     """`package` for the document cache."""
-    return encode_versioned(_ENCODING, package)
+    head = replace(package, versions={})
+    return encode_versioned(_ENCODING, head, list(package.versions.values()))
 
 
 def decode_package(encoded: bytes) -> Package:
     """What `encode_package` encoded. Raises EncodingUnknown: fetch the document again."""
-    return decode_versioned(_ENCODING, encoded, Package)
+    head, versions = decode_versioned(_ENCODING, encoded, Package, PackageVersion)
+    return replace(head, versions={version.version: version for version in versions})

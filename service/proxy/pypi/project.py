@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import msgspec
+from msgspec.structs import replace
 
 from service.proxy.documents import decode_versioned, encode_versioned
 from service.proxy.pypi.filenames import Kind
@@ -87,9 +88,10 @@ def find_file(project: Project, origin: str, path: str) -> ProjectFile | None:
 
 def encode_project(project: Project) -> bytes:
     """`project` for the document cache."""
-    return encode_versioned(_ENCODING, project)
+    return encode_versioned(_ENCODING, replace(project, files=()), project.files)
 
 
 def decode_project(encoded: bytes) -> Project:
     """What `encode_project` encoded. Raises EncodingUnknown: fetch the document again."""
-    return decode_versioned(_ENCODING, encoded, Project)
+    head, files = decode_versioned(_ENCODING, encoded, Project, ProjectFile)
+    return replace(head, files=tuple(files))

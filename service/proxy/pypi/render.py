@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from service.proxy.documents import chunked
 from service.proxy.pypi.filenames import Kind
 from service.proxy.pypi.project import Project, ProjectFile
 from service.proxy.pypi.repository_version import MINOR_MAX
@@ -46,7 +47,6 @@ class _Page(msgspec.Struct, rename="kebab", omit_defaults=True):
     meta: _Meta
     name: str
     versions: list[str]
-    files: list[_File]
     alternate_locations: tuple[str, ...] = ()
     project_status: _Status | None = None
 
@@ -79,11 +79,12 @@ def render_json(project: Project, base: str, marks: Mapping[str, str]) -> bytes:
         meta=_Meta(_api_version(project), project.tracks),
         name=project.name,
         versions=list(dict.fromkeys(file.version for file in project.files)),
-        files=files,
         alternate_locations=project.alternate_locations,
         project_status=_Status(project.status, project.status_reason) if project.status else None,
     )
-    return _ENCODER.encode(page)
+    # In parts, for the reason that `encode_versioned` gives.
+    encoded = b",".join([_ENCODER.encode(chunk)[1:-1] for chunk in chunked(files)])
+    return b"".join((_ENCODER.encode(page)[:-1], b',"files":[', encoded, b"]}"))
 
 
 def render_html(project: Project, base: str, marks: Mapping[str, str]) -> bytes:

@@ -4,7 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.proxy.documents import DOCUMENT_BYTES_MAX, DocumentInvalid, EncodingUnknown
+from service.proxy.documents import (
+    DOCUMENT_BYTES_MAX,
+    ENTRIES_PER_CHUNK,
+    DocumentInvalid,
+    EncodingUnknown,
+)
 from service.proxy.pypi.filenames import Kind
 from service.proxy.pypi.project import (
     FILES_MAX,
@@ -244,8 +249,10 @@ def test_releases_are_grouped_by_normalised_version() -> None:
 
 def test_a_cached_project_is_the_same() -> None:
     """Bytes of the document cache stand for the page."""
-    project = parsed(simple_page(simple_file(SDIST), simple_file(WHEEL, yanked="x")))
+    many = [simple_file(f"some_project-{n}.zip") for n in range(2 * ENTRIES_PER_CHUNK + 1)]
+    project = parsed(simple_page(*many, simple_file(WHEEL, yanked="x")))
 
+    assert len(project.files) == len(many) + 1
     assert decode_project(encode_project(project)) == project
 
 
