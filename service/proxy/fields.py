@@ -14,7 +14,9 @@ _HEX_CHARS: Final = {
     "sha512": 128,
     "blake2b": 128,
 }
-_HEX: Final = re.compile("[0-9a-f]+")
+_DIGESTS: Final = {
+    algorithm: re.compile(f"[0-9a-f]{{{chars}}}") for algorithm, chars in _HEX_CHARS.items()
+}
 
 
 def parse_instant(text: str | None) -> datetime | None:
@@ -30,9 +32,10 @@ def parse_instant(text: str | None) -> datetime | None:
 
 def parse_hashes(hashes: Mapping[str, str]) -> dict[str, str]:
     """Those of `hashes` that are digests of a known algorithm, in lower case."""
-    lower = {algorithm.lower(): digest.lower() for algorithm, digest in hashes.items()}
-    return {
-        algorithm: digest
-        for algorithm, digest in lower.items()
-        if len(digest) == _HEX_CHARS.get(algorithm) and _HEX.fullmatch(digest)
-    }
+    known = {}
+    for name, digest in hashes.items():
+        algorithm, value = name.lower(), digest.lower()
+        pattern = _DIGESTS.get(algorithm)
+        if pattern is not None and pattern.fullmatch(value):
+            known[algorithm] = value
+    return known
