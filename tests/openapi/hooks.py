@@ -27,6 +27,14 @@ STATE_DEPENDENT = (
     "invalid_grant",
     "authorization_pending",
     "slow_down",
+    # Names, globs and ranges of two ecosystems, which no one pattern describes.
+    "first_party[",
+    "deny[",
+    "allow[",
+    "cooldown.exempt[",
+    "package: ",
+    "version is required: ",
+    "version must be 1 to 256 characters",
     "team_admin binding falls outside any active org_admin envelope",
     "give either state or active",
 )

@@ -1,0 +1,120 @@
+"""`countersign policy` and `countersign blocklist`, and a policy in the file of `apply`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.processes.homes import Home
+from tests.processes.test_cli_apply import applied
+from tests.service.policy.osv_files import osv_record, osv_zip
+
+pytestmark = pytest.mark.slow
+
+POLICY = """
+mode = "enforce"
+cooldown = { min_age_days = 7 }
+deny = [{ ecosystem = "npm", package = "left-pad", versions = "<1.3.0", id = "old" }]
+"""
+
+
+def written(home: Home, name: str, content: bytes | str) -> Path:
+    file = home.folder / name
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return file
+
+
+def test_a_policy_is_set_shown_and_changed(home: Home):
+    """What `show --json` prints can be edited and set again; a stale revision is refused."""
+    file = written(home, "policy.toml", POLICY)
+    first = home.ask("policy", "set", "--org", "acme", str(file), "--revision", "0")
+    again = home.ask("policy", "set", "--org", "acme", str(file))
+    shown = home.ask("policy", "show", "--org", "acme")
+    edited = written(home, "policy.json", json.dumps(shown["policy"] | {"mode": "audit"}))
+    stale = home.order("policy", "set", "--org", "acme", str(edited), "--revision", "0")
+    home.ask("policy", "set", "--org", "acme", str(edited), "--revision", "1")
+
+    assert (first["revision"], first["is_changed"], again["is_changed"]) == (1, True, False)
+    assert stale.code == 1
+    assert "revision 1 by now" in stale.refusal
+    assert home.ask("policy", "show", "--org", "acme")["policy"]["mode"] == "audit"
+    assert (
+        home.ask("policy", "show", "--org", "acme", "--revision", "1")["policy"] == first["policy"]
+    )
+    rows = home.ask("audit", "query", "--org", "acme", "--event", "policy_changed")["entries"]
+    assert [row["actor"] for row in rows] == ["system:cli"] * 2
+
+
+def test_what_a_policy_would_have_done_is_shown_first(home: Home):
+    """Without changing anything."""
+    file = written(home, "policy.toml", POLICY)
+
+    shown = home.ask("policy", "set", "--org", "acme", str(file), "--dry-run")
+
+    assert shown["summary"].startswith("In the last 30 days this would have blocked")
+    assert home.ask("policy", "show", "--org", "acme")["revision"] == 0
+
+
+def test_a_release_is_checked(home: Home):
+    """The exit code tells a script, the reason a person."""
+    home.ask("policy", "set", "--org", "acme", str(written(home, "policy.toml", POLICY)))
+
+    denied = home.order("policy", "check", "--org", "acme", "npm", "left-pad@1.2.0")
+    young = home.order("policy", "check", "--org", "acme", "pypi", "requests==2.32.3")
+    words = ("policy", "check", "--org", "acme", "pypi", "requests==2.32.3", "--published")
+    old = home.order(*words, "2020-01-01T00:00:00Z")
+
+    assert (denied.code, young.code, old.code) == (1, 0, 0)
+    assert "left-pad 1.2.0: BLOCKED" in denied.out
+    assert "denied by rule old" in denied.out
+    assert "depends on its age" in young.out
+    assert "requests 2.32.3: ALLOWED" in old.out
+
+
+def test_a_wrong_policy_names_file_and_field(home: Home):
+    """And changes nothing."""
+    file = written(home, "policy.toml", 'deny = [{ ecosystem = "npm", package = "a b" }]')
+
+    refused = home.order("policy", "set", "--org", "acme", str(file))
+
+    assert refused.code == 1
+    assert "policy.toml: deny[0].package: an npm name" in refused.refusal
+
+
+def test_a_file_of_organisations_sets_policies(home: Home):
+    """Once: applying it again changes nothing; an error names the organisation."""
+    text = "[orgs.acme.policy]" + POLICY
+    first, second = applied(home, text), applied(home, text)
+    wrong = applied(home, '[orgs.acme.policy]\nmode = "off"')
+
+    assert first.json["changes"][-1] == "policy_changed"
+    assert second.json["changes"] == []
+    assert wrong.code == 1
+    assert "orgs.toml: orgs.acme: policy: mode: " in wrong.refusal
+
+
+def test_a_blocklist_is_imported_and_blocks(home: Home):
+    """Counts for people and scripts, and 4 if a record could not be read."""
+    none = home.ask("blocklist", "status")
+    good = written(home, "osv.zip", osv_zip([osv_record("MAL-1"), osv_record("X-1")]).getvalue())
+    bad = written(
+        home, "bad.zip", osv_zip([osv_record("MAL-2", "worse")], **{"x.json": b"{"}).getvalue()
+    )
+
+    first = home.ask("blocklist", "import", str(good))
+    same = home.order("blocklist", "import", str(good))
+    second = home.order("blocklist", "import", str(bad))
+    empty = home.order("blocklist", "import", str(good), "--ids", "NONE-*")
+    status = home.ask("blocklist", "status")
+
+    assert none == {"current": None, "imports": []}
+    assert (first["advisories"], first["other"], first["is_unchanged"]) == (1, 1, False)
+    assert "Nothing to change" in same.out
+    assert second.code == 4
+    assert "1 unreadable" in second.out
+    assert empty.code == 1
+    assert "nothing was imported" in empty.refusal
+    assert status["current"]["file"] == "bad.zip"
+    assert [one["state"] for one in status["imports"]] == ["in force", "replaced"]
+    assert home.order("policy", "check", "--org", "acme", "npm", "worse@1.0.0").code == 1
+    assert home.order("policy", "check", "--org", "acme", "npm", "evil@1.0.0").code == 0
