@@ -20,9 +20,13 @@ CHECK_EXAMPLE: Final = {"ecosystem": "pypi", "package": "requests==2.32.3"}
 class PolicyQuery(Struct, kw_only=True):
     """Which revision."""
 
-    revision: Annotated[
-        int | None, Meta(ge=1, description="An older one; default: the one in force.")
-    ] = None
+    revision: (
+        Annotated[
+            int,
+            Meta(ge=1, le=999_999_999, description="An older one; default: the one in force."),
+        ]
+        | None
+    ) = None
 
 
 class IfMatch(Struct, kw_only=True):
@@ -61,10 +65,16 @@ class CheckRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         ),
     ]
     version: str | None = None
-    published_at: Annotated[
-        str | None,
-        Meta(pattern=f"^{INSTANT_PATTERN}$", description="For the cooldown, which depends on it."),
-    ] = None
+    published_at: (
+        Annotated[
+            str,
+            Meta(
+                pattern=f"^{INSTANT_PATTERN}$",
+                description="For the cooldown, which depends on it.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class CheckForm(Struct, kw_only=True):

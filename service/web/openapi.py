@@ -174,6 +174,18 @@ class _Provider(OpenAPIProvider):
             parameter["required"] = parameter["name"] in required
         return parameters, components
 
+    def build_headers_parameters(
+        self,
+        model: Any,  # noqa: ANN401 - as declared by quart-schema
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """quart-schema's parameters, and which of them are required."""
+        parameters, components = super().build_headers_parameters(model)
+        names = {field.encode_name for field in structs.fields(model) if field.required}
+        required = {name.replace("_", "-") for name in names}
+        for parameter in parameters:
+            parameter["required"] = parameter["name"] in required
+        return parameters, components
+
     def build_request_body(
         self,
         model: Any,  # noqa: ANN401 - as declared by quart-schema
@@ -210,9 +222,13 @@ class _Provider(OpenAPIProvider):
         return {path: operations}, components
 
 
+_QUESTIONS: Final = ("/explain", "/policy/check", "/policy/preview")
+"""Endpoints that are asked by POST, and change nothing."""
+
+
 def _is_read(rule: Rule) -> bool:
     """True if the endpoint accepts API keys with scopes, which change nothing."""
-    is_safe = "GET" in (rule.methods or ()) or rule.rule.endswith("/explain")
+    is_safe = "GET" in (rule.methods or ()) or rule.rule.endswith(_QUESTIONS)
     return is_safe and rule.rule.startswith(_API)
 
 
