@@ -35,6 +35,9 @@ from service.install_tokens.routes import blueprint as install_tokens
 from service.passkeys.routes import blueprint as passkeys
 from service.policy.routes import blueprint as policy
 from service.profile.routes import blueprint as profile
+from service.proxy.blocked_routes import blueprint as proxy_blocked
+from service.proxy.npm.routes import blueprint as proxy_npm
+from service.proxy.pypi.routes import blueprint as proxy_pypi
 from service.rejected.routes import blueprint as rejected
 from service.reports.routes import blueprint as reports
 from service.searches.routes import blueprint as searches
@@ -78,6 +81,9 @@ _BLUEPRINTS: Final = (
     exports,
     ingest,
     install_tokens,
+    proxy_pypi,
+    proxy_npm,
+    proxy_blocked,
     reports,
     links,
     sign_in,

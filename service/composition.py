@@ -41,6 +41,13 @@ from service.lake import Lake
 from service.metrics import Metrics
 from service.policy.book import PolicyBook
 from service.policy.services import PolicyServices
+from service.proxy.caches import PackageCaches, open_caches
+from service.proxy.install_log import InstallLog
+from service.proxy.install_marks import forget_marks
+from service.proxy.page_cache import PageCache
+from service.proxy.registries import npm_registry, pypi_registry, registry_parts
+from service.proxy.services import ProxyServices
+from service.proxy.upstream import upstream_client
 from service.rejected.subjects import RejectedSubjects
 from service.secrets import derive_key
 from service.settings import Settings
@@ -97,6 +104,9 @@ class Services:
     key_use: KeyUse
     rejected: RejectedSubjects
     policy_book: PolicyBook
+    packages: PackageCaches
+    proxy: ProxyServices
+    upstream_http: httpx.AsyncClient
     sign_in: SignInServices
     live: LivePlaces
     http: httpx.AsyncClient
@@ -117,6 +127,7 @@ class Services:
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
             self.binding_services(),
             InstallTokenServices(self.exchange),
+            self.proxy,
             PolicyServices(self.clock, self.access, self.store, self.lake, self.policy_book),
             self.sign_in,
             SystemServices(self.store, self.lake, self.metrics, self.settings.metrics_token),
@@ -184,12 +195,18 @@ class Services:
                 self.settings.sweep_interval_s,
                 self.forget_install_tokens,
             ),
+            Job("forget_install_marks", self.settings.sweep_interval_s, self.forget_install_marks),
+            Job("sweep_package_cache", self.settings.sweep_interval_s, self.packages.sweep),
         ]
         return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, self.clock, self.metrics)
 
     async def forget_install_tokens(self) -> None:
         """Delete install tokens that expired long ago."""
         await forget_expired(self.store, self.clock())
+
+    async def forget_install_marks(self) -> None:
+        """Delete marks of installs that no request can belong to any more."""
+        await forget_marks(self.store, self.clock())
 
     async def close_silent_exports(self) -> int:
         """Record the end of exports whose process has died; returns how many there were."""
@@ -215,6 +232,9 @@ class Services:
         """Finish what is under way, then release the network, the database and the engine."""
         await self.keys.close()
         await self.sign_in.close()
+        await self.proxy.close()
+        await self.packages.close()
+        await self.upstream_http.aclose()
         await self.http.aclose()
         await self.flush()
         self.worker.close()
@@ -278,6 +298,22 @@ def build_services(
         lifetime=timedelta(seconds=settings.install_token_s),
     )
     worker = WorkerProcess(lake, settings.ingest_processes)
+    installers = InstallAuthorizer(authenticator, access, verifier, store, clock)
+    policy_book = PolicyBook(store)
+    packages = open_caches(settings, lake)
+    upstream_http = upstream_client()
+    parts = registry_parts(settings, upstream_http, packages, worker, clock)
+    proxy = ProxyServices(
+        public_url=settings.public_url,
+        clock=clock,
+        installers=installers,
+        policies=policy_book,
+        installs=InstallLog(group_commit, installers, sealer, clock, settings),
+        pages=PageCache(lake, clock),
+        files=packages.files,
+        pypi=pypi_registry(settings.pypi_registry, parts) if settings.pypi_registry else None,
+        npm=npm_registry(settings.npm_registry, parts) if settings.npm_registry else None,
+    )
     return Services(
         settings=settings,
         clock=clock,
@@ -286,7 +322,7 @@ def build_services(
         issuers=issuers,
         authenticator=authenticator,
         access=access,
-        installers=InstallAuthorizer(authenticator, access, verifier, store, clock),
+        installers=installers,
         exchange=exchange,
         audit_queries=AuditQueryService(
             store, lake, derive_key(settings.secret_key, "audit cursor")
@@ -308,7 +344,10 @@ def build_services(
         binding_use=binding_use,
         key_use=key_use,
         rejected=rejected,
-        policy_book=PolicyBook(store),
+        policy_book=policy_book,
+        packages=packages,
+        proxy=proxy,
+        upstream_http=upstream_http,
         sign_in=SignInServices(settings, clock, store, authenticator, access, http, metrics),
         live=LivePlaces(),
         http=http,

@@ -868,6 +868,49 @@ class PackageCacheFull(StoreUnavailable):
     )
 
 
+class InstallNotRecorded(Refusal):
+    """The audit row of an install cannot be stored, so its file is not served."""
+
+    status = 503
+    text = (
+        "the install cannot be recorded, so the file is not served:"
+        " the journal of this organisation is full; try again later"
+    )
+    retry_after_s = 5
+    is_temporary = True
+
+
+class EcosystemNotServed(NotFound):
+    """No registry of this kind is configured."""
+
+    text = "this proxy serves no {value} packages: its operator has set no registry for them"
+
+
+class FirstPartyNotServed(NotFound):
+    """A first-party package, whose own registry the proxy does not serve."""
+
+    text = (
+        "this is a first-party package: install it from the registry {value}, which this proxy"
+        " does not serve; it is never looked for at a public one"
+    )
+
+
+class PackageFileMissing(NotFound):
+    """No document of the registry lists this file."""
+
+    text = "the package's document lists no such file"
+
+
+class NoAcceptableForm(Refusal):
+    """No form of the page is acceptable to the client."""
+
+    status = 406
+    text = (
+        "the index has the forms application/vnd.pypi.simple.v1+json,"
+        " application/vnd.pypi.simple.v1+html and text/html"
+    )
+
+
 class UpstreamMissing(Refusal):
     """The registry says that it has no such package or file."""
 

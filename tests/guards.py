@@ -1215,7 +1215,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the journal is bounded in bytes",
-        "service/audit/ingest.py::Ingest._check_room",
+        "service/audit/journal_room.py::check_journal_room",
         Drop("waiting.bytes + prepared.bytes > max(rows_max * ROW_BYTES, BYTES_MIN)"),
         "tests/service/audit/test_ingest.py::TestBounds::test_long_rows_fill_the_journal_sooner",
     ),

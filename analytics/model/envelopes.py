@@ -53,6 +53,15 @@ class CooldownActive(Envelope, frozen=True, kw_only=True):
             raise ValueError("published_at must be an RFC 3339 instant") from error
 
 
+class InstallWouldBlock(Envelope, frozen=True, kw_only=True):
+    """An install was allowed because the policy is in audit mode; it would have been blocked."""
+
+    event = Event.INSTALL_WOULD_BLOCK
+    decision = Decision.ALLOWED
+    blocked_by: Literal["blocklist_hit", "cooldown_active"]
+    rule_id: str | None
+
+
 class OidcBindingCreated(Envelope, frozen=True, kw_only=True):
     """A trust binding was created."""
 

@@ -13,6 +13,7 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.OSS_FIRST_PARTY: "First-party install",
     Event.INSTALL_ALLOWED: "Install allowed",
     Event.BLOCKLIST_HIT: "Blocked by blocklist",
+    Event.INSTALL_WOULD_BLOCK: "Allowed: would be blocked",
     Event.COOLDOWN_ACTIVE: "Blocked: too new",
     Event.OIDC_BINDING_CREATED: "Binding created",
     Event.OIDC_BINDING_REVOKED: "Binding revoked",

@@ -14,9 +14,10 @@ from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext
 from service.access.callers import IngestPrincipal
 from service.audit.ingest_items import Body, Prepared, prepare_body
+from service.audit.journal_room import check_journal_room
 from service.audit.sealer import Sealer, is_large
 from service.clock import Clock
-from service.errors import Busy, JournalFull
+from service.errors import Busy
 from service.lake import Lake
 from service.orgs.repository import find_trust_revision, get_org_by_id
 from service.settings import Settings
@@ -36,16 +37,6 @@ SMALL_MARKS: Final = 256
 bytes, and their commas and line feeds, which bound the number of items."""
 LARGE_BYTES: Final = 64 * 1024
 """Bodies of at least this length are prepared by the worker process."""
-BATCH_ROWS: Final = 16
-"""The minimum average of rows per batch in a full journal."""
-BATCHES_MIN: Final = 16_384
-"""Batches that may wait regardless of the row limit: more than one request adds beyond the number
-that makes days due. Otherwise a journal of single rows could be full before it is sealed."""
-ROW_BYTES: Final = 512
-"""The maximum average memory of a row in a full journal. Most rows take half of it, but a row can
-have an envelope of kilobytes, and a query decodes all of them."""
-BYTES_MIN: Final = 128 * 2**20
-"""Bytes that may wait regardless of the row limit, with the same margin as BATCHES_MIN."""
 WAITING_MAX: Final = 64
 """Requests of one organisation that may wait for their commit at the same time."""
 
@@ -168,7 +159,8 @@ class Ingest:
     ) -> bytes:
         accepted = prepared.accepted
         if accepted:
-            self._check_room(waiting, prepared)
+            added = JournalSize(prepared.accepted, len(prepared.batches), prepared.bytes)
+            check_journal_room(waiting, added, self._journal_rows_max)
         answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
         # If no item was accepted, a repeat adds nothing and may be validated again.
         if attempt is not None and accepted:
@@ -177,17 +169,6 @@ class Ingest:
         work.journal.add(tenant_id, prepared.rows)
         work.journal.add_batches(tenant_id, prepared.batches)
         return answer
-
-    def _check_room(self, waiting: JournalSize, prepared: Prepared) -> None:
-        """Raise JournalFull if the prepared rows do not fit beside the waiting ones."""
-        rows_max = self._journal_rows_max
-        if (
-            waiting.rows + prepared.accepted > rows_max
-            # Each batch is read and decoded separately, and rows of many days are many batches.
-            or waiting.batches + len(prepared.batches) > max(rows_max // BATCH_ROWS, BATCHES_MIN)
-            or waiting.bytes + prepared.bytes > max(rows_max * ROW_BYTES, BYTES_MIN)
-        ):
-            raise JournalFull
 
     @contextmanager
     def _waits(self, tenant_id: str) -> Iterator[None]:

@@ -88,12 +88,8 @@ def apply_file(file: Path, *, as_json: bool) -> None:
 
     Applying the same file again changes nothing. Members and projects that the file does not
     name stay; the admins of a team, the overrides of a role, the sign-in domains of a
-    provider and the install policy become exactly what it lists. A legal hold that it names is set; only
-    `countersign org release` lifts one.
     provider and the install policy become exactly what it lists. A legal hold that it names is
     set; only `countersign org release` lifts one.
-    provider and the install policy become exactly what it lists. A legal hold that it
-    names is set; only `countersign org release` lifts one.
 
     \b
     [orgs.acme]

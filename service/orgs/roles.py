@@ -35,20 +35,16 @@ ROLE_DEFAULTS: Final[dict[Role, frozenset[Capability]]] = {
 }
 """The capabilities each role grants; an organisation's overrides only add to them."""
 
-READING_SCOPES: Final = (Capability.AUDIT_READ, Capability.AUDIT_EXPORT, Capability.OIDC_READ)
-"""The scopes of keys that read the whole organisation. None of them changes anything."""
-
-KEY_SCOPES: Final = (*READING_SCOPES, Capability.PACKAGES_INSTALL)
-"""The capabilities that an API key can be issued with."""
-KEY_SCOPES: Final = (Capability.AUDIT_READ, Capability.AUDIT_EXPORT, Capability.OIDC_READ)
-"""The capabilities that an API key can be issued with. None of them changes anything."""
-KEY_SCOPES: Final = (
+READING_SCOPES: Final = (
     Capability.AUDIT_READ,
     Capability.AUDIT_EXPORT,
     Capability.OIDC_READ,
     Capability.POLICY_READ,
 )
-"""The capabilities that an API key can be issued with. None of them changes anything."""
+"""The scopes of keys that read the whole organisation. None of them changes anything."""
+
+KEY_SCOPES: Final = (*READING_SCOPES, Capability.PACKAGES_INSTALL)
+"""The capabilities that an API key can be issued with."""
 
 ORG_BINDING_ROLES: Final = frozenset({Role.OWNER, Role.ADMIN})
 """Roles that, with oidc:w, may change organisation-level bindings."""

@@ -15,6 +15,7 @@ class JournalWriter:
     def __init__(self) -> None:
         self._rows: dict[str, list[AuditRow]] = {}
         self._batches: list[tuple[str, EncodedBatch]] = []
+        self._stored: list[JournalBatch] = []
 
     def add(self, tenant_id: str, rows: Iterable[AuditRow]) -> None:
         """Add single rows; rows of the same tenant and day become one batch."""
@@ -23,6 +24,15 @@ class JournalWriter:
     def add_batches(self, tenant_id: str, batches: Iterable[EncodedBatch]) -> None:
         """Add rows that are already encoded in batches."""
         self._batches += [(tenant_id, batch) for batch in batches]
+
+    def store(
+        self, transaction: Transaction, tenant_id: str, batch: EncodedBatch, received_at: datetime
+    ) -> JournalBatch:
+        """Store one batch now, for a caller that needs its seq before the commit."""
+        (stored,) = append_batches(transaction, [(tenant_id, batch)], received_at=received_at)
+        self._stored.append(stored)
+        _add_to_size(transaction, tenant_id, batch)
+        return stored
 
     def events(self) -> list[str]:
         """The events of the single rows, grouped by organisation."""
@@ -45,12 +55,16 @@ class JournalWriter:
         for tenant_id, rows in self._rows.items():
             self.add_batches(tenant_id, encode_days(rows))
         self._rows.clear()
-        stored = append_batches(transaction, self._batches, received_at=received_at)
+        self._stored += append_batches(transaction, self._batches, received_at=received_at)
         for tenant_id, batch in self._batches:
-            if (size := transaction.kept.get(_key(tenant_id))) is not None:
-                transaction.kept[_key(tenant_id)] = _with(size, [batch])
+            _add_to_size(transaction, tenant_id, batch)
         self._batches.clear()
-        return stored
+        return self._stored
+
+
+def _add_to_size(transaction: Transaction, tenant_id: str, batch: EncodedBatch) -> None:
+    if (size := transaction.kept.get(_key(tenant_id))) is not None:
+        transaction.kept[_key(tenant_id)] = _with(size, [batch])
 
 
 def _key(tenant_id: str) -> tuple[str, str]:

@@ -294,6 +294,19 @@ class InstallToken(Base):
     expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
+class InstallMark(Base):
+    """The last audit row of an install, so that its repeats add none.
+
+    `install` is a hash of the organisation, the credential, the file and the event.
+    """
+
+    __tablename__ = "install_marks"
+
+    install: Mapped[str] = mapped_column(primary_key=True)
+    recorded_at: Mapped[datetime] = mapped_column(index=True)
+    seq: Mapped[int]
+
+
 class Origin(StrEnum):
     """The authority that created a binding."""
 

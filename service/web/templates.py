@@ -18,13 +18,13 @@ class TemplateEnvironment(Environment):
         super().__init__(loader=app.create_global_jinja_loader(), **options)
 
 
-async def render_template(name: str, **values: Any) -> str:  # noqa: ANN401 - a template's
+async def render_template(name: str, /, **values: Any) -> str:  # noqa: ANN401 - a template's
     """The page that the template `name` makes of `values` and of what every template gets."""
     template, context = await _prepared(name, values)
     return template.render(context)
 
 
-async def template_pieces(name: str, **values: Any) -> Iterator[str]:  # noqa: ANN401 - a template's
+async def template_pieces(name: str, /, **values: Any) -> Iterator[str]:  # noqa: ANN401 - a template's
     """The same page in pieces, each of which is rendered when it is asked for."""
     template, context = await _prepared(name, values)
     return template.generate(context)

@@ -1,7 +1,8 @@
 """Pages of the simple repository API as the proxy serves them.
 
-Versions are marked, not hidden: a version in `marks` is yanked, with the decision's reason (PEP
-592), so that ranges take another one while a pinned version is still requested and recorded.
+Files are marked, not hidden: a file in `marks` is yanked, with the decision's reason (PEP 592), so
+that ranges take another version while a pinned one is still requested and recorded. Marks are of
+files, because a wheel that was added to an old release is as young as a release of its own.
 
 A file is at `<base>/files/<origin key>/<path>`: the path is upstream's, verbatim. A proxy that
 serves files of several origins can tell them apart, and a lockfile shows which one it was.
@@ -59,7 +60,7 @@ def render_json(project: Project, base: str, marks: Mapping[str, str]) -> bytes:
     """The project's page in JSON (PEP 691, 700, 708, 714, 740, 792).
 
     `base` is the URL of the proxied index, without a slash at its end. `marks` has the reason by
-    version, as ProjectFile spells it.
+    file name.
     """
     files = [
         _File(
@@ -138,7 +139,7 @@ def _escape(text: str) -> str:
 
 def _yanked(file: ProjectFile, marks: Mapping[str, str]) -> bool | str:
     """The reason why the file is marked, else upstream's own."""
-    reason = marks.get(file.version)
+    reason = marks.get(file.filename)
     return file.yanked if reason is None else reason or True
 
 

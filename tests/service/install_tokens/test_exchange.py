@@ -95,7 +95,7 @@ async def test_neither_database_nor_logs_hold_the_token(
 
     stored = stored_bytes(gate.world.services.settings.data_dir)
     assert token_hash(secret).encode() in stored
-    logged = "".join(capfd.readouterr()) + caplog.text
+    logged = str(gate.logs) + "".join(capfd.readouterr()) + caplog.text
     assert "install-tokens" in logged
     for hidden in (secret, ci_token, key.secret):
         assert hidden.encode() not in stored

@@ -62,12 +62,13 @@ def served_html(project: Project, **marks: str) -> Page:
     return Page(render_html(project, BASE, marks))
 
 
-def test_a_marked_version_is_yanked_with_the_reason() -> None:
-    """Every file of it, in both forms; a pinned version is still found, requested and recorded."""
+def test_a_marked_file_is_yanked_with_the_reason() -> None:
+    """In both forms; a pinned version is still found, requested and recorded."""
     project = parsed(simple_file(WHEEL), simple_file(SDIST, yanked="old"), simple_file(NEWER))
 
-    page = served_json(project, **{"1.0": REASON})
-    links = served_html(project, **{"1.0": REASON}).links
+    marks = {WHEEL: REASON, SDIST: REASON}
+    page = served_json(project, **marks)
+    links = served_html(project, **marks).links
 
     assert [file["yanked"] for file in page["files"]] == [REASON, REASON, False]
     assert [link.get("data-yanked") for link in links] == [REASON, REASON, None]

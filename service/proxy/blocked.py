@@ -1,0 +1,28 @@
+"""The address of a refused install, which package managers print, and what it answers."""
+
+import re
+from typing import Final
+from urllib.parse import quote
+
+from quart import Response, redirect
+from quart.typing import ResponseReturnValue
+
+from service.policy.model import Decision
+
+REASON_CHARS_MAX: Final = 120
+_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9._]+")
+
+
+def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: Decision) -> str:
+    """Where the refusal of one install is explained; its words are for the log of a build."""
+    reason = f"denied by {decision.rule_id}" if decision.rule_id else "too new"
+    words = _NOT_PLAIN.sub("-", reason)[:REASON_CHARS_MAX]
+    parts = (audit_id, name, version, words)
+    return f"/proxy/{slug}/blocked/" + "/".join(quote(part, safe="@") for part in parts)
+
+
+def blocked_redirect(url: str) -> Response:
+    """To the page at `url`: package managers print it, where they hide a body."""
+    answer: ResponseReturnValue = redirect(url, 302)
+    answer.headers["cache-control"] = "private, no-store"  # type: ignore[union-attr]
+    return answer  # type: ignore[return-value]

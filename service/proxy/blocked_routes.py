@@ -1,0 +1,63 @@
+"""Why an install was refused: the page whose address package managers print."""
+
+import re
+from typing import Final
+
+from quart import Blueprint, Response, request
+from quart.typing import ResponseReturnValue
+
+from analytics.model.schema import parse_audit_id
+from service.errors import NotFound
+from service.proxy.blocked import REASON_CHARS_MAX
+from service.web.responses import error_answer
+from service.web.templates import render_template
+
+_NAME: Final = re.compile(r"(?:@[A-Za-z0-9._~-]{1,214}/)?[A-Za-z0-9._~-]{1,214}")
+_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,255}")
+_WORDS: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{REASON_CHARS_MAX}}}")
+_DENIED: Final = "denied-by-"
+_STATUS: Final = 403
+"""Not 451: pnpm repeats that for minutes."""
+
+blueprint = Blueprint("proxy_blocked", __name__)
+
+
+@blueprint.get("/proxy/<slug>/blocked/<audit_id>/<path:rest>")
+async def blocked(slug: str, audit_id: str, rest: str) -> ResponseReturnValue:
+    """Say which install was refused and where its audit row is.
+
+    It needs no credentials, which package managers do not send along, and so it shows only what its
+    address says. The row itself is for those who may read the audit log.
+    """
+    name, version, reason = _parts(rest)
+    if parse_audit_id(audit_id) is None:
+        raise NotFound
+    text = f"{name} {version} is blocked by the install policy of {slug}: {reason}"
+    if "text/html" not in request.accept_mimetypes.values():
+        return _uncached(error_answer(f"{text} (audit row {audit_id})", _STATUS))
+    page = await render_template(
+        "blocked.html", slug=slug, audit_id=audit_id, name=name, version=version, reason=reason
+    )
+    return _uncached(Response(page, status=_STATUS, content_type="text/html; charset=utf-8"))
+
+
+def _parts(rest: str) -> tuple[str, str, str]:
+    """The package's name, its version, and the reason in words. Raises NotFound."""
+    name, _, last = rest.rpartition("/")
+    name, _, version = name.rpartition("/")
+    is_ours = _NAME.fullmatch(name) and _VERSION.fullmatch(version) and _WORDS.fullmatch(last)
+    if not is_ours:
+        raise NotFound
+    return name, version, _sentence(last)
+
+
+def _sentence(words: str) -> str:
+    """`denied-by-MAL-2024-1` as `denied by MAL-2024-1`: rules and advisories keep their hyphens."""
+    if words.startswith(_DENIED):
+        return f"denied by {words.removeprefix(_DENIED)}"
+    return words.replace("-", " ")
+
+
+def _uncached(answer: Response) -> Response:
+    answer.headers["cache-control"] = "private, no-store"
+    return answer

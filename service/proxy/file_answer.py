@@ -1,0 +1,89 @@
+"""Serves the file of a package: whole, in part, or its headers alone."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from quart import Request, Response
+
+from service.proxy.cached_file import CachedFile
+from service.proxy.downloads import DownloadReader, Fetch
+from service.proxy.file_cache import FileCache
+from service.proxy.file_keys import FileKey
+from service.proxy.ranges import RangeUnsatisfiable, parse_range, wants_range
+from service.web.streams import begun
+
+_TYPE: Final = "application/octet-stream"
+
+
+def is_continuation(request: Request) -> bool:
+    """True if a part of a file is asked for that does not begin at its first byte."""
+    asked = request.headers.get("range", "").replace(" ", "").lower()
+    return asked.startswith("bytes=") and not asked.startswith("bytes=0-")
+
+
+def is_known(request: Request, key: FileKey) -> bool:
+    """True if the client has the file already and asks whether it may use it."""
+    return request.if_none_match.contains(str(key))
+
+
+async def file_answer(
+    request: Request, files: FileCache, key: FileKey, size: int | None, fetch: Fetch
+) -> Response:
+    """The file with this digest, or the part of it that is asked for.
+
+    Raises UpstreamMissing, UpstreamFailed and StoreUnavailable before the first byte; what goes
+    wrong later cuts the connection.
+    """
+    headers = {
+        "etag": key.etag,
+        "accept-ranges": "bytes",
+        # Asked again each time: what is allowed may change at any moment.
+        "cache-control": "private, no-cache",
+        "vary": "authorization",
+    }
+    if is_known(request, key):
+        return Response(status=304, headers=headers)
+    if request.method == "HEAD" and size is not None:
+        return _answer(b"", 200, headers | {"content-length": str(size)})
+    opened = await files.open(key, size, fetch)
+    asked = request.headers.get("range")
+    if wants_range(asked, request.headers.get("if-range"), key.etag) and asked is not None:
+        return await _part(request, await _whole(opened), asked, headers)
+    if opened.size is not None:
+        headers["content-length"] = str(opened.size)
+    if request.method == "HEAD":
+        await opened.close()
+        return _answer(b"", 200, headers)
+    return _answer(await begun(opened.pieces()), 200, headers)
+
+
+async def _whole(opened: CachedFile | DownloadReader) -> CachedFile:
+    return opened if isinstance(opened, CachedFile) else await opened.complete()
+
+
+async def _part(
+    request: Request, file: CachedFile, asked: str, headers: dict[str, str]
+) -> Response:
+    try:
+        part = parse_range(asked, file.size)
+    except RangeUnsatisfiable:
+        await file.close()
+        return _answer(b"", 416, headers | {"content-range": f"bytes */{file.size}"})
+    start, stop = (0, file.size) if part is None else (part.start, part.stop)
+    headers |= {"content-length": str(stop - start)}
+    if part is not None:
+        headers |= {"content-range": part.content_range(file.size)}
+    status = 200 if part is None else 206
+    if request.method == "HEAD":
+        await file.close()
+        return _answer(b"", status, headers)
+    return _answer(await begun(file.pieces(start, stop)), status, headers)
+
+
+def _answer(body: bytes | AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:
+    response = Response(body, status=status, content_type=_TYPE)
+    for name, value in headers.items():
+        response.headers[name] = value
+    # The connection's own limits bound a download: it may take as long as it makes progress.
+    response.timeout = None
+    return response

@@ -1,0 +1,72 @@
+"""Which installs are recorded already: one row for each credential and file in a while."""
+
+import hashlib
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple, cast
+
+from sqlalchemy import Table, bindparam, delete, insert, select
+
+from analytics.model.schema import audit_id
+from service.store.store import Store
+from service.store.tables import InstallMark
+from service.store.transaction import Transaction
+
+REPEAT: Final = timedelta(minutes=10)
+"""A request within this time of the row is the same install: clients retry."""
+
+CONTINUATION: Final = timedelta(hours=24)
+"""A request for a later part of the file belongs to the install for longer."""
+
+# On the table rather than the mapped class: no objects are needed.
+_MARKS: Final = cast("Table", InstallMark.__table__)
+_FIND: Final = select(InstallMark.recorded_at, InstallMark.seq).where(
+    InstallMark.install == bindparam("install")
+)
+_REMOVE: Final = delete(_MARKS).where(_MARKS.c.install == bindparam("of_install"))
+_ADD: Final = insert(_MARKS)
+
+
+class Mark(NamedTuple):
+    """The last row of an install: when it was recorded, and its seq."""
+
+    recorded_at: datetime
+    seq: int
+
+    @property
+    def audit_id(self) -> str:
+        """The row's id."""
+        return audit_id(self.seq)
+
+    def covers(self, now: datetime, *, is_continuation: bool) -> bool:
+        """True if a request at `now` belongs to the recorded install."""
+        window = CONTINUATION if is_continuation else REPEAT
+        return timedelta(0) <= now - self.recorded_at < window
+
+
+def install_key(tenant_id: str, credential: str, file: str, event: str) -> str:
+    """What the marks know an install by. Another event for the same file is another install."""
+    text = "\0".join((tenant_id, credential, file, event))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def find_mark(transaction: Transaction, install: str) -> Mark | None:
+    """The mark of the install with this key, if there is one."""
+    for recorded_at, seq in transaction.rows(_FIND, {"install": install}):
+        return Mark(recorded_at, int(seq))
+    return None
+
+
+def keep_mark(transaction: Transaction, install: str, mark: Mark) -> None:
+    """Put `mark` in place of the install's earlier one."""
+    transaction.run(_REMOVE, [{"of_install": install}])
+    transaction.run(_ADD, [{"install": install, "recorded_at": mark.recorded_at, "seq": mark.seq}])
+
+
+async def forget_marks(store: Store, now: datetime) -> None:
+    """Delete marks that no request can belong to any more. Audit rows are unaffected."""
+    is_old = InstallMark.recorded_at <= now - CONTINUATION
+    async with store.read() as session:  # no write lock while there is nothing to delete
+        if await session.scalar(select(InstallMark.install).where(is_old).limit(1)) is None:
+            return
+    async with store.write() as work:
+        await work.session.execute(delete(InstallMark).where(is_old))

@@ -1,0 +1,160 @@
+"""PyPI's simple repository API for one organisation: pages of projects, files, metadata."""
+
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from quart import Blueprint, Response, request
+from quart.typing import ResponseReturnValue
+
+from service.errors import NoAcceptableForm, PackageFileMissing
+from service.packages.ecosystems import Ecosystem
+from service.packages.names import InvalidPackageName, canonical_name
+from service.packages.release import Release
+from service.policy.evaluation import PackagePolicy
+from service.proxy.file_answer import file_answer
+from service.proxy.file_keys import FileKey, parse_file_key
+from service.proxy.installs import refuse_or_record
+from service.proxy.page_cache import page_answer
+from service.proxy.pypi.accept import PageForm, negotiate
+from service.proxy.pypi.filenames import Kind, parse_filename
+from service.proxy.pypi.metadata import MetadataUnavailable, extract_metadata
+from service.proxy.pypi.project import METADATA_SUFFIX, Project, ProjectFile, find_file
+from service.proxy.pypi.render import render_html, render_json
+from service.proxy.pypi.root import render_root
+from service.proxy.registries import PackageRegistry
+from service.proxy.services import ProxyServices, project_registry
+from service.web.dependencies import receives
+
+_INDEX: Final = "/proxy/<slug>/pypi"
+_DIGESTS: Final = ("sha256", "sha512")
+"""Digests that a file can be verified by, the better one first. Others prove nothing today."""
+
+blueprint = Blueprint("proxy_pypi", __name__)
+
+
+@blueprint.get(f"{_INDEX}/simple/")
+@receives(ProxyServices)
+async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:
+    """The list of projects, which is empty."""
+    await services.authorize(request, slug)
+    form = _form()
+    return Response(render_root(form), content_type=_content_type(form))
+
+
+@blueprint.get(f"{_INDEX}/simple/<name>/")
+@receives(ProxyServices)
+async def project_page(services: ProxyServices, slug: str, name: str) -> ResponseReturnValue:
+    """The files of a project, with those marked as yanked that would be refused."""
+    _, org = await services.authorize(request, slug)
+    form = _form()
+    policy = await services.policies.of(org, Ecosystem.PYPI, _canonical(name))
+    registry = project_registry(services, policy)
+    document = await registry.documents.get(policy.name)
+    base = services.base(slug, Ecosystem.PYPI)
+    page = await services.pages.get(
+        (registry.upstream.registry.url, policy.name, document.version, policy.version, base, form),
+        len(document.value.files),
+        partial(_render, document.value, policy, base, form, services.clock()),
+    )
+    return page_answer(request, page, _content_type(form))
+
+
+@blueprint.get(f"{_INDEX}/files/<origin>/<path:path>")
+@receives(ProxyServices)
+async def file(services: ProxyServices, slug: str, origin: str, path: str) -> ResponseReturnValue:
+    """A file, once its install is recorded, or a redirect to why it is refused."""
+    principal, org = await services.authorize(request, slug)
+    wanted = path.removesuffix(METADATA_SUFFIX)
+    distribution = parse_filename(wanted.rpartition("/")[2])
+    if distribution is None:
+        raise PackageFileMissing
+    policy = await services.policies.of(org, Ecosystem.PYPI, distribution.project)
+    registry = project_registry(services, policy)
+    project = (await registry.documents.get(policy.name)).value
+    listed = find_file(project, origin, f"/{wanted}")
+    if listed is None:
+        raise PackageFileMissing
+    if wanted != path:
+        return await _metadata(services, registry, policy, listed)
+    key = _key(listed)
+    release = _release(policy, listed)
+    refusal = await refuse_or_record(services, org, principal, policy, release, str(key))
+    if refusal is not None:
+        return refusal
+    url = registry.file_url(listed.origin, listed.path)
+    fetch = partial(registry.upstream.file, url)
+    return await file_answer(request, services.files, key, listed.size, fetch)
+
+
+async def _metadata(
+    services: ProxyServices,
+    registry: PackageRegistry[Project],
+    policy: PackagePolicy,
+    listed: ProjectFile,
+) -> Response:
+    """The metadata of a wheel: upstream's, or that which is in the wheel. No install."""
+    url = registry.file_url(listed.origin, listed.path)
+    digest = (listed.metadata_hashes or {}).get("sha256")
+    if digest is not None:
+        fetch = partial(registry.upstream.file, f"{url}{METADATA_SUFFIX}")
+        return await file_answer(request, services.files, FileKey("sha256", digest), None, fetch)
+    if listed.kind is not Kind.WHEEL:
+        raise PackageFileMissing
+    fetch = partial(registry.upstream.file, url)
+    opened = await services.files.open(_key(listed), listed.size, fetch)
+    wheel = opened if hasattr(opened, "compute") else await opened.complete()
+    try:
+        extract = partial(extract_metadata, name=policy.name, version=listed.version)
+        metadata = await wheel.compute(extract)
+    except MetadataUnavailable as error:
+        raise PackageFileMissing from error
+    finally:
+        await wheel.close()
+    answer = Response(metadata, content_type="application/octet-stream")
+    answer.headers["cache-control"] = "private, no-cache"
+    return answer
+
+
+def _render(
+    project: Project, policy: PackagePolicy, base: str, form: PageForm, now: datetime
+) -> tuple[bytes, datetime | None]:
+    """The page, and until when it is true."""
+    marks = {}
+    for listed in project.files:
+        decision = policy.decide(_release(policy, listed), now)
+        if decision.is_refused:
+            marks[listed.filename] = decision.reason
+    render = render_json if form.is_json else render_html
+    until = policy.next_change_at((listed.published_at for listed in project.files), now)
+    return render(project, base, marks), until
+
+
+def _release(policy: PackagePolicy, listed: ProjectFile) -> Release:
+    return Release(Ecosystem.PYPI, policy.name, listed.version, listed.published_at, listed.digests)
+
+
+def _key(listed: ProjectFile) -> FileKey:
+    """The digest to verify the file by. Raises PackageFileMissing: without it nothing is served."""
+    for algorithm in _DIGESTS:
+        if algorithm in listed.hashes:
+            return parse_file_key(f"{algorithm}:{listed.hashes[algorithm]}")
+    raise PackageFileMissing
+
+
+def _canonical(name: str) -> str:
+    try:
+        return canonical_name(Ecosystem.PYPI, name)
+    except InvalidPackageName as error:
+        raise PackageFileMissing from error
+
+
+def _form() -> PageForm:
+    form = negotiate(request.headers.get("accept"))
+    if form is None:
+        raise NoAcceptableForm
+    return form
+
+
+def _content_type(form: PageForm) -> str:
+    return form.value if form.is_json else f"{form.value}; charset=utf-8"

@@ -1,0 +1,164 @@
+"""The package registries that the proxy asks, each with its documents and its files."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from hashlib import sha256
+from typing import Final, Generic, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from service.clock import Clock
+from service.origins import Origin, Registry
+from service.proxy.answers import Document
+from service.proxy.caches import PackageCaches
+from service.proxy.document_cache import Ages, Codec, DocumentCache
+from service.proxy.documents import DocumentInvalid
+from service.proxy.npm.document import Package, decode_package, encode_package
+from service.proxy.npm.packument import parse_package
+from service.proxy.origins import Origins
+from service.proxy.pypi.html import parse_html
+from service.proxy.pypi.project import Project, decode_project, encode_project
+from service.proxy.pypi.simple_json import parse_json
+from service.proxy.upstream import Upstream
+from service.settings import Settings
+from service.worker_process import WorkerProcess
+
+_KEY_CHARS: Final = 23
+_PYPI_ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+_NPM_ACCEPT: Final = "application/json"
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class PackageRegistry(Generic[_Value]):
+    """One registry. `origins` are those its files may come from, by the key in our URLs."""
+
+    upstream: Upstream
+    documents: DocumentCache[_Value]
+    origins: dict[str, Origin]
+
+    def file_url(self, origin: str, path: str) -> str:
+        """The registry's URL of the file at `path` on the origin with this key."""
+        return f"{self.origins[origin]}{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryParts:
+    """What all registries of a process share."""
+
+    http: httpx.AsyncClient
+    caches: PackageCaches
+    worker: WorkerProcess
+    clock: Clock
+    ages: Ages
+
+
+def registry_parts(
+    settings: Settings,
+    http: httpx.AsyncClient,
+    caches: PackageCaches,
+    worker: WorkerProcess,
+    clock: Clock,
+) -> RegistryParts:
+    """The shared parts for `settings`."""
+    return RegistryParts(
+        http=http,
+        caches=caches,
+        worker=worker,
+        clock=clock,
+        ages=Ages(
+            timedelta(seconds=settings.proxy_index_max_age_s),
+            timedelta(seconds=settings.proxy_stale_max_s),
+        ),
+    )
+
+
+def pypi_registry(registry: Registry, parts: RegistryParts) -> PackageRegistry[Project]:
+    """A registry with PyPI's simple repository API."""
+    return _registry(registry, parts, _PYPI_ACCEPT, _project_path, _pypi_codec)
+
+
+def npm_registry(registry: Registry, parts: RegistryParts) -> PackageRegistry[Package]:
+    """A registry with npm's API."""
+    return _registry(registry, parts, _NPM_ACCEPT, _package_path, _npm_codec)
+
+
+def origin_keys(registry: Registry) -> dict[str, Origin]:
+    """The origins of the registry's files by the key that our URLs have for each.
+
+    A key is made of the origin alone: lockfiles hold it, so the order of settings must not matter.
+    """
+    origins = {registry.origin, *registry.file_origins}
+    return {_origin_key(origin): origin for origin in origins}
+
+
+def _origin_key(origin: Origin) -> str:
+    host = "".join(char if char.isalnum() and char.isascii() else "-" for char in origin.host)
+    digest = sha256(str(origin).encode()).hexdigest()[:8]
+    return f"{host.strip('-')[:_KEY_CHARS].strip('-') or 'host'}-{digest}"
+
+
+def _registry(
+    registry: Registry,
+    parts: RegistryParts,
+    accept: str,
+    path: Callable[[str], str],
+    codec: Callable[[str, Callable[[str], str], Origins], Codec[_Value]],
+) -> PackageRegistry[_Value]:
+    upstream = Upstream(parts.http, registry)
+    keys = origin_keys(registry)
+    origins = Origins({key: str(origin) for key, origin in keys.items()})
+    documents = DocumentCache(
+        upstream,
+        codec(accept, path, origins),
+        parts.caches.documents,
+        parts.caches.memory,
+        parts.worker,
+        parts.clock,
+        parts.ages,
+    )
+    return PackageRegistry(upstream, documents, keys)
+
+
+def _pypi_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Codec[Project]:
+    return Codec(
+        accept,
+        path,
+        partial(_parse_project, origins=origins),
+        DocumentInvalid,
+        encode_project,
+        decode_project,
+    )
+
+
+def _npm_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Codec[Package]:
+    return Codec(
+        accept,
+        path,
+        partial(_parse_package, origins=origins),
+        DocumentInvalid,
+        encode_package,
+        decode_package,
+    )
+
+
+def _parse_project(document: Document, name: str, origins: Origins) -> Project:
+    media_type = document.content_type.partition(";")[0].strip().lower()
+    parse = parse_json if media_type.endswith("json") else parse_html
+    return parse(document.body, name, document.url, origins)
+
+
+def _parse_package(document: Document, name: str, origins: Origins) -> Package:
+    return parse_package(document.body, name, origins)
+
+
+def _project_path(name: str) -> str:
+    return f"{name}/"
+
+
+def _package_path(name: str) -> str:
+    return quote(name, safe="@")

@@ -1,0 +1,162 @@
+"""A package registry on loopback with real wheels and tarballs, for real package managers."""
+
+import base64
+import hashlib
+import io
+import json
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+OLD = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def wheel(name: str, version: str, *, requires: tuple[str, ...] = ()) -> bytes:
+    """A wheel whose one module says its version."""
+    module = _escaped(name)
+    info = f"{module}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(
+        f"Requires-Dist: {each}\n" for each in requires
+    )
+    files = {
+        f"{module}.py": f"version = {version!r}\n",
+        f"{info}/METADATA": metadata,
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path, text in {**files, f"{info}/RECORD": record}.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return packed.getvalue()
+
+
+def tarball(name: str, version: str) -> bytes:
+    """An npm package whose main file exports its version."""
+    files = {
+        "package/package.json": json.dumps({"name": name, "version": version, "main": "index.js"}),
+        "package/index.js": f"module.exports = {version!r}\n",
+    }
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for path, text in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return packed.getvalue()
+
+
+@dataclass
+class PackageRegistry:
+    """What it has; changes are seen by the next request."""
+
+    url: str = ""
+    wheels: dict[str, dict[str, tuple[bytes, datetime]]] = field(default_factory=dict)
+    tarballs: dict[str, dict[str, tuple[bytes, datetime]]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    is_down: bool = False
+
+    def add_wheel(self, name: str, version: str, at: datetime = OLD, **more: Any) -> None:
+        """Publish a version of a Python package."""
+        self.wheels.setdefault(name, {})[version] = (wheel(name, version, **more), at)
+
+    def add_tarball(self, name: str, version: str, at: datetime = OLD) -> None:
+        """Publish a version of an npm package."""
+        self.tarballs.setdefault(name, {})[version] = (tarball(name, version), at)
+
+    def answer(self, path: str) -> tuple[str, bytes] | None:
+        """The content type and body at `path`."""
+        parts = unquote(path).strip("/").split("/")
+        if parts[0] == "simple" and len(parts) == 2 and parts[1] in self.wheels:
+            return "application/vnd.pypi.simple.v1+json", self._project(parts[1])
+        if parts[0] == "wheels":
+            return "application/zip", self.wheels[parts[1]][parts[2]][0]
+        if parts[0] == "tarballs":
+            return "application/gzip", self.tarballs["/".join(parts[1:-2])][parts[-2]][0]
+        if parts[0] == "npm" and "/".join(parts[1:]) in self.tarballs:
+            return "application/json", self._packument("/".join(parts[1:]))
+        return None
+
+    def _project(self, name: str) -> bytes:
+        files = [
+            {
+                "filename": (filename := f"{_escaped(name)}-{version}-py3-none-any.whl"),
+                "url": f"/wheels/{name}/{version}/{filename}",
+                "hashes": {"sha256": hashlib.sha256(body).hexdigest()},
+                "size": len(body),
+                "upload-time": at.isoformat(),
+            }
+            for version, (body, at) in self.wheels[name].items()
+        ]
+        page = {"meta": {"api-version": "1.1"}, "name": name, "files": files}
+        return json.dumps({**page, "versions": list(self.wheels[name])}).encode()
+
+    def _packument(self, name: str) -> bytes:
+        versions = {
+            version: {
+                "name": name,
+                "version": version,
+                "main": "index.js",
+                "dist": {
+                    "tarball": f"{self.url}/tarballs/{name}/{version}/package.tgz",
+                    "integrity": f"sha512-{_base64(hashlib.sha512(body))}",
+                    "shasum": hashlib.sha1(body, usedforsecurity=False).hexdigest(),
+                },
+            }
+            for version, (body, _) in self.tarballs[name].items()
+        }
+        time = {version: at.isoformat() for version, (_, at) in self.tarballs[name].items()}
+        latest = list(versions)[-1]
+        tags = {"latest": latest}
+        return json.dumps(
+            {"name": name, "dist-tags": tags, "versions": versions, "time": time}
+        ).encode()
+
+
+def _escaped(name: str) -> str:
+    """The name as file names of wheels have it."""
+    return name.replace("-", "_")
+
+
+def _base64(digest: Any) -> str:
+    return base64.b64encode(digest.digest()).decode()
+
+
+@contextmanager
+def running_packages() -> Iterator[PackageRegistry]:
+    """A registry without packages."""
+    registry = PackageRegistry()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:  # noqa: N802 - as the library names it
+            registry.asked.append(self.path)
+            answer = None if registry.is_down else registry.answer(self.path)
+            status = 503 if registry.is_down else 404 if answer is None else 200
+            content_type, body = answer or ("text/plain", b"")
+            self.send_response(status)
+            self.send_header("content-type", content_type)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    registry.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
