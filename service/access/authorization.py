@@ -72,15 +72,13 @@ class Authorizer:
             caller.require(capability, org)
         return caller, org
 
-    async def authorize_member(
-        self, slug: str, origin: VerdictSource = VerdictSource.DASHBOARD
-    ) -> tuple[Caller, Organisation]:
-        """The caller of the current request and their organisation `slug`, for any role.
+    async def authorize_member(self, slug: str) -> tuple[Caller, Organisation]:
+        """The caller of the current page and their organisation `slug`, for any role.
 
         For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
         (403), in this order.
         """
-        caller, org = await self._authenticate(slug, origin)
+        caller, org = await self._authenticate(slug, VerdictSource.DASHBOARD)
         caller.require_membership(org)
         return caller, org
 
@@ -88,24 +86,14 @@ class Authorizer:
         """The caller of the current API request, with any rights. Raises Unauthenticated."""
         return await self._authenticator.caller(request)
 
-    async def authorize_own_session(self) -> MemberPrincipal:
-        """The member whose session the current API request carries.
+    async def authorize_self(
+        self, origin: VerdictSource = VerdictSource.DASHBOARD
+    ) -> MemberPrincipal:
+        """The member whose session the current request carries, for their own settings.
 
         Raises Unauthenticated (401), also for credentials without a session, and CrossSite (403).
         """
-        caller = await self._authenticator.caller(request)
-        if not isinstance(caller, MemberPrincipal):
-            raise Unauthenticated
-        if caller.is_cross_site:
-            raise CrossSite
-        return caller
-
-    async def authorize_self(self) -> MemberPrincipal:
-        """The member whose session the current request carries, for their own settings.
-
-        Raises Unauthenticated (401), also for the admin token, and CrossSite (403).
-        """
-        caller = await self._authenticator.caller(request, VerdictSource.DASHBOARD)
+        caller = await self._authenticator.caller(request, origin)
         if not isinstance(caller, MemberPrincipal):
             raise Unauthenticated
         if caller.is_cross_site:

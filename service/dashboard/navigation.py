@@ -11,6 +11,7 @@ from service.errors import Forbidden
 from service.orgs.roles import Capability
 from service.settings import Settings
 from service.store.tables import Organisation
+from service.web.templates import render_template
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,19 @@ def page_context(settings: Settings, caller: Caller, org: Organisation) -> dict[
         if isinstance(caller, MemberPrincipal)
         else None,
     }
+
+
+async def render_page(
+    settings: Settings,
+    caller: Caller,
+    org: Organisation,
+    template: str,
+    status: int = 200,
+    **values: Any,  # noqa: ANN401 - each template has its own
+) -> tuple[str, int]:
+    """The page of `template` with `values`, within the navigation of `org`; and its status."""
+    page = await render_template(template, **values, **page_context(settings, caller, org))
+    return page, status
 
 
 def _is_within(path: str) -> bool:

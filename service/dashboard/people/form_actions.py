@@ -78,7 +78,7 @@ async def submit(
     page.here()  # rejects a request that cannot be redirected back before anything is done
     done = await _attempt(services, caller, org, form, step, field)
     if isinstance(done, FormState):
-        return await page.show(services, caller, org, form_state=done), done.status
+        return await page.show(services, caller, org, form_state=done)
     return redirect(page.address(org, done), 303)
 
 
@@ -102,9 +102,7 @@ async def issue_secret(
 
     issued_secret = await _attempt(services, caller, org, form, once, field)
     if isinstance(issued_secret, FormState):
-        return await page.show(
-            services, caller, org, form_state=issued_secret
-        ), issued_secret.status
+        return await page.show(services, caller, org, form_state=issued_secret)
     return await page.show(services, caller, org, issued_secret=issued_secret)
 
 
