@@ -800,6 +800,9 @@ CREATE_REFUSALS: tuple[type[Invalid], ...] = (
 )
 """Every 400 a create can answer with, in the order in which faults are reported."""
 
+ORG_REFUSALS: tuple[type[Refusal], ...] = (UnknownParameter, Forbidden, OrgNotFound)
+"""What every endpoint of an organisation refuses, besides Unauthenticated."""
+
 BODY_REFUSALS: tuple[type[Refusal], ...] = (
     DuplicateMember,
     NotANumber,

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat
@@ -14,6 +14,7 @@ from service.audit.api_schemas import Timestamp
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, ExportState, state_of
 from service.errors import ExportNotFinished
 from service.store.tables import ExportEntry, Organisation
+from service.web.openapi import Cursor, Omittable
 
 RECEIPT_VERSION: Final = 1
 """Of the receipt's keys and their meaning."""
@@ -41,16 +42,13 @@ Count = Annotated[int, Meta(ge=0)]
 class ExportsQuery(Struct, kw_only=True):
     """Which page of exports."""
 
-    limit: (
+    limit: Omittable[
         Annotated[
             int,
             Meta(ge=1, le=LIMIT_MAX, description=f"Exports on a page; default {LIMIT_DEFAULT}."),
         ]
-        | UnsetType
-    ) = UNSET
-    cursor: Annotated[str, Meta(description="`next_cursor` of the page before.")] | UnsetType = (
-        UNSET
-    )
+    ] = UNSET
+    cursor: Omittable[Cursor] = UNSET
 
 
 class ExportedFile(Struct, kw_only=True):

@@ -30,15 +30,13 @@ from service.audit.summaries import parse_summary_request, summarise_audit
 from service.audit.tenant_log import open_log
 from service.audit.unknown_values import unknown_values
 from service.errors import (
+    ORG_REFUSALS,
     AuditRowNotFound,
-    Forbidden,
     Invalid,
     InvalidCursor,
-    OrgNotFound,
     QueryTooSlow,
     TooManyExports,
     TooManyOwnExports,
-    UnknownParameter,
 )
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
@@ -56,7 +54,7 @@ _AUDIT = "/api/v1/admin/orgs/<slug>/audit"
 @documented(
     answers={200: AuditPage},
     querystring=PageQuery,
-    refusals=[Invalid, UnknownParameter, InvalidCursor, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, InvalidCursor, QueryTooSlow],
 )
 @receives(AuditServices)
 async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -79,7 +77,7 @@ async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
 @documented(
     answers={200: AuditSummary},
     querystring=SummaryQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )
 @receives(AuditServices)
 async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -95,7 +93,7 @@ async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
 @documented(
     answers={200: AuditGroups},
     querystring=GroupsQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )
 @receives(AuditServices)
 async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -110,7 +108,7 @@ async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
 @documented(
     answers={200: UnknownValues},
     querystring=ValuesQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )
 @receives(AuditServices)
 async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -125,7 +123,7 @@ async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
 @documented(
     answers={200: AcceptedRows},
     querystring=AcceptedQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )
 @receives(AuditServices)
 async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -141,7 +139,7 @@ async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
 @blueprint.get(f"{_AUDIT}/<row:audit_id>")
 @documented(
     answers={200: AuditEntry},
-    refusals=[UnknownParameter, Forbidden, OrgNotFound, AuditRowNotFound, QueryTooSlow],
+    refusals=[*ORG_REFUSALS, AuditRowNotFound, QueryTooSlow],
 )
 @receives(AuditServices)
 async def entry(services: AuditServices, slug: str, audit_id: str) -> ResponseReturnValue:
@@ -154,7 +152,7 @@ async def entry(services: AuditServices, slug: str, audit_id: str) -> ResponseRe
 _documented_export = documented(
     media=EXPORT_MEDIA,
     querystring=ExportQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, TooManyExports, TooManyOwnExports],
+    refusals=[Invalid, *ORG_REFUSALS, TooManyExports, TooManyOwnExports],
     headers=EXPORT_HEADERS,
 )
 

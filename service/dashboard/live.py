@@ -24,13 +24,7 @@ from service.audit.tenant_log import open_log
 from service.dashboard.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row
 from service.dashboard.services import DashboardServices
 from service.dashboard.state import State, parse_state
-from service.errors import (
-    Invalid,
-    QueryTooSlow,
-    Refusal,
-    StoreUnavailable,
-    Unauthenticated,
-)
+from service.errors import Invalid, QueryTooSlow, Refusal, StoreUnavailable, Unauthenticated
 from service.orgs.roles import Capability
 from service.store.store import Store
 from service.store.tables import Organisation

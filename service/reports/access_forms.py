@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct
 
 from analytics.export.csv_json import guarded
 from analytics.model.instants import format_ms, format_us
@@ -15,7 +15,7 @@ from service.bindings.forms import Timestamp
 from service.orgs.roles import Role
 from service.reports.access_report import AccessReport, MemberRights
 from service.store.tables import ApiKey, Binding
-from service.web.openapi import INSTANT_OR_DATE_PATTERN
+from service.web.openapi import InstantOrDate, Omittable
 
 CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")
 _SCOPE: Final = (
@@ -27,18 +27,13 @@ _SCOPE: Final = (
 class AccessQuery(Struct, kw_only=True):
     """As of when, and the format."""
 
-    asOf: (  # noqa: N815 - as in the list of bindings
+    asOf: Omittable[  # noqa: N815 - as in the list of bindings
         Annotated[
-            str,
-            Meta(
-                description="A past instant; a date is its first instant, UTC. Default: now.",
-                pattern=INSTANT_OR_DATE_PATTERN,
-                examples=["2026-01-31T08:00:00Z"],
-            ),
+            InstantOrDate,
+            Meta(description="A past instant; a date is its first instant, UTC. Default: now."),
         ]
-        | UnsetType
-    ) = UNSET
-    format: Annotated[Literal["json", "csv"], Meta(description="Default `json`.")] | UnsetType = (
+    ] = UNSET
+    format: Omittable[Annotated[Literal["json", "csv"], Meta(description="Default `json`.")]] = (
         UNSET
     )
 
