@@ -25,13 +25,7 @@ from service.audit.export_forms import (
     receipt_text,
 )
 from service.audit.services import AuditServices
-from service.errors import (
-    ORG_REFUSALS,
-    ExportNotFinished,
-    ExportNotFound,
-    Invalid,
-    InvalidCursor,
-)
+from service.errors import ORG_REFUSALS, ExportNotFinished, ExportNotFound, Invalid, InvalidCursor
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.web.dependencies import receives

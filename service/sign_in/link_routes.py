@@ -10,11 +10,7 @@ from service.access.cross_site import refuse_cross_site_form
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
-from service.orgs.sessions import (
-    consume_link,
-    find_link_owner,
-    issue_session,
-)
+from service.orgs.sessions import consume_link, find_link_owner, issue_session
 from service.sign_in.completion import sign_out as end_session
 from service.sign_in.services import SignInServices
 from service.store.store import UnitOfWork
