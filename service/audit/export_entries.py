@@ -147,13 +147,10 @@ async def close_silent_exports(store: Store, clock: Clock, by: AuditContext) -> 
 
 
 async def _list_silent(session: AsyncSession, now: datetime) -> Sequence[ExportEntry]:
-    return (
-        await session.scalars(
-            select(ExportEntry).where(
-                ExportEntry.ended_at.is_(None), ExportEntry.progress_at <= now - SILENT_AFTER
-            )
-        )
-    ).all()
+    query = select(ExportEntry).where(
+        ExportEntry.ended_at.is_(None), ExportEntry.progress_at <= now - SILENT_AFTER
+    )
+    return (await session.scalars(query)).all()
 
 
 async def find_export(session: AsyncSession, tenant_id: str, export_id: str) -> ExportEntry | None:

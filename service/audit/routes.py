@@ -5,7 +5,7 @@ from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import parse_query
-from analytics.model.instants import format_us
+from analytics.model.instants import optional_us
 from analytics.model.rows import VerdictSource
 from service.audit.api_schemas import (
     AcceptedQuery,
@@ -68,7 +68,7 @@ async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
             "org": slug,
             "entries": [Raw(entry) for entry in result.entries],
             "next_cursor": result.next_cursor,
-            "retention_floor": None if floor is None else format_us(floor),
+            "retention_floor": optional_us(floor),
         }
     )
 

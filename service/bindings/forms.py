@@ -1,12 +1,11 @@
 """The API's representation of bindings: camelCase, timestamps with milliseconds."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from analytics.model.instants import format_ms
+from analytics.model.instants import format_ms, optional_ms
 from service.bindings.listing import LIMIT_MAX, PAGE_ROWS
 from service.bindings.rules import (
     EVENT_NAME_MAX,
@@ -334,13 +333,9 @@ def _listed_fields(binding: Binding) -> dict[str, Any]:
         "project_id": binding.project_id,
         "team_id": binding.team_id,
         "added_by": binding.added_by,
-        "revoked_at": _optional_ms(binding.revoked_at),
+        "revoked_at": optional_ms(binding.revoked_at),
         "revoked_by": binding.revoked_by,
         "revoked_reason": binding.revoked_reason,
-        "last_used_at": _optional_ms(binding.last_used_at),
+        "last_used_at": optional_ms(binding.last_used_at),
         "use_count": binding.use_count,
     }
-
-
-def _optional_ms(instant: datetime | None) -> str | None:
-    return None if instant is None else format_ms(instant)

@@ -175,13 +175,12 @@ async def list_bindings(
 
     With `as_of`, those that were in `state` (by default active) at that instant.
     """
-    return (
-        await session.scalars(
-            select(Binding)
-            .where(Binding.tenant_id == tenant_id, in_state(state, as_of))
-            .order_by(Binding.added_at.desc(), Binding.id)
-        )
-    ).all()
+    query = (
+        select(Binding)
+        .where(Binding.tenant_id == tenant_id, in_state(state, as_of))
+        .order_by(Binding.added_at.desc(), Binding.id)
+    )
+    return (await session.scalars(query)).all()
 
 
 async def list_by_repository(
@@ -191,13 +190,12 @@ async def list_by_repository(
     as_of: datetime | None = None,
 ) -> Sequence[Binding]:
     """The repository's bindings in all organisations that are (at `as_of`: were) in `state`."""
-    return (
-        await session.scalars(
-            select(Binding)
-            .where(Binding.repository_id == repository_id, in_state(state, as_of))
-            .order_by(Binding.added_at.desc(), Binding.id)
-        )
-    ).all()
+    query = (
+        select(Binding)
+        .where(Binding.repository_id == repository_id, in_state(state, as_of))
+        .order_by(Binding.added_at.desc(), Binding.id)
+    )
+    return (await session.scalars(query)).all()
 
 
 def in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:

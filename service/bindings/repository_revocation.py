@@ -82,18 +82,17 @@ async def list_active_of(
     session: AsyncSession, tenant_id: str, repository: Repository
 ) -> Sequence[Binding]:
     """The organisation's active bindings of `repository`, newest first."""
-    return (
-        await session.scalars(
-            select(Binding)
-            .where(
-                Binding.tenant_id == tenant_id,
-                Binding.issuer == repository.issuer,
-                Binding.repository_id == repository.repository_id,
-                Binding.revoked_at.is_(None),
-            )
-            .order_by(Binding.added_at.desc(), Binding.id)
+    query = (
+        select(Binding)
+        .where(
+            Binding.tenant_id == tenant_id,
+            Binding.issuer == repository.issuer,
+            Binding.repository_id == repository.repository_id,
+            Binding.revoked_at.is_(None),
         )
-    ).all()
+        .order_by(Binding.added_at.desc(), Binding.id)
+    )
+    return (await session.scalars(query)).all()
 
 
 async def revoke_repository(

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final
 from analytics.imports.chunks import ImportFormat, UnreadableFile
 from analytics.imports.validation import Refused
 from analytics.model.errors import StoreFault
-from analytics.model.instants import format_ms
+from analytics.model.instants import format_ms, optional_ms
 from service.audit.importer import Imported, Job, Watch
 from service.cli.context import EXIT_REFUSED, Answer, CommandContext, exit_code, one_line
 from service.cli.files import STANDARD_OUTPUT, new_file
@@ -66,7 +66,7 @@ class _Outcome:
             "rows": 0 if done is None else done.rows,
             "refused": self.refused,
             "skipped": self.status == "skipped",
-            "imported_at": None if since is None else format_ms(since),
+            "imported_at": optional_ms(since),
             "days": [] if done is None else [str(day) for day in done.days],
             "error": None if self.error is None else one_line(self.error),
             "refused_rows": [{"line": row.line, "error": row.error} for row in self.first_refused],

@@ -10,7 +10,7 @@ import msgspec
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
-from analytics.model.instants import format_us
+from analytics.model.instants import optional_us
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export, list_exports
 from service.audit.export_forms import export_form, list_form, receipt_of
 from service.audit.query_service import parse_accepted_request, parse_page_request
@@ -72,7 +72,7 @@ class LocalBackend:
             "org": slug,
             "entries": [msgspec.json.decode(entry) for entry in page.entries],
             "next_cursor": page.next_cursor,
-            "retention_floor": None if floor is None else format_us(floor),
+            "retention_floor": optional_us(floor),
         }
 
     async def unknown_values(self, slug: str, parameters: Parameters) -> list[Form]:
@@ -124,9 +124,9 @@ class LocalBackend:
         scope = ExportScope(
             rows=export.rows,
             export_id=export.export_id,
-            since=_instant(since),
-            until=_instant(until),
-            retention_floor=_instant(export.log.floor),
+            since=optional_us(since),
+            until=optional_us(until),
+            retention_floor=optional_us(export.log.floor),
         )
         begin(scope)
         async for content in await services.exporter.stream(export):
@@ -255,7 +255,3 @@ def _form(struct: msgspec.Struct) -> Form:
 
 def _lists(parameters: Parameters) -> dict[str, list[str]]:
     return {name: list(values) for name, values in parameters.items()}
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else format_us(at)

@@ -1,11 +1,10 @@
 """`countersign org`, `project` and `team`."""
 
-from datetime import datetime
 from typing import get_args
 
 import click
 
-from analytics.model.instants import format_ms
+from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.cli.context import Answer, CommandContext, command, org_option, table
@@ -68,7 +67,7 @@ async def org_list(context: CommandContext) -> Answer:
                 "tier": found.tier,
                 "role_overrides": found.role_overrides,
                 "created_at": format_ms(found.created_at),
-                "held_since": _instant(found.held_since),
+                "held_since": optional_ms(found.held_since),
                 "held_reason": found.held_reason,
             }
             for found in orgs
@@ -81,7 +80,7 @@ async def org_list(context: CommandContext) -> Answer:
                     found.slug,
                     found.tier,
                     RETENTION_DAYS[Tier(found.tier)],
-                    _instant(found.held_since),
+                    optional_ms(found.held_since),
                     found.held_reason,
                     found.id,
                 ]
@@ -89,10 +88,6 @@ async def org_list(context: CommandContext) -> Answer:
             ],
         ),
     )
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else format_ms(at)
 
 
 @command(org, "set-tier")
@@ -122,10 +117,10 @@ async def org_hold(context: CommandContext, slug: str, reason: str) -> Answer:
     return Answer(
         {
             "slug": slug,
-            "held_since": _instant(found.held_since),
+            "held_since": optional_ms(found.held_since),
             "held_reason": found.held_reason,
         },
-        [f"{slug} is under legal hold since {_instant(found.held_since)}: {found.held_reason}"],
+        [f"{slug} is under legal hold since {optional_ms(found.held_since)}: {found.held_reason}"],
     )
 
 

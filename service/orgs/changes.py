@@ -8,7 +8,7 @@ from typing import Final, get_args
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import format_ms
+from analytics.model.instants import optional_ms
 from analytics.model.org_envelopes import (
     ApiKeyCreated,
     ApiKeyRevoked,
@@ -247,7 +247,7 @@ async def issue_api_key(
             name=name,
             project_id=key.project_id,
             scopes=granted,
-            expires_at=None if expires_at is None else format_ms(expires_at),
+            expires_at=optional_ms(expires_at),
         ),
         by,
         subject=key.id,

@@ -3,13 +3,12 @@
 import csv
 import io
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct
 
 from analytics.export.csv_json import guarded
-from analytics.model.instants import format_ms, format_us
+from analytics.model.instants import format_ms, format_us, optional_ms
 from service.audit.export_entries import service_version
 from service.bindings.forms import Timestamp
 from service.orgs.roles import Role
@@ -223,7 +222,7 @@ def _member(report: AccessReport, one: MemberRights) -> MemberThen:
         capabilities=[capability.value for capability in report.capabilities(one.role)],
         administers=[team.id for team in one.teams],
         since=format_ms(member.created_at),
-        removed_at=_optional(member.removed_at),
+        removed_at=optional_ms(member.removed_at),
     )
 
 
@@ -234,8 +233,8 @@ def _key(key: ApiKey) -> KeyThen:
         project_id=key.project_id,
         created_by=key.created_by,
         since=format_ms(key.created_at),
-        expires_at=_optional(key.expires_at),
-        revoked_at=_optional(key.revoked_at),
+        expires_at=optional_ms(key.expires_at),
+        revoked_at=optional_ms(key.revoked_at),
     )
 
 
@@ -251,9 +250,5 @@ def _binding(binding: Binding) -> BindingThen:
         team_id=binding.team_id,
         added_by=binding.added_by,
         since=format_ms(binding.added_at),
-        revoked_at=_optional(binding.revoked_at),
+        revoked_at=optional_ms(binding.revoked_at),
     )
-
-
-def _optional(at: datetime | None) -> str | None:
-    return None if at is None else format_ms(at)

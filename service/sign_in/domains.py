@@ -64,10 +64,9 @@ async def set_domain(
 
 async def list_domains(session: AsyncSession, org: Organisation) -> Sequence[AllowedDomain]:
     """The domains whose users may join the organisation, by domain and provider."""
-    return (
-        await session.scalars(
-            select(AllowedDomain)
-            .where(AllowedDomain.tenant_id == org.id)
-            .order_by(AllowedDomain.domain, AllowedDomain.identity_provider)
-        )
-    ).all()
+    query = (
+        select(AllowedDomain)
+        .where(AllowedDomain.tenant_id == org.id)
+        .order_by(AllowedDomain.domain, AllowedDomain.identity_provider)
+    )
+    return (await session.scalars(query)).all()
