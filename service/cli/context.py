@@ -123,17 +123,6 @@ class CommandContext:
             raise OrgNotFound(did_you_mean(error.text, slug or "", known)) from error
 
 
-def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    times: Sequence[str] = (),
-    total: Sequence[object] | None = None,
-) -> Table:
-    """A table for people; None is shown as a dash. The columns `times` hold instants."""
-    return Table(title, columns, rows, frozenset(times), total)
-
-
 def command(
     group: click.Group, name: str
 ) -> Callable[

@@ -10,9 +10,10 @@ import click
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend, TokenOrClaims
 from service.cli.bindings import bindings
-from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, table
+from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer
 from service.cli.files import STANDARD_INPUT
 from service.cli.proposals import printable, proposal_lines
+from service.cli.tables import Table
 from service.errors import Invalid
 
 _BYTES_MAX: Final = 64 * 1024
@@ -49,7 +50,7 @@ async def _explain(
     return Answer(
         form,
         list(_lines(slug, form)),
-        table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in form["rules"]]),
+        Table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in form["rules"]]),
         code=EXIT_DONE if form["passes"] else EXIT_FOUND,
     )
 

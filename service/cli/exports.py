@@ -19,8 +19,8 @@ from service.cli.context import (
     one_line_failures,
     refuse_unencodable_text,
     run_command,
-    table,
 )
+from service.cli.tables import Table
 from service.errors import Invalid
 from service.orgs.repository import get_org
 
@@ -57,12 +57,13 @@ async def exports_list(backend: Backend, slug: str, limit: int, cursor: str | No
     parameters = {"limit": [str(limit)]} | ({"cursor": [cursor]} if cursor else {})
     page = await backend.exports_page(slug, parameters)
     next_cursor = page["next_cursor"]
-    rows = [[export[name] for name in _COLUMNS.values()] for export in page["exports"]]
     where = f" at {backend.place}" if backend.place else ""
     return Answer(
         page,
         lines=[f"More: --cursor {next_cursor}"] if next_cursor else [],
-        table=table(f"Exports of {slug}{where}, times in UTC", list(_COLUMNS), rows, ["started"]),
+        table=Table.of(
+            f"Exports of {slug}{where}, times in UTC", page["exports"], _COLUMNS, ["started"]
+        ),
     )
 
 
@@ -122,14 +123,10 @@ def verify_export(
 
 
 async def _verify_stored(context: CommandContext, slug: str, export_id: str, path: Path) -> Answer:
-    return _compared(path, await _receipt(context, slug, export_id))
-
-
-async def _receipt(context: CommandContext, slug: str, export_id: str) -> Receipt:
     async with context.services.store.read() as session:
         org = await get_org(session, slug)
         entry = await get_export(session, org.id, export_id)
-    return receipt_of(entry, org, context.services.clock())
+    return _compared(path, receipt_of(entry, org, context.services.clock()))
 
 
 def _compared(path: Path, receipt: Receipt) -> Answer:

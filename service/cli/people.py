@@ -6,8 +6,9 @@ import click
 
 from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import IdentityProviderName
-from service.cli.context import Answer, CommandContext, command, org_option, table
+from service.cli.context import Answer, CommandContext, command, org_option
 from service.cli.groups import LateGroup
+from service.cli.tables import Table
 from service.orgs.changes import (
     add_member,
     end_sessions,
@@ -90,10 +91,7 @@ async def member_list(context: CommandContext, slug: str) -> Answer:
     ]
     columns = ["email", "role", "idp", "linked", "passkeys", "id"]
     shown = [row | {"linked": "yes" if row["linked"] else "no"} for row in rows]
-    return Answer(
-        rows,
-        table=table(f"Members of {slug}", columns, [[row[c] for c in columns] for row in shown]),
-    )
+    return Answer(rows, table=Table.of(f"Members of {slug}", shown, columns))
 
 
 @command(member, "set-role")
@@ -220,9 +218,8 @@ async def apikey_list(context: CommandContext, slug: str) -> Answer:
         for key in keys
     ]
     columns = ["id", "name", "scopes", "created_by", "created_at", "last_used_at", "expires_at"]
-    cells = [[row[column] or None for column in columns] for row in rows]
-    times = ["created_at", "last_used_at", "expires_at"]
-    return Answer(rows, table=table(f"API keys of {slug}", columns, cells, times))
+    shown = [row | {"scopes": row["scopes"] or None} for row in rows]
+    return Answer(rows, table=Table.of(f"API keys of {slug}", shown, columns, columns[-3:]))
 
 
 @command(apikey, "rotate")
@@ -290,9 +287,8 @@ async def session_list(context: CommandContext, slug: str, member_name: str) -> 
         for entry in found
     ]
     columns = ["id", "created_at", "last_seen_at", "ends_at", "source_ip", "user_agent"]
-    cells = [[row[column] for column in columns] for row in rows]
-    title = f"Sessions of {person.email}"
-    return Answer(rows, table=table(title, columns, cells, columns[1:4]))
+    table = Table.of(f"Sessions of {person.email}", rows, columns, columns[1:4])
+    return Answer(rows, table=table)
 
 
 @command(session, "issue")
