@@ -1775,7 +1775,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a binding is replaced by its own organisation",
-        "service/bindings/repository.py::find_revocable",
+        "service/bindings/repository.py::get_revocable",
         Drop("Binding.tenant_id == tenant_id"),
         f"{_REPLACE}::test_what_is_not_an_active_binding_of_the_organisation_is_not_replaced",
     ),

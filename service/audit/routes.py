@@ -5,7 +5,6 @@ from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import parse_query
-from analytics.model.instants import optional_us
 from analytics.model.rows import VerdictSource
 from service.audit.api_schemas import (
     AcceptedQuery,
@@ -23,7 +22,12 @@ from service.audit.api_schemas import (
 )
 from service.audit.export_response import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
 from service.audit.grouping import group_audit, parse_group_request
-from service.audit.query_service import parse_accepted_request, parse_page_request
+from service.audit.query_service import (
+    accepted_form,
+    page_form,
+    parse_accepted_request,
+    parse_page_request,
+)
 from service.audit.search_request import with_search
 from service.audit.services import AuditServices
 from service.audit.summaries import parse_summary_request, summarise_audit
@@ -61,16 +65,7 @@ async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
     org, parameters = await _authorized_query(services, slug)
     wanted = parse_page_request(parameters)
-    result = await services.queries.page(org, wanted, services.clock())
-    floor = result.retention_floor
-    return json_answer(
-        {
-            "org": slug,
-            "entries": [Raw(entry) for entry in result.entries],
-            "next_cursor": result.next_cursor,
-            "retention_floor": optional_us(floor),
-        }
-    )
+    return json_answer(page_form(slug, await services.queries.page(org, wanted, services.clock())))
 
 
 @blueprint.get(f"{_AUDIT}/summary")
@@ -132,8 +127,7 @@ async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
     org, parameters = await _authorized_query(services, slug, keeps_alive=False)
     wanted = parse_accepted_request(parameters)
     result = await services.queries.accepted(org, wanted, services.clock())
-    entries = [Raw(entry) for entry in result.entries]
-    return json_answer({"org": slug, "entries": entries, "last": result.last})
+    return json_answer(accepted_form(slug, result))
 
 
 @blueprint.get(f"{_AUDIT}/<row:audit_id>")

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.bindings.rules import BindingSlot, Draft, Places, slot_key
-from service.errors import NoSuchBinding
+from service.errors import BindingNotFound, NoSuchBinding
 from service.store.batching import scalars_of
 from service.store.tables import Binding, Organisation, Origin, Project, Team
 from service.verifier.candidates import BindingTerms
@@ -103,15 +103,18 @@ async def get_binding(session: AsyncSession, tenant_id: str, binding_id: str) ->
     return binding
 
 
-async def find_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding | None:
-    """The organisation's active binding with this id, or None."""
-    return await session.scalar(
+async def get_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
+    """The organisation's active binding with this id. Raises BindingNotFound."""
+    binding = await session.scalar(
         select(Binding).where(
             Binding.id == binding_id,
             Binding.tenant_id == tenant_id,
             Binding.revoked_at.is_(None),
         )
     )
+    if binding is None:
+        raise BindingNotFound
+    return binding
 
 
 async def mark_revoked(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -13,7 +13,12 @@ from analytics.model.filters import only, parse_query
 from analytics.model.instants import optional_us
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export, list_exports
 from service.audit.export_forms import export_form, list_form, receipt_of
-from service.audit.query_service import parse_accepted_request, parse_page_request
+from service.audit.query_service import (
+    accepted_form,
+    page_form,
+    parse_accepted_request,
+    parse_page_request,
+)
 from service.audit.search_request import with_search
 from service.audit.tenant_log import open_log
 from service.audit.unknown_values import unknown_values
@@ -67,13 +72,7 @@ class LocalBackend:
         org = await self._org(slug)
         wanted = parse_page_request(await with_search(services.store, org, parameters))
         page = await services.audit_queries.page(org, wanted, services.clock())
-        floor = page.retention_floor
-        return {
-            "org": slug,
-            "entries": [msgspec.json.decode(entry) for entry in page.entries],
-            "next_cursor": page.next_cursor,
-            "retention_floor": optional_us(floor),
-        }
+        return _form(page_form(slug, page))
 
     async def unknown_values(self, slug: str, parameters: Parameters) -> list[Form]:
         """The values of a query that no row has."""
@@ -96,8 +95,7 @@ class LocalBackend:
         org = await self._org(slug)
         wanted = parse_accepted_request(await with_search(services.store, org, parameters))
         found = await services.audit_queries.accepted(org, wanted, services.clock())
-        entries = [msgspec.json.decode(entry) for entry in found.entries]
-        return {"org": slug, "entries": entries, "last": found.last}
+        return _form(accepted_form(slug, found))
 
     async def audit_export(
         self,
@@ -143,23 +141,20 @@ class LocalBackend:
             org = await get_org(session, slug)
             page = await list_exports(session, org.id, limit, only(parameters, "cursor"))
         now = self._context.services.clock()
-        form: Form = msgspec.to_builtins(list_form(slug, page.entries, page.next_cursor, now))
-        return form
+        return _form(list_form(slug, page.entries, page.next_cursor, now))
 
     async def export_entry(self, slug: str, export_id: str) -> Form:
         """One export."""
         async with self._context.services.store.read() as session:
             entry = await get_export(session, (await get_org(session, slug)).id, export_id)
-        form: Form = msgspec.to_builtins(export_form(entry, self._context.services.clock()))
-        return form
+        return _form(export_form(entry, self._context.services.clock()))
 
     async def export_receipt(self, slug: str, export_id: str) -> Form:
         """The receipt of a finished export."""
         async with self._context.services.store.read() as session:
             org = await get_org(session, slug)
             entry = await get_export(session, org.id, export_id)
-        form: Form = msgspec.to_builtins(receipt_of(entry, org, self._context.services.clock()))
-        return form
+        return _form(receipt_of(entry, org, self._context.services.clock()))
 
     async def list_bindings(self, slug: str, state: str | None, as_of: str | None) -> list[Form]:
         """The organisation's bindings, newest first."""
@@ -248,9 +243,9 @@ def binding_form(slug: str, binding: Binding) -> Form:
     return {"org": slug, **_form(listed_form(binding))}
 
 
-def _form(struct: msgspec.Struct) -> Form:
-    form: Form = msgspec.to_builtins(struct)
-    return form
+def _form(answer: msgspec.Struct | dict[str, Any]) -> Form:
+    """The API's JSON of `answer`, read again."""
+    return msgspec.json.decode(msgspec.json.encode(answer), type=Form)
 
 
 def _lists(parameters: Parameters) -> dict[str, list[str]]:

@@ -7,10 +7,9 @@ from datetime import datetime
 
 from quart import url_for
 
-from analytics.export.wire import json_objects
 from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term
-from analytics.model.schema import parse_audit_id
 from service.audit.actor_names import names_of_actors
+from service.audit.query_service import find_entry
 from service.audit.tenant_log import TenantLog, open_log
 from service.dashboard.retention_window import RetentionWindow, retention_window
 from service.dashboard.rows import Pivot, RowContext, ShownRow, named_in, shown_row
@@ -18,7 +17,6 @@ from service.dashboard.services import DashboardServices
 from service.dashboard.state import State
 from service.dashboard.streaming import Later
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
-from service.errors import AuditRowNotFound
 from service.store.tables import Organisation
 
 
@@ -44,15 +42,6 @@ async def load_row_view(services: DashboardServices, org: Organisation, audit_id
     pivots = Later(lambda: count_pivots(log, row.pivots))
     pretty = json.dumps(entry, indent=2, ensure_ascii=False)
     return RowView(row, pretty, pivots, retention_window(org, now))
-
-
-async def find_entry(log: TenantLog, audit_id: str) -> str:
-    """The JSON object of the row `audit_id`. Raises AuditRowNotFound, StoreFault, QueryTooSlow."""
-    seq = parse_audit_id(audit_id)
-    rows = None if seq is None else await log.row(seq)
-    if rows is None or rows.num_rows == 0:
-        raise AuditRowNotFound
-    return json_objects(rows, log.org.id)[0]
 
 
 def row_context(
