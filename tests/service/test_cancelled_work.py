@@ -1,4 +1,4 @@
-"""Clients leave at any moment; what they began is whole or not there, and nobody else waits."""
+"""Clients leave at any moment; what they began is whole or not there, and no other waits."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ async def test_work_cancelled_anywhere_leaves_no_half_change_and_no_lock(
 ) -> None:
     """A client that goes away cancels its request wherever it stands, the commit included.
 
-    Whoever writes next must find the lock free: with so short a wait a lock that lingers in a
+    The next writer must find the lock free: with so short a wait a lock that lingers in a
     forgotten connection is StoreUnavailable.
     """
     impatient = structs.replace(settings, database_wait_s=0.5)

@@ -59,7 +59,7 @@ ORDERS = st.sampled_from(["desc", "asc"])
 
 @dataclass(frozen=True)
 class Row:
-    """What the list knows of a row; `label` is nobody else's."""
+    """What the list knows of a row; `label` is unique."""
 
     label: str
     created_at: datetime
@@ -90,7 +90,7 @@ RUNS = st.lists(st.tuples(INSTANTS, st.sampled_from(["p1", "p2"])), min_size=1, 
 
 
 def item(row: Row) -> dict[str, Any]:
-    """The row as whoever sends it writes it."""
+    """The row as its sender writes it."""
     return {
         "event": EVENT,
         "created_at": format_us(row.created_at),
@@ -272,7 +272,7 @@ class Lake(RuleBasedStateMachine):
 
     @rule()
     def prune(self) -> None:
-        """What is past retention is gone for good, unless it is held."""
+        """What is past retention is gone, unless it is held."""
         self.run(self.services.pruner.prune(BY_OPERATOR, is_clock_accepted=True))
         self.accept_what_was_dropped(set() if self.is_held else self.past())
 

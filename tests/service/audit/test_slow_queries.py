@@ -1,4 +1,4 @@
-"""A query nobody waits for any more ends, and its thread is free for the next."""
+"""A query whose client is gone ends, and its thread is free for the next."""
 
 import asyncio
 import time

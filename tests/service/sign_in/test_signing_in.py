@@ -83,7 +83,7 @@ async def test_the_cookie_of_a_sign_in_is_out_of_reach_and_goes_away(visitor: Vi
 
 @pytest.mark.parametrize("is_live", [False, True])
 async def test_signing_in_gives_a_new_session(visitor: Visitor, is_live: bool) -> None:
-    """A cookie that somebody planted before is worth nothing after, made up or their own."""
+    """A cookie that was planted before is worth nothing after, made up or their own."""
     await visitor.invite()
     planted = visitor.world.cookies["stranger"] if is_live else "planted"
     visitor.cookies[SESSION_COOKIE] = planted
@@ -98,7 +98,7 @@ async def test_signing_in_gives_a_new_session(visitor: Visitor, is_live: bool) -
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_an_unverified_address_takes_up_no_invitation(visitor: Visitor, name: str) -> None:
-    """Anybody can write anybody's address into their account."""
+    """Anyone can write any address into their account."""
     member = await visitor.invite(idp=name)
     visitor.idp.be(is_verified=False)
 
@@ -125,10 +125,10 @@ async def test_an_unknown_person_gets_in_nowhere(visitor: Visitor) -> None:
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_another_account_with_the_same_address_is_somebody_else(
+async def test_another_account_with_the_same_address_is_another_person(
     visitor: Visitor, name: str
 ) -> None:
-    """Whoever gets hold of an address does not get hold of the member."""
+    """Control of an address is not control of the member."""
     member = await visitor.invite(idp=name)
     await visitor.allow_domain(idp=name)
     await visitor.sign_in(name)
@@ -143,7 +143,7 @@ async def test_another_account_with_the_same_address_is_somebody_else(
 
 
 async def test_an_invitation_is_for_one_provider(visitor: Visitor) -> None:
-    """An owner who invites a Google account has not invited whoever has the address at GitHub."""
+    """An owner who invites a Google account has not invited the holder of the address at GitHub."""
     await visitor.invite(idp="github")
 
     await told(await visitor.sign_in("google"), 403)
@@ -171,7 +171,7 @@ async def test_letters_that_fold_to_ascii_are_other_letters(visitor: Visitor) ->
 
 
 async def test_a_removed_member_stays_out(visitor: Visitor) -> None:
-    """Also where everybody of the domain is let in; and the organisation hears of it."""
+    """Also where the whole domain is allowed; and the organisation hears of it."""
     member = await visitor.invite()
     await visitor.allow_domain()
     await visitor.sign_in()
@@ -238,7 +238,7 @@ async def test_the_people_of_an_allowed_domain_become_members(visitor: Visitor, 
     ],
     ids=str,
 )
-async def test_nobody_else_becomes_a_member(visitor: Visitor, state: dict) -> None:
+async def test_no_one_else_becomes_a_member(visitor: Visitor, state: dict) -> None:
     """The address must be verified, of the very domain, and at Google run by its Workspace."""
     await visitor.allow_domain()
     visitor.idp.be(**state)
@@ -282,7 +282,7 @@ def csrf_in(page: str) -> str:
 
 class TestTheChoice:
     async def page(self, visitor: Visitor) -> str:
-        """The page of somebody who may enter both organisations."""
+        """The page of a person who may enter both organisations."""
         await visitor.invite()
         await visitor.invite(slug="other")
         await visitor.sign_in()
@@ -300,7 +300,7 @@ class TestTheChoice:
         await told(await visitor.post(f"{SIGN_IN}/choose", **form), 400)
 
     async def test_it_ends_after_ten_minutes(self, visitor: Visitor) -> None:
-        """Somebody else may sit at the screen by then."""
+        """Another person may sit at the screen by then."""
         page = await self.page(visitor)
         visitor.world.clock.advance(minutes=10)
 
@@ -372,10 +372,10 @@ class TestTheChoice:
         ("", OVERVIEW),
     ],
 )
-async def test_after_signing_in_somebody_lands_on_a_page_of_their_own(
+async def test_after_signing_in_a_member_lands_on_a_page_of_their_own(
     visitor: Visitor, given: str, lands: str | None
 ) -> None:
-    """`next` is what a link said, and anybody writes links."""
+    """`next` is what a link said, and anyone can write links."""
     await visitor.invite()
 
     answer = await visitor.sign_in(next=given)

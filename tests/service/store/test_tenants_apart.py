@@ -65,7 +65,7 @@ def lake(settings, store):
     ],
 )
 async def test_hostile_values_are_values(store, lake, is_sealed, hostile):
-    """In a row they match themselves; in a question they find nothing of anybody else's."""
+    """In a row they match themselves; in a question they find nothing of others."""
     acme, other = await add_org(store, "acme"), await add_org(store, "other")
     for org, mark in ((acme, "acme"), (other, "other")):
         async with store.write() as work:

@@ -1,4 +1,4 @@
-"""Nobody makes more of themselves than they are: org:admin by an override makes no owner."""
+"""No member gains rights beyond their own: org:admin by an override makes no owner."""
 
 import pytest
 
@@ -32,13 +32,13 @@ async def refused(world: World, action: str, who: str, **fields: str) -> None:
 @pytest.mark.parametrize(
     ("who", "whom"), [("admin", "owner"), ("auditor", "owner"), ("auditor", "admin")]
 )
-async def test_nobody_decides_over_a_higher_role(delegates, who, whom, what):
+async def test_no_one_decides_over_a_higher_role(delegates, who, whom, what):
     """Not by a new role, not by an end, and not by a link that signs in as them."""
     await refused(delegates, f"members/{delegates.members[whom].id}/{what}", who, role="member")
 
 
 @pytest.mark.parametrize("what", ABOUT_A_MEMBER)
-async def test_nobody_decides_over_who_may_do_more(delegates, what):
+async def test_no_one_decides_over_who_may_do_more(delegates, what):
     """A lower role, too, may have been granted what one's own lacks."""
     await grant(delegates, "member", "oidc:w")
     member = delegates.members["member"]
@@ -64,8 +64,8 @@ async def test_among_equals_and_below_everything_can_be_done(delegates, what):
         ("owner", "owner", True),
     ],
 )
-async def test_nobody_gives_a_role_beyond_their_own(delegates, who, role, is_let):
-    """Neither to somebody new, nor to somebody who is there, nor to themselves."""
+async def test_no_one_gives_a_role_beyond_their_own(delegates, who, role, is_let):
+    """Neither to a new member, nor to another one, nor to themselves."""
     invited = {"email": "new@acme.example", "idp": "github", "role": role}
     raised = f"members/{delegates.members['member'].id}/role"
     own = f"members/{delegates.members[who].id}/role"
@@ -79,7 +79,7 @@ async def test_nobody_gives_a_role_beyond_their_own(delegates, who, role, is_let
 
 
 async def test_all_capabilities_together_make_no_owner(delegates):
-    """An owner's are nobody's to take away; everybody else's are."""
+    """An owner's cannot be removed by an admin; those of others can."""
     await grant(delegates, "admin", "oidc:r", "oidc:w", "org:admin")
     action = f"members/{delegates.members['owner'].id}/link"
     await refused(delegates, action, "admin")
@@ -96,7 +96,7 @@ async def test_the_page_offers_what_can_be_done(delegates):
 
 
 async def test_the_admin_token_is_bound_by_nothing(delegates):
-    """Nor is the operator, whose commands ask nobody."""
+    """Nor is the operator, whose commands need no right."""
     page = await delegates.client.get("/admin/ui/orgs/acme/members", headers=delegates.admin)
     forms = (await shown(page)).forms
     answer = await delegates.client.post(
