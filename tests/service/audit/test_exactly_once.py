@@ -109,9 +109,11 @@ class Lake(RuleBasedStateMachine):
     """One organisation's audit log, and the list that it must equal."""
 
     cursors = Bundle("cursors")
+    histories = 0
 
     @initialize()
     def start(self) -> None:
+        Lake.histories += 1
         self.folder = Path(tempfile.mkdtemp())
         self.loop = asyncio.new_event_loop()
         self.clock = SettableClock(START)
@@ -463,9 +465,11 @@ class Lake(RuleBasedStateMachine):
         assert len(set(ids)) == len(ids)
 
 
-def _check(examples: int, steps: int) -> None:
+def _histories(examples: int, steps: int) -> int:
+    """How many histories were compared with a list, step by step."""
     from hypothesis.stateful import run_state_machine_as_test
 
+    before = Lake.histories
     run_state_machine_as_test(
         Lake,
         settings=settings(
@@ -475,15 +479,16 @@ def _check(examples: int, steps: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+    return Lake.histories - before
 
 
 def test_any_short_history_equals_a_list() -> None:
     """A few, on every run."""
-    _check(examples=budget(3, 8), steps=25)
+    assert _histories(examples=budget(3, 8), steps=25) > 0
 
 
 @only_full
 @pytest.mark.slow
 def test_any_history_equals_a_list() -> None:
     """Longer ones, and more of them."""
-    _check(examples=24, steps=60)
+    assert _histories(examples=24, steps=60) > 0

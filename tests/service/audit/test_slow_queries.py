@@ -68,6 +68,8 @@ async def test_a_query_ends_when_its_client_goes_away(audit, path):
         await connection.disconnect()
         await until_running(audit, 0)
 
+    assert running(audit) == 0
+
 
 async def test_more_slow_queries_than_threads_leave_the_service_usable(impatient):
     """Those that wait for a thread are over their time as well, and never begin."""

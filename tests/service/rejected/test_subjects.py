@@ -191,10 +191,13 @@ async def test_text_of_just_its_bound_is_not_cut(world):
     assert (row.sub, row.owner) == ("s" * 1024, "o" * 256)
 
 
-async def test_without_rejections_the_database_is_left_alone(settings, notes):
-    """Every two seconds nothing would else take the write lock."""
+async def test_without_rejections_the_database_is_left_alone(world, settings, notes):
+    """Otherwise the write lock would be taken every two seconds for nothing."""
     with locked(settings):
-        await notes.flush()  # which would else be StoreUnavailable
+        await notes.flush()
+        notes.note(rejection(world.acme.id))
+        with pytest.raises(StoreUnavailable):
+            await notes.flush()
 
 
 async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(

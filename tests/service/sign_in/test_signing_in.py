@@ -16,6 +16,9 @@ OVERVIEW = "/admin/ui/orgs/acme"
 AUDIT = f"{OVERVIEW}/audit"
 
 
+NOT_KNOWN = "No organisation accepts this account"
+
+
 async def remove(visitor: Visitor, member: Member) -> None:
     async with visitor.world.services.store.write() as work:
         present = await work.session.get_one(Member, member.id)
@@ -146,7 +149,8 @@ async def test_an_invitation_is_for_one_provider(visitor: Visitor) -> None:
     """An owner who invites a Google account has not invited the holder of the address at GitHub."""
     await visitor.invite(idp="github")
 
-    await told(await visitor.sign_in("google"), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in("google"), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 @pytest.mark.parametrize(
@@ -167,7 +171,8 @@ async def test_letters_that_fold_to_ascii_are_other_letters(visitor: Visitor) ->
     await visitor.invite(email="kim@acme.example")
     visitor.idp.be(email="\u212aim@acme.example")
 
-    await told(await visitor.sign_in(), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in(), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 async def test_a_removed_member_stays_out(visitor: Visitor) -> None:
@@ -190,7 +195,8 @@ async def test_who_was_removed_before_signing_in_stays_out_too(visitor: Visitor)
     await remove(visitor, await visitor.invite())
     await visitor.allow_domain()
 
-    await told(await visitor.sign_in(), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in(), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 async def test_a_removed_member_who_is_invited_again_comes_back(visitor: Visitor) -> None:
@@ -243,14 +249,16 @@ async def test_no_one_else_becomes_a_member(visitor: Visitor, state: dict) -> No
     await visitor.allow_domain()
     visitor.idp.be(**state)
 
-    await told(await visitor.sign_in(), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in(), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 async def test_a_domain_is_allowed_for_one_provider(visitor: Visitor) -> None:
     """GitHub's word for an address is not Google's."""
     await visitor.allow_domain(idp="github")
 
-    await told(await visitor.sign_in("google"), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in("google"), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 async def test_who_may_enter_several_organisations_chooses(visitor: Visitor) -> None:
@@ -307,6 +315,7 @@ class TestTheChoice:
         answer = await visitor.post(f"{SIGN_IN}/choose", org="acme", csrf=csrf_in(page))
 
         await told(answer, 400)
+        assert SESSION_COOKIE not in visitor.cookies
 
     async def test_an_organisation_beyond_it_cannot_be_chosen(self, visitor: Visitor) -> None:
         """The form's word counts for nothing but to choose among what is there."""
@@ -349,6 +358,7 @@ class TestTheChoice:
         answer = await visitor.post(f"{SIGN_IN}/choose", org="acme", csrf=csrf_in(page))
 
         await told(answer, 403)
+        assert SESSION_COOKIE not in visitor.cookies
 
 
 @pytest.mark.parametrize(

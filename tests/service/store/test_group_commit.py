@@ -228,11 +228,13 @@ async def test_draining_waits_for_all_that_was_asked_for(store, group):
     assert sorted(await stored(store)) == SLUGS
 
 
-async def test_draining_nothing_is_done_at_once(group):
+async def test_draining_nothing_is_done_at_once(group, store):
     """A server that took nothing in stops, too."""
     await group.drain()
     await group.commit(adding("acme"))
     await group.drain()
+
+    assert await stored(store) == ["acme"]
 
 
 async def test_all_changes_of_a_group_have_its_instant(group, clock):
