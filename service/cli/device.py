@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 from service.cli.server_client import ServerClient, ServerRefusal
@@ -28,11 +28,7 @@ _ENDS: Final = {
 }
 
 
-async def sign_in_by_browser(
-    client: ServerClient,
-    ask: Callable[[dict[str, Any]], None],
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> str:
+async def sign_in_by_browser(client: ServerClient, ask: Callable[[dict[str, Any]], None]) -> str:
     """The token of a new session, once a member has approved it in a browser.
 
     `ask` shows the person the code and where to enter it. Raises SignInFailed, ServerRefusal.
@@ -50,7 +46,7 @@ async def sign_in_by_browser(
     interval_s = float(codes.get("interval", 5))
     ends_at = time.monotonic() + float(codes["expires_in"])
     while True:
-        await sleep(interval_s)
+        await asyncio.sleep(interval_s)
         try:
             answer = await client.post_form("/api/v1/device/token", form)
         except ServerRefusal as refusal:

@@ -55,18 +55,12 @@ class OpenDownload:
 class ServerClient:
     """Requests to one origin, with at most one credential. Redirects are not followed."""
 
-    def __init__(
-        self,
-        server: str,
-        credential: Credential | None,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
+    def __init__(self, server: str, credential: Credential | None) -> None:
         self.server = server
         self._credential = credential
         host = urlsplit(server).hostname or ""
         self._http = httpx.AsyncClient(
             base_url=server,
-            transport=transport,
             headers={"user-agent": user_agent(), "accept": "application/json"},
             timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             follow_redirects=False,

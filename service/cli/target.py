@@ -1,7 +1,6 @@
 """What a command works on: a server, or the data dir of this machine."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -50,7 +49,6 @@ def choose_target(
     *,
     is_local: bool,
     is_insecure: bool = False,
-    environment: Mapping[str, str] = os.environ,
 ) -> Target:
     """What a command with these options works on.
 
@@ -61,11 +59,11 @@ def choose_target(
         if server is not None:
             raise Invalid("give either --server or --local")
         return Local("--local")
-    token = environment.get(TOKEN_VARIABLE) or None
-    for given, why in ((server, "--server"), (environment.get(SERVER_VARIABLE), SERVER_VARIABLE)):
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    for given, why in ((server, "--server"), (os.environ.get(SERVER_VARIABLE), SERVER_VARIABLE)):
         if given:
             return _server(given, why, token, load_logins(), is_insecure=is_insecure)
-    if environment.get(DATA_DIR_VARIABLE):
+    if os.environ.get(DATA_DIR_VARIABLE):
         return Local(DATA_DIR_VARIABLE)
     if token is not None:
         raise Invalid(f"{TOKEN_VARIABLE} needs {SERVER_VARIABLE} or --server: whose token is it?")

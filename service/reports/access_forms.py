@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct
 
 from analytics.export.csv_json import guarded
-from analytics.model.instants import format_ms, format_us, optional_ms
+from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
 from service.audit.export_entries import service_version
 from service.bindings.forms import Timestamp
 from service.orgs.roles import Role
@@ -138,9 +138,7 @@ def report_form(report: AccessReport) -> AccessReportForm:
         tenant_id=report.org.id,
         as_of=format_us(report.as_of),
         made_at=format_us(report.made_at),
-        retention_floor=None
-        if report.retention_floor is None
-        else format_us(report.retention_floor),
+        retention_floor=optional_us(report.retention_floor),
         is_complete=report.is_complete,
         rights_as_of=format_us(report.rights_as_of),
         notes=notes(report),

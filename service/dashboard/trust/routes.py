@@ -13,8 +13,8 @@ from service.dashboard.trust.binding_page import BindingView, load_binding_view
 from service.dashboard.trust.bindings_page import PARAMETERS, load_bindings_view
 from service.dashboard.trust.create_page import (
     CreateView,
-    create_form,
     create_typed,
+    load_choices,
     refused_form,
     typed,
 )
@@ -75,7 +75,8 @@ async def new_page(services: DashboardServices, slug: str) -> ResponseReturnValu
     caller, org = await services.authorize(slug, Capability.OIDC_WRITE)
     digest = only(query_parameters(request, ("from",)), "from")
     if digest is None:
-        return await _new(services, caller, org, await create_form(services.bindings, caller, org))
+        choices = await load_choices(services.bindings, caller, org)
+        return await _new(services, caller, org, CreateView(choices))
     caller.require(Capability.OIDC_READ, org)
     source = await load_rejection_view(services.bindings, org, digest)
     view = await explain_source(services.bindings, caller, org, source)
