@@ -12,7 +12,7 @@ from analytics.model.filters import FILTER_COLUMNS, parse_query
 from service.cli.anywhere import Output, anywhere_command
 from service.cli.audit_follow import follow
 from service.cli.audit_rows import entry_lines, page_table
-from service.cli.backend import Backend, ExportForm, ExportScope, Parameters
+from service.cli.backend import Backend, Exported, ExportForm, ExportScope, Parameters
 from service.cli.context import Answer
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.groups import Late, LateGroup
@@ -238,6 +238,12 @@ async def audit_export(
         done = await backend.audit_export(
             slug, parameters, form, file, lambda scope: _announce(slug, parameters, scope), show
         )
+    return _exported(slug, path, file_format, parameters, done)
+
+
+def _exported(
+    slug: str, path: Path, file_format: str, parameters: Parameters, done: Exported
+) -> Answer:
     scope = done.scope
     return Answer(
         {
