@@ -17,8 +17,9 @@ from service.access.callers import (
     IngestPrincipal,
     MemberPrincipal,
     Principal,
+    is_allowed,
 )
-from service.errors import CrossSite, Forbidden, Unauthenticated
+from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id, read_org
 from service.orgs.roles import Capability
 from service.store.store import Store, UnitOfWork
@@ -68,7 +69,7 @@ class Authorizer:
         `keeps_alive=False`, so that an unused session ends.
         """
         caller, org = await self._authenticate(slug, origin, keeps_alive=keeps_alive)
-        if alternative is None or not _has(caller, alternative, org):
+        if alternative is None or not is_allowed(caller.require, alternative, org):
             caller.require(capability, org)
         return caller, org
 
@@ -159,14 +160,6 @@ class Authorizer:
         if ci is None:
             return principal
         return principal.with_ci(await self._verifier.revalidate(ci, org))
-
-
-def _has(caller: Caller, capability: Capability, org: Organisation) -> bool:
-    try:
-        caller.require(capability, org)
-    except Forbidden:
-        return False
-    return True
 
 
 def _token_request(principal: Principal, org: Organisation) -> TokenRequest:

@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from quart import request, url_for
 
-from service.access.callers import Caller, MemberPrincipal
+from service.access.callers import Caller, MemberPrincipal, is_allowed
 from service.access.csrf import csrf_token
-from service.errors import Forbidden
 from service.orgs.roles import Capability
 from service.settings import Settings
 from service.store.tables import Organisation
@@ -53,11 +52,7 @@ _WITHIN_AUDIT: Final = ("dashboard_investigate.package_page", "dashboard_investi
 
 def may(caller: Caller, capability: Capability, org: Organisation) -> bool:
     """Whether `caller` has the capability. Only for display; actions are authorized again."""
-    try:
-        caller.require(capability, org)
-    except Forbidden:
-        return False
-    return True
+    return is_allowed(caller.require, capability, org)
 
 
 @dataclass(frozen=True, slots=True)

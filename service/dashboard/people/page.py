@@ -7,12 +7,12 @@ from typing import Any, Final
 from quart import request, url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.callers import Caller
+from service.access.callers import Caller, is_allowed
 from service.dashboard.navigation import render_page
 from service.dashboard.people.form_state import EMPTY_FORM, FormState
 from service.dashboard.people.one_time_form import one_time_form
 from service.dashboard.services import DashboardServices
-from service.errors import Forbidden, Invalid
+from service.errors import Invalid
 from service.orgs.roles import Role
 from service.store.tables import Organisation
 
@@ -92,8 +92,4 @@ class OrgPage:
 
 def may_decide_over(caller: Caller, role: str, org: Organisation) -> bool:
     """Whether `caller` may manage `role`. Only for display; actions are authorized again."""
-    try:
-        caller.require_outranks(Role(role), org)
-    except Forbidden:
-        return False
-    return True
+    return is_allowed(caller.require_outranks, Role(role), org)
