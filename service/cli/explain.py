@@ -23,6 +23,10 @@ _SUBJECT: Final = 2
 _MARGIN: Final = " " * 12
 
 
+@anywhere_command(bindings, "explain")
+@click.option("--project", metavar="PROJECT", help="As for this project's API keys.")
+@click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin.")
+@click.option("--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin.")
 async def _explain(
     backend: Backend,
     slug: str,
@@ -55,17 +59,6 @@ async def _explain(
     )
 
 
-_OPTIONS: Final = (
-    click.option("--project", metavar="PROJECT", help="As for this project's API keys."),
-    click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin."),
-    click.option(
-        "--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin."
-    ),
-)
-for _option in reversed(_OPTIONS):
-    _option(_explain)
-
-anywhere_command(bindings, "explain")(_explain)
 explain: Final = bindings.commands["explain"]
 
 
