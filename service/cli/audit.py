@@ -12,7 +12,7 @@ from analytics.model.filters import FILTER_COLUMNS, parse_query
 from service.cli.anywhere import Output, anywhere_command
 from service.cli.audit_follow import follow
 from service.cli.audit_rows import entry_lines, page_table
-from service.cli.backend import Backend, Exported, ExportForm, ExportScope, Parameters
+from service.cli.backend import Backend, Exported, ExportForm, ExportScope, ExportSink, Parameters
 from service.cli.context import Answer
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.groups import Late, LateGroup
@@ -235,9 +235,8 @@ async def audit_export(
     # A wrong filter is refused before FILE is opened.
     parse_query({name: each for name, each in parameters.items() if name != "q"})
     with new_file(path, is_forced=is_forced) as file, row_progress(f"Exporting {slug}") as show:
-        done = await backend.audit_export(
-            slug, parameters, form, file, lambda scope: _announce(slug, parameters, scope), show
-        )
+        sink = ExportSink(file, lambda scope: _announce(slug, parameters, scope), show)
+        done = await backend.audit_export(slug, parameters, form, sink)
     return _exported(slug, path, file_format, parameters, done)
 
 

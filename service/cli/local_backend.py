@@ -1,9 +1,8 @@
 """Commands on the data dir of this machine, with the operator's rights."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -31,6 +30,7 @@ from service.cli.backend import (
     Exported,
     ExportForm,
     ExportScope,
+    ExportSink,
     Form,
     Parameters,
     TokenOrClaims,
@@ -98,15 +98,9 @@ class LocalBackend:
         return _form(accepted_form(slug, found))
 
     async def audit_export(
-        self,
-        slug: str,
-        parameters: Parameters,
-        form: ExportForm,
-        file: BinaryIO,
-        begin: Callable[[ExportScope], None],
-        show: Callable[[int, int], None],
+        self, slug: str, parameters: Parameters, form: ExportForm, sink: ExportSink
     ) -> Exported:
-        """Write all rows of a query to `file`."""
+        """Write all rows of a query to `sink`."""
         services = self._context.services
         org = await self._org(slug)
         query = parse_query(await with_search(services.store, org, parameters))
@@ -126,11 +120,11 @@ class LocalBackend:
             until=optional_us(until),
             retention_floor=optional_us(export.log.floor),
         )
-        begin(scope)
+        sink.begin(scope)
         async for content in await services.exporter.stream(export):
-            file.write(content)
-            show(export.progress.left.rows, export.rows)
-        show(export.rows, export.rows)
+            sink.file.write(content)
+            sink.show(export.progress.left.rows, export.rows)
+        sink.show(export.rows, export.rows)
         left = export.progress.left
         return Exported(scope, bytes=left.size, sha256=left.sha256)
 
