@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from quart import Blueprint
 from quart.typing import ResponseReturnValue
 
 from service.dashboard.people import keys, members, projects, roles, teams
-from service.dashboard.people.form_actions import issue_secret, submit
+from service.dashboard.people.form_actions import submit
 from service.dashboard.people.keys import KEYS
 from service.dashboard.people.members import MEMBERS
 from service.dashboard.people.page import IssuedSecret, OrgPage
@@ -20,20 +20,16 @@ from service.dashboard.services import DashboardServices
 from service.orgs.roles import Capability
 from service.web.dependencies import receives
 
-_Done = TypeVar("_Done")
-
 
 @dataclass(frozen=True, slots=True)
-class _Form(Generic[_Done]):
-    """A form that is sent to `path`, whose variables are arguments of `step`.
-
-    An error that is about none of its fields is shown at `field`.
-    """
+class _Form:
+    """A form that is sent to `path`, whose variables are arguments of `step`; see `submit`."""
 
     path: str
     page: OrgPage
-    step: Callable[..., Awaitable[_Done]]
+    step: Callable[..., Awaitable[str | IssuedSecret]]
     field: str | None = None
+    is_once: bool = False
 
 
 _PAGES: Final = {
@@ -43,7 +39,7 @@ _PAGES: Final = {
     "keys_page": ("/keys", KEYS),
     "roles_page": ("/roles", ROLES),
 }
-_FORMS: Final[dict[str, _Form[str]]] = {
+_FORMS: Final[dict[str, _Form]] = {
     "invite": _Form("/members", MEMBERS, members.invite, "email"),
     "give_role": _Form("/members/<member_id>/role", MEMBERS, members.give_role, "role"),
     "remove_member": _Form("/members/<member_id>/remove", MEMBERS, members.remove, "remove"),
@@ -59,13 +55,10 @@ _FORMS: Final[dict[str, _Form[str]]] = {
     "create_project": _Form("/projects", PROJECTS, projects.create, "name"),
     "revoke_key": _Form("/keys/<key_id>/revoke", KEYS, keys.revoke_key),
     "grant": _Form("/roles/<role>", ROLES, roles.grant),
+    "issue_link": _Form("/members/<member_id>/link", MEMBERS, members.issue_link, is_once=True),
+    "issue_key": _Form("/keys", KEYS, keys.issue_key, "project", is_once=True),
+    "rotate_key": _Form("/keys/<key_id>/rotate", KEYS, keys.rotate_key, "overlap", is_once=True),
 }
-_SECRET_FORMS: Final[dict[str, _Form[IssuedSecret]]] = {
-    "issue_link": _Form("/members/<member_id>/link", MEMBERS, members.issue_link),
-    "issue_key": _Form("/keys", KEYS, keys.issue_key, "project"),
-    "rotate_key": _Form("/keys/<key_id>/rotate", KEYS, keys.rotate_key, "overlap"),
-}
-"""Forms whose answer shows, once, the secret that they create."""
 
 blueprint = Blueprint("dashboard_people", __name__, url_prefix="/admin/ui/orgs/<slug>")
 _Route = Callable[..., Awaitable[ResponseReturnValue]]
@@ -80,23 +73,13 @@ def _shown(page: OrgPage) -> _Route:
     return show
 
 
-def _submitted(form: _Form[str]) -> _Route:
-    @receives(DashboardServices)
-    async def run(
-        services: DashboardServices, /, slug: str, **variables: str
-    ) -> ResponseReturnValue:
-        return await submit(services, slug, form.page, partial(form.step, **variables), form.field)
-
-    return run
-
-
-def _issued(form: _Form[IssuedSecret]) -> _Route:
+def _submitted(form: _Form) -> _Route:
     @receives(DashboardServices)
     async def run(
         services: DashboardServices, /, slug: str, **variables: str
     ) -> ResponseReturnValue:
         step = partial(form.step, **variables)
-        return await issue_secret(services, slug, form.page, step, form.field)
+        return await submit(services, slug, form.page, step, form.field, is_once=form.is_once)
 
     return run
 
@@ -105,5 +88,3 @@ for name, (path, page) in _PAGES.items():
     blueprint.add_url_rule(path, name, _shown(page), methods=["GET"])
 for name, form in _FORMS.items():
     blueprint.add_url_rule(form.path, name, _submitted(form), methods=["POST"])
-for name, secret_form in _SECRET_FORMS.items():
-    blueprint.add_url_rule(secret_form.path, name, _issued(secret_form), methods=["POST"])
