@@ -661,11 +661,12 @@ class DeviceRefusal(Refusal):
     """An answer to a device's request that RFC 8628 (3.5) or RFC 6749 (5.2) names by a code."""
 
     status = 400
-    text = "invalid_request"
 
 
 class InvalidDeviceRequest(DeviceRefusal):
     """A parameter is missing, repeated or too long."""
+
+    text = "invalid_request"
 
 
 class UnknownClient(DeviceRefusal):
