@@ -52,7 +52,7 @@ class Request:
     """Not for API keys, which only read."""
     is_endless: bool = False
     is_form: bool = False
-    """Sent empty: an allowed caller is answered with its page, or that it was on none."""
+    """Sent empty: an allowed caller gets its page, or hears that the form was on none."""
 
 
 REQUESTS: Final = {

@@ -83,7 +83,7 @@ async def test_no_one_gives_a_role_beyond_their_own(delegates, who, role, is_let
 
 
 async def test_all_capabilities_together_make_no_owner(delegates):
-    """An owner's cannot be removed by an admin; those of others can."""
+    """Only an owner decides over owners, whatever an admin is granted."""
     await grant(delegates, "admin", "oidc:r", "oidc:w", "org:admin")
     action = f"members/{delegates.members['owner'].id}/link"
 

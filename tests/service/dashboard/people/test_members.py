@@ -53,7 +53,7 @@ async def test_everyone_is_listed_with_what_is_known_of_them(world):
 
 
 async def test_passkeys_are_seen_and_removed(world):
-    """They outlive the sessions that they were added in, in whose sessions they were added."""
+    """They outlive the sessions that they were added in."""
     holder = Holder(world).with_session_of("auditor")
     assert (await holder.register()).status_code < 400
     page = await see(world, "members")
