@@ -41,6 +41,7 @@ from service.errors import (
     Invalid,
     InvalidCursor,
     IssuerMissing,
+    IssuerNotAllowed,
     NoSuchBinding,
     NotAnObject,
     ReasonInvalid,
@@ -149,6 +150,7 @@ async def replace(services: BindingServices, slug: str, binding_id: str) -> Resp
     refusals=[
         NotAnObject,
         IssuerMissing,
+        IssuerNotAllowed,
         RepositoryIdMissing,
         RepositoryIdNotDigits,
         RepositoryIdNotInteger,

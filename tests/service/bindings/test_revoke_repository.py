@@ -76,6 +76,7 @@ async def test_another_organisations_bindings_of_the_repository_stay(world: Worl
     ("body", "text"),
     [
         ({"issuer": None}, "issuer is required (string)"),
+        ({"issuer": "\ud800"}, "issuer is not on the allowlist: \ud800"),
         ({"repository_id": None}, f"repository_id is required for issuer {ISSUER}"),
         ({"repository_id": "x"}, "repository_id must be a positive integer string"),
         ({"repository_id": 1.5}, "repository_id must be a positive integer or its string form"),
@@ -104,6 +105,16 @@ async def test_a_list_that_is_out_of_date_revokes_nothing(world: World):
     assert await active(world) == {shown, added}
     assert await world.audit(event="oidc_binding_revoked") == []
     assert (await revoke_all(world, binding_ids=[shown, added])).status_code == 200
+
+
+async def test_a_list_of_what_cannot_be_ids_revokes_nothing(world: World):
+    """JSON can escape lone surrogates, which have no bytes to compare."""
+    shown = await created(world, "repo:acme/a")
+
+    answer = await revoke_all(world, binding_ids=["\ud800"])
+
+    assert (await refused(answer))[0] == 409
+    assert await active(world) == {shown}
 
 
 async def test_all_or_none_for_a_caller_who_may_revoke_only_some(world: World):
