@@ -63,7 +63,7 @@ def _lines(form: AccessReportForm) -> list[str]:
     return [
         *(f"{role.role} may: {' '.join(role.capabilities) or 'nothing'}" for role in form.roles),
         *(
-            f"API key {key.id} ({key.name}) sends rows of"
+            f"API key {key.id} ({key.name}) may {' '.join(key.scopes) or 'send rows'} in"
             f" {key.project_id or 'the whole organisation'} since {key.since}"
             for key in form.api_keys
         ),

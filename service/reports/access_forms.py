@@ -72,6 +72,10 @@ class KeyThen(Struct, kw_only=True):
 
     id: str
     name: str
+    scopes: Annotated[
+        list[str],
+        Meta(description="What the key may read. Without any it sends rows and reads nothing."),
+    ]
     project_id: str | None
     created_by: str | None
     since: Timestamp
@@ -189,10 +193,8 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
         yield "team", team.id, team.name, "", "", "", team.since, " ".join(team.admins)
     for key in form.api_keys:
         owner = key.created_by or "owner not recorded"
-        yield (
-            *("api_key", key.id, key.name, "", "send rows", key.project_id or ""),
-            *(key.since, owner),
-        )
+        may = " ".join(key.scopes) or "send rows"
+        yield "api_key", key.id, key.name, "", may, key.project_id or "", key.since, owner
     for one in form.bindings:
         limits = " ".join(filter(None, (one.team_id, one.project_id)))
         facts = [one.issuer, one.repository_id or "any repository", *one.event_names, one.added_by]
@@ -228,6 +230,7 @@ def _key(key: ApiKey) -> KeyThen:
     return KeyThen(
         id=key.id,
         name=key.name,
+        scopes=list(key.scopes),
         project_id=key.project_id,
         created_by=key.created_by,
         since=format_ms(key.created_at),
