@@ -148,11 +148,8 @@ async def _tell_unknown(backend: Backend, slug: str, parameters: Parameters) -> 
     for unknown in await backend.unknown_values(slug, asked):
         hint = f"; the nearest is {unknown['nearest']}" if unknown["nearest"] else ""
         others = "".join(f"; it occurs as {name}" for name in unknown["also_in"])
-        click.echo(
-            f"countersign: no row of {slug} has {unknown['parameter']}"
-            f" {printable(unknown['value'])}{hint}{others}",
-            err=True,
-        )
+        line = f"no row of {slug} has {unknown['parameter']} {unknown['value']}{hint}{others}"
+        click.echo(f"countersign: {printable(line)}", err=True)
 
 
 def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> list[str]:
@@ -271,7 +268,7 @@ def _announce(slug: str, parameters: Parameters, scope: ExportScope) -> None:
     """Say which rows are coming, to a person who waits for them."""
     if sys.stderr.isatty():
         words = _in_words(parameters, scope)
-        click.echo(f"Exporting {scope.rows} rows of {slug}: {words}", err=True)
+        click.echo(printable(f"Exporting {scope.rows} rows of {slug}: {words}"), err=True)
 
 
 def _in_words(parameters: Parameters, scope: ExportScope) -> str:

@@ -32,8 +32,8 @@ def package_of(entry: dict[str, Any]) -> str | None:
 
 def row_line(entry: dict[str, Any], now: datetime | None) -> str:
     """One row on one line, for a list that grows. With `now`, its instant is relative to it."""
-    at = entry["created_at"]
-    decision = padded(entry["decision"] or "–", len(_BLOCKED))
+    at = printable(entry["created_at"])
+    decision = padded(printable(entry["decision"]), len(_BLOCKED))
     if decision == _BLOCKED and has_colour():
         decision = click.style(decision, fg="red", bold=True)
     parts = [at if now is None else padded(relative_time(at, now), 11), decision]

@@ -1,5 +1,6 @@
 """`countersign audit exports` and `verify-export`: what was exported, and whether a file is it."""
 
+import json
 from pathlib import Path
 from typing import Final
 
@@ -82,7 +83,11 @@ async def exports_receipt(backend: Backend, slug: str, export_id: str) -> Answer
     """Print the receipt of a finished export, to keep beside its file."""
     receipt = await backend.export_receipt(slug, export_id)
     text = receipt_text(msgspec.convert(receipt, Receipt))
-    return Answer(receipt, text.decode().splitlines())
+    # The file stays JSON: characters that no terminal should interpret are escaped as it does.
+    lines = "".join(
+        c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text.decode()
+    )
+    return Answer(receipt, lines.splitlines())
 
 
 @audit.command("verify-export")
