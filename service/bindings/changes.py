@@ -86,16 +86,15 @@ async def revoke_bindings(
     by: Caller,
 ) -> None:
     """Revoke active bindings of `org` permanently. Raises BindingNotFound, Forbidden."""
-    now = _to_ms(work.now)
+    now, actor = _to_ms(work.now), by.audit_context.actor
     for binding in bindings:
         by.require_revoke_rights(org, binding.team_id)
-        if not await mark_revoked(work.session, binding, by.audit_context.actor, reason, now):
-            raise BindingNotFound
+    if not await mark_revoked(work.session, bindings, actor, reason, now):
+        raise BindingNotFound
+    for binding in bindings:
         work.record(
             org.id,
-            OidcBindingRevoked(
-                binding_id=binding.id, revoked_reason=reason, by_user_id=by.audit_context.actor
-            ),
+            OidcBindingRevoked(binding_id=binding.id, revoked_reason=reason, by_user_id=actor),
             by.audit_context,
             subject=binding.id,
         )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm.attributes import set_committed_value
 
 from service.bindings.rules import BindingSlot, Draft, Places, slot_key
 from service.errors import BindingNotFound, NoSuchBinding
@@ -118,16 +119,24 @@ async def get_revocable(session: AsyncSession, tenant_id: str, binding_id: str) 
 
 
 async def mark_revoked(
-    session: AsyncSession, binding: Binding, by: str, reason: str | None, now: datetime
+    session: AsyncSession, bindings: Sequence[Binding], by: str, reason: str | None, now: datetime
 ) -> bool:
-    """Revoke `binding` if it is still active; True if this call revoked it."""
-    revoked = await session.scalar(
+    """Revoke `bindings`; False, with some of them revoked, if one was not active any more."""
+    values = {"revoked_at": now, "revoked_by": by, "revoked_reason": reason}
+    revoke = (
         update(Binding)
-        .where(Binding.id == binding.id, Binding.revoked_at.is_(None))
-        .values(revoked_at=now, revoked_by=by, revoked_reason=reason)
+        .where(Binding.revoked_at.is_(None))
+        .values(**values)
         .returning(Binding.id)
+        # It would compare every binding of the session with each of the statements.
+        .execution_options(synchronize_session=False)
     )
-    return revoked is not None
+    binding_ids = [binding.id for binding in bindings]
+    revoked = {each async for each in scalars_of(session, revoke, Binding.id, binding_ids)}
+    for binding in bindings:
+        for name, value in values.items():
+            set_committed_value(binding, name, value)
+    return revoked == set(binding_ids)
 
 
 async def move_trust_on(session: AsyncSession, tenant_id: str) -> None:
