@@ -4,7 +4,7 @@ import re
 from urllib.parse import parse_qs
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import event, update
 
 from service.bindings import listing
 from service.store.tables import Binding
@@ -146,6 +146,19 @@ async def test_the_list_is_narrowed_by_state_and_text(world, query, subjects):
 
     assert cells(page, "Subject") == subjects
     assert ("No binding matches these filters." in page.html) == (not subjects)
+
+
+async def test_a_long_text_is_looked_for_without_backtracking(world):
+    """LIKE takes time for each pair of characters: seconds for a few thousand long subjects."""
+    said: list[str] = []
+    reader = world.services.store._engines.reader.sync_engine
+    event.listen(reader, "before_cursor_execute", lambda *call: said.append(call[2]))
+    await bind(world, sub_pattern=f"repo:acme/{'z' * 900}")
+
+    page = await see(world, f"{BINDINGS}?text={'Z' * 800}")
+
+    assert len(cells(page, "Subject")) == 1
+    assert not [statement for statement in said if " LIKE " in statement]
 
 
 async def test_the_past_is_shown_as_the_past(world):
