@@ -1,5 +1,6 @@
 """`countersign audit`: query, follow, show and export the log."""
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -159,7 +160,7 @@ def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> lis
     bounds = [
         f"--{name} {parameters[name][0]} " for name in ("since", "until") if name in parameters
     ]
-    return [f"More: {''.join(bounds)}--cursor {page['next_cursor']}"]
+    return [f"More: {''.join(bounds)}--cursor {shlex.quote(page['next_cursor'])}"]
 
 
 @anywhere_command(audit, "list", takes_output=True)
@@ -258,7 +259,7 @@ def _exported(
             f"Exported {scope.rows} rows to {path}: {done.bytes} bytes, SHA-256 {done.sha256}.",
             f"Rows: {_in_words(parameters, scope)}",
             f"Export {scope.export_id}; its receipt:"
-            f" countersign audit exports receipt --org {slug} {scope.export_id}",
+            f" countersign audit exports receipt --org {slug} {shlex.quote(str(scope.export_id))}",
         ],
         is_on_stderr=path == STANDARD_OUTPUT,
     )

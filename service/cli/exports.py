@@ -1,6 +1,7 @@
 """`countersign audit exports` and `verify-export`: what was exported, and whether a file is it."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +62,7 @@ async def exports_list(backend: Backend, slug: str, limit: int, cursor: str | No
     where = f" at {backend.place}" if backend.place else ""
     return Answer(
         page,
-        lines=[f"More: --cursor {next_cursor}"] if next_cursor else [],
+        lines=[f"More: --cursor {shlex.quote(next_cursor)}"] if next_cursor else [],
         table=Table.of(
             f"Exports of {slug}{where}, times in UTC", page["exports"], _COLUMNS, ["started"]
         ),

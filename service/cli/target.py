@@ -14,6 +14,9 @@ SERVER_VARIABLE: Final = "COUNTERSIGN_SERVER"
 TOKEN_VARIABLE: Final = "COUNTERSIGN_TOKEN"  # noqa: S105 - a variable's name
 ORG_VARIABLE: Final = "COUNTERSIGN_ORG"
 DATA_DIR_VARIABLE: Final = "COUNTERSIGN_DATA_DIR"
+_HOST_MARKS: Final = frozenset("-._:%")
+"""Beside letters and digits. Errors name hosts in commands to paste: no shell may act on one."""
+
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -98,6 +101,8 @@ def parse_server(text: str, *, is_insecure: bool = False) -> str:
     except ValueError as error:
         raise Invalid(fault) from error
     if parts.scheme not in _PORTS or not host or parts.username or parts.query or parts.fragment:
+        raise Invalid(fault)
+    if not all(c.isalnum() or c in _HOST_MARKS for c in host):
         raise Invalid(fault)
     if parts.path not in {"", "/"}:
         raise Invalid(f"{fault}: without {parts.path}")

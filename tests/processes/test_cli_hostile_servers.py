@@ -6,6 +6,7 @@ were written by an attacker: none of them may crash the program or write to the 
 
 import gzip
 import json
+import re
 import stat
 from functools import partial
 from typing import Any
@@ -137,6 +138,31 @@ def test_no_error_of_a_server_reaches_the_terminal_as_a_command(desk):
 
     assert (ran.code, unprintable(ran.err)) == (REFUSED, set())
     assert "owned" in ran.refusal
+
+
+SHELL = "x$(reboot)`reboot`;reboot"
+
+
+@pytest.mark.parametrize("name", ["query", "exports", "rejected"])
+def test_a_command_to_paste_runs_nothing_else(desk, name):
+    """Ids and cursors of a server become arguments, whatever they are."""
+    body = json.dumps(evil_answer()).replace(json.dumps(EVIL), json.dumps(SHELL)).encode()
+    ran = order(desk, (*COMMANDS[name], "--utc"), partial(sends, body))
+    pasted = [line for line in ran.out.splitlines() if "--cursor" in line or "curl" in line]
+
+    assert ran.code == 0, ran.err
+    assert any("reboot" in line for line in pasted)
+    for line in pasted:
+        assert "reboot" not in re.sub(r"'[^']*'", "", line)
+
+
+def test_a_redirect_names_no_host_that_a_shell_would_act_on(desk):
+    """The error says which login to run."""
+    ran = order(desk, COMMANDS["query"], lambda at: at.reply(307, location=f"https://{SHELL}/"))
+
+    assert ran.code == REFUSED
+    assert "redirects to another page" in ran.refusal
+    assert "reboot" not in ran.refusal
 
 
 def unprintable(text: str) -> set[str]:
