@@ -190,7 +190,7 @@ def create_app(
 
 def _frame_requests(app: Quart) -> None:
     """Give each request its id, and each answer that id, its log line and metrics."""
-    here: Services = app.extensions[EXTENSION]
+    services: Services = app.extensions[EXTENSION]
 
     @app.before_request
     async def begin() -> None:
@@ -210,7 +210,7 @@ def _frame_requests(app: Quart) -> None:
         response.headers["x-request-id"] = context.request_id
         if _has_unread_body(answered):
             response.headers["connection"] = "close"
-        here.metrics.answered(answered.method, route, response.status_code, seconds)
+        services.metrics.answered(answered.method, route, response.status_code, seconds)
         # The path without its query: a query can carry a sign-in token.
         _log.info(
             "request",
@@ -243,24 +243,24 @@ def _has_unread_body(request: Request) -> bool:
 
 def _run_in_background(app: Quart, *, is_first: bool) -> None:
     """Work in the background while the app serves; close everything after the last request."""
-    here: Services = app.extensions[EXTENSION]
+    services: Services = app.extensions[EXTENSION]
     stop = asyncio.Event()
 
     @app.before_serving
     async def start() -> None:
-        maintenance = here.maintenance() if is_first else here.sealing()
-        loops = (maintenance, here.write_behind(), here.key_renewal())
+        maintenance = services.maintenance() if is_first else services.sealing()
+        loops = (maintenance, services.write_behind(), services.key_renewal())
         running = [loop.run(stop) for loop in loops]
-        warming = (here.keys.warm_up(), here.lake.warm_up())
+        warming = (services.keys.warm_up(), services.lake.warm_up())
         app.extensions["background"] = asyncio.gather(*warming, *running)
 
     @app.after_serving
     async def finish() -> None:
         stop.set()
-        here.live.end()
-        await here.keys.close()  # what waits for an issuer need not wait any longer
-        await here.sign_in.close()
+        services.live.end()
+        await services.keys.close()  # what waits for an issuer need not wait any longer
+        await services.sign_in.close()
         # First, because a merge under way may take longer than the server waits for us.
-        await here.flush()
+        await services.flush()
         await app.extensions["background"]
-        await here.close()
+        await services.close()

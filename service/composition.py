@@ -267,7 +267,6 @@ def build_services(
     """
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     lake = Lake(settings)
-    group_commit = GroupCommit(store)
     metrics = Metrics(is_shared=settings.workers > 1)
     issuers = load_issuers(settings.issuers_file)
     http = _http_client(transport)
@@ -285,10 +284,12 @@ def build_services(
         clock,
     )
     lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
-    sealer = Sealer(settings, store, lake, lease, clock)
+    job = (settings, store, lake, lease, clock)
+    sealer = Sealer(*job)
     key_use = KeyUse(store)
     authenticator = Authenticator(settings, store, clock, key_use)
     access = Authorizer(authenticator, store, verifier)
+    group_commit = GroupCommit(store)
     exchange = Exchange(
         authenticator,
         access,
@@ -328,16 +329,16 @@ def build_services(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),
         exporter=_exporter(settings, store, lake),
-        importer=Importer(settings, store, lake, lease, clock),
+        importer=Importer(*job),
         ingest=Ingest(store, group_commit, lake, worker, verifier, clock, sealer, settings),
         worker=worker,
         group_commit=group_commit,
         lease=lease,
         sealer=sealer,
-        compactor=Compactor(settings, store, lake, lease, clock),
+        compactor=Compactor(*job),
         indexer=Indexer(store, lake, lease),
         pruner=Pruner(settings, store, lease, clock),
-        garbage_collector=GarbageCollector(settings, store, lake, lease, clock),
+        garbage_collector=GarbageCollector(*job),
         metrics=metrics,
         keys=keys,
         verifier=verifier,

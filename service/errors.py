@@ -752,11 +752,12 @@ class DeviceRefusal(Refusal):
     """An answer to a device's request that RFC 8628 (3.5) or RFC 6749 (5.2) names by a code."""
 
     status = 400
-    text = "invalid_request"
 
 
 class InvalidDeviceRequest(DeviceRefusal):
     """A parameter is missing, repeated or too long."""
+
+    text = "invalid_request"
 
 
 class UnknownClient(DeviceRefusal):
@@ -961,6 +962,9 @@ CREATE_REFUSALS: tuple[type[Invalid], ...] = (
     OutsideEnvelope,
 )
 """Every 400 a create can answer with, in the order in which faults are reported."""
+
+ORG_REFUSALS: tuple[type[Refusal], ...] = (UnknownParameter, Forbidden, OrgNotFound)
+"""What every endpoint of an organisation refuses, besides Unauthenticated."""
 
 BODY_REFUSALS: tuple[type[Refusal], ...] = (
     DuplicateMember,

@@ -35,13 +35,7 @@ from analytics.query.scans import Resources
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.audit_files import list_files, remove_orphans, renew_segments
 from analytics.storage.compaction import merge_segments
-from analytics.storage.integrity import (
-    Finding,
-    SeqSet,
-    check_batches,
-    check_files,
-    check_segment,
-)
+from analytics.storage.integrity import Finding, SeqSet, check_batches, check_files, check_segment
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment

@@ -141,7 +141,7 @@ async def _answer(
 
     async def stopped() -> None:
         await stop.wait()
-        here: Services = app.extensions[EXTENSION]
-        here.live.end()  # else these streams would use up the grace
+        services: Services = app.extensions[EXTENSION]
+        services.live.end()  # else these streams would use up the grace
 
     await hypercorn_server.serve(app, config, stopped, settings.shutdown_grace_s)

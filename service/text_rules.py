@@ -30,6 +30,15 @@ def is_plain(text: str) -> bool:
     return not any(c.isspace() or unicodedata.category(c) in _REFUSED_CATEGORIES for c in text)
 
 
+def is_encodable(text: str) -> bool:
+    """True if `text` has no lone surrogates, which JSON can escape but UTF-8 cannot encode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def parse_reason(text: str | None) -> str | None:
     """The reason for revoking a binding, or None if empty. Raises Invalid."""
     if text is None or text == "":

@@ -57,7 +57,7 @@ ADMIN_TOKEN = "test-admin-token"
 BY_OPERATOR = cli_caller("org_platform").audit_context
 
 _foundation: list[tuple[bytes, bytes]] = []
-"""A database in which everybody is, and who they are, once a test of this process needed one."""
+"""A database with all members, and who they are, once a test of this process needed one."""
 
 
 class _CompiledTemplates(jinja2.BytecodeCache):
@@ -286,7 +286,7 @@ async def _found(settings: Settings, clock: SettableClock) -> Founded:
 
 
 async def _lay_foundation(settings: Settings, clock: SettableClock) -> Founded | None:
-    """Begin a data dir with a database in which everybody is; None if the test begins elsewhere.
+    """Begin a data dir with a database of all members; None if the test begins elsewhere.
 
     To migrate and to found take as long as the rest of a world, and have tests of their own.
     """

@@ -428,11 +428,11 @@ GUARDS: Final = [
         "tests/service/store/test_connections.py::test_a_read_transaction_sees_one_instant",
     ),
     Guard(
-        "a transaction that nobody waited for is rolled back",
+        "a transaction whose caller is gone is rolled back",
         "service/store/connection.py::Connection._execute",
         Drop("self._is_settled = False"),
         "tests/service/store/test_connection.py::"
-        "test_a_transaction_whose_beginning_nobody_waited_for_is_rolled_back",
+        "test_a_transaction_whose_beginning_was_abandoned_is_rolled_back",
     ),
     Guard(
         "what was read of the database is forgotten with the next commit",
@@ -474,7 +474,7 @@ GUARDS: Final = [
         "who leaves does not end what others wait for",
         "service/store/commit_cache.py::CommitCache._read_once",
         Replace("asyncio.shield(coming[key])", "coming[key]"),
-        f"{_COMMIT_CACHE}::test_a_client_that_leaves_takes_nobody_along",
+        f"{_COMMIT_CACHE}::test_a_client_that_leaves_cancels_no_other",
     ),
     Guard(
         "the version of one connection is none of another's",
@@ -486,19 +486,19 @@ GUARDS: Final = [
         "a session that is known ends by the clock",
         "service/access/authenticate.py::Authenticator._session_of",
         Replace("now >= self.lifetimes.end_of(known.entry)", "now is None"),
-        f"{_KNOWN_CALLERS}::test_a_session_that_nobody_uses_ends_although_nothing_is_committed",
+        f"{_KNOWN_CALLERS}::test_a_session_that_no_one_uses_ends_although_nothing_is_committed",
     ),
     Guard(
         "a known session is that of its cookie",
         "service/access/authenticate.py::Authenticator._session_of",
         Replace("('session', hashed)", "('session', '')"),
-        f"{_KNOWN_CALLERS}::test_nobody_is_taken_for_who_came_before",
+        f"{_KNOWN_CALLERS}::test_no_one_is_taken_for_who_came_before",
     ),
     Guard(
         "a known organisation is that of its path",
         "service/access/authorization.py::Authorizer.org",
         Replace("('org', slug)", "('org', '')"),
-        f"{_KNOWN_CALLERS}::test_nobody_is_taken_for_who_came_before",
+        f"{_KNOWN_CALLERS}::test_no_one_is_taken_for_who_came_before",
     ),
     Guard(
         "a known snapshot is its tenant's",
@@ -570,7 +570,7 @@ GUARDS: Final = [
             "await remove_batches(work.session, batches) != len(batches)",
             "await remove_batches(work.session, batches) < 0",
         ),
-        f"{_TAKEOVER}::test_rows_that_somebody_else_sealed_are_not_sealed_again",
+        f"{_TAKEOVER}::test_rows_that_another_process_sealed_are_not_sealed_again",
     ),
     Guard(
         "a merging commit checks that its segments are still there",
@@ -750,7 +750,7 @@ GUARDS: Final = [
     Guard(
         "the folders of a backup are synced before it has its name",
         "service/backup/create.py::take_backup",
-        Drop("await here.lake.run_uncancellable(partial(sync_folders, part))"),
+        Drop("await services.lake.run_uncancellable(partial(sync_folders, part))"),
         f"{_TAKING}::test_every_byte_and_name_is_durable_before_the_backup_has_its_own",
     ),
     Guard(
@@ -1014,7 +1014,7 @@ GUARDS: Final = [
         f"{_KEY_SOURCE}::test_a_failed_fetch_for_a_random_kid_keeps_the_good_keys",
     ),
     Guard(
-        "keys a day old serve nobody",
+        "keys a day old are not used",
         "service/issuers/key_source.py::KeySource._current",
         Replace("self._is_younger(held.renewed_at, STALE_MAX)", "held.renewed_at"),
         f"{_KEY_OUTAGES}::test_in_an_outage_old_keys_serve_for_a_day",
@@ -1031,7 +1031,7 @@ GUARDS: Final = [
         Replace(
             "not (has_stale_keys and held.keys.fault is not None)", "has_stale_keys is not None"
         ),
-        f"{_KEY_OUTAGES}::test_in_an_outage_nobody_waits_a_second_time",
+        f"{_KEY_OUTAGES}::test_in_an_outage_no_request_waits_a_second_time",
     ),
     Guard(
         "an issuer cannot make a log line long",
@@ -1121,7 +1121,7 @@ GUARDS: Final = [
         f"{_REJECTED}::test_one_organisations_flood_is_its_own",
     ),
     Guard(
-        "an organisation's bound deletes nobody else's rejected subjects",
+        "an organisation's bound deletes no other's rejected subjects",
         "service/rejected/rows.py::keep_newest",
         Replace(
             "delete(RejectedSubject).where(RejectedSubject.tenant_id == tenant_id, "
@@ -1315,7 +1315,7 @@ GUARDS: Final = [
         f"{_ATTACKS}::test_claims_are_one_strict_json_object",
     ),
     Guard(
-        "the audience is this service and nobody else",
+        "the audience is this service alone",
         "service/verifier/rules.py::rule_2_audience",
         Replace(
             "unverified_claims.members.get('aud') not in (audience, [audience])",
@@ -1415,19 +1415,19 @@ GUARDS: Final = [
         f"{_ATTACKS}::test_hostile_text_changes_no_code",
     ),
     Guard(
-        "who says what is turned away is asked of its signature",
+        "a rejected token is verified only with a good signature",
         "service/verifier/verifier.py::Verifier._holds",
         Replace(
             "self._sign(parsed, claims, issuer, self._keys.cached(issuer))",
             "parsed.unverified_claims",
         ),
-        f"{_HOLDING}::test_what_anybody_could_have_written_is_not",
+        f"{_HOLDING}::test_what_could_be_forged_is_not",
     ),
     Guard(
-        "who says what is turned away is asked of its time",
+        "a rejected token is verified only at a valid time",
         "service/verifier/verifier.py::Verifier._holds",
         DropCall("rule_7_time"),
-        f"{_HOLDING}::test_what_anybody_could_have_written_is_not",
+        f"{_HOLDING}::test_what_could_be_forged_is_not",
     ),
     Guard(
         "hostile subjects are not all taken apart",
@@ -1613,7 +1613,7 @@ GUARDS: Final = [
         "an invitation is taken up once",
         "service/sign_in/eligible_memberships.py::_invited",
         Drop("Member.identity_subject.is_(None)"),
-        f"{_SIGN_IN}::test_another_account_with_the_same_address_is_somebody_else[google]",
+        f"{_SIGN_IN}::test_another_account_with_the_same_address_is_another_person[google]",
     ),
     Guard(
         "an invitation is for one provider",
@@ -1637,7 +1637,7 @@ GUARDS: Final = [
         "a domain lets in its own people only",
         "service/sign_in/eligible_memberships.py::_of_domain",
         Drop("if not identity.is_of_domain:\n    return []"),
-        f"{_SIGN_IN}::test_nobody_else_becomes_a_member",
+        f"{_SIGN_IN}::test_no_one_else_becomes_a_member",
     ),
     Guard(
         "Microsoft's word for an address is xms_edov",
@@ -1726,13 +1726,13 @@ GUARDS: Final = [
         f"{_PASSKEYS}::test_a_passkey_speaks_for_its_own_member",
     ),
     Guard(
-        "a removed member's passkey lets nobody in",
+        "a removed member's passkey admits no one",
         "service/passkeys/sign_in.py::_reason_against",
         Replace("member.removed_at is not None", "False"),
         f"{_PASSKEYS}::test_a_removed_member_stays_out",
     ),
     Guard(
-        "a removed passkey lets nobody in",
+        "a removed passkey admits no one",
         "service/passkeys/sign_in.py::_reason_against",
         Replace("passkey.removed_at is not None", "False"),
         f"{_PASSKEYS}::test_a_removed_passkey_stays_out",
@@ -1741,7 +1741,7 @@ GUARDS: Final = [
         "a passkey is signed in with from our own pages",
         "service/passkeys/routes.py::_admit_step",
         DropCall("refuse_cross_site_form"),
-        f"{_PASSKEYS}::test_another_site_cannot_sign_anybody_in",
+        f"{_PASSKEYS}::test_another_site_cannot_sign_a_visitor_in",
     ),
     Guard(
         "a new passkey is unlocked by its owner",
@@ -1779,7 +1779,7 @@ GUARDS: Final = [
         "members remove their own passkeys only",
         "service/passkeys/repository.py::get_own_passkey",
         Drop("Passkey.member_id == member_id"),
-        f"{_PROFILE}::test_nobody_removes_another_members_passkey",
+        f"{_PROFILE}::test_a_member_cannot_remove_another_members_passkey",
     ),
     Guard(
         "a session that ended meanwhile changes nothing of its member's",
@@ -1794,7 +1794,7 @@ GUARDS: Final = [
         f"{_PROFILE}::test_another_site_cannot_send_them",
     ),
     Guard(
-        "no override makes an owner of somebody",
+        "no override makes a member an owner",
         "service/orgs/roles.py::covers",
         Drop("not is_higher"),
         f"{_ROLES}::test_no_role_covers_a_higher_one_whatever_it_is_granted",
@@ -1806,28 +1806,28 @@ GUARDS: Final = [
         f"{_ROLES}::test_who_rises_has_to_sign_in_again",
     ),
     Guard(
-        "nobody decides over a member beyond their own role",
+        "no one decides over a member beyond their own role",
         "service/dashboard/people/form_actions.py::Change.member",
         DropCall("self.caller.require_outranks"),
-        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_decides_over_a_higher_role",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_no_one_decides_over_a_higher_role",
     ),
     Guard(
-        "nobody gives a role beyond their own",
+        "no one gives a role beyond their own",
         "service/dashboard/people/form_actions.py::Change.role",
         DropCall("self.caller.require_outranks"),
-        f"{_PEOPLE}/test_beyond_own_role.py::test_nobody_gives_a_role_beyond_their_own",
+        f"{_PEOPLE}/test_beyond_own_role.py::test_no_one_gives_a_role_beyond_their_own",
     ),
     Guard(
-        "nobody grants a capability that they lack",
+        "no one grants a capability that they lack",
         "service/dashboard/people/roles.py::grant",
         DropCall("change.caller.require"),
-        f"{_PEOPLE}/test_roles_page.py::test_nobody_grants_what_they_lack",
+        f"{_PEOPLE}/test_roles_page.py::test_no_one_grants_what_they_lack",
     ),
     Guard(
-        "an old page does not bring back what was taken away",
+        "an old page does not restore a revoked grant",
         "service/dashboard/people/roles.py::grant",
         Drop("raise OverrideMoved"),
-        f"{_PEOPLE}/test_roles_page.py::test_an_old_page_does_not_bring_back_what_was_taken_away",
+        f"{_PEOPLE}/test_roles_page.py::test_an_old_page_does_not_restore_a_revoked_grant",
     ),
     Guard(
         "who runs an organisation still may when a change commits",
@@ -1940,7 +1940,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a binding is replaced by its own organisation",
-        "service/bindings/repository.py::find_revocable",
+        "service/bindings/repository.py::get_revocable",
         Drop("Binding.tenant_id == tenant_id"),
         f"{_REPLACE}::test_what_is_not_an_active_binding_of_the_organisation_is_not_replaced",
     ),

@@ -33,6 +33,6 @@ class TalkingProcess:
         return answer.json()
 
     def stop(self) -> None:
-        """End it; its port answers nobody any more."""
+        """End it; its port does not answer any more."""
         self.http.close()
         self._process.communicate()

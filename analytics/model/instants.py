@@ -72,6 +72,16 @@ def format_us(instant: datetime) -> str:
     return _zulu(instant, "microseconds")
 
 
+def optional_ms(instant: datetime | None) -> str | None:
+    """`format_ms` of an instant that may be missing."""
+    return None if instant is None else format_ms(instant)
+
+
+def optional_us(instant: datetime | None) -> str | None:
+    """`format_us` of an instant that may be missing."""
+    return None if instant is None else format_us(instant)
+
+
 def _zulu(instant: datetime, timespec: str) -> str:
     # Not strftime: its %Y does not pad a year before 1000.
     return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"

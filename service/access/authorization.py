@@ -17,8 +17,9 @@ from service.access.callers import (
     IngestPrincipal,
     MemberPrincipal,
     Principal,
+    is_allowed,
 )
-from service.errors import CrossSite, Forbidden, Unauthenticated
+from service.errors import CrossSite, Unauthenticated
 from service.orgs.repository import get_org_by_id, read_org
 from service.orgs.roles import Capability
 from service.store.store import Store, UnitOfWork
@@ -68,19 +69,17 @@ class Authorizer:
         `keeps_alive=False`, so that an unused session ends.
         """
         caller, org = await self._authenticate(slug, origin, keeps_alive=keeps_alive)
-        if alternative is None or not _has(caller, alternative, org):
+        if alternative is None or not is_allowed(caller.require, alternative, org):
             caller.require(capability, org)
         return caller, org
 
-    async def authorize_member(
-        self, slug: str, origin: VerdictSource = VerdictSource.DASHBOARD
-    ) -> tuple[Caller, Organisation]:
-        """The caller of the current request and their organisation `slug`, for any role.
+    async def authorize_member(self, slug: str) -> tuple[Caller, Organisation]:
+        """The caller of the current page and their organisation `slug`, for any role.
 
         For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
         (403), in this order.
         """
-        caller, org = await self._authenticate(slug, origin)
+        caller, org = await self._authenticate(slug, VerdictSource.DASHBOARD)
         caller.require_membership(org)
         return caller, org
 
@@ -88,24 +87,14 @@ class Authorizer:
         """The caller of the current API request, with any rights. Raises Unauthenticated."""
         return await self._authenticator.caller(request)
 
-    async def authorize_own_session(self) -> MemberPrincipal:
-        """The member whose session the current API request carries.
+    async def authorize_self(
+        self, origin: VerdictSource = VerdictSource.DASHBOARD
+    ) -> MemberPrincipal:
+        """The member whose session the current request carries, for their own settings.
 
         Raises Unauthenticated (401), also for credentials without a session, and CrossSite (403).
         """
-        caller = await self._authenticator.caller(request)
-        if not isinstance(caller, MemberPrincipal):
-            raise Unauthenticated
-        if caller.is_cross_site:
-            raise CrossSite
-        return caller
-
-    async def authorize_self(self) -> MemberPrincipal:
-        """The member whose session the current request carries, for their own settings.
-
-        Raises Unauthenticated (401), also for the admin token, and CrossSite (403).
-        """
-        caller = await self._authenticator.caller(request, VerdictSource.DASHBOARD)
+        caller = await self._authenticator.caller(request, origin)
         if not isinstance(caller, MemberPrincipal):
             raise Unauthenticated
         if caller.is_cross_site:
@@ -173,14 +162,6 @@ class Authorizer:
         if ci is None:
             return principal
         return principal.with_ci(await self._verifier.revalidate(ci, org))
-
-
-def _has(caller: Caller, capability: Capability, org: Organisation) -> bool:
-    try:
-        caller.require(capability, org)
-    except Forbidden:
-        return False
-    return True
 
 
 def _ci_tokens() -> list[str]:

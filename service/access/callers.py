@@ -1,5 +1,6 @@
 """The callers of requests, by kind of credential."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
@@ -24,6 +25,15 @@ from service.verifier.attribution import Attribution
 ADMIN_TOKEN_ACTOR = "system:admin-token"  # noqa: S105 - an actor's name, not a secret
 CLI_ACTOR = "system:cli"
 MAINTENANCE_ACTOR = "system:maintenance"
+
+
+def is_allowed(check: Callable[..., None], *arguments: object) -> bool:
+    """Whether `check`, one of a caller's `require` methods, raises no Forbidden."""
+    try:
+        check(*arguments)
+    except Forbidden:
+        return False
+    return True
 
 
 def member_actor(identity_provider: str, member_id: str) -> str:

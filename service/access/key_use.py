@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy import bindparam, or_, update
 
 from service.errors import StoreUnavailable
+from service.store.batching import execute_many
 from service.store.column_types import Instant
 from service.store.store import Store
 from service.store.tables import ApiKey
@@ -57,15 +58,11 @@ class KeyUse:
             return
         try:
             async with self._store.write() as work:
-                # On the connection: a session cannot run this UPDATE for many parameter sets.
-                connection = await work.session.connection()
-                await connection.execute(
-                    _NOTE,
-                    [
-                        {"used_id": key_id, "used_at": at, "step_before": at - STEP}
-                        for key_id, at in taken.items()
-                    ],
-                )
+                used = [
+                    {"used_id": key_id, "used_at": at, "step_before": at - STEP}
+                    for key_id, at in taken.items()
+                ]
+                await execute_many(work.session, _NOTE, used)
         except (StoreUnavailable, asyncio.CancelledError):
             self._pending = taken | self._pending
             raise

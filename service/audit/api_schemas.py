@@ -12,7 +12,7 @@ from service.audit.grouping import BY_MAX, GROUPS_DEFAULT, GROUPS_MAX
 from service.audit.query_service import LIMIT_DEFAULT, LIMIT_MAX
 from service.audit.search import SEARCH_CHARS_MAX
 from service.audit.search_request import SEARCH
-from service.web.openapi import INSTANT_OR_DATE_PATTERN
+from service.web.openapi import InstantOrDate, Omittable
 
 Text = Annotated[str, Meta(min_length=1)]
 Timestamp = Annotated[
@@ -22,32 +22,26 @@ Timestamp = Annotated[
         examples=["2026-01-31T08:00:00.000000Z"],
     ),
 ]
-Bound = Annotated[str, Meta(pattern=INSTANT_OR_DATE_PATTERN)]
 
 
 class Window(Struct, kw_only=True):
     """The time range."""
 
-    since: (
+    since: Omittable[
         Annotated[
-            Bound,
-            Meta(
-                description="From this instant on; a bare date is its midnight, UTC.",
-                examples=["2026-01-31T08:00:00Z"],
-            ),
+            InstantOrDate,
+            Meta(description="From this instant on; a bare date is its midnight, UTC."),
         ]
-        | UnsetType
-    ) = UNSET
-    until: (
+    ] = UNSET
+    until: Omittable[
         Annotated[
-            Bound,
+            InstantOrDate,
             Meta(
                 description="Before this instant; a bare date is the end of that day, UTC.",
                 examples=["2026-02-01"],
             ),
         ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 def _value_form(parameter: FilterParameter) -> Any:  # noqa: ANN401 - an annotated type
@@ -93,12 +87,11 @@ def _with_filters(form: type[Struct]) -> type[Struct]:
 class OrderedWindow(Window, kw_only=True):
     """The time range and the order."""
 
-    order: (
+    order: Omittable[
         Annotated[
             Literal["asc", "desc"], Meta(description="Oldest or newest first; default `desc`.")
         ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 @_with_search
@@ -106,26 +99,19 @@ class OrderedWindow(Window, kw_only=True):
 class PageQuery(OrderedWindow, kw_only=True):
     """Which rows, and which page of them."""
 
-    limit: (
+    limit: Omittable[
         Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=LIMIT_MAX,
-                description=f"Rows on a page; default {LIMIT_DEFAULT}.",
-            ),
+            int, Meta(ge=1, le=LIMIT_MAX, description=f"Rows on a page; default {LIMIT_DEFAULT}.")
         ]
-        | UnsetType
-    ) = UNSET
-    cursor: (
+    ] = UNSET
+    cursor: Omittable[
         Annotated[
             Text,
             Meta(
                 description="`next_cursor` of the page before; filters and order must be the same."
             ),
         ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 @_with_search
@@ -133,37 +119,33 @@ class PageQuery(OrderedWindow, kw_only=True):
 class AcceptedQuery(Window, kw_only=True):
     """Which rows to follow, and after which one."""
 
-    after: (
+    after: Omittable[
         Annotated[
             str,
             Meta(
-                pattern=r"^aud_[0-8][0-9]{18}$",
+                pattern="^aud_[0-8][0-9]{18}$",
                 description="`last` of the previous answer; without it there are no entries.",
                 examples=["aud_0000000000000000042"],
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    limit: (
+    ] = UNSET
+    limit: Omittable[
         Annotated[
-            int,
-            Meta(ge=1, le=LIMIT_MAX, description=f"Rows at most; default {LIMIT_DEFAULT}."),
+            int, Meta(ge=1, le=LIMIT_MAX, description=f"Rows at most; default {LIMIT_DEFAULT}.")
         ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 @_with_filters
 class SummaryQuery(Window, kw_only=True):
     """Which rows to summarise, and the length of a bucket."""
 
-    bucket: (
+    bucket: Omittable[
         Annotated[
             Literal["minute", "hour", "day"],
             Meta(description="One bucket's length; default `day`."),
         ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 @_with_search
@@ -180,13 +162,11 @@ class GroupsQuery(Window, kw_only=True):
             examples=[["package", "version"]],
         ),
     ]
-    limit: (
+    limit: Omittable[
         Annotated[
-            int,
-            Meta(ge=1, le=GROUPS_MAX, description=f"Largest groups; default {GROUPS_DEFAULT}."),
+            int, Meta(ge=1, le=GROUPS_MAX, description=f"Largest groups; default {GROUPS_DEFAULT}.")
         ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 class AuditGroup(Struct, kw_only=True):
@@ -238,20 +218,18 @@ class ExportQuery(OrderedWindow, kw_only=True):
     format: Annotated[
         Literal["csv", "json", "ndjson", "parquet"], Meta(description="The file's format.")
     ]
-    compress: (
+    compress: Omittable[
         Annotated[
             Literal["gzip", "zstd"],
             Meta(description="Compress the file itself; Parquet is compressed already."),
         ]
-        | UnsetType
-    ) = UNSET
-    raw: (
+    ] = UNSET
+    raw: Omittable[
         Annotated[
             Literal["0", "1"],
             Meta(description="`1` leaves CSV values unchanged: no protection against formulas."),
         ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 class AuditEntry(Struct, kw_only=True):

@@ -15,11 +15,9 @@ from analytics.model.instants import utc_day
 from analytics.storage.compaction import MergeTooLarge
 from analytics.storage.segment_metadata import Segment
 from service.audit.deferred_errors import DeferredErrors
-from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
-from service.clock import Clock
+from service.audit.lease import HeldLease, LeaseLost
+from service.audit.leased_job import LeasedJob
 from service.ids import new_id
-from service.lake import Lake
-from service.settings import Settings
 from service.store.catalog import (
     SegmentedDay,
     add_segment,
@@ -27,7 +25,6 @@ from service.store.catalog import (
     list_segments,
     retire_segments,
 )
-from service.store.store import Store
 
 MERGED_MAX: Final = 64
 """The most segments one merge reads; it holds all their files open."""
@@ -43,17 +40,8 @@ others together: otherwise each late row would cause all its rows to be rewritte
 _log = structlog.get_logger(__name__)
 
 
-class Compactor:
+class Compactor(LeasedJob):
     """Merges under the lease, so that any number of processes may run a compactor."""
-
-    def __init__(
-        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._lake = lake
-        self._lease = lease
-        self._clock = clock
 
     async def compact_due(
         self, *, everything: bool = False, merges_max: int | None = None

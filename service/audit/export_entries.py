@@ -16,6 +16,7 @@ from analytics.model.envelopes import AuditExported, AuditExportFinished
 from analytics.model.rows import AuditContext
 from service.clock import Clock
 from service.errors import ExportNotFound, InvalidCursor
+from service.store.batching import execute_many
 from service.store.column_types import Instant
 from service.store.store import Store, UnitOfWork
 from service.store.tables import ExportEntry
@@ -117,20 +118,16 @@ _NOTE_PROGRESS: Final = (
 
 async def note_progress(work: UnitOfWork, sent: Mapping[str, Piece]) -> None:
     """Update what was sent so far of running exports, by export id."""
-    # On the connection: a session cannot run this UPDATE for many parameter sets.
-    connection = await work.session.connection()
-    await connection.execute(
-        _NOTE_PROGRESS,
-        [
-            {
-                "export_id": export_id,
-                "rows_so_far": piece.rows,
-                "bytes_so_far": piece.size,
-                "reported_at": work.now,
-            }
-            for export_id, piece in sent.items()
-        ],
-    )
+    so_far = [
+        {
+            "export_id": export_id,
+            "rows_so_far": piece.rows,
+            "bytes_so_far": piece.size,
+            "reported_at": work.now,
+        }
+        for export_id, piece in sent.items()
+    ]
+    await execute_many(work.session, _NOTE_PROGRESS, so_far)
 
 
 async def close_silent_exports(store: Store, clock: Clock, by: AuditContext) -> int:
@@ -147,13 +144,10 @@ async def close_silent_exports(store: Store, clock: Clock, by: AuditContext) -> 
 
 
 async def _list_silent(session: AsyncSession, now: datetime) -> Sequence[ExportEntry]:
-    return (
-        await session.scalars(
-            select(ExportEntry).where(
-                ExportEntry.ended_at.is_(None), ExportEntry.progress_at <= now - SILENT_AFTER
-            )
-        )
-    ).all()
+    query = select(ExportEntry).where(
+        ExportEntry.ended_at.is_(None), ExportEntry.progress_at <= now - SILENT_AFTER
+    )
+    return (await session.scalars(query)).all()
 
 
 async def find_export(session: AsyncSession, tenant_id: str, export_id: str) -> ExportEntry | None:

@@ -5,15 +5,16 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat
-from analytics.model.instants import format_us
+from analytics.model.instants import format_us, optional_us
 from service.audit.api_schemas import Timestamp
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, ExportState, state_of
 from service.errors import ExportNotFinished
 from service.store.tables import ExportEntry, Organisation
+from service.web.openapi import Cursor, Omittable
 
 RECEIPT_VERSION: Final = 1
 """Of the receipt's keys and their meaning."""
@@ -41,16 +42,13 @@ Count = Annotated[int, Meta(ge=0)]
 class ExportsQuery(Struct, kw_only=True):
     """Which page of exports."""
 
-    limit: (
+    limit: Omittable[
         Annotated[
             int,
             Meta(ge=1, le=LIMIT_MAX, description=f"Exports on a page; default {LIMIT_DEFAULT}."),
         ]
-        | UnsetType
-    ) = UNSET
-    cursor: Annotated[str, Meta(description="`next_cursor` of the page before.")] | UnsetType = (
-        UNSET
-    )
+    ] = UNSET
+    cursor: Omittable[Cursor] = UNSET
 
 
 class ExportedFile(Struct, kw_only=True):
@@ -125,7 +123,7 @@ def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:
         state=state_of(entry, now).value,
         verdict_source=entry.verdict_source,
         request_id=entry.request_id,
-        ended_at=_optional(entry.ended_at),
+        ended_at=optional_us(entry.ended_at),
         sent_rows=entry.sent_rows,
         sha256=entry.sha256,
     )
@@ -185,15 +183,11 @@ def _common_fields(entry: ExportEntry) -> dict[str, Any]:
         "compress": None if entry.compression is None else Compression(entry.compression).value,
         "raw": entry.is_raw,
         "filters": entry.filters,
-        "since": _optional(entry.since),
-        "until": _optional(entry.until),
-        "retention_floor": _optional(entry.retention_floor),
+        "since": optional_us(entry.since),
+        "until": optional_us(entry.until),
+        "retention_floor": optional_us(entry.retention_floor),
         "watermark": entry.watermark,
         "rows": entry.rows,
         "bytes": entry.sent_bytes,
         "version": entry.version,
     }
-
-
-def _optional(at: datetime | None) -> str | None:
-    return None if at is None else format_us(at)

@@ -25,15 +25,7 @@ from service.audit.export_forms import (
     receipt_text,
 )
 from service.audit.services import AuditServices
-from service.errors import (
-    ExportNotFinished,
-    ExportNotFound,
-    Forbidden,
-    Invalid,
-    InvalidCursor,
-    OrgNotFound,
-    UnknownParameter,
-)
+from service.errors import ORG_REFUSALS, ExportNotFinished, ExportNotFound, Invalid, InvalidCursor
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.web.dependencies import receives
@@ -76,7 +68,7 @@ async def authorize_exports(
 @documented(
     answers={200: ExportList},
     querystring=ExportsQuery,
-    refusals=[Invalid, UnknownParameter, InvalidCursor, Forbidden, OrgNotFound],
+    refusals=[Invalid, *ORG_REFUSALS, InvalidCursor],
 )
 @receives(AuditServices)
 async def exports(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -92,7 +84,7 @@ async def exports(services: AuditServices, slug: str) -> ResponseReturnValue:
 @blueprint.get(f"{_EXPORTS}/<export_id>")
 @documented(
     answers={200: ExportedFile},
-    refusals=[UnknownParameter, Forbidden, OrgNotFound, ExportNotFound],
+    refusals=[*ORG_REFUSALS, ExportNotFound],
 )
 @receives(AuditServices)
 async def one_export(services: AuditServices, slug: str, export_id: str) -> ResponseReturnValue:
@@ -107,7 +99,7 @@ async def one_export(services: AuditServices, slug: str, export_id: str) -> Resp
 @blueprint.get(f"{_EXPORTS}/<export_id>/receipt")
 @documented(
     answers={200: Receipt},
-    refusals=[UnknownParameter, Forbidden, OrgNotFound, ExportNotFound, ExportNotFinished],
+    refusals=[*ORG_REFUSALS, ExportNotFound, ExportNotFinished],
     headers=_RECEIPT_HEADERS,
 )
 @receives(AuditServices)

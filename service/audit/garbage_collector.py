@@ -4,28 +4,15 @@ from datetime import timedelta
 
 import structlog
 
-from service.audit.lease import LeaseKeeper
-from service.clock import Clock
-from service.lake import Lake
-from service.settings import Settings
+from service.audit.leased_job import LeasedJob
 from service.store.catalog import forget_segments, list_retired, list_segment_ids
 from service.store.idempotency import forget_old_answers
-from service.store.store import Store
 
 _log = structlog.get_logger(__name__)
 
 
-class GarbageCollector:
+class GarbageCollector(LeasedJob):
     """Sweeps under the lease: files of another process's unfinished work look like orphans."""
-
-    def __init__(
-        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._lake = lake
-        self._lease = lease
-        self._clock = clock
 
     async def clear_orphans(self) -> int:
         """Remove files without a catalog line that are past the grace period; returns how many."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from analytics.model.filters import FILTER_COLUMNS, Query, only, parse_query
-from analytics.model.instants import format_us
+from analytics.model.instants import format_us, optional_us
 from service.audit.tenant_log import TenantLog
 from service.errors import Invalid
 from service.web.request_parsing import parse_limit
@@ -46,7 +46,7 @@ async def group_audit(log: TenantLog, wanted: GroupRequest, time_max_s: float) -
     return {
         "org": log.org.slug,
         "by": wanted.by,
-        "retention_floor": None if log.floor is None else format_us(log.floor),
+        "retention_floor": optional_us(log.floor),
         "groups": [
             {
                 "values": dict(zip(wanted.by, group.values, strict=True)),

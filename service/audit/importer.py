@@ -27,16 +27,14 @@ from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext
 from analytics.storage.segment_metadata import Segment
-from service.audit.lease import HeldLease, LeaseKeeper, LeaseTaken
+from service.audit.lease import HeldLease, LeaseTaken
+from service.audit.leased_job import LeasedJob
 from service.audit.unnamed_files import UnnamedFiles
-from service.clock import Clock
 from service.errors import Conflict
-from service.lake import Lake
-from service.settings import Settings
 from service.store.catalog import add_segments
 from service.store.imports import add_import, find_import
 from service.store.journal import take_seq
-from service.store.store import Store, UnitOfWork
+from service.store.store import UnitOfWork
 from service.store.tables import ImportedFile, Organisation
 
 _DIGEST_BYTES: Final = 8 * 1024 * 1024
@@ -94,17 +92,8 @@ class Imported:
     known_since: datetime | None = None
 
 
-class Importer:
+class Importer(LeasedJob):
     """Imports and commits under the lease, so that any number of processes may run one."""
-
-    def __init__(
-        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._lake = lake
-        self._lease = lease
-        self._clock = clock
 
     async def take(self, job: Job, watch: Watch, wait_s: float) -> Imported:
         """Import the file completely, apart from rows that `job.is_partial` skips, or not at all.

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct
 from quart import Blueprint
 from quart.globals import request_ctx
 from quart.typing import ResponseReturnValue
@@ -29,7 +29,7 @@ from service.errors import (
 )
 from service.web.bodies import idempotency_key, read_body
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.openapi import Omittable, documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 
@@ -67,7 +67,7 @@ class Answer(Struct):
 class Headers(Struct):
     """Makes a request safe to repeat."""
 
-    idempotency_key: (
+    idempotency_key: Omittable[
         Annotated[
             str,
             Meta(
@@ -75,8 +75,7 @@ class Headers(Struct):
                 description="A repeat within 24 hours gets the first answer again.",
             ),
         ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 @blueprint.post(f"/api/v1/admin/orgs/<slug>{INGEST_PATH_END}")

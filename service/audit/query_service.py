@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+
+from msgspec import Raw
 
 from analytics.export.wire import json_objects
 from analytics.model.cursors import InvalidCursor as WrongCursor
 from analytics.model.cursors import Position, decode_cursor, encode_cursor
 from analytics.model.filters import Query, only, parse_query
+from analytics.model.instants import optional_us
 from analytics.model.schema import audit_id, parse_audit_id
 from analytics.query.executor import ScanReport
 from service.audit.tenant_log import TenantLog, open_log
@@ -90,6 +93,31 @@ def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
     )
 
 
+def page_form(slug: str, page: Page) -> dict[str, Any]:
+    """A page in the API's representation."""
+    return {
+        "org": slug,
+        "entries": [Raw(entry) for entry in page.entries],
+        "next_cursor": page.next_cursor,
+        "retention_floor": optional_us(page.retention_floor),
+    }
+
+
+def accepted_form(slug: str, accepted: Accepted) -> dict[str, Any]:
+    """Rows in the order of acceptance, in the API's representation."""
+    entries = [Raw(entry) for entry in accepted.entries]
+    return {"org": slug, "entries": entries, "last": accepted.last}
+
+
+async def find_entry(log: TenantLog, audit_id: str) -> str:
+    """The row `audit_id` as a JSON object. Raises AuditRowNotFound, StoreFault, QueryTooSlow."""
+    seq = parse_audit_id(audit_id)
+    rows = None if seq is None else await log.row(seq)
+    if rows is None or rows.num_rows == 0:
+        raise AuditRowNotFound
+    return json_objects(rows, log.org.id)[0]
+
+
 class AuditQueryService:
     """Answers audit queries within each organisation's retention."""
 
@@ -146,14 +174,7 @@ class AuditQueryService:
 
     async def entry(self, org: Organisation, audit_id: str, now: datetime) -> str:
         """One row as a JSON object. Raises AuditRowNotFound, StoreFault."""
-        seq = parse_audit_id(audit_id)
-        if seq is None:
-            raise AuditRowNotFound
-        log = await open_log(self._store, self._lake, org, now)
-        rows = await log.row(seq)
-        if rows.num_rows == 0:
-            raise AuditRowNotFound
-        return json_objects(rows, org.id)[0]
+        return await find_entry(await open_log(self._store, self._lake, org, now), audit_id)
 
     def _position(self, org: Organisation, wanted: PageRequest) -> Position | None:
         if wanted.cursor is None:

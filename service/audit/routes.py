@@ -5,7 +5,6 @@ from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import parse_query
-from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.audit.api_schemas import (
     AcceptedQuery,
@@ -23,22 +22,25 @@ from service.audit.api_schemas import (
 )
 from service.audit.export_response import EXPORT_HEADERS, EXPORT_MEDIA, answer_export
 from service.audit.grouping import group_audit, parse_group_request
-from service.audit.query_service import parse_accepted_request, parse_page_request
+from service.audit.query_service import (
+    accepted_form,
+    page_form,
+    parse_accepted_request,
+    parse_page_request,
+)
 from service.audit.search_request import with_search
 from service.audit.services import AuditServices
 from service.audit.summaries import parse_summary_request, summarise_audit
 from service.audit.tenant_log import open_log
 from service.audit.unknown_values import unknown_values
 from service.errors import (
+    ORG_REFUSALS,
     AuditRowNotFound,
-    Forbidden,
     Invalid,
     InvalidCursor,
-    OrgNotFound,
     QueryTooSlow,
     TooManyExports,
     TooManyOwnExports,
-    UnknownParameter,
 )
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
@@ -56,30 +58,21 @@ _AUDIT = "/api/v1/admin/orgs/<slug>/audit"
 @documented(
     answers={200: AuditPage},
     querystring=PageQuery,
-    refusals=[Invalid, UnknownParameter, InvalidCursor, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, InvalidCursor, QueryTooSlow],
 )
 @receives(AuditServices)
 async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Query the organisation's audit log, a page at a time, newest first."""
     org, parameters = await _authorized_query(services, slug)
     wanted = parse_page_request(parameters)
-    result = await services.queries.page(org, wanted, services.clock())
-    floor = result.retention_floor
-    return json_answer(
-        {
-            "org": slug,
-            "entries": [Raw(entry) for entry in result.entries],
-            "next_cursor": result.next_cursor,
-            "retention_floor": None if floor is None else format_us(floor),
-        }
-    )
+    return json_answer(page_form(slug, await services.queries.page(org, wanted, services.clock())))
 
 
 @blueprint.get(f"{_AUDIT}/summary")
 @documented(
     answers={200: AuditSummary},
     querystring=SummaryQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )
 @receives(AuditServices)
 async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -95,7 +88,7 @@ async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
 @documented(
     answers={200: AuditGroups},
     querystring=GroupsQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )
 @receives(AuditServices)
 async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -110,7 +103,7 @@ async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
 @documented(
     answers={200: UnknownValues},
     querystring=ValuesQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )
 @receives(AuditServices)
 async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -125,7 +118,7 @@ async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
 @documented(
     answers={200: AcceptedRows},
     querystring=AcceptedQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )
 @receives(AuditServices)
 async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -134,14 +127,13 @@ async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
     org, parameters = await _authorized_query(services, slug, keeps_alive=False)
     wanted = parse_accepted_request(parameters)
     result = await services.queries.accepted(org, wanted, services.clock())
-    entries = [Raw(entry) for entry in result.entries]
-    return json_answer({"org": slug, "entries": entries, "last": result.last})
+    return json_answer(accepted_form(slug, result))
 
 
 @blueprint.get(f"{_AUDIT}/<row:audit_id>")
 @documented(
     answers={200: AuditEntry},
-    refusals=[UnknownParameter, Forbidden, OrgNotFound, AuditRowNotFound, QueryTooSlow],
+    refusals=[*ORG_REFUSALS, AuditRowNotFound, QueryTooSlow],
 )
 @receives(AuditServices)
 async def entry(services: AuditServices, slug: str, audit_id: str) -> ResponseReturnValue:
@@ -154,7 +146,7 @@ async def entry(services: AuditServices, slug: str, audit_id: str) -> ResponseRe
 _documented_export = documented(
     media=EXPORT_MEDIA,
     querystring=ExportQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, TooManyExports, TooManyOwnExports],
+    refusals=[Invalid, *ORG_REFUSALS, TooManyExports, TooManyOwnExports],
     headers=EXPORT_HEADERS,
 )
 

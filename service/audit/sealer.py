@@ -18,6 +18,7 @@ from analytics.storage.journal_batches import JournalBatch, in_parts
 from analytics.storage.segment_metadata import Segment
 from service.audit.deferred_errors import DeferredErrors
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
+from service.audit.leased_job import LeasedJob
 from service.clock import Clock
 from service.ids import new_id
 from service.lake import Lake
@@ -84,7 +85,7 @@ def due_days(pending: Iterable[PendingDay], settings: Settings, now: datetime) -
     return due
 
 
-class Sealer:
+class Sealer(LeasedJob):
     """Seals under the lease, so that any number of processes may run a sealer.
 
     `wanted` is set when a journal has become large enough to be sealed.
@@ -93,12 +94,8 @@ class Sealer:
     def __init__(
         self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
     ) -> None:
+        super().__init__(settings, store, lake, lease, clock)
         self.wanted = asyncio.Event()
-        self._settings = settings
-        self._store = store
-        self._lake = lake
-        self._lease = lease
-        self._clock = clock
 
     async def seal_due(self, *, everything: bool = False) -> list[Segment]:
         """Seal each tenant-day that is due (all with `everything`); returns the new segments.

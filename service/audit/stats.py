@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import format_us, utc_day
+from analytics.model.instants import optional_us, utc_day
 from analytics.storage.journal_batches import oldest_row
 from service.lake import Lake
 from service.orgs.repository import list_orgs
@@ -42,7 +42,7 @@ def _line(stored: StorageStats, oldest_at: datetime | None) -> dict[str, Any]:
         "bytes_per_row": None if per_row is None else round(per_row, 1),
         "journal_rows": stored.journal_rows,
         "journal_batches": stored.journal_batches,
-        "oldest_at": None if oldest_at is None else format_us(oldest_at),
+        "oldest_at": optional_us(oldest_at),
         "retired_segments": stored.retired_segments,
         "retired_bytes": stored.retired_bytes,
     }

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from analytics.model.filters import InvalidQuery, Query, only, parse_query
-from analytics.model.instants import format_us
+from analytics.model.instants import format_us, optional_us
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BucketCounts
 from service.audit.tenant_log import open_log
@@ -47,7 +47,7 @@ async def summarise_audit(
     return {
         "org": org.slug,
         "bucket": wanted.bucket,
-        "retention_floor": None if log.floor is None else format_us(log.floor),
+        "retention_floor": optional_us(log.floor),
         "total": summary.total,
         "buckets": [_bucket_form(bucket) for bucket in summary.buckets],
         "top": summary.top,

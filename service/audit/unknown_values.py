@@ -1,19 +1,28 @@
 """Values in a query that no row has: a misspelt name must not look like an all-clear."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Final
 
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import Condition, Query, Term, literal
 from service.audit.tenant_log import TenantLog
+from service.errors import QueryTooSlow
 
 VALUES_MAX: Final = 10
 """How many values are looked up: each costs a query."""
 
 TIME_MAX_S: Final = 1.0
 """For each look-up."""
+
+ALL_MAX_S: Final = 5.0
+"""For all look-ups of a request: each value needs up to seven."""
+
+SIMILAR_CHARS_MAX: Final = 100
+"""Comparing two texts takes time quadratic in their length, and clients choose both."""
 
 _SIMILAR_MAX: Final = 200
 _SIMILAR_PREFIX: Final = 3
@@ -37,9 +46,13 @@ class UnknownValue:
 async def unknown_values(log: TenantLog, query: Query) -> list[UnknownValue]:
     """The values of `query` that no row of `log` has. Raises QueryTooSlow, StoreFault."""
     unknown: list[UnknownValue] = []
-    for parameter, term in list(_wanted(query))[:VALUES_MAX]:
-        if not await _has(log, parameter, term):
-            unknown.append(await _described(log, parameter, term))
+    try:
+        async with asyncio.timeout(ALL_MAX_S):
+            for parameter, term in list(_wanted(query))[:VALUES_MAX]:
+                if not await _has(log, parameter, term):
+                    unknown.append(await _described(log, parameter, term))
+    except TimeoutError as error:
+        raise QueryTooSlow from error
     return unknown
 
 
@@ -67,13 +80,15 @@ async def _described(log: TenantLog, parameter: FilterParameter, term: Term) -> 
 
 
 async def _nearest(log: TenantLog, parameter: FilterParameter, term: Term) -> str | None:
-    """The value most like `term` among those that begin as it does."""
+    """The value most like `term` among those that begin as it does; none for a long `term`."""
     start = term.text[:_SIMILAR_PREFIX]
-    if not start:
+    if not start or len(term.text) > SIMILAR_CHARS_MAX:
         return None
     beginning = Condition(parameter.column, (Term(start, is_prefix=True, is_negated=False),))
     values = await log.values(
         Query(conditions=(beginning,)), parameter.column, _SIMILAR_MAX, TIME_MAX_S
     )
-    nearest = get_close_matches(term.text, [value for value, _ in values], 1)
+    similar = [value for value, _ in values if len(value) <= SIMILAR_CHARS_MAX]
+    # In a thread: comparing 200 values of this length may take over 100 ms.
+    nearest = await log.lake.run_in_thread(partial(get_close_matches, term.text, similar, 1))
     return literal(nearest[0]) if nearest else None

@@ -42,7 +42,7 @@ _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EML
 
 
 async def take_backup(
-    here: Services,
+    services: Services,
     target: Path,
     show: Callable[[int, int], None],
     *,
@@ -56,16 +56,16 @@ async def take_backup(
     total. Raises BackupExists, BackupInside, LinksImpossible, NoRoom, BackupOvertaken,
     StoreUnavailable.
     """
-    data_dir = here.settings.data_dir
+    data_dir = services.settings.data_dir
     _check_absent(target)
     check_apart(target, data_dir)
-    database = file_of(here.settings.database)
+    database = file_of(services.settings.database)
     with part_of(target) as part:
-        taken_at = here.clock()
-        await here.lake.run_uncancellable(partial(copy_database, database, part / DATABASE))
-        schema, rows, segments = await _contents(here, part / DATABASE)
+        taken_at = services.clock()
+        await services.lake.run_uncancellable(partial(copy_database, database, part / DATABASE))
+        schema, rows, segments = await _contents(services, part / DATABASE)
         secrets = secret_files(data_dir) if has_secrets else []
-        copier = _Copier(here, part, show, is_linked=is_linked)
+        copier = _Copier(services, part, show, is_linked=is_linked)
         copier.expect(segments)
         await copier.keep_database()
         for segment in segments:
@@ -75,7 +75,7 @@ async def take_backup(
         rows -= sum(segment.rows for segment in copier.missing)
         manifest = make_manifest(schema, taken_at, rows, copier.kept, copier.missing)
         write_manifest(part, manifest)
-        await here.lake.run_uncancellable(partial(sync_folders, part))
+        await services.lake.run_uncancellable(partial(sync_folders, part))
         _check_absent(target)
         part.rename(target)
         fsync(target.parent)
@@ -87,9 +87,11 @@ def _check_absent(target: Path) -> None:
         raise BackupExists(value=str(target))
 
 
-async def _contents(here: Services, database: Path) -> tuple[str, int, list[Segment]]:
+async def _contents(services: Services, database: Path) -> tuple[str, int, list[Segment]]:
     """Schema version, audit rows and live segments of the copied `database`."""
-    copy = Store(create_engines(url_of(database), here.settings.database_wait_s), here.clock)
+    copy = Store(
+        create_engines(url_of(database), services.settings.database_wait_s), services.clock
+    )
     try:
         schema = await schema_version(copy)
         async with copy.read() as session:
@@ -103,9 +105,9 @@ class _Copier:
     """Fills the folder `part`; records the files it added and the segments that are missing."""
 
     def __init__(
-        self, here: Services, part: Path, show: Callable[[int, int], None], *, is_linked: bool
+        self, services: Services, part: Path, show: Callable[[int, int], None], *, is_linked: bool
     ) -> None:
-        self._here = here
+        self._services = services
         self._part = part
         self._show = show
         self._is_linked = is_linked
@@ -127,7 +129,7 @@ class _Copier:
         fsync(database)  # SQLite may have written to it when the copy was closed
         size = database.stat().st_size
         self._keep(
-            database, size, await self._here.lake.run_in_thread(partial(sha256_of, database))
+            database, size, await self._services.lake.run_in_thread(partial(sha256_of, database))
         )
         self._advance(size)
 
@@ -136,7 +138,7 @@ class _Copier:
 
         Raises BackupOvertaken.
         """
-        source = segment.path(self._here.settings.audit_dir)
+        source = segment.path(self._services.settings.audit_dir)
         copy = FileCopy(source, segment.path(self._part / AUDIT), is_link=self._is_linked)
         fault = await self._fault_of(copy, segment)
         if fault is Kind.MISSING_FILE and not await self._is_live(segment):
@@ -151,7 +153,7 @@ class _Copier:
 
     async def _copy_index(self, segment: Segment) -> None:
         """Add the segment's index if it is intact; otherwise it is rebuilt after a restore."""
-        source = segment.index_path(self._here.settings.audit_dir)
+        source = segment.index_path(self._services.settings.audit_dir)
         copy = FileCopy(source, segment.index_path(self._part / AUDIT), is_link=self._is_linked)
         with suppress(SourceFault):
             with _link_faults(self._part):
@@ -173,7 +175,7 @@ class _Copier:
         return None if segment.sha256 in {"", copy.sha256} else Kind.WRONG_SHA256
 
     async def _is_live(self, segment: Segment) -> bool:
-        async with self._here.store.read() as session:
+        async with self._services.store.read() as session:
             return await is_live(session, segment.segment_id)
 
     async def copy(self, copy: FileCopy) -> None:
@@ -182,7 +184,7 @@ class _Copier:
         self._keep(copy.target, copy.size, copy.sha256)
 
     async def _run(self, copy: FileCopy) -> None:
-        async for size in self._here.lake.iterate_in_thread(copy):
+        async for size in self._services.lake.iterate_in_thread(copy):
             self._advance(size)
 
     def _keep(self, path: Path, size: int, sha256: str) -> None:

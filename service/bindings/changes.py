@@ -12,7 +12,7 @@ from service.bindings.repository import (
     find_active,
     find_envelope,
     find_places,
-    find_revocable,
+    get_revocable,
     mark_revoked,
     move_trust_on,
 )
@@ -74,9 +74,7 @@ async def revoke_binding(
     work: UnitOfWork, org: Organisation, binding_id: str, reason: str | None, by: Caller
 ) -> None:
     """Revoke a binding permanently. Raises BindingNotFound, Forbidden."""
-    binding = await find_revocable(work.session, org.id, binding_id)
-    if binding is None:
-        raise BindingNotFound
+    binding = await get_revocable(work.session, org.id, binding_id)
     await revoke_bindings(work, org, [binding], reason, by)
 
 
@@ -88,20 +86,32 @@ async def revoke_bindings(
     by: Caller,
 ) -> None:
     """Revoke active bindings of `org` permanently. Raises BindingNotFound, Forbidden."""
-    now = _to_ms(work.now)
+    now, actor = _to_ms(work.now), by.audit_context.actor
     for binding in bindings:
         by.require_revoke_rights(org, binding.team_id)
-        if not await mark_revoked(work.session, binding, by.audit_context.actor, reason, now):
-            raise BindingNotFound
+    if not await mark_revoked(work.session, bindings, actor, reason, now):
+        raise BindingNotFound
+    for binding in bindings:
         work.record(
             org.id,
-            OidcBindingRevoked(
-                binding_id=binding.id, revoked_reason=reason, by_user_id=by.audit_context.actor
-            ),
+            OidcBindingRevoked(binding_id=binding.id, revoked_reason=reason, by_user_id=actor),
             by.audit_context,
             subject=binding.id,
         )
     await move_trust_on(work.session, org.id)
+
+
+def terms_of(binding: Binding) -> dict[str, Any]:
+    """The body of a create request for a binding with the terms of `binding`."""
+    return {
+        "issuer": binding.issuer,
+        "sub_pattern": binding.sub_pattern,
+        "repository_id": binding.repository_id,
+        "event_names": list(binding.event_names),
+        "origin": binding.origin,
+        "project_id": binding.project_id,
+        "team_id": binding.team_id,
+    }
 
 
 def _to_ms(instant: datetime) -> datetime:
@@ -131,17 +141,7 @@ async def _project_limit(
 def _record_created(work: UnitOfWork, binding: Binding, by: Caller) -> None:
     work.record(
         binding.tenant_id,
-        OidcBindingCreated(
-            binding_id=binding.id,
-            issuer=binding.issuer,
-            sub_pattern=binding.sub_pattern,
-            repository_id=binding.repository_id,
-            event_names=binding.event_names,
-            origin=Origin(binding.origin).value,
-            project_id=binding.project_id,
-            team_id=binding.team_id,
-            by_user_id=binding.added_by,
-        ),
+        OidcBindingCreated(binding_id=binding.id, by_user_id=binding.added_by, **terms_of(binding)),
         by.audit_context,
         subject=binding.id,
     )

@@ -1,12 +1,11 @@
 """The API's representation of bindings: camelCase, timestamps with milliseconds."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from analytics.model.instants import format_ms
+from analytics.model.instants import format_ms, optional_ms
 from service.bindings.listing import LIMIT_MAX, PAGE_ROWS
 from service.bindings.rules import (
     EVENT_NAME_MAX,
@@ -16,7 +15,7 @@ from service.bindings.rules import (
 )
 from service.store.tables import Binding, Origin
 from service.text_rules import REASON_MAX, REFUSED_CHARACTERS
-from service.web.openapi import INSTANT_OR_DATE_PATTERN
+from service.web.openapi import Cursor, InstantOrDate, Omittable
 
 PLAIN_PATTERN = f"^[^{REFUSED_CHARACTERS}]+$"
 
@@ -54,40 +53,45 @@ PrincipalName = Annotated[
 ]
 
 
+ExactSub = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=SUB_PATTERN_MAX,
+        pattern=PLAIN_PATTERN,
+        description="The full `sub` claim. No wildcards, no whitespace.",
+    ),
+]
+RepositoryId = Annotated[str, Meta(pattern=r"^0*[1-9][0-9]*$", max_length=REPOSITORY_ID_DIGITS_MAX)]
+RepositoryNumber = Annotated[
+    int, Meta(ge=1, extra_json_schema={"maximum": 10**REPOSITORY_ID_DIGITS_MAX - 1})
+]
+EventNames = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=EVENT_NAME_MAX, pattern=PLAIN_PATTERN)]],
+    Meta(max_length=EVENT_NAMES_MAX),
+]
+TeamId = Annotated[str, Meta(description="The team of a `team_admin` binding.")]
+# Narrower than the check itself, which also accepts other white space.
+Reason = Annotated[str, Meta(max_length=REASON_MAX, pattern=f"^([^{REFUSED_CHARACTERS}]| )*$")]
+
+
 class BindingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """The CI identity to trust."""
 
     issuer: Issuer
-    sub_pattern: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=SUB_PATTERN_MAX,
-            pattern=PLAIN_PATTERN,
-            description="The full `sub` claim. No wildcards, no whitespace.",
-        ),
-    ]
+    sub_pattern: ExactSub
     repository_id: Annotated[
-        Annotated[str, Meta(pattern=r"^0*[1-9][0-9]*$", max_length=REPOSITORY_ID_DIGITS_MAX)]
-        | Annotated[
-            int, Meta(ge=1, extra_json_schema={"maximum": 10**REPOSITORY_ID_DIGITS_MAX - 1})
-        ],
+        RepositoryId | RepositoryNumber,
         Meta(description="Numeric repository id; required by some issuers."),
     ]
     origin: Literal["org_admin", "team_admin"]
-    event_names: (
-        Annotated[
-            list[
-                Annotated[str, Meta(min_length=1, max_length=EVENT_NAME_MAX, pattern=PLAIN_PATTERN)]
-            ],
-            Meta(max_length=EVENT_NAMES_MAX, description="Empty or missing: any event."),
-        ]
-        | None
-    ) = None
+    event_names: Annotated[EventNames, Meta(description="Empty or missing: any event.")] | None = (
+        None
+    )
     project_id: (
         Annotated[str, Meta(description="Limits the binding to one project's API keys.")] | None
     ) = None
-    team_id: Annotated[str, Meta(description="The team of a `team_admin` binding.")] | None = None
+    team_id: TeamId | None = None
 
 
 REQUEST_EXAMPLE = {
@@ -105,81 +109,35 @@ REPLACE_EXAMPLE = {"event_names": ["push", "workflow_dispatch", "schedule"]}
 class ReplaceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """What changes; fields that are missing are taken over from the replaced binding."""
 
-    issuer: Annotated[str, Meta(description="As in a create.")] | UnsetType = UNSET
-    sub_pattern: (
+    issuer: Omittable[Annotated[str, Meta(description="As in a create.")]] = UNSET
+    sub_pattern: Omittable[ExactSub] = UNSET
+    repository_id: Omittable[RepositoryId] = UNSET
+    event_names: Omittable[
+        Annotated[EventNames, Meta(description="Empty or null: any event.")] | None
+    ] = UNSET
+    origin: Omittable[Literal["org_admin", "team_admin"]] = UNSET
+    project_id: Omittable[
+        Annotated[str, Meta(description="A project of the organisation; null: no limit.")] | None
+    ] = UNSET
+    team_id: Omittable[TeamId | None] = UNSET
+    reason: Omittable[
         Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=SUB_PATTERN_MAX,
-                pattern=PLAIN_PATTERN,
-                description="The full `sub` claim. No wildcards, no whitespace.",
-            ),
+            Reason,
+            Meta(description="Why; stored with the replaced binding after `replaced by <id>: `."),
         ]
-        | UnsetType
-    ) = UNSET
-    repository_id: (
-        Annotated[str, Meta(pattern=r"^0*[1-9][0-9]*$", max_length=REPOSITORY_ID_DIGITS_MAX)]
-        | UnsetType
-    ) = UNSET
-    event_names: (
-        Annotated[
-            list[
-                Annotated[str, Meta(min_length=1, max_length=EVENT_NAME_MAX, pattern=PLAIN_PATTERN)]
-            ],
-            Meta(max_length=EVENT_NAMES_MAX, description="Empty or null: any event."),
-        ]
-        | UnsetType
         | None
-    ) = UNSET
-    origin: Literal["org_admin", "team_admin"] | UnsetType = UNSET
-    project_id: (
-        Annotated[str, Meta(description="A project of the organisation; null: no limit.")]
-        | UnsetType
-        | None
-    ) = UNSET
-    team_id: (
-        Annotated[str, Meta(description="The team of a `team_admin` binding.")] | UnsetType | None
-    ) = UNSET
-    reason: (
-        Annotated[
-            str,
-            Meta(
-                max_length=REASON_MAX,
-                pattern=f"^([^{REFUSED_CHARACTERS}]| )*$",
-                description="Why; stored with the replaced binding after `replaced by <id>: `.",
-            ),
-        ]
-        | UnsetType
-        | None
-    ) = UNSET
+    ] = UNSET
 
 
 class RevokeRepositoryRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """The repository whose active bindings are revoked."""
 
     issuer: Issuer
-    repository_id: (
-        Annotated[str, Meta(pattern=r"^0*[1-9][0-9]*$", max_length=REPOSITORY_ID_DIGITS_MAX)]
-        | Annotated[
-            int, Meta(ge=1, extra_json_schema={"maximum": 10**REPOSITORY_ID_DIGITS_MAX - 1})
-        ]
-    )
-    reason: (
-        Annotated[
-            str,
-            Meta(
-                max_length=REASON_MAX,
-                pattern=f"^([^{REFUSED_CHARACTERS}]| )*$",
-                description="Why; stored with each binding.",
-            ),
-        ]
-        | None
-    ) = None
+    repository_id: RepositoryId | RepositoryNumber
+    reason: Annotated[Reason, Meta(description="Why; stored with each binding.")] | None = None
     binding_ids: (
         Annotated[
-            list[str],
-            Meta(description="If given, exactly these must be active; otherwise 409."),
+            list[str], Meta(description="If given, exactly these must be active; otherwise 409.")
         ]
         | None
     ) = None
@@ -195,33 +153,26 @@ REVOKE_REPOSITORY_EXAMPLE = {
 class ListQuery(Struct, kw_only=True):
     """Which bindings to list; by default all, in one answer."""
 
-    state: (
+    state: Omittable[
         Annotated[Literal["active", "revoked"], Meta(description="Only bindings in this state.")]
-        | UnsetType
-    ) = UNSET
-    asOf: (  # noqa: N815 - beside camelCase answers
+    ] = UNSET
+    asOf: Omittable[  # noqa: N815 - beside camelCase answers
         Annotated[
-            str,
+            InstantOrDate,
             Meta(
-                description=(
-                    "Only those that were active (or in `state`) at this instant; a date is its"
-                    " first instant, UTC."
-                ),
-                pattern=INSTANT_OR_DATE_PATTERN,
-                examples=["2026-01-31T08:00:00Z"],
+                description="Only those that were active (or in `state`) at this instant; a date is"
+                " its first instant, UTC."
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    active: (
+    ] = UNSET
+    active: Omittable[
         Annotated[
             Literal["true", "false"],
             Meta(description="`true` is `state=active`, `false` is `state=revoked`."),
         ]
-        | UnsetType
-    ) = UNSET
-    issuer: Annotated[str, Meta(description="Only of this issuer.")] | UnsetType = UNSET
-    sub: (
+    ] = UNSET
+    issuer: Omittable[Annotated[str, Meta(description="Only of this issuer.")]] = UNSET
+    sub: Omittable[
         Annotated[
             str,
             Meta(
@@ -230,20 +181,11 @@ class ListQuery(Struct, kw_only=True):
                 description="Only with exactly this `subPattern`.",
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    repository_id: (
-        Annotated[
-            str,
-            Meta(
-                pattern=r"^0*[1-9][0-9]*$",
-                max_length=REPOSITORY_ID_DIGITS_MAX,
-                description="Only of this repository; ids differ by issuer.",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    limit: (
+    ] = UNSET
+    repository_id: Omittable[
+        Annotated[RepositoryId, Meta(description="Only of this repository; ids differ by issuer.")]
+    ] = UNSET
+    limit: Omittable[
         Annotated[
             int,
             Meta(
@@ -252,28 +194,16 @@ class ListQuery(Struct, kw_only=True):
                 description=f"At most so many; with `cursor` alone {PAGE_ROWS}. Without: all.",
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    cursor: Annotated[str, Meta(description="`next_cursor` of the page before.")] | UnsetType = (
-        UNSET
-    )
+    ] = UNSET
+    cursor: Omittable[Cursor] = UNSET
 
 
 class RevokeQuery(Struct, kw_only=True):
     """Why the binding is revoked."""
 
-    reason: (
-        Annotated[
-            str,
-            Meta(
-                max_length=REASON_MAX,
-                # Narrower than the check itself, which also accepts other white space.
-                pattern=f"^([^{REFUSED_CHARACTERS}]| )*$",
-                description="Stored with the binding as `revokedReason`.",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    reason: Omittable[
+        Annotated[Reason, Meta(description="Stored with the binding as `revokedReason`.")]
+    ] = UNSET
 
 
 class CreatedBinding(Struct, kw_only=True, rename="camel"):
@@ -333,7 +263,7 @@ class BindingList(Struct, kw_only=True):
     org: str
     count: int
     bindings: list[ListedBinding]
-    next_cursor: BindingId | UnsetType | None = UNSET
+    next_cursor: Omittable[BindingId | None] = UNSET
 
 
 class Revoked(Struct, kw_only=True):
@@ -403,13 +333,9 @@ def _listed_fields(binding: Binding) -> dict[str, Any]:
         "project_id": binding.project_id,
         "team_id": binding.team_id,
         "added_by": binding.added_by,
-        "revoked_at": _optional_ms(binding.revoked_at),
+        "revoked_at": optional_ms(binding.revoked_at),
         "revoked_by": binding.revoked_by,
         "revoked_reason": binding.revoked_reason,
-        "last_used_at": _optional_ms(binding.last_used_at),
+        "last_used_at": optional_ms(binding.last_used_at),
         "use_count": binding.use_count,
     }
-
-
-def _optional_ms(instant: datetime | None) -> str | None:
-    return None if instant is None else format_ms(instant)

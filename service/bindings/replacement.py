@@ -4,10 +4,10 @@ from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from service.access.callers import Caller
-from service.bindings.changes import add_binding, revoke_binding
-from service.bindings.repository import find_revocable
+from service.bindings.changes import add_binding, revoke_binding, terms_of
+from service.bindings.repository import get_revocable
 from service.bindings.rules import HTTP_ORIGINS
-from service.errors import BindingNotFound, ReasonInvalid
+from service.errors import ReasonInvalid
 from service.ids import new_id
 from service.issuers.issuers import Issuers
 from service.store.store import UnitOfWork
@@ -34,9 +34,7 @@ async def replace_binding(
     `revoked_at` is `added_at`. `body` may also have the `reason` of the revocation. Raises
     BindingNotFound, ReasonInvalid, and what `add_binding` raises.
     """
-    predecessor = await find_revocable(work.session, org.id, binding_id)
-    if predecessor is None:
-        raise BindingNotFound
+    predecessor = await get_revocable(work.session, org.id, binding_id)
     reason = _reason(body.get(REASON))
     changed = {name: value for name, value in body.items() if name != REASON}
     successor = {**terms_of(predecessor), **changed}
@@ -45,19 +43,6 @@ async def replace_binding(
     # Revoked first: the successor may have the same slot.
     await revoke_binding(work, org, binding_id, why, by)
     return await add_binding(work, org, successor, by, issuers, origins, successor_id)
-
-
-def terms_of(binding: Binding) -> dict[str, Any]:
-    """The body of a create request for a binding with the terms of `binding`."""
-    return {
-        "issuer": binding.issuer,
-        "sub_pattern": binding.sub_pattern,
-        "repository_id": binding.repository_id,
-        "event_names": list(binding.event_names),
-        "origin": binding.origin,
-        "project_id": binding.project_id,
-        "team_id": binding.team_id,
-    }
 
 
 def _reason(value: object) -> str | None:

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm.attributes import set_committed_value
 
 from service.bindings.rules import BindingSlot, Draft, Places, slot_key
-from service.errors import NoSuchBinding
+from service.errors import BindingNotFound, NoSuchBinding
 from service.store.batching import scalars_of
 from service.store.tables import Binding, Organisation, Origin, Project, Team
 from service.verifier.candidates import BindingTerms
@@ -103,28 +104,39 @@ async def get_binding(session: AsyncSession, tenant_id: str, binding_id: str) ->
     return binding
 
 
-async def find_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding | None:
-    """The organisation's active binding with this id, or None."""
-    return await session.scalar(
+async def get_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
+    """The organisation's active binding with this id. Raises BindingNotFound."""
+    binding = await session.scalar(
         select(Binding).where(
             Binding.id == binding_id,
             Binding.tenant_id == tenant_id,
             Binding.revoked_at.is_(None),
         )
     )
+    if binding is None:
+        raise BindingNotFound
+    return binding
 
 
 async def mark_revoked(
-    session: AsyncSession, binding: Binding, by: str, reason: str | None, now: datetime
+    session: AsyncSession, bindings: Sequence[Binding], by: str, reason: str | None, now: datetime
 ) -> bool:
-    """Revoke `binding` if it is still active; True if this call revoked it."""
-    revoked = await session.scalar(
+    """Revoke `bindings`; False, with some of them revoked, if one was not active any more."""
+    values = {"revoked_at": now, "revoked_by": by, "revoked_reason": reason}
+    revoke = (
         update(Binding)
-        .where(Binding.id == binding.id, Binding.revoked_at.is_(None))
-        .values(revoked_at=now, revoked_by=by, revoked_reason=reason)
+        .where(Binding.revoked_at.is_(None))
+        .values(**values)
         .returning(Binding.id)
+        # It would compare every binding of the session with each of the statements.
+        .execution_options(synchronize_session=False)
     )
-    return revoked is not None
+    binding_ids = [binding.id for binding in bindings]
+    revoked = {each async for each in scalars_of(session, revoke, Binding.id, binding_ids)}
+    for binding in bindings:
+        for name, value in values.items():
+            set_committed_value(binding, name, value)
+    return revoked == set(binding_ids)
 
 
 async def move_trust_on(session: AsyncSession, tenant_id: str) -> None:
@@ -175,13 +187,12 @@ async def list_bindings(
 
     With `as_of`, those that were in `state` (by default active) at that instant.
     """
-    return (
-        await session.scalars(
-            select(Binding)
-            .where(Binding.tenant_id == tenant_id, in_state(state, as_of))
-            .order_by(Binding.added_at.desc(), Binding.id)
-        )
-    ).all()
+    query = (
+        select(Binding)
+        .where(Binding.tenant_id == tenant_id, in_state(state, as_of))
+        .order_by(Binding.added_at.desc(), Binding.id)
+    )
+    return (await session.scalars(query)).all()
 
 
 async def list_by_repository(
@@ -191,13 +202,12 @@ async def list_by_repository(
     as_of: datetime | None = None,
 ) -> Sequence[Binding]:
     """The repository's bindings in all organisations that are (at `as_of`: were) in `state`."""
-    return (
-        await session.scalars(
-            select(Binding)
-            .where(Binding.repository_id == repository_id, in_state(state, as_of))
-            .order_by(Binding.added_at.desc(), Binding.id)
-        )
-    ).all()
+    query = (
+        select(Binding)
+        .where(Binding.repository_id == repository_id, in_state(state, as_of))
+        .order_by(Binding.added_at.desc(), Binding.id)
+    )
+    return (await session.scalars(query)).all()
 
 
 def in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:

@@ -14,6 +14,7 @@ from service.bindings.rules import parse_repository_id
 from service.errors import (
     BindingIdsNotStrings,
     IssuerMissing,
+    IssuerNotAllowed,
     ReasonInvalid,
     RepositoryChanged,
     RepositoryIdMissing,
@@ -22,7 +23,7 @@ from service.errors import (
 )
 from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation
-from service.text_rules import parse_reason
+from service.text_rules import is_plain, parse_reason
 
 _FIELDS: Final = frozenset({"issuer", "repository_id", "reason", "binding_ids"})
 
@@ -42,6 +43,8 @@ class Repository:
         """
         if not isinstance(issuer, str) or not issuer:
             raise IssuerMissing
+        if not is_plain(issuer):  # a lone surrogate cannot even be looked up
+            raise IssuerNotAllowed(value=issuer)
         if repository_id is None or repository_id == "":
             raise RepositoryIdMissing(value=issuer)
         return cls(issuer, parse_repository_id(repository_id))
@@ -58,7 +61,9 @@ class RevocationRequest:
 
 def digest_of(binding_ids: Iterable[str]) -> str:
     """A digest of the set of ids, in any order: a form may have to confirm thousands."""
-    return hashlib.sha256("\n".join(sorted(set(binding_ids))).encode()).hexdigest()
+    joined = "\n".join(sorted(set(binding_ids)))
+    # Lone surrogates of a request's ids, too, make a digest: one that no stored ids have.
+    return hashlib.sha256(joined.encode(errors="surrogatepass")).hexdigest()
 
 
 def parse_revocation(body: Mapping[str, Any]) -> RevocationRequest:
@@ -82,18 +87,17 @@ async def list_active_of(
     session: AsyncSession, tenant_id: str, repository: Repository
 ) -> Sequence[Binding]:
     """The organisation's active bindings of `repository`, newest first."""
-    return (
-        await session.scalars(
-            select(Binding)
-            .where(
-                Binding.tenant_id == tenant_id,
-                Binding.issuer == repository.issuer,
-                Binding.repository_id == repository.repository_id,
-                Binding.revoked_at.is_(None),
-            )
-            .order_by(Binding.added_at.desc(), Binding.id)
+    query = (
+        select(Binding)
+        .where(
+            Binding.tenant_id == tenant_id,
+            Binding.issuer == repository.issuer,
+            Binding.repository_id == repository.repository_id,
+            Binding.revoked_at.is_(None),
         )
-    ).all()
+        .order_by(Binding.added_at.desc(), Binding.id)
+    )
+    return (await session.scalars(query)).all()
 
 
 async def revoke_repository(

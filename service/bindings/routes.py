@@ -34,16 +34,16 @@ from service.bindings.services import BindingServices
 from service.errors import (
     BODY_REFUSALS,
     CREATE_REFUSALS,
+    ORG_REFUSALS,
     BindingExists,
     BindingIdsNotStrings,
     BindingNotFound,
-    Forbidden,
     Invalid,
     InvalidCursor,
     IssuerMissing,
+    IssuerNotAllowed,
     NoSuchBinding,
     NotAnObject,
-    OrgNotFound,
     ReasonInvalid,
     RepositoryChanged,
     RepositoryIdMissing,
@@ -51,7 +51,6 @@ from service.errors import (
     RepositoryIdNotInteger,
     RepositoryNotBound,
     UnknownField,
-    UnknownParameter,
 )
 from service.orgs.roles import Capability
 from service.store.tables import Binding
@@ -68,14 +67,7 @@ blueprint = Blueprint("bindings", __name__, url_prefix="/api/v1/admin/orgs/<slug
 @documented(
     answers={200: BindingList},
     querystring=ListQuery,
-    refusals=[
-        Invalid,
-        RepositoryIdNotDigits,
-        InvalidCursor,
-        UnknownParameter,
-        Forbidden,
-        OrgNotFound,
-    ],
+    refusals=[Invalid, RepositoryIdNotDigits, InvalidCursor, *ORG_REFUSALS],
 )
 @receives(BindingServices)
 async def list_(services: BindingServices, slug: str) -> ResponseReturnValue:
@@ -94,14 +86,7 @@ async def list_(services: BindingServices, slug: str) -> ResponseReturnValue:
     answers={201: CreatedBinding},
     request=BindingRequest,
     request_example=REQUEST_EXAMPLE,
-    refusals=[
-        *CREATE_REFUSALS,
-        UnknownParameter,
-        Forbidden,
-        OrgNotFound,
-        BindingExists,
-        *BODY_REFUSALS,
-    ],
+    refusals=[*CREATE_REFUSALS, *ORG_REFUSALS, BindingExists, *BODY_REFUSALS],
     headers={"location": "The URL of the binding, see `GET`."},
 )
 @receives(BindingServices)
@@ -118,7 +103,7 @@ async def create(services: BindingServices, slug: str) -> ResponseReturnValue:
 @blueprint.get("/oidc-bindings/<binding:binding_id>")
 @documented(
     answers={200: BindingDetail},
-    refusals=[UnknownParameter, Forbidden, OrgNotFound, NoSuchBinding],
+    refusals=[*ORG_REFUSALS, NoSuchBinding],
 )
 @receives(BindingServices)
 async def show(services: BindingServices, slug: str, binding_id: str) -> ResponseReturnValue:
@@ -139,9 +124,7 @@ async def show(services: BindingServices, slug: str, binding_id: str) -> Respons
     refusals=[
         *CREATE_REFUSALS,
         ReasonInvalid,
-        UnknownParameter,
-        Forbidden,
-        OrgNotFound,
+        *ORG_REFUSALS,
         BindingNotFound,
         BindingExists,
         *BODY_REFUSALS,
@@ -167,15 +150,14 @@ async def replace(services: BindingServices, slug: str, binding_id: str) -> Resp
     refusals=[
         NotAnObject,
         IssuerMissing,
+        IssuerNotAllowed,
         RepositoryIdMissing,
         RepositoryIdNotDigits,
         RepositoryIdNotInteger,
         ReasonInvalid,
         BindingIdsNotStrings,
         UnknownField,
-        UnknownParameter,
-        Forbidden,
-        OrgNotFound,
+        *ORG_REFUSALS,
         RepositoryNotBound,
         RepositoryChanged,
         *BODY_REFUSALS,
@@ -196,7 +178,7 @@ async def revoke_all(services: BindingServices, slug: str) -> ResponseReturnValu
 @documented(
     answers={200: Revoked},
     querystring=RevokeQuery,
-    refusals=[ReasonInvalid, UnknownParameter, Forbidden, OrgNotFound, BindingNotFound],
+    refusals=[ReasonInvalid, *ORG_REFUSALS, BindingNotFound],
 )
 @receives(BindingServices)
 async def revoke(services: BindingServices, slug: str, binding_id: str) -> ResponseReturnValue:

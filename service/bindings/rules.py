@@ -7,7 +7,7 @@ teams are arguments.
 import hashlib
 import json
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from service.errors import (
@@ -61,6 +61,11 @@ class Draft:
     origin: Origin
     project_id: str | None
     team_id: str | None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body of a create request for it."""
+        return asdict(self) | {"event_names": list(self.event_names), "origin": self.origin.value}
 
 
 @dataclass(frozen=True, slots=True)

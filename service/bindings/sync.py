@@ -105,7 +105,7 @@ def plan_sync(
         wanted.add(entry.identity)
         binding = present.get(entry.identity)
         if binding is None:
-            changes.append(Action(ActionKind.CREATE, entry.identity, body=_body(entry.draft)))
+            changes.append(Action(ActionKind.CREATE, entry.identity, body=entry.draft.body))
         elif differences := _differences(entry, binding):
             changes.append(_replacement(entry, binding, differences))
         else:
@@ -186,19 +186,7 @@ def _differences(entry: Declared, binding: Binding) -> dict[str, tuple[Any, Any]
 def _replacement(
     entry: Declared, binding: Binding, differences: Mapping[str, tuple[Any, Any]]
 ) -> Action:
-    body = _body(entry.draft)
+    body = entry.draft.body
     if not entry.has_origin:
         body["origin"] = binding.origin
     return Action(ActionKind.REPLACE, entry.identity, binding.id, body, differences)
-
-
-def _body(draft: Draft) -> dict[str, Any]:
-    return {
-        "issuer": draft.issuer,
-        "sub_pattern": draft.sub_pattern,
-        "repository_id": draft.repository_id,
-        "event_names": list(draft.event_names),
-        "origin": draft.origin.value,
-        "project_id": draft.project_id,
-        "team_id": draft.team_id,
-    }

@@ -5,7 +5,8 @@ import msgspec
 
 from analytics.model.instants import format_ms
 from service.bindings.listing import parse_as_of
-from service.cli.context import Answer, CommandContext, command, org_option, table
+from service.cli.context import Answer, CommandContext, command, org_option
+from service.cli.tables import Table
 from service.orgs.repository import get_org
 from service.reports.access_forms import AccessReportForm, report_csv, report_form
 from service.reports.access_report import report_access
@@ -52,15 +53,9 @@ async def access_report(
         ]
         for one in form.members
     ]
-    return Answer(
-        data,
-        lines=_lines(form),
-        table=table(
-            f"Members of {slug} as of {format_ms(report.as_of)}",
-            ["member", "role", "may", "admin of", "since"],
-            members,
-        ),
-    )
+    title = f"Members of {slug} as of {format_ms(report.as_of)}"
+    table = Table(title, ["member", "role", "may", "admin of", "since"], members)
+    return Answer(data, _lines(form), table)
 
 
 def _lines(form: AccessReportForm) -> list[str]:
@@ -68,7 +63,7 @@ def _lines(form: AccessReportForm) -> list[str]:
     return [
         *(f"{role.role} may: {' '.join(role.capabilities) or 'nothing'}" for role in form.roles),
         *(
-            f"API key {key.id} ({key.name}) sends rows of"
+            f"API key {key.id} ({key.name}) may {' '.join(key.scopes) or 'send rows'} in"
             f" {key.project_id or 'the whole organisation'} since {key.since}"
             for key in form.api_keys
         ),

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Concatenate, Final, ParamSpec
 
@@ -80,9 +81,11 @@ def anywhere_command(
                 target = choose_target(server, is_local=is_local, is_insecure=is_insecure)
                 try:
                     if isinstance(target, Remote):
-                        answer = asyncio.run(_on_server(target, work))
-                    else:
-                        answer = asyncio.run(_on_data_dir(work, options))
+                        with _expected_answers(target):
+                            answer = asyncio.run(_on_server(target, work))
+                            answer.end(as_json=as_json, is_exact=is_exact)
+                        return
+                    answer = asyncio.run(_on_data_dir(work, options))
                 except KeyboardInterrupt:
                     if options.get("is_followed"):  # there is no other way to end it
                         sys.exit(EXIT_INTERRUPTED)
@@ -127,6 +130,12 @@ async def _named(
             raise OrgMissing
         options = options | {"slug": slug}
     return await function(backend, **options)
+
+
+def _expected_answers(target: Remote) -> AbstractContextManager[None]:
+    from service.cli.server_client import expected_answers
+
+    return expected_answers(target.server)
 
 
 async def _on_server(target: Remote, work: Callable[[Backend], Awaitable[Answer]]) -> Answer:

@@ -2,7 +2,6 @@
 
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,8 @@ from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
 from service.cli.context import Answer, CommandContext, run_command
-from service.errors import Conflict, Invalid, NotFound
+from service.cli.files import errors_at
+from service.errors import Invalid
 from service.orgs.changes import (
     add_member,
     create_org,
@@ -109,7 +109,7 @@ async def _apply(context: CommandContext, file: Path) -> Answer:
     declaration = read_declaration(file)
     async with context.services.store.write() as work:
         for slug, declared in declaration.orgs.items():
-            with _named(f"{file.name}: orgs.{slug}"):
+            with errors_at(f"{file.name}: orgs.{slug}"):
                 await apply_org(work, slug, declared, context.audit_context)
         changes = work.recorded_events()
     return Answer(
@@ -120,15 +120,15 @@ async def _apply(context: CommandContext, file: Path) -> Answer:
 
 def read_declaration(file: Path) -> Declaration:
     """What `file` declares. Raises Invalid naming the place."""
-    with _named(file.name):
+    with errors_at(file.name):
         tables = tomllib.loads(file.read_text())
         orgs = tables.get("orgs")
         for slug, org in _tables(orgs):
             for part, kind in _PARTS.items():
                 for name, declared in _tables(org.get(part)):
-                    with _named(f"orgs.{slug}.{part}.{name}"):
+                    with errors_at(f"orgs.{slug}.{part}.{name}"):
                         msgspec.convert(declared, kind)
-            with _named(f"orgs.{slug}"):
+            with errors_at(f"orgs.{slug}"):
                 msgspec.convert(org, DeclaredOrg)
         return msgspec.convert(tables, Declaration)
 
@@ -137,15 +137,6 @@ def _tables(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
     """The tables within a table; for an error in one, msgspec's own message says only `[...]`."""
     if isinstance(value, dict):
         yield from ((name, inner) for name, inner in value.items() if isinstance(inner, dict))
-
-
-@contextmanager
-def _named(place: str) -> Iterator[None]:
-    """Prefix the text of errors raised in the block with `place`."""
-    try:
-        yield
-    except (ValueError, RecursionError, Invalid, Conflict, NotFound) as error:
-        raise Invalid(f"{place}: {error}") from error
 
 
 async def apply_org(
@@ -168,7 +159,7 @@ async def apply_org(
     await _apply_teams(work, org, declared.teams, by)
     await _apply_domains(work, org, declared.sign_in_domains, by)
     if declared.policy is not None:
-        with _named("policy"):
+        with errors_at("policy"):
             await set_policy(work, org, parse_policy(declared.policy), by)
     return org
 
@@ -178,7 +169,7 @@ async def _apply_members(
 ) -> None:
     # Owners first, so that an organisation whose owner changes is never without one.
     for email, wanted in sorted(declared.items(), key=lambda item: item[1].role != Role.OWNER):
-        with _named(f"members.{email}"):
+        with errors_at(f"members.{email}"):
             member = await find_member(work.session, org, email)
             if member is None:
                 await add_member(work, org, email, wanted.role or Role.MEMBER, wanted.idp, by)
@@ -197,7 +188,7 @@ async def _apply_teams(
         team = await find_team(work.session, org, name)
         if team is None:
             team = await create_team(work, org, name, by)
-        with _named(f"teams.{name}"):
+        with errors_at(f"teams.{name}"):
             admins = [await get_member(work.session, org, email) for email in wanted.admins]
         for former in await list_team_admins(work.session, team):
             if former.id not in {admin.id for admin in admins}:
@@ -214,7 +205,7 @@ async def _apply_domains(
 ) -> None:
     present = await list_domains(work.session, org)
     for idp, wanted in declared.items():
-        with _named(f"sign_in_domains.{idp}"):
+        with errors_at(f"sign_in_domains.{idp}"):
             domains = {domain.lower() for domain in wanted}
             for former in present:
                 if former.identity_provider == idp and former.domain not in domains:

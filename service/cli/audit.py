@@ -1,5 +1,6 @@
 """`countersign audit`: query, follow, show and export the log."""
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from analytics.model.filters import FILTER_COLUMNS, parse_query
 from service.cli.anywhere import Output, anywhere_command
 from service.cli.audit_follow import follow
 from service.cli.audit_rows import entry_lines, page_table
-from service.cli.backend import Backend, ExportForm, ExportScope, Parameters
+from service.cli.backend import Backend, Exported, ExportForm, ExportScope, ExportSink, Parameters
 from service.cli.context import Answer
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.groups import Late, LateGroup
@@ -148,11 +149,8 @@ async def _tell_unknown(backend: Backend, slug: str, parameters: Parameters) -> 
     for unknown in await backend.unknown_values(slug, asked):
         hint = f"; the nearest is {unknown['nearest']}" if unknown["nearest"] else ""
         others = "".join(f"; it occurs as {name}" for name in unknown["also_in"])
-        click.echo(
-            f"countersign: no row of {slug} has {unknown['parameter']}"
-            f" {printable(unknown['value'])}{hint}{others}",
-            err=True,
-        )
+        line = f"no row of {slug} has {unknown['parameter']} {unknown['value']}{hint}{others}"
+        click.echo(f"countersign: {printable(line)}", err=True)
 
 
 def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> list[str]:
@@ -162,7 +160,7 @@ def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> lis
     bounds = [
         f"--{name} {parameters[name][0]} " for name in ("since", "until") if name in parameters
     ]
-    return [f"More: {''.join(bounds)}--cursor {page['next_cursor']}"]
+    return [f"More: {''.join(bounds)}--cursor {shlex.quote(page['next_cursor'])}"]
 
 
 @anywhere_command(audit, "list", takes_output=True)
@@ -235,9 +233,14 @@ async def audit_export(
     # A wrong filter is refused before FILE is opened.
     parse_query({name: each for name, each in parameters.items() if name != "q"})
     with new_file(path, is_forced=is_forced) as file, row_progress(f"Exporting {slug}") as show:
-        done = await backend.audit_export(
-            slug, parameters, form, file, lambda scope: _announce(slug, parameters, scope), show
-        )
+        sink = ExportSink(file, lambda scope: _announce(slug, parameters, scope), show)
+        done = await backend.audit_export(slug, parameters, form, sink)
+    return _exported(slug, path, file_format, parameters, done)
+
+
+def _exported(
+    slug: str, path: Path, file_format: str, parameters: Parameters, done: Exported
+) -> Answer:
     scope = done.scope
     return Answer(
         {
@@ -256,7 +259,7 @@ async def audit_export(
             f"Exported {scope.rows} rows to {path}: {done.bytes} bytes, SHA-256 {done.sha256}.",
             f"Rows: {_in_words(parameters, scope)}",
             f"Export {scope.export_id}; its receipt:"
-            f" countersign audit exports receipt --org {slug} {scope.export_id}",
+            f" countersign audit exports receipt --org {slug} {shlex.quote(str(scope.export_id))}",
         ],
         is_on_stderr=path == STANDARD_OUTPUT,
     )
@@ -266,7 +269,7 @@ def _announce(slug: str, parameters: Parameters, scope: ExportScope) -> None:
     """Say which rows are coming, to a person who waits for them."""
     if sys.stderr.isatty():
         words = _in_words(parameters, scope)
-        click.echo(f"Exporting {scope.rows} rows of {slug}: {words}", err=True)
+        click.echo(printable(f"Exporting {scope.rows} rows of {slug}: {words}"), err=True)
 
 
 def _in_words(parameters: Parameters, scope: ExportScope) -> str:

@@ -6,9 +6,10 @@ import click
 
 from analytics.storage.segment_metadata import Segment
 from service.cli.audit import audit
-from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, CommandContext, command, table
+from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, CommandContext, command
 from service.cli.lost_lease import lost_lease_as_taken
 from service.cli.progress import row_progress
+from service.cli.tables import Table
 from service.orgs.repository import get_org
 
 
@@ -82,7 +83,7 @@ async def audit_stats(context: CommandContext) -> Answer:
     total = stats["total"]
     cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
     last = ["total", *total.values()]
-    return Answer(stats, table=table("Audit log", ["org", *total], cells, total=last))
+    return Answer(stats, table=Table("Audit log", ["org", *total], cells, total=last))
 
 
 @command(audit, "seal")

@@ -20,14 +20,8 @@ _LABEL_WIDTH: Final = 17
 def page_table(page: dict[str, Any], slug: str, place: str | None) -> Table:
     """A page of rows. `place` is the server they come from."""
     where = "" if place is None else f" at {place}"
-    rows = [_cells(entry) for entry in page["entries"]]
-    title = f"Audit log of {slug}{where}, times in UTC"
-    return Table(title, _COLUMNS, rows, frozenset({"created_at"}))
-
-
-def _cells(entry: dict[str, Any]) -> list[object]:
-    package = {"package": package_of(entry)}
-    return [(entry | package)[column] for column in _COLUMNS]
+    rows = [entry | {"package": package_of(entry)} for entry in page["entries"]]
+    return Table.of(f"Audit log of {slug}{where}, times in UTC", rows, _COLUMNS, ["created_at"])
 
 
 def package_of(entry: dict[str, Any]) -> str | None:
@@ -38,8 +32,8 @@ def package_of(entry: dict[str, Any]) -> str | None:
 
 def row_line(entry: dict[str, Any], now: datetime | None) -> str:
     """One row on one line, for a list that grows. With `now`, its instant is relative to it."""
-    at = entry["created_at"]
-    decision = padded(entry["decision"] or "–", len(_BLOCKED))
+    at = printable(entry["created_at"])
+    decision = padded(printable(entry["decision"]), len(_BLOCKED))
     if decision == _BLOCKED and has_colour():
         decision = click.style(decision, fg="red", bold=True)
     parts = [at if now is None else padded(relative_time(at, now), 11), decision]

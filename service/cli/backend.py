@@ -36,6 +36,18 @@ class ExportScope:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportSink:
+    """Where an export goes.
+
+    `begin` is called before the first byte, `show` with the rows done and all rows.
+    """
+
+    file: BinaryIO
+    begin: Callable[[ExportScope], None]
+    show: Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Exported:
     """A file that was written as a whole."""
 
@@ -91,18 +103,9 @@ class Backend(Protocol):
         """The rows accepted after one of them."""
 
     async def audit_export(
-        self,
-        slug: str,
-        parameters: Parameters,
-        form: ExportForm,
-        file: BinaryIO,
-        begin: Callable[[ExportScope], None],
-        show: Callable[[int, int], None],
+        self, slug: str, parameters: Parameters, form: ExportForm, sink: ExportSink
     ) -> Exported:
-        """Write all rows of a query to `file`.
-
-        Calls `begin` before the first byte, and `show` with the rows done and all rows.
-        """
+        """Write all rows of a query to `sink`."""
 
     async def exports_page(self, slug: str, parameters: Parameters) -> Form:
         """A page of the exports."""

@@ -8,7 +8,7 @@ import click
 
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend, BindingDraft, Form
-from service.cli.context import Answer, table
+from service.cli.context import Answer
 from service.cli.groups import Late, LateGroup
 from service.cli.proposals import printable
 from service.cli.tables import Table, padded
@@ -202,5 +202,4 @@ def _listed(forms: list[Form], place: str | None) -> Answer:
 
 def binding_table(title: str, forms: Sequence[dict[str, Any]]) -> Table:
     """Bindings for people."""
-    rows = [[form[column] for column in _COLUMNS] for form in forms]
-    return table(title, _COLUMNS, rows, _TIMES)
+    return Table.of(title, forms, _COLUMNS, _TIMES)

@@ -2,7 +2,6 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +25,9 @@ from service.bindings.sync import (
 )
 from service.cli.bindings import bindings
 from service.cli.context import EXIT_DONE, Answer, CommandContext, command, org_option
+from service.cli.files import errors_at
 from service.cli.proposals import printable
-from service.errors import Conflict, Invalid, NotFound
+from service.errors import Invalid
 from service.issuers.issuers import Issuers
 from service.orgs.repository import get_org, get_project, get_team
 from service.store.tables import Organisation, Origin
@@ -107,7 +107,7 @@ async def bindings_sync(
     async with context.change(slug) as (work, org):
         if (await sync.plan(work.session)).actions != shown.actions:
             raise PlanChanged
-        with _named(file.name):
+        with errors_at(file.name):
             applied = await apply_plan(
                 work, org, shown, context.operator, context.services.issuers, why
             )
@@ -131,12 +131,12 @@ class _Sync:
         return plan_sync(declared, active, has_prune=self.has_prune)
 
     async def _declared(self, session: AsyncSession, org: Organisation) -> list[Declared]:
-        with _named(self.file.name):
+        with errors_at(self.file.name):
             content = msgspec.convert(tomllib.loads(self.file.read_text()), DeclaredBindings)
         found: dict[tuple[str | None, ...], int] = {}
         declared = []
         for number, entry in enumerate(content.bindings, 1):
-            with _named(f"{self.file.name}: binding {number} ({printable(entry.sub_pattern)})"):
+            with errors_at(f"{self.file.name}: binding {number} ({printable(entry.sub_pattern)})"):
                 binding = await self._parsed(session, org, entry, content.issuer)
                 first = found.setdefault(binding.identity, number)
                 if first != number:
@@ -167,15 +167,6 @@ class _Sync:
         if team is not None and draft.origin is not Origin.TEAM_ADMIN:
             raise Invalid("a team's binding has origin team_admin")
         return Declared(draft, has_origin=entry.origin is not None)
-
-
-@contextmanager
-def _named(place: str) -> Iterator[None]:
-    """Prefix the text of errors raised in the block with `place`."""
-    try:
-        yield
-    except (ValueError, RecursionError, Invalid, Conflict, NotFound) as error:
-        raise Invalid(f"{place}: {error}") from error
 
 
 def _plan_lines(slug: str, file: Path, plan: Plan) -> Iterator[str]:

@@ -6,9 +6,10 @@ from typing import Any, Final
 import click
 
 from analytics.model.instants import format_ms
-from service.cli.context import EXIT_INCOMPLETE, Answer, CommandContext, command, table
+from service.cli.context import EXIT_INCOMPLETE, Answer, CommandContext, command
 from service.cli.groups import LateGroup
 from service.cli.progress import byte_progress
+from service.cli.tables import Table
 from service.policy.blocklist import BlocklistImporter, ImportResult
 from service.policy.repository import list_imports
 from service.store.tables import BlocklistImport
@@ -59,7 +60,7 @@ async def blocklist_status(context: CommandContext) -> Answer:
     return Answer(
         {"current": rows[imports.index(current)] if current else None, "imports": rows},
         [] if imports else ["No blocklist was imported: `countersign blocklist import FILE.zip`."],
-        table("Imports", columns, [_cells(row) for row in rows], ["imported"]) if imports else None,
+        Table("Imports", columns, [_cells(row) for row in rows], ["imported"]) if imports else None,
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec
 import click
 
 from service.cli.nearest import did_you_mean
+from service.cli.proposals import printable
 from service.cli.tables import Table
 from service.cli.terminal import has_colour, terminal_width
 from service.errors import Invalid, OrgNotFound, Refusal, StoreUnavailable
@@ -81,7 +82,8 @@ class Answer:
                 is_title = number == 0 and has_colour()
                 click.echo(click.style(line, bold=True) if is_title else line)
         for line in self.lines:
-            click.echo(line, err=self.is_on_stderr)
+            # What a line quotes may come from a log or a server: nothing in it moves the cursor.
+            click.echo(printable(line), err=self.is_on_stderr)
 
     def end(self, *, as_json: bool, is_exact: bool = True) -> None:
         """Write it; end the process with `code` unless that is 0."""
@@ -121,17 +123,6 @@ class CommandContext:
             async with self.services.store.read() as session:
                 known = [org.slug for org in await list_orgs(session)]
             raise OrgNotFound(did_you_mean(error.text, slug or "", known)) from error
-
-
-def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    times: Sequence[str] = (),
-    total: Sequence[object] | None = None,
-) -> Table:
-    """A table for people; None is shown as a dash. The columns `times` hold instants."""
-    return Table(title, columns, rows, frozenset(times), total)
 
 
 def command(
@@ -254,9 +245,9 @@ def _fail(error: Exception, *, as_json: bool) -> NoReturn:
 
 
 def one_line(error: Exception) -> str:
-    """The text of `error` for the operator, on one line."""
+    """The text of `error` for the operator, on one line, without control characters."""
     text = f"{error} ({error.reason})" if isinstance(error, StoreUnavailable) else str(error)
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
 
 
 def exit_code(error: Exception) -> int:

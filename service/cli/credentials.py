@@ -29,16 +29,28 @@ class Credential:
         return {name: self.token}
 
 
+def session_credential(token: object) -> Credential:
+    """The session that a server has started. Raises ValueError if `token` is no session's."""
+    if not isinstance(token, str) or not token.startswith(_SESSION_PREFIX) or not _is_secret(token):
+        raise ValueError("access_token")
+    return Credential("session", token)
+
+
 def credential_of(secret: str) -> Credential:
     """The credential that `secret` is; its prefix tells the kind. Raises Invalid.
 
     A secret without one of the prefixes is an admin token.
     """
     token = secret.strip()
-    if not token or len(token) > _CHARS_MAX or not (token.isascii() and token.isprintable()):
+    if not _is_secret(token):
         raise Invalid("the token must be one line of printable ASCII, such as an API key (cs_…)")
     if token.startswith(_KEY_PREFIX):
         return Credential("api_key", token)
     if token.startswith(_SESSION_PREFIX):
         return Credential("session", token)
     return Credential("admin_token", token)
+
+
+def _is_secret(token: str) -> bool:
+    """True if `token` may be the value of a header."""
+    return 0 < len(token) <= _CHARS_MAX and token.isascii() and token.isprintable()

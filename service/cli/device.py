@@ -1,8 +1,9 @@
 """Signs in through a browser: the device's side of the device authorization grant (RFC 8628)."""
 
 import asyncio
+import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 from service.cli.server_client import ServerClient, ServerRefusal
@@ -11,6 +12,8 @@ from service.errors import Refusal
 CLIENT: Final = {"client_id": "countersign-cli"}
 GRANT_TYPE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 SLOWER_S: Final = 5
+_INTERVAL_MAX_S: Final = 60.0
+_LIFETIME_MAX_S: Final = 3600.0
 _NOT_FOUND: Final = 404
 
 
@@ -28,11 +31,7 @@ _ENDS: Final = {
 }
 
 
-async def sign_in_by_browser(
-    client: ServerClient,
-    ask: Callable[[dict[str, Any]], None],
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> str:
+async def sign_in_by_browser(client: ServerClient, ask: Callable[[dict[str, Any]], None]) -> str:
     """The token of a new session, once a member has approved it in a browser.
 
     `ask` shows the person the code and where to enter it. Raises SignInFailed, ServerRefusal.
@@ -45,12 +44,12 @@ async def sign_in_by_browser(
                 f"{client.server} cannot sign in through a browser: use --with-token"
             ) from refusal
         raise
+    form = CLIENT | {"grant_type": GRANT_TYPE, "device_code": str(codes["device_code"])}
+    interval_s = _seconds(codes.get("interval", 5), _INTERVAL_MAX_S)
+    ends_at = time.monotonic() + _seconds(codes["expires_in"], _LIFETIME_MAX_S)
     ask(codes)
-    form = CLIENT | {"grant_type": GRANT_TYPE, "device_code": codes["device_code"]}
-    interval_s = float(codes.get("interval", 5))
-    ends_at = time.monotonic() + float(codes["expires_in"])
     while True:
-        await sleep(interval_s)
+        await asyncio.sleep(interval_s)
         try:
             answer = await client.post_form("/api/v1/device/token", form)
         except ServerRefusal as refusal:
@@ -60,6 +59,14 @@ async def sign_in_by_browser(
             continue
         token: str = answer["access_token"]
         return token
+
+
+def _seconds(given: object, most: float) -> float:
+    """A length of time in an answer, from one second to `most`. Raises ValueError."""
+    length = float(str(given))
+    if math.isnan(length):
+        raise ValueError(given)
+    return min(max(length, 1.0), most)
 
 
 def _next_interval(refusal: ServerRefusal, interval_s: float) -> float:

@@ -10,9 +10,10 @@ import click
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend, TokenOrClaims
 from service.cli.bindings import bindings
-from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, table
+from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer
 from service.cli.files import STANDARD_INPUT
 from service.cli.proposals import printable, proposal_lines
+from service.cli.tables import Table
 from service.errors import Invalid
 
 _BYTES_MAX: Final = 64 * 1024
@@ -22,6 +23,10 @@ _SUBJECT: Final = 2
 _MARGIN: Final = " " * 12
 
 
+@anywhere_command(bindings, "explain")
+@click.option("--project", metavar="PROJECT", help="As for this project's API keys.")
+@click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin.")
+@click.option("--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin.")
 async def _explain(
     backend: Backend,
     slug: str,
@@ -49,22 +54,11 @@ async def _explain(
     return Answer(
         form,
         list(_lines(slug, form)),
-        table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in form["rules"]]),
+        Table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in form["rules"]]),
         code=EXIT_DONE if form["passes"] else EXIT_FOUND,
     )
 
 
-_OPTIONS: Final = (
-    click.option("--project", metavar="PROJECT", help="As for this project's API keys."),
-    click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin."),
-    click.option(
-        "--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin."
-    ),
-)
-for _option in reversed(_OPTIONS):
-    _option(_explain)
-
-anywhere_command(bindings, "explain")(_explain)
 explain: Final = bindings.commands["explain"]
 
 

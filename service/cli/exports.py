@@ -1,22 +1,15 @@
 """`countersign audit exports` and `verify-export`: what was exported, and whether a file is it."""
 
+import json
+import shlex
 from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
 
-from service.audit.export_entries import (
-    LIMIT_DEFAULT,
-    LIMIT_MAX,
-    get_export,
-)
-from service.audit.export_forms import (
-    RECEIPT_SUFFIX,
-    Receipt,
-    receipt_of,
-    receipt_text,
-)
+from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export
+from service.audit.export_forms import RECEIPT_SUFFIX, Receipt, receipt_of, receipt_text
 from service.audit.export_verification import compare_file, read_receipt
 from service.cli.anywhere import anywhere_command
 from service.cli.audit import audit
@@ -28,8 +21,8 @@ from service.cli.context import (
     one_line_failures,
     refuse_unencodable_text,
     run_command,
-    table,
 )
+from service.cli.tables import Table
 from service.errors import Invalid
 from service.orgs.repository import get_org
 
@@ -66,12 +59,13 @@ async def exports_list(backend: Backend, slug: str, limit: int, cursor: str | No
     parameters = {"limit": [str(limit)]} | ({"cursor": [cursor]} if cursor else {})
     page = await backend.exports_page(slug, parameters)
     next_cursor = page["next_cursor"]
-    rows = [[export[name] for name in _COLUMNS.values()] for export in page["exports"]]
     where = f" at {backend.place}" if backend.place else ""
     return Answer(
         page,
-        lines=[f"More: --cursor {next_cursor}"] if next_cursor else [],
-        table=table(f"Exports of {slug}{where}, times in UTC", list(_COLUMNS), rows, ["started"]),
+        lines=[f"More: --cursor {shlex.quote(next_cursor)}"] if next_cursor else [],
+        table=Table.of(
+            f"Exports of {slug}{where}, times in UTC", page["exports"], _COLUMNS, ["started"]
+        ),
     )
 
 
@@ -90,7 +84,11 @@ async def exports_receipt(backend: Backend, slug: str, export_id: str) -> Answer
     """Print the receipt of a finished export, to keep beside its file."""
     receipt = await backend.export_receipt(slug, export_id)
     text = receipt_text(msgspec.convert(receipt, Receipt))
-    return Answer(receipt, text.decode().splitlines())
+    # The file stays JSON: characters that no terminal should interpret are escaped as it does.
+    lines = "".join(
+        c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text.decode()
+    )
+    return Answer(receipt, lines.splitlines())
 
 
 @audit.command("verify-export")
@@ -131,14 +129,10 @@ def verify_export(
 
 
 async def _verify_stored(context: CommandContext, slug: str, export_id: str, path: Path) -> Answer:
-    return _compared(path, await _receipt(context, slug, export_id))
-
-
-async def _receipt(context: CommandContext, slug: str, export_id: str) -> Receipt:
     async with context.services.store.read() as session:
         org = await get_org(session, slug)
         entry = await get_export(session, org.id, export_id)
-    return receipt_of(entry, org, context.services.clock())
+    return _compared(path, receipt_of(entry, org, context.services.clock()))
 
 
 def _compared(path: Path, receipt: Receipt) -> Answer:

@@ -1,4 +1,4 @@
-"""Output files of commands: complete under their name, or absent."""
+"""Files of commands: output complete or absent, and faults that name their place in an input."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from analytics.storage.fsync import fsync
-from service.errors import Conflict
+from service.errors import Conflict, Invalid, NotFound
 
 STANDARD_OUTPUT: Final = Path("-")
 STANDARD_INPUT: Final = "-"
@@ -75,3 +75,12 @@ def _check(path: Path, *, is_forced: bool) -> None:
         raise NotAFile(value=str(path))  # or a forced export would replace a device
     if os.path.lexists(path) and not is_forced:
         raise FileExists(value=str(path))
+
+
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Prefix the text of errors raised in the block with `place`."""
+    try:
+        yield
+    except (ValueError, RecursionError, Invalid, Conflict, NotFound) as error:
+        raise Invalid(f"{place}: {error}") from error

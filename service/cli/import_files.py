@@ -10,18 +10,13 @@ from typing import Any, BinaryIO, Final
 from analytics.imports.chunks import ImportFormat, UnreadableFile
 from analytics.imports.validation import Refused
 from analytics.model.errors import StoreFault
-from analytics.model.instants import format_ms
+from analytics.model.instants import format_ms, optional_ms
 from service.audit.importer import Imported, Job, Watch
-from service.cli.context import (
-    EXIT_REFUSED,
-    Answer,
-    CommandContext,
-    exit_code,
-    one_line,
-)
+from service.cli.context import EXIT_REFUSED, Answer, CommandContext, exit_code, one_line
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.lost_lease import lost_lease_as_taken
 from service.cli.progress import byte_progress
+from service.cli.proposals import printable
 from service.cli.sources import listed_names, open_source
 from service.errors import Refusal
 from service.orgs.repository import get_org
@@ -72,7 +67,7 @@ class _Outcome:
             "rows": 0 if done is None else done.rows,
             "refused": self.refused,
             "skipped": self.status == "skipped",
-            "imported_at": None if since is None else format_ms(since),
+            "imported_at": optional_ms(since),
             "days": [] if done is None else [str(day) for day in done.days],
             "error": None if self.error is None else one_line(self.error),
             "refused_rows": [{"line": row.line, "error": row.error} for row in self.first_refused],
@@ -81,16 +76,16 @@ class _Outcome:
     def lines(self) -> list[str]:
         """For people."""
         shown = [
-            f"  line {row.line}: {_printable(row.error)}" for row in self.first_refused[:SHOWN_MAX]
+            f"  line {row.line}: {printable(row.error)}" for row in self.first_refused[:SHOWN_MAX]
         ]
         if self.refused > len(shown):
             shown.append(f"  and {self.refused - len(shown)} more (--report FILE lists all)")
-        return [f"{_printable(self.name)}: {self._summary()}", *shown]
+        return [f"{printable(self.name)}: {self._summary()}", *shown]
 
     def _summary(self) -> str:
         done = self.imported
         if done is None:
-            return f"failed, nothing was imported: {_printable(one_line(self.error or OSError()))}"
+            return f"failed, nothing was imported: {printable(one_line(self.error or OSError()))}"
         if done.known_since is not None:
             return f"skipped: the same content was imported on {format_ms(done.known_since)}"
         if done.rows:
@@ -171,7 +166,7 @@ async def _import(
         async with open_source(
             name, terms.format, services.lake, services.settings.temp_dir, is_raw=terms.is_raw
         ) as source:
-            with lost_lease_as_taken(), byte_progress(f"Importing {_printable(name)}") as show:
+            with lost_lease_as_taken(), byte_progress(f"Importing {printable(name)}") as show:
                 watch = Watch(
                     on_progress=lambda done: show(done, source.size),
                     on_refused=lambda refused: refusals.add(outcome, refused),
@@ -181,8 +176,3 @@ async def _import(
     except (Refusal, UnreadableFile, StoreFault, OSError) as error:
         outcome.error = error
     return outcome
-
-
-def _printable(text: str) -> str:
-    """`text` with unprintable characters escaped: names and errors repeat untrusted input."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,19 +1,23 @@
 """Commands on the data dir of this machine, with the operator's rights."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
-from typing import BinaryIO
+from typing import Any
 
 import msgspec
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
-from analytics.model.instants import format_us
+from analytics.model.instants import optional_us
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export, list_exports
 from service.audit.export_forms import export_form, list_form, receipt_of
-from service.audit.query_service import parse_accepted_request, parse_page_request
+from service.audit.query_service import (
+    accepted_form,
+    page_form,
+    parse_accepted_request,
+    parse_page_request,
+)
 from service.audit.search_request import with_search
 from service.audit.tenant_log import open_log
 from service.audit.unknown_values import unknown_values
@@ -26,6 +30,7 @@ from service.cli.backend import (
     Exported,
     ExportForm,
     ExportScope,
+    ExportSink,
     Form,
     Parameters,
     TokenOrClaims,
@@ -67,13 +72,7 @@ class LocalBackend:
         org = await self._org(slug)
         wanted = parse_page_request(await with_search(services.store, org, parameters))
         page = await services.audit_queries.page(org, wanted, services.clock())
-        floor = page.retention_floor
-        return {
-            "org": slug,
-            "entries": [msgspec.json.decode(entry) for entry in page.entries],
-            "next_cursor": page.next_cursor,
-            "retention_floor": None if floor is None else format_us(floor),
-        }
+        return _form(page_form(slug, page))
 
     async def unknown_values(self, slug: str, parameters: Parameters) -> list[Form]:
         """The values of a query that no row has."""
@@ -96,19 +95,12 @@ class LocalBackend:
         org = await self._org(slug)
         wanted = parse_accepted_request(await with_search(services.store, org, parameters))
         found = await services.audit_queries.accepted(org, wanted, services.clock())
-        entries = [msgspec.json.decode(entry) for entry in found.entries]
-        return {"org": slug, "entries": entries, "last": found.last}
+        return _form(accepted_form(slug, found))
 
     async def audit_export(
-        self,
-        slug: str,
-        parameters: Parameters,
-        form: ExportForm,
-        file: BinaryIO,
-        begin: Callable[[ExportScope], None],
-        show: Callable[[int, int], None],
+        self, slug: str, parameters: Parameters, form: ExportForm, sink: ExportSink
     ) -> Exported:
-        """Write all rows of a query to `file`."""
+        """Write all rows of a query to `sink`."""
         services = self._context.services
         org = await self._org(slug)
         query = parse_query(await with_search(services.store, org, parameters))
@@ -124,15 +116,15 @@ class LocalBackend:
         scope = ExportScope(
             rows=export.rows,
             export_id=export.export_id,
-            since=_instant(since),
-            until=_instant(until),
-            retention_floor=_instant(export.log.floor),
+            since=optional_us(since),
+            until=optional_us(until),
+            retention_floor=optional_us(export.log.floor),
         )
-        begin(scope)
+        sink.begin(scope)
         async for content in await services.exporter.stream(export):
-            file.write(content)
-            show(export.progress.left.rows, export.rows)
-        show(export.rows, export.rows)
+            sink.file.write(content)
+            sink.show(export.progress.left.rows, export.rows)
+        sink.show(export.rows, export.rows)
         left = export.progress.left
         return Exported(scope, bytes=left.size, sha256=left.sha256)
 
@@ -143,23 +135,20 @@ class LocalBackend:
             org = await get_org(session, slug)
             page = await list_exports(session, org.id, limit, only(parameters, "cursor"))
         now = self._context.services.clock()
-        form: Form = msgspec.to_builtins(list_form(slug, page.entries, page.next_cursor, now))
-        return form
+        return _form(list_form(slug, page.entries, page.next_cursor, now))
 
     async def export_entry(self, slug: str, export_id: str) -> Form:
         """One export."""
         async with self._context.services.store.read() as session:
             entry = await get_export(session, (await get_org(session, slug)).id, export_id)
-        form: Form = msgspec.to_builtins(export_form(entry, self._context.services.clock()))
-        return form
+        return _form(export_form(entry, self._context.services.clock()))
 
     async def export_receipt(self, slug: str, export_id: str) -> Form:
         """The receipt of a finished export."""
         async with self._context.services.store.read() as session:
             org = await get_org(session, slug)
             entry = await get_export(session, org.id, export_id)
-        form: Form = msgspec.to_builtins(receipt_of(entry, org, self._context.services.clock()))
-        return form
+        return _form(receipt_of(entry, org, self._context.services.clock()))
 
     async def list_bindings(self, slug: str, state: str | None, as_of: str | None) -> list[Form]:
         """The organisation's bindings, newest first."""
@@ -248,14 +237,10 @@ def binding_form(slug: str, binding: Binding) -> Form:
     return {"org": slug, **_form(listed_form(binding))}
 
 
-def _form(struct: msgspec.Struct) -> Form:
-    form: Form = msgspec.to_builtins(struct)
-    return form
+def _form(answer: msgspec.Struct | dict[str, Any]) -> Form:
+    """The API's JSON of `answer`, read again."""
+    return msgspec.json.decode(msgspec.json.encode(answer), type=Form)
 
 
 def _lists(parameters: Parameters) -> dict[str, list[str]]:
     return {name: list(values) for name, values in parameters.items()}
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else format_us(at)

@@ -15,13 +15,13 @@ from service.cli.context import (
     one_line_failures,
     output_options,
 )
-from service.cli.credentials import Credential, credential_of
+from service.cli.credentials import Credential, credential_of, session_credential
 from service.cli.device import sign_in_by_browser
 from service.cli.groups import LateGroup
 from service.cli.logins import Login, changed_logins, load_logins, logins_path
 from service.cli.nearest import did_you_mean
 from service.cli.proposals import printable
-from service.cli.server_client import ServerClient, ServerRefusal
+from service.cli.server_client import ServerClient, ServerRefusal, expected_answers
 from service.cli.tables import padded
 from service.cli.target import Local, Remote, choose_target, parse_server
 from service.errors import NotFound
@@ -51,12 +51,13 @@ def login(url: str, *, with_token: bool, is_insecure: bool, as_json: bool, is_ex
     """
     with one_line_failures(as_json=as_json):
         server = parse_server(url, is_insecure=is_insecure)
-        if with_token:
-            credential = credential_of(_read_token())
-            who = _run(_who(server, credential))
-        else:
-            credential, who = _run(_by_browser(server))
-        stored = Login(server, credential, who["org"], _user(who), is_insecure)
+        with expected_answers(server):
+            if with_token:
+                credential = credential_of(_read_token())
+                who = _run(_who(server, credential))
+            else:
+                credential, who = _run(_by_browser(server))
+            stored = Login(server, credential, who["org"], _user(who), is_insecure)
         with changed_logins() as held:
             held[0] = held[0].with_login(stored)
         line = f"Signed in to {server} as {_user(who)}{_of_org(who)}. Commands now work there."
@@ -97,8 +98,13 @@ def status(
     """
     with one_line_failures(as_json=as_json):
         target = choose_target(server, is_local=is_local, is_insecure=is_insecure)
-        data = _local_status(target) if isinstance(target, Local) else _server_status(target)
-        Answer(data, _status_lines(data)).end(as_json=as_json)
+        if isinstance(target, Local):
+            data = _local_status(target)
+            Answer(data, _status_lines(data)).end(as_json=as_json)
+            return
+        with expected_answers(target.server):
+            data = _server_status(target)
+            Answer(data, _status_lines(data)).end(as_json=as_json)
 
 
 whoami: Final = status
@@ -138,7 +144,7 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - as the corout
 async def _by_browser(server: str) -> tuple[Credential, dict[str, Any]]:
     async with ServerClient(server, None) as client:
         token = await sign_in_by_browser(client, _ask_to_approve)
-    credential = Credential("session", token)
+    credential = session_credential(token)
     return credential, await _who(server, credential)
 
 
@@ -155,6 +161,8 @@ async def _who(server: str, credential: Credential) -> dict[str, Any]:
     """Whose credential it is, as the server says."""
     async with ServerClient(server, credential) as client:
         who: dict[str, Any] = await client.get(SESSION_PATH)
+    if not isinstance(who["org"], str | None):
+        raise TypeError("org")
     return who
 
 

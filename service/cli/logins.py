@@ -26,6 +26,12 @@ class LoginsUnusable(Refusal):
     text = "{value}"
 
 
+class NoHome(LoginsUnusable):
+    """There is no folder for the file of logins."""
+
+    text = "there is no home directory for logins: set HOME or XDG_CONFIG_HOME"
+
+
 @dataclass(frozen=True, slots=True)
 class Login:
     """A login to one server. `org` and `user` are for display, and `org` the default organisation.
@@ -63,11 +69,18 @@ class Logins:
 
 
 def config_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of the file of logins: XDG_CONFIG_HOME/countersign, or ~/.config/countersign."""
+    """The folder of the file of logins: XDG_CONFIG_HOME/countersign, or ~/.config/countersign.
+
+    Raises NoHome.
+    """
     base = environment.get("XDG_CONFIG_HOME", "")
     # A relative path must be ignored (XDG Base Directory Specification).
-    root = Path(base) if base.startswith("/") else Path.home() / ".config"
-    return root / "countersign"
+    if base.startswith("/"):
+        return Path(base) / "countersign"
+    try:
+        return Path.home() / ".config" / "countersign"
+    except RuntimeError as error:  # no HOME, and a user id without an entry, as in containers
+        raise NoHome from error
 
 
 def logins_path() -> Path:
@@ -80,12 +93,12 @@ def load_logins() -> Logins:
 
     Raises LoginsUnusable for a file that others can read, or that is not of this version.
     """
-    path = logins_path()
     try:
+        path = logins_path()
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             raw = file.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, NoHome):
         return Logins()
     if mode & _OTHERS:
         raise LoginsUnusable(

@@ -1,15 +1,15 @@
 """`countersign org`, `project` and `team`."""
 
-from datetime import datetime
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
-from analytics.model.instants import format_ms
+from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
-from service.cli.context import Answer, CommandContext, command, org_option, table
+from service.cli.context import Answer, CommandContext, command, org_option
 from service.cli.groups import LateGroup
+from service.cli.tables import Table
 from service.orgs.changes import (
     create_org,
     create_project,
@@ -60,39 +60,28 @@ async def org_list(context: CommandContext) -> Answer:
     """List all organisations."""
     async with context.services.store.read() as session:
         orgs = await list_orgs(session)
-    return Answer(
-        [
-            {
-                "id": found.id,
-                "slug": found.slug,
-                "tier": found.tier,
-                "role_overrides": found.role_overrides,
-                "created_at": format_ms(found.created_at),
-                "held_since": _instant(found.held_since),
-                "held_reason": found.held_reason,
-            }
-            for found in orgs
-        ],
-        table=table(
-            "Organisations",
-            ["slug", "tier", "retention (days)", "held since", "held for", "id"],
-            [
-                [
-                    found.slug,
-                    found.tier,
-                    RETENTION_DAYS[Tier(found.tier)],
-                    _instant(found.held_since),
-                    found.held_reason,
-                    found.id,
-                ]
-                for found in orgs
-            ],
-        ),
-    )
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else format_ms(at)
+    rows: list[dict[str, Any]] = [
+        {
+            "id": found.id,
+            "slug": found.slug,
+            "tier": found.tier,
+            "role_overrides": found.role_overrides,
+            "created_at": format_ms(found.created_at),
+            "held_since": optional_ms(found.held_since),
+            "held_reason": found.held_reason,
+        }
+        for found in orgs
+    ]
+    columns = {
+        "slug": "slug",
+        "tier": "tier",
+        "retention (days)": "days",
+        "held since": "held_since",
+        "held for": "held_reason",
+        "id": "id",
+    }
+    shown = [row | {"days": RETENTION_DAYS[Tier(row["tier"])]} for row in rows]
+    return Answer(rows, table=Table.of("Organisations", shown, columns))
 
 
 @command(org, "set-tier")
@@ -122,10 +111,10 @@ async def org_hold(context: CommandContext, slug: str, reason: str) -> Answer:
     return Answer(
         {
             "slug": slug,
-            "held_since": _instant(found.held_since),
+            "held_since": optional_ms(found.held_since),
             "held_reason": found.held_reason,
         },
-        [f"{slug} is under legal hold since {_instant(found.held_since)}: {found.held_reason}"],
+        [f"{slug} is under legal hold since {optional_ms(found.held_since)}: {found.held_reason}"],
     )
 
 
@@ -198,24 +187,16 @@ async def org_domains(context: CommandContext, slug: str) -> Answer:
     """List the domains whose users need no invitation to SLUG."""
     async with context.services.store.read() as session:
         domains = await list_domains(session, await get_org(session, slug))
-    return Answer(
-        [
-            {
-                "domain": found.domain,
-                "idp": found.identity_provider,
-                "added_at": format_ms(found.added_at),
-            }
-            for found in domains
-        ],
-        table=table(
-            f"Domains of {slug}",
-            ["domain", "idp", "since"],
-            [
-                [found.domain, found.identity_provider, format_ms(found.added_at)]
-                for found in domains
-            ],
-        ),
-    )
+    rows = [
+        {
+            "domain": found.domain,
+            "idp": found.identity_provider,
+            "added_at": format_ms(found.added_at),
+        }
+        for found in domains
+    ]
+    columns = {"domain": "domain", "idp": "idp", "since": "added_at"}
+    return Answer(rows, table=Table.of(f"Domains of {slug}", rows, columns))
 
 
 @click.group(cls=LateGroup)
@@ -239,12 +220,8 @@ async def project_list(context: CommandContext, slug: str) -> Answer:
     """List the organisation's projects."""
     async with context.services.store.read() as session:
         projects = await list_projects(session, await get_org(session, slug))
-    return Answer(
-        [{"id": found.id, "name": found.name} for found in projects],
-        table=table(
-            f"Projects of {slug}", ["name", "id"], [[found.name, found.id] for found in projects]
-        ),
-    )
+    rows = [{"id": found.id, "name": found.name} for found in projects]
+    return Answer(rows, table=Table.of(f"Projects of {slug}", rows, ["name", "id"]))
 
 
 @click.group(cls=LateGroup)
@@ -272,14 +249,8 @@ async def team_list(context: CommandContext, slug: str) -> Answer:
         admins: dict[str, list[str]] = {found.id: [] for found in teams}
         for found, person in await list_team_offices(session, found_org):
             admins[found.id].append(person.email)
-    return Answer(
-        [{"id": found.id, "name": found.name, "admins": admins[found.id]} for found in teams],
-        table=table(
-            f"Teams of {slug}",
-            ["name", "admins", "id"],
-            [[found.name, ", ".join(admins[found.id]), found.id] for found in teams],
-        ),
-    )
+    rows = [{"id": found.id, "name": found.name, "admins": admins[found.id]} for found in teams]
+    return Answer(rows, table=Table.of(f"Teams of {slug}", rows, ["name", "admins", "id"]))
 
 
 @command(team, "set-admin")

@@ -1,14 +1,14 @@
 """`countersign member`, `apikey` and `session`."""
 
-from datetime import datetime
 from typing import get_args
 
 import click
 
-from analytics.model.instants import format_ms
+from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import IdentityProviderName
-from service.cli.context import Answer, CommandContext, command, org_option, table
+from service.cli.context import Answer, CommandContext, command, org_option
 from service.cli.groups import LateGroup
+from service.cli.tables import Table
 from service.orgs.changes import (
     add_member,
     end_sessions,
@@ -91,10 +91,7 @@ async def member_list(context: CommandContext, slug: str) -> Answer:
     ]
     columns = ["email", "role", "idp", "linked", "passkeys", "id"]
     shown = [row | {"linked": "yes" if row["linked"] else "no"} for row in rows]
-    return Answer(
-        rows,
-        table=table(f"Members of {slug}", columns, [[row[c] for c in columns] for row in shown]),
-    )
+    return Answer(rows, table=Table.of(f"Members of {slug}", shown, columns))
 
 
 @command(member, "set-role")
@@ -182,23 +179,19 @@ async def apikey_issue(
 
 
 def _issued(key: ApiKey, secret: str) -> Answer:
-    until = f", expires {_instant(key.expires_at)}" if key.expires_at else ""
+    until = f", expires {optional_ms(key.expires_at)}" if key.expires_at else ""
     return Answer(
         {
             "id": key.id,
             "name": key.name,
             "project_id": key.project_id,
             "scopes": key.scopes,
-            "expires_at": _instant(key.expires_at),
+            "expires_at": optional_ms(key.expires_at),
             "replaces": key.replaces,
             "secret": secret,
         },
         [f"Key {key.id} ({key.name}{until}). Its value, shown only once:", secret],
     )
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else format_ms(at)
 
 
 @command(apikey, "list")
@@ -216,18 +209,17 @@ async def apikey_list(context: CommandContext, slug: str) -> Answer:
             "created_by": key.created_by,
             "scopes": key.scopes,
             "created_at": format_ms(key.created_at),
-            "last_used_at": _instant(key.last_used_at),
-            "expires_at": _instant(key.expires_at),
-            "revoked_at": _instant(key.revoked_at),
+            "last_used_at": optional_ms(key.last_used_at),
+            "expires_at": optional_ms(key.expires_at),
+            "revoked_at": optional_ms(key.revoked_at),
             "replaces": key.replaces,
             "is_live": is_live(key, now),
         }
         for key in keys
     ]
     columns = ["id", "name", "scopes", "created_by", "created_at", "last_used_at", "expires_at"]
-    cells = [[row[column] or None for column in columns] for row in rows]
-    times = ["created_at", "last_used_at", "expires_at"]
-    return Answer(rows, table=table(f"API keys of {slug}", columns, cells, times))
+    shown = [row | {"scopes": row["scopes"] or None} for row in rows]
+    return Answer(rows, table=Table.of(f"API keys of {slug}", shown, columns, columns[-3:]))
 
 
 @command(apikey, "rotate")
@@ -250,8 +242,10 @@ async def apikey_rotate(context: CommandContext, slug: str, key_id: str, overlap
         key = await get_api_key(work.session, org, key_id)
         new, secret = await rotate_api_key(work, org, key, length, context.audit_context)
     issued = _issued(new, secret)
-    ends = f"{key_id} is refused from {_instant(key.expires_at)} on."
-    return Answer(issued.data | {"replaced_until": _instant(key.expires_at)}, [*issued.lines, ends])
+    ends = f"{key_id} is refused from {optional_ms(key.expires_at)} on."
+    return Answer(
+        issued.data | {"replaced_until": optional_ms(key.expires_at)}, [*issued.lines, ends]
+    )
 
 
 @command(apikey, "revoke")
@@ -293,9 +287,8 @@ async def session_list(context: CommandContext, slug: str, member_name: str) -> 
         for entry in found
     ]
     columns = ["id", "created_at", "last_seen_at", "ends_at", "source_ip", "user_agent"]
-    cells = [[row[column] for column in columns] for row in rows]
-    title = f"Sessions of {person.email}"
-    return Answer(rows, table=table(title, columns, cells, columns[1:4]))
+    table = Table.of(f"Sessions of {person.email}", rows, columns, columns[1:4])
+    return Answer(rows, table=table)
 
 
 @command(session, "issue")

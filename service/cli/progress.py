@@ -1,7 +1,7 @@
 """Progress bars for long operations, shown on a terminal."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from rich.console import Console
 from rich.progress import (
@@ -14,23 +14,22 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+Show = Callable[[int, int], None]
+"""Shows what is done and what there is."""
 
-@contextmanager
-def row_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+
+def row_progress(what: str) -> AbstractContextManager[Show]:
     """A bar on standard error, if that is a terminal; call with the rows done and all rows."""
-    with _bar(what, MofNCompleteColumn(), TextColumn("rows")) as show:
-        yield show
+    return _bar(what, MofNCompleteColumn(), TextColumn("rows"))
 
 
-@contextmanager
-def byte_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+def byte_progress(what: str) -> AbstractContextManager[Show]:
     """As `row_progress`, in bytes."""
-    with _bar(what, DownloadColumn()) as show:
-        yield show
+    return _bar(what, DownloadColumn())
 
 
 @contextmanager
-def _bar(what: str, *amounts: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
+def _bar(what: str, *amounts: ProgressColumn) -> Iterator[Show]:
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}", markup=False),

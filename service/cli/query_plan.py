@@ -6,20 +6,21 @@ from typing import Any, Final
 
 from analytics.query.executor import ScanReport
 from service.audit.query_service import parse_page_request
-from service.cli.context import Answer, CommandContext, table
+from service.cli.context import Answer, CommandContext
+from service.cli.tables import Table
 from service.orgs.repository import get_org
 
 _COLUMNS: Final = {
     "scan": "scan",
-    "first_day": "from day",
-    "last_day": "to day",
+    "from day": "first_day",
+    "to day": "last_day",
     "segments": "segments",
-    "journal_batches": "journal batches",
-    "estimated_rows": "rows at most",
+    "journal batches": "journal_batches",
+    "rows at most": "estimated_rows",
     "rows": "rows",
-    "files": "files read",
-    "row_groups": "row groups",
-    "cached_segments": "segments cached",
+    "files read": "files",
+    "row groups": "row_groups",
+    "segments cached": "cached_segments",
     "ms": "ms",
 }
 
@@ -35,8 +36,7 @@ async def plan_answer(
     wanted = parse_page_request(parameters)
     await services.audit_queries.page(org, wanted, services.clock(), reports=reports)
     plan = _plan(reports)
-    cells = [[line[name] for name in _COLUMNS] for line in plan]
-    return Answer({"org": slug, "plan": plan}, table=table("Plan", list(_COLUMNS.values()), cells))
+    return Answer({"org": slug, "plan": plan}, table=Table.of("Plan", plan, _COLUMNS))
 
 
 def _plan(reports: Sequence[ScanReport]) -> list[dict[str, Any]]:

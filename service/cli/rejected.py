@@ -8,8 +8,9 @@ import click
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend
 from service.cli.bindings import bindings
-from service.cli.context import Answer, table
+from service.cli.context import Answer
 from service.cli.proposals import printable, proposal_lines
+from service.cli.tables import Table
 from service.cli.times import INSTANT
 from service.verifier.codes import FailureCode
 
@@ -64,7 +65,7 @@ async def bindings_rejected(
     )
     rows = [_row(entry) for entry in form["rejected"]]
     return Answer(
-        form, list(_lines(slug, form)), table("Rejected subjects", _COLUMNS, rows, ["lastAt"])
+        form, list(_lines(slug, form)), Table("Rejected subjects", _COLUMNS, rows, ["lastAt"])
     )
 
 

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Callable
-from typing import BinaryIO, NoReturn
+from typing import NoReturn
 
 from service.cli.backend import (
     BindingDraft,
     Exported,
     ExportForm,
-    ExportScope,
+    ExportSink,
     Form,
     Parameters,
     TokenOrClaims,
@@ -60,15 +59,9 @@ class RemoteBackend:
         return await self._get(slug, "audit", "accepted", parameters=parameters)
 
     async def audit_export(
-        self,
-        slug: str,
-        parameters: Parameters,
-        form: ExportForm,
-        file: BinaryIO,
-        begin: Callable[[ExportScope], None],
-        show: Callable[[int, int], None],
+        self, slug: str, parameters: Parameters, form: ExportForm, sink: ExportSink
     ) -> Exported:
-        """Write all rows of a query to `file`; a connection that breaks off is an error."""
+        """Write all rows of a query to `sink`; a connection that breaks off is an error."""
         given = dict(parameters) | {"format": [form.format]}
         if form.compress is not None:
             given["compress"] = [form.compress]
@@ -77,13 +70,13 @@ class RemoteBackend:
         digest, size = hashlib.sha256(), 0
         path = org_path(slug, "audit", "export")
         async with self._client.download(path, given) as download:
-            begin(download.scope)
-            show(0, download.scope.rows)
+            sink.begin(download.scope)
+            sink.show(0, download.scope.rows)
             async for chunk in download.chunks:
-                file.write(chunk)
+                sink.file.write(chunk)
                 digest.update(chunk)
                 size += len(chunk)
-            show(download.scope.rows, download.scope.rows)
+            sink.show(download.scope.rows, download.scope.rows)
         return Exported(download.scope, bytes=size, sha256=digest.hexdigest())
 
     async def exports_page(self, slug: str, parameters: Parameters) -> Form:

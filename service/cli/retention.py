@@ -7,8 +7,9 @@ import click
 
 from service.audit.pruner import Pruned
 from service.cli.audit import audit
-from service.cli.context import Answer, CommandContext, command, table
+from service.cli.context import Answer, CommandContext, command
 from service.cli.lost_lease import lost_lease_as_taken
+from service.cli.tables import Table
 
 
 @command(audit, "prune")
@@ -42,26 +43,22 @@ async def audit_prune(
 def _answer(past: Sequence[Pruned], *, is_dry: bool) -> Answer:
     dropped = [org for org in past if not org.is_held]
     days, rows = sum(len(org.days) for org in dropped), sum(org.rows for org in dropped)
+    cells = [
+        [
+            org.slug,
+            len(org.days),
+            org.days[0],
+            org.days[-1],
+            org.rows,
+            "kept" if org.is_held else None,
+        ]
+        for org in past
+    ]
+    columns = ["org", "days", "from", "to", "rows", "under a legal hold"]
     return Answer(
         {"dry_run": is_dry, "days": days, "rows": rows, "orgs": [_form(org) for org in past]},
         [f"{'Would drop' if is_dry else 'Dropped'} {rows} rows of {days} days."],
-        table(
-            "Past retention",
-            ["org", "days", "from", "to", "rows", "under a legal hold"],
-            [
-                [
-                    org.slug,
-                    len(org.days),
-                    org.days[0],
-                    org.days[-1],
-                    org.rows,
-                    "kept" if org.is_held else None,
-                ]
-                for org in past
-            ],
-        )
-        if past
-        else None,
+        Table("Past retention", columns, cells) if past else None,
     )
 
 

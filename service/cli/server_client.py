@@ -1,9 +1,10 @@
 """HTTP to one server: its credential goes to no other, and every failure is one clear line."""
 
+import json
 import platform
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import TracebackType
@@ -21,6 +22,9 @@ TIMEOUT_S: Final = 60.0
 """Longer than COUNTERSIGN_QUERY_MAX_S, after which a server cancels a query."""
 
 CONNECT_TIMEOUT_S: Final = 10.0
+ANSWER_BYTES_MAX: Final = 64 * 2**20
+"""Decompressed: thrice a page of the longest rows, and 100,000 bindings. Exports have no limit."""
+
 _OURS: Final = "req_"
 """Begins the `x-request-id` of every answer of this service."""
 
@@ -55,18 +59,12 @@ class OpenDownload:
 class ServerClient:
     """Requests to one origin, with at most one credential. Redirects are not followed."""
 
-    def __init__(
-        self,
-        server: str,
-        credential: Credential | None,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
+    def __init__(self, server: str, credential: Credential | None) -> None:
         self.server = server
         self._credential = credential
         host = urlsplit(server).hostname or ""
         self._http = httpx.AsyncClient(
             base_url=server,
-            transport=transport,
             headers={"user-agent": user_agent(), "accept": "application/json"},
             timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             follow_redirects=False,
@@ -114,30 +112,48 @@ class ServerClient:
             response = await self._http.send(request, stream=True)
             try:
                 if response.status_code != httpx.codes.OK:
-                    await response.aread()
-                self._check(response)
+                    self._check(response, await self._read(response))
+                    raise self._not_ours(response)
+                self._check(response, b"")
                 yield _open_download(response)
             finally:
                 await response.aclose()
 
     async def _json(self, method: str, path: str, **more: Any) -> Answered:  # noqa: ANN401
         with self._network_failures():
-            response = await self._http.send(self._request(method, path, **more))
-        self._check(response)
+            response = await self._http.send(self._request(method, path, **more), stream=True)
+            try:
+                body = await self._read(response)
+            finally:
+                await response.aclose()
+        self._check(response, body)
         try:
-            answered = response.json()
-        except ValueError as error:
+            answered = json.loads(body)
+        except (ValueError, RecursionError) as error:
             raise self._not_ours(response) from error
         if not isinstance(answered, dict):
             raise self._not_ours(response)
         return answered
+
+    async def _read(self, response: httpx.Response) -> bytes:
+        """The body of `response`, decompressed. Raises ServerRefusal if it is too long."""
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > ANSWER_BYTES_MAX:
+                raise ServerRefusal(
+                    f"{self.server} answers with more than {ANSWER_BYTES_MAX // 2**20} MiB: ask for"
+                    " less, such as with --limit",
+                    status=response.status_code,
+                )
+        return bytes(body)
 
     def _request(self, method: str, path: str, **more: Any) -> httpx.Request:  # noqa: ANN401
         credential = {} if self._credential is None else self._credential.headers
         headers = credential | more.pop("headers", {})
         return self._http.build_request(method, path, headers=headers, **more)
 
-    def _check(self, response: httpx.Response) -> None:
+    def _check(self, response: httpx.Response, body: bytes) -> None:
         """Raise ServerRefusal unless `response` is a success of a Countersign server."""
         status = response.status_code
         if response.is_redirect:
@@ -150,7 +166,7 @@ class ServerClient:
             raise self._not_ours(response)
         if response.is_success:
             return
-        text = _error_text(response)
+        text = _error_text(response, body)
         raise ServerRefusal(
             self._explained(text, response),
             status=status,
@@ -220,6 +236,33 @@ class _NetworkFailures:
         return ServerRefusal(text, is_temporary=True)
 
 
+@contextmanager
+def expected_answers(server: str) -> Iterator[None]:
+    """Raise ServerRefusal if the block fails on an answer of a form that it does not know."""
+    try:
+        yield
+    except _UNEXPECTED as error:
+        from analytics.model.filters import InvalidQuery
+
+        if isinstance(error, InvalidQuery):
+            raise
+        raise ServerRefusal(
+            f"{server} answers in a form that this program does not know"
+            f" ({type(error).__name__}: {str(error)[:_QUOTED_MAX]}): it may be of another version"
+        ) from error
+
+
+_QUOTED_MAX: Final = 100
+_UNEXPECTED: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What reading a member that is missing, or of another type, raises."""
+
 _UNAUTHORIZED: Final = {
     "session": "your login to {server} has expired or was ended: run `countersign login {server}`",
     "api_key": (
@@ -263,10 +306,10 @@ def _query(parameters: Parameters | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def _error_text(response: httpx.Response) -> str:
+def _error_text(response: httpx.Response, body: bytes) -> str:
     try:
-        text = response.json()["error"]
-    except (ValueError, KeyError, TypeError):
+        text = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         text = None
     return text if isinstance(text, str) else f"the server answers {response.status_code}"
 

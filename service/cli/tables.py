@@ -1,10 +1,10 @@
 """Tables for people: whole values in the width of a terminal, one row a line in a pipe."""
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Self
 
 from service.cli.proposals import printable
 from service.cli.times import relative_time
@@ -27,8 +27,20 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
-    times: frozenset[str] = frozenset()
+    times: Collection[str] = ()
     total: Sequence[object] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        rows: Iterable[Mapping[str, object]],
+        columns: Sequence[str] | Mapping[str, str],
+        times: Collection[str] = (),
+    ) -> Self:
+        """A table of some members of `rows`: their names, or the members by heading."""
+        names = columns.values() if isinstance(columns, Mapping) else columns
+        return cls(title, list(columns), [[row[name] for name in names] for row in rows], times)
 
     def lines(self, width: int | None = None, now: datetime | None = None) -> Iterator[str]:
         """The lines to print: title, heads, rows.

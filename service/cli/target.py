@@ -1,7 +1,6 @@
 """What a command works on: a server, or the data dir of this machine."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -15,6 +14,9 @@ SERVER_VARIABLE: Final = "COUNTERSIGN_SERVER"
 TOKEN_VARIABLE: Final = "COUNTERSIGN_TOKEN"  # noqa: S105 - a variable's name
 ORG_VARIABLE: Final = "COUNTERSIGN_ORG"
 DATA_DIR_VARIABLE: Final = "COUNTERSIGN_DATA_DIR"
+_HOST_MARKS: Final = frozenset("-._:%")
+"""Beside letters and digits. Errors name hosts in commands to paste: no shell may act on one."""
+
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -50,7 +52,6 @@ def choose_target(
     *,
     is_local: bool,
     is_insecure: bool = False,
-    environment: Mapping[str, str] = os.environ,
 ) -> Target:
     """What a command with these options works on.
 
@@ -61,11 +62,11 @@ def choose_target(
         if server is not None:
             raise Invalid("give either --server or --local")
         return Local("--local")
-    token = environment.get(TOKEN_VARIABLE) or None
-    for given, why in ((server, "--server"), (environment.get(SERVER_VARIABLE), SERVER_VARIABLE)):
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    for given, why in ((server, "--server"), (os.environ.get(SERVER_VARIABLE), SERVER_VARIABLE)):
         if given:
             return _server(given, why, token, load_logins(), is_insecure=is_insecure)
-    if environment.get(DATA_DIR_VARIABLE):
+    if os.environ.get(DATA_DIR_VARIABLE):
         return Local(DATA_DIR_VARIABLE)
     if token is not None:
         raise Invalid(f"{TOKEN_VARIABLE} needs {SERVER_VARIABLE} or --server: whose token is it?")
@@ -100,6 +101,8 @@ def parse_server(text: str, *, is_insecure: bool = False) -> str:
     except ValueError as error:
         raise Invalid(fault) from error
     if parts.scheme not in _PORTS or not host or parts.username or parts.query or parts.fragment:
+        raise Invalid(fault)
+    if not all(c.isalnum() or c in _HOST_MARKS for c in host):
         raise Invalid(fault)
     if parts.path not in {"", "/"}:
         raise Invalid(f"{fault}: without {parts.path}")

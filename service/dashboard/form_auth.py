@@ -3,7 +3,6 @@
 from quart import request
 from werkzeug.datastructures import MultiDict
 
-from analytics.model.rows import VerdictSource
 from service.access.callers import Caller, MemberPrincipal
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.dashboard.services import DashboardServices
@@ -22,15 +21,7 @@ async def authorize_form(
     Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order; a request from
     another site or a form of another session is Forbidden.
     """
-    caller, org = await services.access.authorize(slug, capability, VerdictSource.DASHBOARD)
-    return caller, org, await own_form(services.settings, caller)
-
-
-async def authorize_member_form(
-    services: DashboardServices, slug: str
-) -> tuple[Caller, Organisation, Form]:
-    """The same for actions that are open to every member."""
-    caller, org = await services.access.authorize_member(slug)
+    caller, org = await services.authorize(slug, capability)
     return caller, org, await own_form(services.settings, caller)
 
 

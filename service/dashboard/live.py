@@ -19,18 +19,12 @@ from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, only, parse_query
 from analytics.model.schema import parse_audit_id
 from service.access.callers import Caller, MemberPrincipal
-from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import open_log
-from service.dashboard.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row
+from service.dashboard.rows import ShownRow
 from service.dashboard.services import DashboardServices
+from service.dashboard.shown_rows import load_shown_rows
 from service.dashboard.state import State, parse_state
-from service.errors import (
-    Invalid,
-    QueryTooSlow,
-    Refusal,
-    StoreUnavailable,
-    Unauthenticated,
-)
+from service.errors import Invalid, QueryTooSlow, Refusal, StoreUnavailable, Unauthenticated
 from service.orgs.roles import Capability
 from service.store.store import Store
 from service.store.tables import Organisation
@@ -176,12 +170,10 @@ class _Watch:
             return None, log.snapshot.watermark
         if rows.num_rows > AT_ONCE_MAX:
             return None, log.snapshot.watermark
-        entries = decoded_entries(json_objects(rows, self._org.id))
-        async with services.store.read() as session:
-            names = await names_of_actors(session, self._org.id, named_in(entries))
-        issuers = services.bindings.issuers.values()
-        context = RowContext(self._wanted.state, names, issuers, services.clock())
-        return [shown_row(entry, context) for entry in entries], log.snapshot.watermark
+        texts = json_objects(rows, self._org.id)
+        state, now = self._wanted.state, services.clock()
+        shown = await load_shown_rows(services, self._org, texts, state, now)
+        return shown, log.snapshot.watermark
 
     @property
     def heartbeat(self) -> str:

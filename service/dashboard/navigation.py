@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from quart import request, url_for
 
-from service.access.callers import Caller, MemberPrincipal
+from service.access.callers import Caller, MemberPrincipal, is_allowed
 from service.access.csrf import csrf_token
-from service.errors import Forbidden
 from service.orgs.roles import Capability
 from service.settings import Settings
 from service.store.tables import Organisation
+from service.web.templates import render_template
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,7 @@ _WITHIN_AUDIT: Final = ("dashboard_investigate.package_page", "dashboard_investi
 
 def may(caller: Caller, capability: Capability, org: Organisation) -> bool:
     """Whether `caller` has the capability. Only for display; actions are authorized again."""
-    try:
-        caller.require(capability, org)
-    except Forbidden:
-        return False
-    return True
+    return is_allowed(caller.require, capability, org)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +112,19 @@ def page_context(settings: Settings, caller: Caller, org: Organisation) -> dict[
         if isinstance(caller, MemberPrincipal)
         else None,
     }
+
+
+async def render_page(
+    settings: Settings,
+    caller: Caller,
+    org: Organisation,
+    template: str,
+    status: int = 200,
+    **values: Any,  # noqa: ANN401 - each template has its own
+) -> tuple[str, int]:
+    """The page of `template` with `values`, within the navigation of `org`; and its status."""
+    page = await render_template(template, **values, **page_context(settings, caller, org))
+    return page, status
 
 
 def _is_within(path: str) -> bool:

@@ -11,15 +11,15 @@ from analytics.model.envelopes import ADMIN_EVENTS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.query.summaries import TOP_MAX, ValueCount
 from service.access.callers import Caller, MemberPrincipal
-from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import TenantLog, open_log
 from service.bindings.repository import BindingCounts, count_active
 from service.dashboard.first_steps import Step, first_steps
 from service.dashboard.labels import CI_SOURCE_PREFIX
 from service.dashboard.navigation import may
 from service.dashboard.retention_window import RetentionWindow, retention_window
-from service.dashboard.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row
+from service.dashboard.rows import ShownRow
 from service.dashboard.services import DashboardServices
+from service.dashboard.shown_rows import load_shown_rows
 from service.dashboard.state import WINDOWS, State
 from service.dashboard.streaming import Later
 from service.dashboard.summary_panel import (
@@ -119,12 +119,9 @@ class _LogParts:
         rows = await or_unavailable(self.log.page(query, CHANGES_MAX, time_max_s=GLANCE_MAX_S))
         if isinstance(rows, SummaryUnavailable):
             return rows
-        entries = decoded_entries(json_objects(rows, self.log.org.id))
-        async with self.services.store.read() as session:
-            names = await names_of_actors(session, self.log.org.id, named_in(entries))
-        issuers = self.services.bindings.issuers.values()
-        context = RowContext(self._all_changes, names, issuers, self.now)
-        return [shown_row(entry, context) for entry in entries]
+        org = self.log.org
+        texts = json_objects(rows, org.id)
+        return await load_shown_rows(self.services, org, texts, self._all_changes, self.now)
 
 
 @dataclass(frozen=True, slots=True)

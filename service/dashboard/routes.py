@@ -85,9 +85,7 @@ async def overview_page(services: DashboardServices, slug: str) -> ResponseRetur
 async def live_rows(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Stream new rows, rendered as on the audit page, until the client disconnects."""
     refuse_head(request)
-    caller, org = await services.access.authorize(
-        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD, keeps_alive=False
-    )
+    caller, org = await services.authorize(slug, Capability.AUDIT_READ, keeps_alive=False)
     wanted = parse_live(
         all_parameters(request), request.headers.get("last-event-id"), services.clock()
     )
@@ -105,7 +103,7 @@ async def live_rows(services: DashboardServices, slug: str) -> ResponseReturnVal
 @receives(DashboardServices)
 async def filter_values(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Complete the text typed into a filter of the audit page."""
-    _, org = await services.access.authorize(slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD)
+    _, org = await services.authorize(slug, Capability.AUDIT_READ)
     return json_answer(
         {"values": await complete(services.audit, org, query_parameters(request, PARAMETERS))}
     )
@@ -115,9 +113,7 @@ async def filter_values(services: DashboardServices, slug: str) -> ResponseRetur
 @receives(DashboardServices)
 async def audit_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the organisation's audit log, filtered, newest first, with a summary."""
-    caller, org = await services.access.authorize(
-        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.AUDIT_READ)
     parameters = all_parameters(request)
     fault, state = None, parse_state({n: v for n, v in parameters.items() if n != SEARCH})
     try:

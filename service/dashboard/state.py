@@ -6,13 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
-from analytics.model.filters import (
-    BOUND_PARAMETERS,
-    FILTER_COLUMNS,
-    VALUES_MAX,
-    Order,
-    literal,
-)
+from analytics.model.filters import BOUND_PARAMETERS, FILTER_COLUMNS, VALUES_MAX, Order, literal
 from service.audit.query_service import PAGE_PARAMETERS
 from service.audit.windows import check_window, window_length
 

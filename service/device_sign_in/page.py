@@ -7,7 +7,7 @@ from quart.typing import ResponseReturnValue
 
 from service.access.callers import MemberPrincipal
 from service.dashboard.form_auth import own_form
-from service.dashboard.navigation import page_context
+from service.dashboard.navigation import render_page
 from service.device_sign_in.codes import parse_user_code
 from service.device_sign_in.grants import decide, get_undecided
 from service.errors import Invalid, UserCodeUnknown
@@ -15,7 +15,6 @@ from service.orgs.repository import get_org_by_id
 from service.sign_in.services import SignInServices
 from service.store.tables import DeviceSignIn, Member, Organisation
 from service.web.dependencies import receives
-from service.web.templates import render_template
 
 blueprint = Blueprint("device_page", __name__, url_prefix="/device")
 
@@ -51,7 +50,7 @@ async def review(services: SignInServices) -> ResponseReturnValue:
             entry = await get_undecided(work, code, services.settings.secret_key)
             work.session.expunge(entry)
     except UserCodeUnknown as refusal:
-        return await _page(services, caller, fault=refusal.text), refusal.status
+        return await _page(services, caller, refusal.status, fault=refusal.text)
     return await _page(services, caller, asked=Asked(code or "", entry))
 
 
@@ -71,13 +70,16 @@ async def decision(services: SignInServices) -> ResponseReturnValue:
             present, _ = await services.access.reauthorize_self(work.session, caller)
             await decide(work, code, services.settings.secret_key, present, is_approved=is_approved)
     except UserCodeUnknown as refusal:
-        return await _page(services, caller, fault=refusal.text), refusal.status
+        return await _page(services, caller, refusal.status, fault=refusal.text)
     return await _page(services, caller, done="approved" if is_approved else "denied")
 
 
-async def _page(services: SignInServices, caller: MemberPrincipal, **shown: object) -> str:
+async def _page(
+    services: SignInServices, caller: MemberPrincipal, status: int = 200, **shown: object
+) -> ResponseReturnValue:
     async with services.store.read() as session:
         member = await session.get_one(Member, caller.member_id)
         org: Organisation = await get_org_by_id(session, member.tenant_id)
-    context = page_context(services.settings, caller, org)
-    return await render_template("device.html", member=member, **shown, **context)
+    return await render_page(
+        services.settings, caller, org, "device.html", status, member=member, **shown
+    )

@@ -19,12 +19,7 @@ from service.explain.evaluation import (
     is_reached,
     run_rules,
 )
-from service.explain.nearest import (
-    NearBinding,
-    TokenSubject,
-    find_predecessor,
-    nearest_bindings,
-)
+from service.explain.nearest import NearBinding, TokenSubject, find_predecessor, nearest_bindings
 from service.explain.proposals import Proposal, proposal_for
 from service.explain.rule_details import (
     RuleDetail,

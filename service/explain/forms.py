@@ -3,28 +3,27 @@
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct
 
 from service.bindings.forms import BindingId, Timestamp
 from service.explain.explanation import Explanation
 from service.explain.proposals import Proposal
 from service.verifier.codes import Detail, FailureCode
+from service.web.openapi import Omittable
 
 
 class ExplainBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """A token or the claims of one; exactly one of the two."""
 
-    token: (
+    token: Omittable[
         Annotated[
             str,
             Meta(description="A CI token as the header carries it. It is not stored or logged."),
         ]
-        | UnsetType
-    ) = UNSET
-    claims: (
+    ] = UNSET
+    claims: Omittable[
         Annotated[dict[str, Any], Meta(description="Claims to explain without a token.")]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
     project_id: (
         Annotated[str, Meta(description="Explain it as for a request with this project's API key.")]
         | None

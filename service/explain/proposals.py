@@ -128,14 +128,8 @@ def _parsed(
 
 
 def _body(draft: Draft) -> dict[str, Any]:
-    return {
-        "issuer": draft.issuer,
-        "sub_pattern": draft.sub_pattern,
-        "repository_id": draft.repository_id,
-        "event_names": list(draft.event_names),
-        "origin": draft.origin.value,
-        "project_id": draft.project_id,
-    }
+    """The request body; it has no team, as proposals are organisation-level."""
+    return {name: value for name, value in draft.body.items() if name != "team_id"}
 
 
 def _holds_slot(binding: ActiveBinding, draft: Draft) -> bool:

@@ -6,16 +6,14 @@ from quart.typing import ResponseReturnValue
 from service.bindings.services import BindingServices
 from service.errors import (
     BODY_REFUSALS,
+    ORG_REFUSALS,
     ClaimsNotObject,
-    Forbidden,
     NeitherTokenNorClaims,
     NotAnObject,
-    OrgNotFound,
     ProjectIdNotString,
     ProjectNotFound,
     TokenNotString,
     UnknownField,
-    UnknownParameter,
 )
 from service.explain.forms import REQUEST_EXAMPLE, ExplainRequest, ExplanationForm, explanation_form
 from service.explain.service import explain_asked, parse_asked
@@ -41,9 +39,7 @@ blueprint = Blueprint("explain", __name__, url_prefix="/api/v1/admin/orgs/<slug>
         ProjectIdNotString,
         UnknownField,
         ProjectNotFound,
-        UnknownParameter,
-        Forbidden,
-        OrgNotFound,
+        *ORG_REFUSALS,
         *BODY_REFUSALS,
     ],
 )

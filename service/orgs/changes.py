@@ -8,7 +8,7 @@ from typing import Final, get_args
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import format_ms
+from analytics.model.instants import optional_ms
 from analytics.model.org_envelopes import (
     ApiKeyCreated,
     ApiKeyRevoked,
@@ -144,9 +144,7 @@ async def add_member(
     """Create a member. Raises Invalid, Conflict."""
     if not _EMAIL.fullmatch(email) or not email.isprintable():
         raise Invalid("email must be an address such as ada@example.com", field="email")
-    provider = _PROVIDERS.get(identity_provider)
-    if provider is None:
-        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}", field="idp")
+    provider = parse_provider(identity_provider)
     if await find_member(work.session, org, email) is not None:
         raise Conflict(f"{email} is already a member of {org.slug}")
     member = Member(
@@ -220,12 +218,7 @@ async def issue_api_key(
     `expires_at` on. `replaces` is the id of the key it is issued in place of.
     """
     check_name(name)
-    granted = _key_scopes(scopes)
-    if project is not None and set(granted) & set(READING_SCOPES):
-        raise Invalid(
-            "a key of a project cannot read: what it reads is not limited to the project",
-            field="scopes",
-        )
+    granted = _key_scopes(scopes, project)
     secret = new_token(API_KEY_PREFIX)
     key = ApiKey(
         id=new_id("key"),
@@ -240,18 +233,14 @@ async def issue_api_key(
         replaces=replaces,
     )
     await _insert(work.session, key)
-    work.record(
-        org.id,
-        ApiKeyCreated(
-            key_id=key.id,
-            name=name,
-            project_id=key.project_id,
-            scopes=granted,
-            expires_at=None if expires_at is None else format_ms(expires_at),
-        ),
-        by,
-        subject=key.id,
+    created = ApiKeyCreated(
+        key_id=key.id,
+        name=name,
+        project_id=key.project_id,
+        scopes=granted,
+        expires_at=optional_ms(expires_at),
     )
+    work.record(org.id, created, by, subject=key.id)
     return key, secret
 
 
@@ -317,17 +306,31 @@ async def _insert(
     await session.flush()
 
 
+def parse_provider(idp: str) -> IdentityProviderName:
+    """The identity provider of this name. Raises Invalid."""
+    provider = _PROVIDERS.get(idp)
+    if provider is None:
+        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}", field="idp")
+    return provider
+
+
 def check_name(name: str) -> None:
     """Raise Invalid unless `name` is printable, trimmed, and 1 to NAME_MAX characters long."""
     if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
         raise Invalid(f"name must be 1 to {NAME_MAX} printable characters", field="name")
 
 
-def _key_scopes(scopes: Sequence[str]) -> list[str]:
+def _key_scopes(scopes: Sequence[str], project: Project | None) -> list[str]:
+    """`scopes` in the order of KEY_SCOPES. Raises Invalid."""
     unknown = sorted(set(scopes) - set(KEY_SCOPES))
     if unknown:
         raise Invalid(
             f"scopes must be of {', '.join(KEY_SCOPES)}, not {', '.join(unknown)}", field="scopes"
+        )
+    if project is not None and set(scopes) & set(READING_SCOPES):
+        raise Invalid(
+            "a key of a project cannot read: what it reads is not limited to the project",
+            field="scopes",
         )
     return [str(scope) for scope in KEY_SCOPES if scope in scopes]
 

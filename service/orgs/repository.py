@@ -105,29 +105,27 @@ async def get_member(session: AsyncSession, org: Organisation, name: str) -> Mem
 
 async def list_members(session: AsyncSession, org: Organisation) -> Sequence[Member]:
     """The present members, by email address."""
-    return (
-        await session.scalars(
-            select(Member)
-            .where(Member.tenant_id == org.id, Member.removed_at.is_(None))
-            .order_by(Member.email)
-        )
-    ).all()
+    query = (
+        select(Member)
+        .where(Member.tenant_id == org.id, Member.removed_at.is_(None))
+        .order_by(Member.email)
+    )
+    return (await session.scalars(query)).all()
 
 
 async def list_owners(session: AsyncSession, org: Organisation, limit: int) -> Sequence[Member]:
     """The present owners, by email address, at most `limit`."""
-    return (
-        await session.scalars(
-            select(Member)
-            .where(
-                Member.tenant_id == org.id,
-                Member.role == Role.OWNER,
-                Member.removed_at.is_(None),
-            )
-            .order_by(Member.email)
-            .limit(limit)
+    query = (
+        select(Member)
+        .where(
+            Member.tenant_id == org.id,
+            Member.role == Role.OWNER,
+            Member.removed_at.is_(None),
         )
-    ).all()
+        .order_by(Member.email)
+        .limit(limit)
+    )
+    return (await session.scalars(query)).all()
 
 
 async def list_members_from(
@@ -137,19 +135,18 @@ async def list_members_from(
 
     Only addresses that contain `containing`, case-insensitively.
     """
-    return (
-        await session.scalars(
-            select(Member)
-            .where(
-                Member.tenant_id == org.id,
-                Member.removed_at.is_(None),
-                Member.email > after,
-                Member.email.icontains(containing, autoescape=True),
-            )
-            .order_by(Member.email)
-            .limit(limit)
+    query = (
+        select(Member)
+        .where(
+            Member.tenant_id == org.id,
+            Member.removed_at.is_(None),
+            Member.email > after,
+            Member.email.icontains(containing, autoescape=True),
         )
-    ).all()
+        .order_by(Member.email)
+        .limit(limit)
+    )
+    return (await session.scalars(query)).all()
 
 
 async def find_project(session: AsyncSession, org: Organisation, name: str) -> Project | None:
@@ -171,11 +168,8 @@ async def get_project(session: AsyncSession, org: Organisation, name: str) -> Pr
 
 async def list_projects(session: AsyncSession, org: Organisation) -> Sequence[Project]:
     """The organisation's projects, by name."""
-    return (
-        await session.scalars(
-            select(Project).where(Project.tenant_id == org.id).order_by(Project.name)
-        )
-    ).all()
+    query = select(Project).where(Project.tenant_id == org.id).order_by(Project.name)
+    return (await session.scalars(query)).all()
 
 
 async def find_team(session: AsyncSession, org: Organisation, name: str) -> Team | None:
@@ -195,21 +189,19 @@ async def get_team(session: AsyncSession, org: Organisation, name: str) -> Team:
 
 async def list_teams(session: AsyncSession, org: Organisation) -> Sequence[Team]:
     """The organisation's teams, by name."""
-    return (
-        await session.scalars(select(Team).where(Team.tenant_id == org.id).order_by(Team.name))
-    ).all()
+    query = select(Team).where(Team.tenant_id == org.id).order_by(Team.name)
+    return (await session.scalars(query)).all()
 
 
 async def list_team_admins(session: AsyncSession, team: Team) -> Sequence[Member]:
     """The present members who administer the team, by email address."""
-    return (
-        await session.scalars(
-            select(Member)
-            .join(TeamAdmin, TeamAdmin.member_id == Member.id)
-            .where(TeamAdmin.team_id == team.id, Member.removed_at.is_(None))
-            .order_by(Member.email)
-        )
-    ).all()
+    query = (
+        select(Member)
+        .join(TeamAdmin, TeamAdmin.member_id == Member.id)
+        .where(TeamAdmin.team_id == team.id, Member.removed_at.is_(None))
+        .order_by(Member.email)
+    )
+    return (await session.scalars(query)).all()
 
 
 async def list_team_offices(
@@ -282,8 +274,5 @@ async def count_live_keys(
 
 async def list_api_keys(session: AsyncSession, org: Organisation) -> Sequence[ApiKey]:
     """All API keys, revoked ones included, newest first."""
-    return (
-        await session.scalars(
-            select(ApiKey).where(ApiKey.tenant_id == org.id).order_by(ApiKey.created_at.desc())
-        )
-    ).all()
+    query = select(ApiKey).where(ApiKey.tenant_id == org.id).order_by(ApiKey.created_at.desc())
+    return (await session.scalars(query)).all()

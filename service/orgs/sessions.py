@@ -133,14 +133,13 @@ async def list_sessions(
     session: AsyncSession, member_id: str, lifetimes: SessionLifetimes, now: datetime
 ) -> Sequence[Session]:
     """The member's live sessions, most recently used first, at most LISTED_MAX."""
-    return (
-        await session.scalars(
-            select(Session)
-            .where(Session.member_id == member_id, _is_live(lifetimes, now))
-            .order_by(Session.last_seen_at.desc(), Session.created_at.desc(), Session.id)
-            .limit(LISTED_MAX)
-        )
-    ).all()
+    query = (
+        select(Session)
+        .where(Session.member_id == member_id, _is_live(lifetimes, now))
+        .order_by(Session.last_seen_at.desc(), Session.created_at.desc(), Session.id)
+        .limit(LISTED_MAX)
+    )
+    return (await session.scalars(query)).all()
 
 
 def _is_live(lifetimes: SessionLifetimes, now: datetime) -> ColumnElement[bool]:

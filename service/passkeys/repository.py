@@ -37,13 +37,12 @@ async def get_own_passkey(session: AsyncSession, member_id: str, passkey_id: str
 
 async def list_passkeys(session: AsyncSession, member_id: str) -> Sequence[Passkey]:
     """The member's active passkeys, oldest first."""
-    return (
-        await session.scalars(
-            select(Passkey)
-            .where(Passkey.member_id == member_id, Passkey.removed_at.is_(None))
-            .order_by(Passkey.added_at, Passkey.id)
-        )
-    ).all()
+    query = (
+        select(Passkey)
+        .where(Passkey.member_id == member_id, Passkey.removed_at.is_(None))
+        .order_by(Passkey.added_at, Passkey.id)
+    )
+    return (await session.scalars(query)).all()
 
 
 async def count_passkeys(session: AsyncSession, org: Organisation) -> dict[str, int]:

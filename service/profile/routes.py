@@ -7,13 +7,12 @@ from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
 from service.dashboard.form_auth import own_form
-from service.dashboard.navigation import page_context
+from service.dashboard.navigation import render_page
 from service.passkeys.changes import remove_passkey
 from service.profile.changes import end_other_sessions, end_own_session
 from service.profile.page import load_profile_view
 from service.sign_in.services import SignInServices
 from service.web.dependencies import receives
-from service.web.templates import render_template
 
 blueprint = Blueprint("profile", __name__, url_prefix="/admin/ui/profile")
 
@@ -34,11 +33,9 @@ async def profile_page(services: SignInServices) -> ResponseReturnValue:
     caller = await services.access.authorize_self()
     async with services.store.read() as session:
         profile = await load_profile_view(services, session, caller)
-    return await render_template(
-        "profile.html",
-        profile=profile,
-        done=DONE.get(request.args.get("done", "")),
-        **page_context(services.settings, caller, profile.org),
+    done = DONE.get(request.args.get("done", ""))
+    return await render_page(
+        services.settings, caller, profile.org, "profile.html", profile=profile, done=done
     )
 
 

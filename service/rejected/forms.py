@@ -3,44 +3,34 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct
 
 from analytics.model.instants import format_ms
 from service.bindings.forms import Timestamp
 from service.explain.forms import ProposalForm, proposal_form
 from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Entry
 from service.verifier.codes import Detail, FailureCode
-from service.web.openapi import INSTANT_OR_DATE_PATTERN
+from service.web.openapi import InstantOrDate, Omittable
 
 
 class RejectedQuery(Struct, kw_only=True):
     """Which rejected subjects to list; by default all."""
 
-    verified: (
+    verified: Omittable[
         Annotated[
             Literal["true", "false"],
             Meta(description="Only those whose token was valid apart from trust, or only others."),
         ]
-        | UnsetType
-    ) = UNSET
-    code: (
-        Annotated[FailureCode, Meta(description="Only those rejected with this code.")] | UnsetType
-    ) = UNSET
-    since: (
-        Annotated[
-            str,
-            Meta(
-                description="Only those rejected at this instant or later.",
-                pattern=INSTANT_OR_DATE_PATTERN,
-                examples=["2026-01-31T08:00:00Z"],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    limit: (
+    ] = UNSET
+    code: Omittable[
+        Annotated[FailureCode, Meta(description="Only those rejected with this code.")]
+    ] = UNSET
+    since: Omittable[
+        Annotated[InstantOrDate, Meta(description="Only those rejected at this instant or later.")]
+    ] = UNSET
+    limit: Omittable[
         Annotated[int, Meta(ge=1, le=LIMIT_MAX, description=f"How many; default {LIMIT_DEFAULT}.")]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 class RejectedEntry(Struct, kw_only=True, rename="camel"):

@@ -4,7 +4,7 @@ from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from service.bindings.services import BindingServices
-from service.errors import Forbidden, Invalid, OrgNotFound, UnknownParameter
+from service.errors import ORG_REFUSALS, Invalid
 from service.orgs.roles import Capability
 from service.rejected.forms import RejectedList, RejectedQuery, rejected_form
 from service.rejected.listing import PARAMETERS, list_entries, parse_wanted
@@ -20,7 +20,7 @@ blueprint = Blueprint("rejected", __name__, url_prefix="/api/v1/admin/orgs/<slug
 @documented(
     answers={200: RejectedList},
     querystring=RejectedQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound],
+    refusals=[Invalid, *ORG_REFUSALS],
 )
 @receives(BindingServices)
 async def rejected(services: BindingServices, slug: str) -> ResponseReturnValue:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.store.batching import scalars_of
+from service.store.batching import execute_many, scalars_of
 from service.store.column_types import Instant
 from service.store.tables import RejectedSubject
 
@@ -77,12 +77,10 @@ async def write_records(
     }
     new = [{**asdict(entry), "digest": key} for key, entry in by_digest.items() if key not in known]
     again = [_again(record) for key, record in by_digest.items() if key in known]
-    # On the connection: a session cannot run this UPDATE for many parameter sets.
-    connection = await session.connection()
     if new:
-        await connection.execute(insert(RejectedSubject), new)
+        await execute_many(session, insert(RejectedSubject), new)
     if again:
-        await connection.execute(_COUNT_UP, again)
+        await execute_many(session, _COUNT_UP, again)
 
 
 async def keep_newest(session: AsyncSession, tenant_id: str, entries_max: int) -> None:

@@ -3,19 +3,18 @@
 import csv
 import io
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct
 
 from analytics.export.csv_json import guarded
-from analytics.model.instants import format_ms, format_us
+from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
 from service.audit.export_entries import service_version
 from service.bindings.forms import Timestamp
 from service.orgs.roles import Role
 from service.reports.access_report import AccessReport, MemberRights
 from service.store.tables import ApiKey, Binding
-from service.web.openapi import INSTANT_OR_DATE_PATTERN
+from service.web.openapi import InstantOrDate, Omittable
 
 CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")
 _SCOPE: Final = (
@@ -27,18 +26,13 @@ _SCOPE: Final = (
 class AccessQuery(Struct, kw_only=True):
     """As of when, and the format."""
 
-    asOf: (  # noqa: N815 - as in the list of bindings
+    asOf: Omittable[  # noqa: N815 - as in the list of bindings
         Annotated[
-            str,
-            Meta(
-                description="A past instant; a date is its first instant, UTC. Default: now.",
-                pattern=INSTANT_OR_DATE_PATTERN,
-                examples=["2026-01-31T08:00:00Z"],
-            ),
+            InstantOrDate,
+            Meta(description="A past instant; a date is its first instant, UTC. Default: now."),
         ]
-        | UnsetType
-    ) = UNSET
-    format: Annotated[Literal["json", "csv"], Meta(description="Default `json`.")] | UnsetType = (
+    ] = UNSET
+    format: Omittable[Annotated[Literal["json", "csv"], Meta(description="Default `json`.")]] = (
         UNSET
     )
 
@@ -78,6 +72,10 @@ class KeyThen(Struct, kw_only=True):
 
     id: str
     name: str
+    scopes: Annotated[
+        list[str],
+        Meta(description="What the key may read. Without any it sends rows and reads nothing."),
+    ]
     project_id: str | None
     created_by: str | None
     since: Timestamp
@@ -144,9 +142,7 @@ def report_form(report: AccessReport) -> AccessReportForm:
         tenant_id=report.org.id,
         as_of=format_us(report.as_of),
         made_at=format_us(report.made_at),
-        retention_floor=None
-        if report.retention_floor is None
-        else format_us(report.retention_floor),
+        retention_floor=optional_us(report.retention_floor),
         is_complete=report.is_complete,
         rights_as_of=format_us(report.rights_as_of),
         notes=notes(report),
@@ -197,10 +193,8 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
         yield "team", team.id, team.name, "", "", "", team.since, " ".join(team.admins)
     for key in form.api_keys:
         owner = key.created_by or "owner not recorded"
-        yield (
-            *("api_key", key.id, key.name, "", "send rows", key.project_id or ""),
-            *(key.since, owner),
-        )
+        may = " ".join(key.scopes) or "send rows"
+        yield "api_key", key.id, key.name, "", may, key.project_id or "", key.since, owner
     for one in form.bindings:
         limits = " ".join(filter(None, (one.team_id, one.project_id)))
         facts = [one.issuer, one.repository_id or "any repository", *one.event_names, one.added_by]
@@ -228,7 +222,7 @@ def _member(report: AccessReport, one: MemberRights) -> MemberThen:
         capabilities=[capability.value for capability in report.capabilities(one.role)],
         administers=[team.id for team in one.teams],
         since=format_ms(member.created_at),
-        removed_at=_optional(member.removed_at),
+        removed_at=optional_ms(member.removed_at),
     )
 
 
@@ -236,11 +230,12 @@ def _key(key: ApiKey) -> KeyThen:
     return KeyThen(
         id=key.id,
         name=key.name,
+        scopes=list(key.scopes),
         project_id=key.project_id,
         created_by=key.created_by,
         since=format_ms(key.created_at),
-        expires_at=_optional(key.expires_at),
-        revoked_at=_optional(key.revoked_at),
+        expires_at=optional_ms(key.expires_at),
+        revoked_at=optional_ms(key.revoked_at),
     )
 
 
@@ -256,9 +251,5 @@ def _binding(binding: Binding) -> BindingThen:
         team_id=binding.team_id,
         added_by=binding.added_by,
         since=format_ms(binding.added_at),
-        revoked_at=_optional(binding.revoked_at),
+        revoked_at=optional_ms(binding.revoked_at),
     )
-
-
-def _optional(at: datetime | None) -> str | None:
-    return None if at is None else format_ms(at)

@@ -108,6 +108,7 @@ def _assembled(
         complete_from = None
     rights_as_of = as_of if complete_from is None else max(as_of, min(complete_from, now))
     history = recorded.history
+    former_roles = history.former_roles(rights_as_of)
     left = {member.id for member in stored.members if member.removed_at is not None}
     names = {team.id: team for team in stored.teams}
     teams: dict[str, list[Team]] = defaultdict(list)
@@ -124,7 +125,7 @@ def _assembled(
         members=[
             MemberRights(
                 member,
-                Role(history.role_of(member.id, member.role, rights_as_of)),
+                Role(former_roles.get(member.id, member.role)),
                 sorted(teams[member.id], key=lambda team: team.name),
             )
             for member in stored.members

@@ -38,12 +38,13 @@ class RightsHistory:
     def __init__(self, changes: Iterable[RightsChange]) -> None:
         self._changes = sorted(changes, key=lambda change: (change.at, change.seq))
 
-    def role_of(self, member_id: str, present: str, as_of: datetime) -> str:
-        """The role of the member at `as_of`; `present` is the last one that they had."""
-        for change in self._after(as_of, Event.MEMBER_ROLE_CHANGED):
-            if change.keys["member_id"] == member_id:
-                return str(change.keys["role_before"])
-        return present
+    def former_roles(self, as_of: datetime) -> dict[str, str]:
+        """The roles at `as_of`, by member id, of those whose role was changed since."""
+        # Latest first, so that the earliest change after `as_of` remains.
+        return {
+            str(change.keys["member_id"]): str(change.keys["role_before"])
+            for change in reversed(self._after(as_of, Event.MEMBER_ROLE_CHANGED))
+        }
 
     def overrides(
         self, present: Mapping[str, Sequence[str]], as_of: datetime

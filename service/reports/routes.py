@@ -8,7 +8,7 @@ from quart.typing import ResponseReturnValue
 from analytics.model.filters import only
 from service.audit.services import AuditServices
 from service.bindings.listing import parse_as_of
-from service.errors import Forbidden, Invalid, OrgNotFound, QueryTooSlow, UnknownParameter
+from service.errors import ORG_REFUSALS, Invalid, QueryTooSlow
 from service.orgs.roles import Capability
 from service.reports.access_forms import AccessQuery, AccessReportForm, report_csv, report_form
 from service.reports.access_report import report_access
@@ -26,7 +26,7 @@ _FORMATS: Final = ("json", "csv")
 @documented(
     media={JSON_TYPE: AccessReportForm, "text/csv": str},
     querystring=AccessQuery,
-    refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )
 @receives(AuditServices)
 async def access_report(services: AuditServices, slug: str) -> ResponseReturnValue:

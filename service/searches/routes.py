@@ -7,14 +7,12 @@ from service.access.callers import ApiKeyPrincipal, Caller
 from service.audit.services import AuditServices
 from service.errors import (
     BODY_REFUSALS,
-    Forbidden,
+    ORG_REFUSALS,
     Invalid,
     KeyCannotChange,
-    OrgNotFound,
     SearchExists,
     SearchNotFound,
     TooManySearches,
-    UnknownParameter,
 )
 from service.orgs.roles import Capability
 from service.searches.forms import (
@@ -38,7 +36,7 @@ blueprint = Blueprint("searches", __name__, url_prefix="/api/v1/admin/orgs/<slug
 
 
 @blueprint.get("/searches")
-@documented(answers={200: SavedSearchList}, refusals=[UnknownParameter, Forbidden, OrgNotFound])
+@documented(answers={200: SavedSearchList}, refusals=ORG_REFUSALS)
 @receives(AuditServices)
 async def list_(services: AuditServices, slug: str) -> ResponseReturnValue:
     """List the organisation's saved searches, by name."""
@@ -53,15 +51,7 @@ async def list_(services: AuditServices, slug: str) -> ResponseReturnValue:
     answers={201: SavedSearchForm},
     request=SavedSearchRequest,
     request_example=REQUEST_EXAMPLE,
-    refusals=[
-        Invalid,
-        UnknownParameter,
-        Forbidden,
-        OrgNotFound,
-        SearchExists,
-        TooManySearches,
-        *BODY_REFUSALS,
-    ],
+    refusals=[Invalid, *ORG_REFUSALS, SearchExists, TooManySearches, *BODY_REFUSALS],
 )
 @receives(AuditServices)
 async def create(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -78,7 +68,7 @@ async def create(services: AuditServices, slug: str) -> ResponseReturnValue:
 @blueprint.delete("/searches/<search_id>")
 @documented(
     answers={200: DeletedSearch},
-    refusals=[UnknownParameter, Forbidden, OrgNotFound, SearchNotFound],
+    refusals=[*ORG_REFUSALS, SearchNotFound],
 )
 @receives(AuditServices)
 async def delete(services: AuditServices, slug: str, search_id: str) -> ResponseReturnValue:

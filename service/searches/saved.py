@@ -15,6 +15,7 @@ from service.ids import new_id
 from service.orgs.changes import check_name
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, SavedSearch
+from service.text_rules import is_encodable
 
 QUERY_CHARS_MAX: Final = 4 * 1024
 SEARCHES_MAX: Final = 100
@@ -31,6 +32,8 @@ def parse_saved_query(text: str) -> str:
     """
     if len(text) > QUERY_CHARS_MAX:
         raise Invalid(f"query must be at most {QUERY_CHARS_MAX} characters", field="query")
+    if not is_encodable(text):
+        raise Invalid("query must be text without lone surrogates", field="query")
     try:
         parameters = parse_qs(text.removeprefix("?"), keep_blank_values=True, strict_parsing=True)
         _check(parameters)

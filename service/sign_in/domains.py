@@ -2,23 +2,21 @@
 
 import re
 from collections.abc import Sequence
-from typing import Final, get_args
+from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.org_envelopes import IdentityProviderName, SignInDomainChanged
+from analytics.model.org_envelopes import SignInDomainChanged
 from analytics.model.rows import AuditContext
 from service.errors import Invalid
+from service.orgs.changes import parse_provider
 from service.store.store import UnitOfWork
 from service.store.tables import AllowedDomain, Organisation
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN: Final = re.compile(rf"(?:{_LABEL}\.)+{_LABEL}", re.ASCII)
 _DOMAIN_CHARS_MAX: Final = 190
-_PROVIDERS: Final[dict[str, IdentityProviderName]] = {
-    name: name for name in get_args(IdentityProviderName)
-}
 
 
 async def set_domain(
@@ -40,9 +38,7 @@ async def set_domain(
             "domain must be one such as example.com; write non-ASCII names as xn--…",
             field="domain",
         )
-    provider = _PROVIDERS.get(idp)
-    if provider is None:
-        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}", field="idp")
+    provider = parse_provider(idp)
     entry = await work.session.get(AllowedDomain, (provider, domain, org.id))
     if (entry is not None) == is_allowed:
         return
@@ -64,10 +60,9 @@ async def set_domain(
 
 async def list_domains(session: AsyncSession, org: Organisation) -> Sequence[AllowedDomain]:
     """The domains whose users may join the organisation, by domain and provider."""
-    return (
-        await session.scalars(
-            select(AllowedDomain)
-            .where(AllowedDomain.tenant_id == org.id)
-            .order_by(AllowedDomain.domain, AllowedDomain.identity_provider)
-        )
-    ).all()
+    query = (
+        select(AllowedDomain)
+        .where(AllowedDomain.tenant_id == org.id)
+        .order_by(AllowedDomain.domain, AllowedDomain.identity_provider)
+    )
+    return (await session.scalars(query)).all()

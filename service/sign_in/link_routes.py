@@ -5,16 +5,13 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.org_envelopes import LinkSignInSucceeded, SignInFailed
 from analytics.model.rows import VerdictSource
-from service.access.callers import RequestOrigin, member_actor
+from service.access.callers import RequestOrigin
 from service.access.cross_site import refuse_cross_site_form
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.errors import Unauthenticated
 from service.orgs.repository import get_org_by_id
-from service.orgs.sessions import (
-    consume_link,
-    find_link_owner,
-    issue_session,
-)
+from service.orgs.sessions import consume_link, find_link_owner, issue_session
+from service.sign_in.completion import member_context
 from service.sign_in.completion import sign_out as end_session
 from service.sign_in.services import SignInServices
 from service.store.store import UnitOfWork
@@ -71,7 +68,7 @@ async def _use_link(work: UnitOfWork, token: str, origin: RequestOrigin) -> tupl
     owner = await find_link_owner(work.session, token)
     if owner is None:
         return None
-    audit_context = origin.audit_context(member_actor(owner.identity_provider, owner.id), "session")
+    audit_context = member_context(owner, origin)
     if not await consume_link(work.session, token, work.now):
         failure = SignInFailed(method="link", reason="the link was used, or has expired")
         work.record(owner.tenant_id, failure, audit_context, subject=owner.id)

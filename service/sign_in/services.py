@@ -11,11 +11,7 @@ from service.settings import Settings
 from service.sign_in.cookies import SignInCookies
 from service.sign_in.exchange import Exchange
 from service.sign_in.providers import load_providers
-from service.sign_in.rate_limit import (
-    DEVICE_POLLS_MAX,
-    DEVICE_POLLS_PER_ADDRESS_MAX,
-    Attempts,
-)
+from service.sign_in.rate_limit import DEVICE_POLLS_MAX, DEVICE_POLLS_PER_ADDRESS_MAX, Attempts
 from service.sign_in.relying_party import find_relying_party
 from service.sign_in.signed_cookie import Signer
 from service.store.store import Store

@@ -8,6 +8,7 @@ from quart.typing import ResponseReturnValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import format_ms
+from analytics.model.rows import VerdictSource
 from service.access.callers import ApiKeyPrincipal, Caller, MemberPrincipal
 from service.errors import CrossSite, UnknownParameter
 from service.orgs.repository import get_org_by_id
@@ -72,7 +73,7 @@ async def show(services: SignInServices) -> ResponseReturnValue:
 @receives(SignInServices)
 async def end(services: SignInServices) -> ResponseReturnValue:
     """End the session that the request carries: its token and cookie no longer work."""
-    member = await services.access.authorize_own_session()
+    member = await services.access.authorize_self(VerdictSource.ADMIN_API)
     query_parameters(request, ())
     async with services.store.write() as work:
         await sign_out(work, member)

@@ -1,7 +1,7 @@
 """The segment catalog: which Parquet files hold rows, and their metadata."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date, datetime
 from typing import Any, Final
 
@@ -106,25 +106,11 @@ async def add_segments(
 
 
 def _line(segment: Segment, sealed_at: datetime) -> dict[str, Any]:
-    return {
-        "id": segment.segment_id,
-        "tenant_id": segment.tenant_id,
-        "day": segment.day,
-        "rows": segment.rows,
-        "size": segment.size,
-        "min_created_at": segment.min_created_at,
-        "max_created_at": segment.max_created_at,
-        "min_seq": segment.min_seq,
-        "max_seq": segment.max_seq,
-        "event_counts": segment.event_counts,
-        "decision_counts": segment.decision_counts,
-        "seq_base": segment.seq_base,
-        "schema_version": segment.schema_version,
-        "sha256": segment.sha256 or None,
-        "index_size": segment.index_size or None,
-        "index_sha256": segment.index_sha256 or None,
-        "sealed_at": sealed_at,
-    }
+    """The columns of `segment`, which are named like its fields; what is not known is null."""
+    line = {field.name: getattr(segment, field.name) for field in fields(Segment)}
+    line["id"] = line.pop("segment_id")
+    line |= {name: line[name] or None for name in ("sha256", "index_size", "index_sha256")}
+    return line | {"sealed_at": sealed_at}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Storage statistics per organisation, in a fixed number of statements."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date, datetime
 
 from sqlalchemy import BigInteger, ColumnElement, cast, func, select, true
@@ -43,24 +43,13 @@ class StorageStats:
 
 def total_of(parts: Iterable[StorageStats]) -> StorageStats:
     """The sum of `parts`."""
-    total = StorageStats()
-    for part in parts:
-        total = StorageStats(
-            days=total.days + part.days,
-            segments=total.segments + part.segments,
-            segment_rows=total.segment_rows + part.segment_rows,
-            segment_bytes=total.segment_bytes + part.segment_bytes,
-            oldest_sealed_at=_older(total.oldest_sealed_at, part.oldest_sealed_at),
-            retired_segments=total.retired_segments + part.retired_segments,
-            retired_bytes=total.retired_bytes + part.retired_bytes,
-            journal_rows=total.journal_rows + part.journal_rows,
-            journal_batches=total.journal_batches + part.journal_batches,
-        )
-    return total
-
-
-def _older(one: datetime | None, other: datetime | None) -> datetime | None:
-    return min((at for at in (one, other) if at is not None), default=None)
+    added = list(parts)
+    counts = [field.name for field in fields(StorageStats) if field.type is int]
+    oldest = [part.oldest_sealed_at for part in added if part.oldest_sealed_at is not None]
+    return StorageStats(
+        **{name: sum(getattr(part, name) for part in added) for name in counts},
+        oldest_sealed_at=min(oldest, default=None),
+    )
 
 
 async def storage_stats_by_tenant(session: AsyncSession) -> dict[str, StorageStats]:

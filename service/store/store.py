@@ -84,10 +84,7 @@ class Store:
             yield session
 
     async def cached(
-        self,
-        key: Hashable,
-        load: Callable[[AsyncSession], Awaitable[_Found]],
-        size_of: Callable[[_Found], int] = lambda found: LINE_BYTES,
+        self, key: Hashable, load: Callable[[AsyncSession], Awaitable[_Found]]
     ) -> _Found:
         """The result of `load` in a read transaction, cached until the next commit.
 
@@ -98,7 +95,7 @@ class Store:
             async with self.read() as session:
                 return await load(session)
 
-        return await self._cache.get(key, read, size_of)
+        return await self._cache.get(key, read, lambda found: LINE_BYTES)
 
     async def cached_at_once(self, key: Hashable, query: Callable[[Transaction], _Found]) -> _Found:
         """`cached` for one short query."""

@@ -46,15 +46,6 @@ def match_binding(
     return issuer, rule_5_event(unverified_claims, issuer, same_repository)
 
 
-def verify_signature_and_time(
-    token: UnverifiedToken, issuer: Issuer, keys: SigningKeys, now: datetime
-) -> Claims:
-    """Rules 6 and 7: the claims, signed by `issuer` and valid at `now`. Raises TokenRejected."""
-    claims = rule_6_signature(token, issuer, keys)
-    rule_7_time(claims, now)
-    return claims
-
-
 def rule_1_issuer(unverified_claims: UnverifiedClaims, issuers: Issuers) -> Issuer:
     """The issuer is on the allowlist, compared character by character."""
     url = unverified_claims.text("iss")

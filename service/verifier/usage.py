@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, case, or_, update
 
 from service.errors import StoreUnavailable
 from service.metrics import Metrics
+from service.store.batching import execute_many
 from service.store.column_types import Instant
 from service.store.store import Store
 from service.store.tables import Binding
@@ -53,9 +54,7 @@ class BindingUse:
             return
         try:
             async with self._store.write() as work:
-                # On the connection: a session cannot run this UPDATE for many parameter sets.
-                connection = await work.session.connection()
-                await connection.execute(_COUNT_UP, _parameters(taken))
+                await execute_many(work.session, _COUNT_UP, _parameters(taken))
         except (StoreUnavailable, asyncio.CancelledError):
             for binding_id, uses in taken.items():
                 self._add(binding_id, uses.count, uses.last_at)

@@ -5,12 +5,7 @@ from typing import Final, cast
 
 from quart import Request
 
-from service.errors import (
-    BodyTooLarge,
-    IdempotencyKeyInvalid,
-    NotGzip,
-    UnknownEncoding,
-)
+from service.errors import BodyTooLarge, IdempotencyKeyInvalid, NotGzip, UnknownEncoding
 
 _KEY_CHARS_MAX: Final = 255
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, UnsetType, structs
 from msgspec.json import schema_components
 from quart import Quart
 from quart_schema import (
@@ -54,6 +54,15 @@ INSTANT_PATTERN: Final = (
     r"([Zz]|[+\- ]([01][0-9]|2[0-3]):[0-5][0-9])?"
 )
 INSTANT_OR_DATE_PATTERN: Final = f"^({DATE_PATTERN}|{INSTANT_PATTERN})$"
+
+_Value = TypeVar("_Value")
+Omittable: TypeAlias = _Value | UnsetType
+"""The type of a parameter or member that may be missing; its default is UNSET."""
+
+InstantOrDate = Annotated[
+    str, Meta(pattern=INSTANT_OR_DATE_PATTERN, examples=["2026-01-31T08:00:00Z"])
+]
+Cursor = Annotated[str, Meta(description="`next_cursor` of the page before.")]
 
 PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "slug": {"description": "The organisation.", "example": "acme"},

@@ -134,10 +134,10 @@ def test_another_answer_is_found_out(answers: Answers) -> None:
     newest = QUESTIONS[0]
     right = answers.rows[newest.name]
     for wrong in (right[:-1], right[::-1], [("x", *right[0][1:]), *right[1:]]):
-        with pytest.raises(WrongAnswer, match="nobody, newest"):
-            answers.check("nobody", newest, wrong)
+        with pytest.raises(WrongAnswer, match="no match, newest"):
+            answers.check("no match", newest, wrong)
 
-    answers.check("nobody", newest, right)
+    answers.check("no match", newest, right)
 
 
 def test_an_engine_that_the_disk_has_no_room_for_is_left_out(source: Source) -> None:

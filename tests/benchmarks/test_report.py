@@ -23,7 +23,7 @@ def test_the_plots_are_what_the_figures_kept_make_of_them() -> None:
 
 @pytest.mark.parametrize("name", [one.name for one in (*QUESTIONS, *EXPORTS, *INGESTS)])
 def test_everything_that_is_measured_is_explained(name: str) -> None:
-    """A figure whose question nobody knows says nothing."""
+    """A figure without its question says nothing."""
     assert f"\n| {name} | " in PAGE.read_text()
 
 

@@ -23,14 +23,14 @@ in_every_light = pytest.mark.parametrize(
 )
 
 
-def expect_nothing_to_mend(page: Page) -> None:
+def expect_no_violations(page: Page) -> None:
     """Contrast, names, roles, sizes of targets, with all that opens open; no sideways scroll."""
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
     found = Axe().run(page, options=_AXE).response["violations"]
-    to_mend = [(one["id"], [node["html"] for node in one["nodes"][:3]]) for one in found]
+    violations = [(one["id"], [node["html"] for node in one["nodes"][:3]]) for one in found]
     size = page.viewport_size
     width = page.evaluate("document.documentElement.scrollWidth")
 
-    assert not to_mend, f"{page.url}: {to_mend}"
+    assert not violations, f"{page.url}: {violations}"
     assert size is not None
     assert width <= size["width"], f"{page.url} scrolls sideways: {width} > {size['width']}"

@@ -1,4 +1,4 @@
-"""An organisation in which every text that anybody can choose tries to do harm."""
+"""An organisation in which every text that anyone can choose tries to do harm."""
 
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ RIGHT_TO_LEFT: Final = "مرحبا/بالعالم:فرع"
 EMOJI: Final = "🦊👩🏽" * 12
 LONG: Final = "repo:acme/" + "x" * 1014
 TEXTS: Final = (MARKUP, RIGHT_TO_LEFT, EMOJI)
-"""What a name may hold: it runs, it turns around, it has no width that anybody could guess."""
+"""What a name may hold: it runs, it turns around, it has no width that anyone could guess."""
 
 _OWNER: Final = "owner@a.example"
 

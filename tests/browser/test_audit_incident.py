@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from analytics.model.instants import format_us
 from service.clock import utc_now
-from tests.browser.accessible import expect_nothing_to_mend, in_every_light
+from tests.browser.accessible import expect_no_violations, in_every_light
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import Place, Visits, serve_acme, visit
 from tests.budgets import only_full
@@ -96,7 +96,7 @@ def test_what_was_blocked_for_whom_and_since_when_is_three_clicks_away(open_page
 
 
 @only_full
-def test_typed_filters_become_chips_that_can_be_taken_away(open_page):
+def test_typed_filters_become_chips_that_can_be_removed(open_page):
     """The form adds; each filter goes by itself."""
     page = open_page("?last=7d")
     page.get_by_text("All fields").click()
@@ -153,7 +153,7 @@ def test_the_keyboard_narrows_by_the_table_behind_the_histogram(open_page):
 
 
 @only_full
-def test_a_shared_link_shows_the_same_rows_to_somebody_else(open_page):
+def test_a_shared_link_shows_the_same_rows_to_someone_else(open_page):
     """The address is the page."""
     page = open_page("?last=24h")
     page.get_by_role("link", name="left-pad", exact=True).first.click()
@@ -165,7 +165,7 @@ def test_a_shared_link_shows_the_same_rows_to_somebody_else(open_page):
 
 
 @only_full
-def test_what_is_seen_is_what_is_taken_away(open_page):
+def test_the_file_holds_what_is_seen(open_page):
     """The file holds the rows and the number that the page names."""
     page = open_page("?decision=BLOCKED")
     page.get_by_text("Export 12 rows").click()
@@ -179,7 +179,7 @@ def test_what_is_seen_is_what_is_taken_away(open_page):
 
 
 @only_full
-def test_a_faulty_filter_is_mended_where_it_was_typed(open_page, visit):
+def test_a_faulty_filter_is_corrected_where_it_was_typed(open_page, visit):
     """The other filters stay."""
     complaints = visit.complaints
     page = open_page("?package=evil-pad")
@@ -249,8 +249,8 @@ def _quoted(text: str) -> str:
         pytest.param("?since=yesterday", marks=only_full),
     ],
 )
-def test_axe_finds_nothing_to_mend(visit, scheme, size, query):
+def test_axe_finds_no_violations(visit, scheme, size, query):
     """Whatever it shows: rows, none, or what is wrong with the question."""
     page = visit(query, color_scheme=scheme, viewport=size)
     visit.complaints.clear()
-    expect_nothing_to_mend(page)
+    expect_no_violations(page)

@@ -104,7 +104,7 @@ def test_the_page_works_from_the_keyboard(page: Page) -> None:
 
 @only_full
 def test_the_csv_link_downloads_the_filtered_rows(page: Page) -> None:
-    """What is seen is what is taken away."""
+    """The file holds the rows that are seen."""
     search(page, "Binding created")
     expect(page.get_by_text("Export 1 row", exact=True)).to_be_visible()
     page.wait_for_load_state()  # the script for keys
@@ -119,7 +119,7 @@ def test_the_csv_link_downloads_the_filtered_rows(page: Page) -> None:
 
 
 def test_signing_out_ends_the_session(page: Page, server: Server) -> None:
-    """The cookie is gone and would not work any more; whoever comes back is asked to sign in."""
+    """The cookie is gone and would not work any more; the next page asks to sign in."""
     (cookie,) = page.context.cookies()
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(f"{server.url}/")

@@ -1,10 +1,10 @@
-"""Every page of an organisation whose every name is hostile: it holds, and axe mends nothing."""
+"""Every page of an organisation whose names are all hostile: axe finds no violations."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
+from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium
 from tests.browser.hostile import TEXTS, fill
 from tests.browser.visits import Place, Visits, serve_acme, visit  # noqa: F401 - a fixture
@@ -14,7 +14,7 @@ from tests.conftest import bindings_path
 pytestmark = [*needs_chromium, only_full]
 
 ORG = "/admin/ui/orgs/acme"
-NOBODYS = ("/", "/sign-in?token=abc", "/admin/ui/sign-in", "/docs", f"{ORG}/nothing")
+PUBLIC = ("/", "/sign-in?token=abc", "/admin/ui/sign-in", "/docs", f"{ORG}/nothing")
 """Pages that show nothing of the organisation's."""
 
 PAGES = (
@@ -49,7 +49,7 @@ def expect_it_to_hold(visits: Visits, path: str) -> str:
         page.set_viewport_size(size)
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            expect_nothing_to_mend(page)
+            expect_no_violations(page)
     assert page.locator("img, iframe, object, embed, main script").count() == 0
     hosts = page.evaluate(
         "[...document.querySelectorAll('a[href], form[action], link[href], script[src]')]"
@@ -66,7 +66,7 @@ def test_hostile_names_are_text(visit: Visits, path: str) -> None:  # noqa: F811
 
     for text in TEXTS:
         assert text[:20] in shown
-    assert str(7**9) not in shown, "a template was made of what somebody typed"
+    assert str(7**9) not in shown, "a template was made of typed text"
 
 
 def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fixture
@@ -80,7 +80,7 @@ def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fix
 @pytest.mark.parametrize(
     "path",
     [
-        *NOBODYS,
+        *PUBLIC,
         f"{ORG}/roles",
         f"{ORG}/reports",
         f"{ORG}/exports/new",
@@ -91,7 +91,7 @@ def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fix
         "/device",
     ],
 )
-def test_a_page_without_names_can_be_used_by_everybody(visit: Visits, path: str) -> None:  # noqa: F811
+def test_a_page_without_names_can_be_used_by_everyone(visit: Visits, path: str) -> None:  # noqa: F811
     """Contrast, names, roles, sizes of targets."""
     expect_it_to_hold(visit, path)
     visit.complaints = [text for text in visit.complaints if "status of 404" not in text]

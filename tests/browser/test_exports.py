@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
+from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium, with_and_without_scripts
 from tests.browser.visits import Place, Visits, serve_acme, visit  # noqa: F401 - a fixture
 from tests.budgets import only_full
@@ -19,7 +19,7 @@ pytestmark = needs_chromium
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Acme with some 60 MB of rows: several pieces for whoever reads a file."""
+    """Acme with some 60 MB of rows: read in several pieces."""
     with serve_acme(tmp_path_factory.mktemp("exports"), add_history) as place:
         yield place
 
@@ -93,7 +93,7 @@ def test_a_running_export_shows_that_it_goes_on_and_how_it_ends(visit: Visits) -
             expect(page.get_by_role("heading", name="Running")).to_be_visible()
             expect(page.get_by_role("status")).to_contain_text(f"of {rows:,} rows sent")
             expect(page.locator("progress")).not_to_have_attribute("value", "0", timeout=20_000)
-            expect_nothing_to_mend(page)
+            expect_no_violations(page)
         expect(page.get_by_role("alert")).to_contain_text("broke off", timeout=20_000)
 
 
@@ -109,4 +109,4 @@ def test_the_pages_can_be_used_by_all(visit: Visits) -> None:  # noqa: F811 - a 
             page.set_viewport_size(size)
             for scheme in ("light", "dark"):
                 page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-                expect_nothing_to_mend(page)
+                expect_no_violations(page)

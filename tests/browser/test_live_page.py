@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from analytics.model.instants import format_us
 from service.clock import utc_now
-from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
+from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import Place, Visits, serve_acme, visit
 from tests.budgets import only_full
@@ -52,22 +52,22 @@ def top_row(page: Page) -> Any:
 def test_the_overview_leads_into_the_log_and_tells_a_plain_member_whom_to_ask(
     visit: Visits, place: Place
 ) -> None:
-    """Two people, two pages; both can be read by everybody."""
+    """Two people, two pages; both can be read by everyone."""
     for scheme, size in (("light", WIDE), ("dark", PHONE)):
         page = visit(place.overview, "owner", color_scheme=scheme, viewport=size)
         expect(page.get_by_text("MAL-1")).to_have_count(0)
         expect(page.get_by_text("evil-pad").first).to_be_visible()
-        expect_nothing_to_mend(page)
+        expect_no_violations(page)
         page.get_by_role("link", name="1 blocked").click()
         expect(page.get_by_role("link", name="Remove filter: Decision is BLOCKED")).to_be_visible()
 
         page = visit(place.overview, "member", color_scheme=scheme, viewport=size)
         expect(page.get_by_text("owner@a.example")).to_be_visible()
         expect(page.get_by_role("link", name="Audit log")).to_have_count(0)
-        expect_nothing_to_mend(page)
+        expect_no_violations(page)
 
 
-def test_rows_come_in_while_somebody_watches(visit: Visits, place: Place) -> None:
+def test_rows_come_in_while_the_page_is_open(visit: Visits, place: Place) -> None:
     """On top, in the viewer's own time, told to who does not see; until the button is pressed."""
     page = visit("?last=24h&package=!noise", timezone_id="Asia/Tokyo")
     button = page.get_by_role("button", name="Live")
@@ -94,7 +94,7 @@ def test_rows_come_in_while_somebody_watches(visit: Visits, place: Place) -> Non
 
 @only_full
 def test_a_page_without_rows_shows_the_first_that_comes(visit: Visits, place: Place) -> None:
-    """Whoever waits for something looks at an empty page."""
+    """A page without rows fills as they come in."""
     page = visit("?package=awaited")
     page.get_by_role("button", name="Live").click()
     expect(page.get_by_role("status")).to_contain_text("Waiting")
@@ -106,7 +106,7 @@ def test_a_page_without_rows_shows_the_first_that_comes(visit: Visits, place: Pl
 
 
 def test_dragging_over_the_histogram_narrows_and_a_click_is_a_click(visit: Visits) -> None:
-    """Escape lets go; so nobody is led away by a slip of the hand."""
+    """Escape lets go; so a slip of the hand leaves the page as it was."""
     page = visit("?last=24h&package=left-*")
     drawing = page.locator("svg.histogram")
     box = drawing.bounding_box()

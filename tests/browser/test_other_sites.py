@@ -17,7 +17,7 @@ AUDIT = "/admin/ui/orgs/acme/audit"
 
 
 class Elsewhere:
-    """A site of somebody else's, that serves one page: `html`."""
+    """Another site, that serves one page: `html`."""
 
     def __init__(self) -> None:
         site = self
@@ -93,10 +93,10 @@ def test_a_form_of_another_origin_changes_nothing(
     expect(page.get_by_role("heading", level=1)).to_have_text("Audit log")
 
 
-def test_no_page_of_ours_lies_in_somebody_elses_frame(
+def test_no_page_of_ours_can_be_framed(
     context: BrowserContext, server: tuple[Server, str], elsewhere: Elsewhere
 ) -> None:
-    """Nobody is led to press a button that lies unseen above another."""
+    """No visitor can be led to press a hidden button."""
     ours, _ = server
     elsewhere.html = f"""<!doctype html><iframe src="{ours.url}{AUDIT}"></iframe>
         <iframe src="{ours.url}/sign-in?token=abc"></iframe>"""

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, CDPSession, Page, expect
 from service.composition import Services
 from service.orgs.changes import add_member, issue_cookie
 from service.orgs.repository import get_org
-from tests.browser.accessible import PHONE, WIDE, expect_nothing_to_mend
+from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium
 from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
@@ -39,14 +39,14 @@ class PasskeyPage:
     complaints: list[str] = field(default_factory=list)
 
     def be_verified(self, verified: bool) -> None:
-        """From now on the authenticator's owner is there, or somebody else is."""
+        """From now on the authenticator's owner is there, or another person."""
         self.cdp.send(
             "WebAuthn.setUserVerified",
             {"authenticatorId": self.authenticator, "isUserVerified": verified},
         )
 
     def credential(self) -> dict[str, Any]:
-        """What the authenticator holds, taken out of it as no real one would let anybody."""
+        """What the authenticator holds, which no real one would give away."""
         held = self.cdp.send("WebAuthn.getCredentials", {"authenticatorId": self.authenticator})
         (credential,) = held["credentials"]
         return dict(credential)
@@ -163,8 +163,8 @@ def test_a_passkey_from_its_making_to_its_end(desk: PasskeyPage, place: Place) -
 
 
 @only_full
-def test_the_pages_can_be_used_by_everybody(desk: PasskeyPage, place: Place) -> None:
-    """Axe finds nothing to mend, wide or narrow, light or dark; a session is ended by keyboard."""
+def test_the_pages_can_be_used_by_everyone(desk: PasskeyPage, place: Place) -> None:
+    """Axe finds no violations, wide or narrow, light or dark; a session is ended by keyboard."""
     page = desk.page
     page.get_by_role("button", name="Add a passkey").click()
     expect(page.get_by_text("The passkey was added.")).to_be_visible()
@@ -174,7 +174,7 @@ def test_the_pages_can_be_used_by_everybody(desk: PasskeyPage, place: Place) -> 
             page.set_viewport_size(size)
             for scheme in ("light", "dark"):
                 page.emulate_media(color_scheme=scheme)
-                expect_nothing_to_mend(page)
+                expect_no_violations(page)
 
     page.goto(f"{place.url}/admin/ui/profile")
     page.get_by_role("button", name="End the session").focus()

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from service.composition import Services
 from service.orgs.changes import add_member, create_team, issue_cookie, set_team_admin
 from service.orgs.repository import get_org
-from tests.browser.accessible import expect_nothing_to_mend, in_every_light
+from tests.browser.accessible import expect_no_violations, in_every_light
 from tests.browser.chromium import needs_chromium, with_and_without_scripts
 from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
@@ -203,7 +203,7 @@ def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scri
 
 
 @only_full
-def test_nobody_else_gets_to_the_pages(place: Place, browser: Browser) -> None:
+def test_no_one_else_gets_to_the_pages(place: Place, browser: Browser) -> None:
     """Neither by a link nor by the address; a refusal says what is missing."""
     for who in ("auditor", "team-admin", "member"):
         context = place.sign_in(browser, who)
@@ -221,9 +221,7 @@ def test_nobody_else_gets_to_the_pages(place: Place, browser: Browser) -> None:
 
 @only_full
 @in_every_light
-def test_the_pages_are_for_everybody(
-    place: Place, browser: Browser, scheme: Any, size: Any
-) -> None:
+def test_the_pages_are_for_everyone(place: Place, browser: Browser, scheme: Any, size: Any) -> None:
     """As they are, with a fault in them, and with a secret on them; long names break nothing."""
     context = place.sign_in(browser, "owner", color_scheme=scheme, viewport=size)
     page = context.new_page()
@@ -231,24 +229,24 @@ def test_the_pages_are_for_everybody(
     page.on("pageerror", lambda error: complaints.append(str(error)))
     for name in PAGES:
         page.goto(place.address(name))
-        expect_nothing_to_mend(page)
+        expect_no_violations(page)
     page.goto(place.address("projects"))
     page.get_by_label("Name").fill(LONG)
     page.get_by_role("button", name="Create").click()
-    expect_nothing_to_mend(page)
+    expect_no_violations(page)
     page.get_by_label("Name").fill(LONG)
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("alert")).to_contain_text("already exists")
-    expect_nothing_to_mend(page)
+    expect_no_violations(page)
     page.goto(place.address("keys"))
     page.get_by_label("Name").fill(LONG)
     page.get_by_role("button", name="Issue").click()
     expect(page.get_by_label("The key", exact=True)).to_be_visible()
-    expect_nothing_to_mend(page)
+    expect_no_violations(page)
     page.goto(place.address("members"))
     confirm(page, "auditor@", "Sign-in link", "Show a link")
     expect(page.get_by_label("The link")).to_be_visible()
-    expect_nothing_to_mend(page)
+    expect_no_violations(page)
     context.close()
 
     assert complaints == []

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from service.web.header_names import CI_TOKEN_HEADER
-from tests.browser.accessible import expect_nothing_to_mend, in_every_light
+from tests.browser.accessible import expect_no_violations, in_every_light
 from tests.browser.chromium import needs_chromium, with_and_without_scripts
 from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
@@ -138,7 +138,7 @@ def test_from_a_pasted_token_to_a_revoked_binding(place, visit, has_scripts):
 
 
 def test_from_a_rejected_job_to_a_binding(place, visit):
-    """Nobody types what the token said already. By keyboard, and without scripts."""
+    """What the token said is not typed again. By keyboard, and without scripts."""
     token = place.issuer.sign(sub="repo:acme/new:ref:refs/heads/main")
     assert place.send(token) is None
     page = visit("rejected", java_script_enabled=False)
@@ -170,7 +170,7 @@ def test_a_misspelt_subject_is_replaced_and_its_repository_revoked(place, visit)
     status = page.get_by_role("status")
     expect(status).to_contain_text("Character 11 differs (only upper and lower case differ)")
     assert page.evaluate("document.documentElement.scrollHeight") <= SHORT_PX
-    expect_nothing_to_mend(page)
+    expect_no_violations(page)
     page.get_by_role("button", name="Replace the binding").click()
     expect(page.get_by_role("status")).to_contain_text("has replaced the other one")
     replaced = page.url.split("/")[-1].split("?")[0]
@@ -178,7 +178,7 @@ def test_a_misspelt_subject_is_replaced_and_its_repository_revoked(place, visit)
 
     page.get_by_role("link", name="Revoke repository 77…").click()
     expect(page.get_by_role("heading", name="1 active binding of repository 77")).to_be_visible()
-    expect_nothing_to_mend(page)
+    expect_no_violations(page)
     page.get_by_label("Reason").fill("given away")
     page.get_by_role("button", name="Revoke the binding permanently").click()
     expect(page.get_by_role("status")).to_contain_text("The repository is revoked")
@@ -199,25 +199,25 @@ def odd(place: Place) -> Place:
 
 @only_full
 @in_every_light
-def test_every_page_is_for_everybody(odd, visit, scheme, size):
-    """With nothing to mend for axe, and no wider than the window, whatever it shows."""
+def test_every_page_is_for_everyone(odd, visit, scheme, size):
+    """Without violations that axe finds, and no wider than the window, whatever it shows."""
     page = visit("bindings", color_scheme=scheme, viewport=size)
     paths = ("bindings", "bindings?asOf=2026-01-01", "bindings/new", "bindings/revoke", "rejected")
     for path in paths:
         page.goto(odd.page(path))
-        expect_nothing_to_mend(page)
+        expect_no_violations(page)
     for state in ("active", "revoked"):
         page.goto(odd.page(f"bindings?state={state}&text=xxx"))
         page.locator("table.data a").first.click()
         expect(page.locator("main")).to_contain_text(LONG)
-        expect_nothing_to_mend(page)
+        expect_no_violations(page)
     page.goto(odd.page("bindings?state=active&text=xxx"))
     page.locator("table.data a").first.click()
     page.get_by_role("link", name="Replace this binding…").click()
     expect(page.get_by_label("Subject")).to_have_value(LONG)
-    expect_nothing_to_mend(page)
+    expect_no_violations(page)
     page.goto(odd.page("bindings/explain"))
     page.get_by_label("Token of the job").fill(odd.issuer.sign(sub=LONG[:-1] + "y"))
     page.get_by_role("button", name="Explain").click()
     expect(page.get_by_role("heading", name="What would make it trusted")).to_be_visible()
-    expect_nothing_to_mend(page)
+    expect_no_violations(page)

@@ -85,7 +85,7 @@ def test_refusals_are_documented_in_the_order_they_are_reported() -> None:
 
 
 def test_every_query_parameter_is_documented() -> None:
-    """A filter nobody can find is no filter."""
+    """Every filter can be looked up."""
     for name in [*FILTER_COLUMNS, "since", "until", "order", "limit", "cursor"]:
         assert f"`{name}`" in read("api.md")
 
@@ -124,7 +124,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 
 def test_every_kind_of_finding_is_documented() -> None:
-    """Whoever is woken up by one can read what it means."""
+    """The operator can read what each one means."""
     for kind in Kind:
         assert f"`{kind}`" in read("operations.md")
 
@@ -139,7 +139,7 @@ def test_every_failure_of_a_token_is_documented() -> None:
 
 
 async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
-    """Whoever writes the alert has to know what there is to be late."""
+    """An alert needs the names of the jobs."""
     here = world.services
     for group in (here.maintenance, here.write_behind, here.key_renewal):
         group()

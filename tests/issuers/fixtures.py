@@ -76,7 +76,7 @@ class IssuerProcess(TalkingProcess):
         return "\n".join([f"[{name}]", *(f"{key} = {value}" for key, value in values.items()), ""])
 
     def file(self, folder: Path) -> Path:
-        """An issuers file in `folder` that accepts it and nobody else."""
+        """An issuers file in `folder` that accepts it alone."""
         path = folder / "issuers.toml"
         path.write_text(self.table())
         return path

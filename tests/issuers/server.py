@@ -24,7 +24,7 @@ from tests.issuers.issuer import Issuer, as_json
 DISCOVERY, KEYS, MOVED = "/.well-known/openid-configuration", "/.well-known/jwks", "/moved/jwks"
 DRIP_EVERY_S = 0.2
 DRIPS = 60
-"""So that whoever waits for all of it gets it, after twelve seconds."""
+"""So that a patient client gets all of it, after twelve seconds."""
 
 
 class Outage(StrEnum):

@@ -83,7 +83,7 @@ async def test_a_create_shows_every_text_it_can_refuse_with(document: Any) -> No
 async def test_the_example_of_a_create_fits_its_schema_and_works(
     world: World, document: Any
 ) -> None:
-    """Whoever pastes the example gets a binding."""
+    """Sending the example creates a binding."""
     schema = {"$ref": "#/components/schemas/BindingRequest", "components": document["components"]}
 
     jsonschema_rs.validate(schema, REQUEST_EXAMPLE)

@@ -52,7 +52,7 @@ def eventually(
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that nobody listens on."""
+    """A port on 127.0.0.1 without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -157,7 +157,7 @@ class Home:
             "admin_token": ADMIN_TOKEN,
             "secret_key": "secret-key-of-the-process-tests",
             "platform_tenant_id": PLATFORM,
-            "port": str(free_port()),  # somebody at this machine may be trying the service out
+            "port": str(free_port()),  # the default port may be in use on this machine
             **self.settings,
             **changes,
         }
@@ -187,7 +187,7 @@ class Home:
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def begin(self, *arguments: str, stdin: int | None = None) -> subprocess.Popen[bytes]:
-        """`countersign` with `arguments`, under way; whoever begins it sees to its end."""
+        """`countersign` with `arguments`, under way; the caller has to end it."""
         pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return start_module(CLI, *arguments, env=self.environment(), **pipes)
 
@@ -206,7 +206,7 @@ class Home:
         return process
 
     def watch(self, *arguments: str) -> bytes:
-        """What somebody at a terminal sees on standard error; the command has to succeed."""
+        """What a terminal shows on standard error; the command has to succeed."""
         ours, theirs = pty.openpty()
         with os.fdopen(theirs) as terminal:
             process = start_module(

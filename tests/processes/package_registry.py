@@ -28,7 +28,9 @@ def wheel(name: str, version: str, *, requires: tuple[str, ...] = ()) -> bytes:
     files = {
         f"{module}.py": f"version = {version!r}\n",
         f"{info}/METADATA": metadata,
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": (
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
     }
     record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
     packed = io.BytesIO()
@@ -137,7 +139,7 @@ def running_packages() -> Iterator[PackageRegistry]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:  # noqa: N802 - as the library names it
+        def do_GET(self) -> None:
             registry.asked.append(self.path)
             answer = None if registry.is_down else registry.answer(self.path)
             status = 503 if registry.is_down else 404 if answer is None else 200

@@ -36,7 +36,7 @@ def strange_server(
     seen: list[dict[str, str]] = []
     handler = type("Handler", (Strange,), {"answer": staticmethod(answer), "seen": seen})
     server = HTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", seen

@@ -167,7 +167,7 @@ def test_a_place_is_free_again_when_its_client_has_gone(long_home):
 
 
 def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):
-    """Files are kept as long as the longest export: nobody may hold one open for ever."""
+    """Files are kept as long as the longest export: no client may hold one open for ever."""
     server = long_home.serve(export_max_s="10")
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
         pieces = response.iter_raw()

@@ -129,8 +129,8 @@ def test_rows_of_the_command_line_say_who_acted(home):
     [
         ("org add acme", "organisation acme already exists"),
         ("org add not/a/slug", "slug must be"),
-        ("org set-tier nobody free", "Org not found"),
-        ("member remove --org acme nobody@acme.example", "no member nobody@acme.example in acme"),
+        ("org set-tier missing free", "Org not found"),
+        ("member remove --org acme missing@acme.example", "no member missing@acme.example in acme"),
         ("bindings list", "give either --org or --repository-id"),
         ("bindings revoke --org acme obind_1", "Binding not found for this org"),
         ("bindings add --org acme --issuer https://x.example --sub a", "issuer is not on the"),
@@ -158,7 +158,7 @@ def test_rows_of_the_command_line_say_who_acted(home):
     ],
 )
 def test_a_refusal_is_one_line_and_exit_code_1(quiet_home, words, refusal):
-    """A script tests the code, a person reads the line; nobody reads a traceback."""
+    """A script tests the code, a person reads the line, not a traceback."""
     ran = quiet_home.order(*words.split(), "--json")
 
     assert ran.code == REFUSED
@@ -176,7 +176,7 @@ def test_a_refusal_is_one_line_and_exit_code_1(quiet_home, words, refusal):
     ],
 )
 def test_a_script_reads_its_refusals_as_json_too(quiet_home, words, settings):
-    """Whoever parses answers must not have to parse prose for the failures."""
+    """A script that parses answers must not have to parse prose for the failures."""
     said = quiet_home.order(*words.split(), **settings)
     scripted = quiet_home.order(*words.split(), "--json", **settings)
 

@@ -13,6 +13,7 @@ def test_the_report_is_for_people_scripts_and_spreadsheets(quiet_home):
         *("member", "add", "--org", "acme", "ada@acme.example"),
         *("--role", "auditor", "--idp", "google"),
     )
+    quiet_home.ask("apikey", "issue", "--org", "acme", "--name", "siem", "--scope", "audit:r")
     report = ("access", "report", "--org", "acme")
     (member,) = quiet_home.ask(*report)["members"]
     said = quiet_home.order(*report).out
@@ -21,6 +22,7 @@ def test_the_report_is_for_people_scripts_and_spreadsheets(quiet_home):
     assert member["capabilities"] == ["audit:r", "audit:export"]
     assert "ada@acme.example" in said
     assert "auditor may: audit:r audit:export" in said
+    assert "(siem) may audit:r in the whole organisation" in said
     assert "the operator (at the command line" in said
     assert [row["name"] for row in rows if row["kind"] == "member"] == ["ada@acme.example"]
 

@@ -150,7 +150,7 @@ def test_an_organisation_can_change_hands_in_one_file(home):
 
 
 def test_the_domains_of_a_provider_become_those_of_the_file(home):
-    """A domain that its line has lost lets nobody in; other providers' stay."""
+    """A domain that its line has lost admits no one; other providers' stay."""
     for domain, idp in (("old.example", "google"), ("acme.example", "github")):
         home.ask("org", "allow-domain", "acme", domain, "--idp", idp)
     text = '[orgs.acme]\nsign_in_domains.google = ["New.example", "kept.example"]\n'

@@ -248,7 +248,7 @@ def test_room_that_ends_midway_is_one_line_and_leaves_nothing(long_home, kib):
     assert left_over(long_home.folder) == []
 
 
-def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
+def test_a_terminal_shows_how_far_it_is(home):
     shown = home.watch("backup", str(home.folder / "backup"))
 
     assert b"Backing up" in shown

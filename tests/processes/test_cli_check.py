@@ -91,7 +91,7 @@ def test_a_segment_that_cannot_be_read_is_a_finding_and_no_failure(sealed_home):
 
 
 def test_what_a_sweep_removes_is_said_but_is_no_finding(sealed_home):
-    """A crash left it, or somebody is still at work on it: there is nothing to do."""
+    """A crash left it, or a process is still writing it: there is nothing to do."""
     path = segment_of(sealed_home)
     path.with_name("seg_next.pending").write_bytes(b"PAR1")
 
@@ -103,7 +103,7 @@ def test_what_a_sweep_removes_is_said_but_is_no_finding(sealed_home):
 
 
 def test_what_no_sweep_removes_is_a_finding_at_once(sealed_home):
-    """Somebody put it there, and only somebody can take it away."""
+    """The service did not write it, so it does not remove it."""
     path = segment_of(sealed_home)
     path.with_suffix(".copy").write_bytes(b"PAR1")
 
@@ -115,7 +115,7 @@ def test_what_no_sweep_removes_is_a_finding_at_once(sealed_home):
 
 def test_what_keeps_it_from_checking_is_a_failure(quiet_home):
     """Told apart from a finding by its one line on standard error."""
-    unknown = quiet_home.order(*CHECK, "--org", "nobody")
+    unknown = quiet_home.order(*CHECK, "--org", "missing")
     assert (unknown.code, unknown.refusal) == (REFUSED, "Org not found")
 
     locked = quiet_home.order(*CHECK, database_url="sqlite+aiosqlite:////nowhere/at/all.db")
@@ -123,7 +123,7 @@ def test_what_keeps_it_from_checking_is_a_failure(quiet_home):
     assert locked.refusal.startswith("storage is unavailable")
 
 
-def test_whoever_watches_a_terminal_sees_how_far_it_is(sealed_home):
+def test_a_terminal_shows_how_far_it_is(sealed_home):
     shown = sealed_home.watch(*CHECK)
 
     assert b"Checking" in shown

@@ -106,7 +106,7 @@ def test_a_project_may_be_named(bound):
     claims = claims_of(bound)
 
     assert bound.order(*EXPLAIN, "--claims", claims, "--project", "payments").code == 0
-    assert "proj" in bound.order(*EXPLAIN, "--claims", claims, "--project", "nobody").refusal
+    assert "proj" in bound.order(*EXPLAIN, "--claims", claims, "--project", "missing").refusal
 
 
 def test_what_cannot_be_explained_is_refused_in_one_line(bound):

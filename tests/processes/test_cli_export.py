@@ -116,7 +116,7 @@ def test_a_dash_is_standard_output(home):
     assert f'"sha256": "{hashlib.sha256(ran.out.encode()).hexdigest()}"' in ran.err
 
 
-def test_whoever_watches_a_terminal_sees_how_far_it_is(home):
+def test_a_terminal_shows_how_far_it_is(home):
     """And in a script's log there is no bar."""
     words = [*EXPORT, "--format", "csv", "--event", "org_created"]
     quiet = home.order(*words, str(home.folder / "quiet.csv"))

@@ -31,7 +31,7 @@ def set_revision(home: Home, revision: str) -> None:
 
 @pytest.mark.parametrize("command", ["demo", "serve"])
 def test_an_address_that_is_taken_is_refused_before_any_work(empty_home, command):
-    """Whoever reads "ready" must be able to believe it, and nobody waits for a seed in vain."""
+    """What says "ready" must be true, and no seed may be waited for in vain."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ran = empty_home.order(command, port=str(port))
@@ -44,7 +44,7 @@ def test_an_address_that_is_taken_is_refused_before_any_work(empty_home, command
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.7", "a" * 70])
 @pytest.mark.parametrize("command", ["demo", "serve"])
 def test_a_host_that_is_not_ours_is_one_line(quiet_home, command, host):
-    """Whether nobody, another machine or nothing at all is called that."""
+    """Whether the name is unknown, another machine's, or empty."""
     ran = quiet_home.order(command, host=host)
 
     assert ran.code == REFUSED

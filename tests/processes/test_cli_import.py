@@ -78,7 +78,7 @@ def spooled(home: Home) -> list[Path]:
         ("audit.parquet", ("--format", "parquet")),
     ],
 )
-def test_what_was_taken_away_can_be_brought_back(home, name, words):
+def test_an_exported_file_can_be_imported_again(home, name, words):
     """From one organisation into another, by commands alone; and a second time it is skipped."""
     home.ask("org", "add", "other", "--tier", "org")
     for team in ("a", "=b", 'c"d', "@e"):
@@ -253,7 +253,7 @@ def test_hostile_files_are_one_line_each_and_no_traceback(quiet_home):
 
 
 def test_an_organisation_that_is_not_there_is_refused(quiet_home):
-    ran = quiet_home.order("audit", "import", "--org", "nobody", "x.csv")
+    ran = quiet_home.order("audit", "import", "--org", "missing", "x.csv")
 
     assert (ran.code, ran.refusal) == (1, "Org not found")
 

@@ -1,4 +1,4 @@
-"""`countersign bindings rejected`: what the operator sees of tokens that were turned away."""
+"""`countersign bindings rejected`: what the operator sees of tokens that were rejected."""
 
 import pytest
 
@@ -15,7 +15,7 @@ SUB = "repo:acme/payments:ref:refs/heads/main"
 HOSTILE = "repo:evil/\x1b[2J\x07\r\nrepo:acme"
 
 
-async def turn_away(services: Services) -> None:
+async def reject(services: Services) -> None:
     """One verified and one made-up subject."""
     async with services.store.read() as session:
         acme = await get_org(session, "acme")
@@ -31,7 +31,7 @@ async def turn_away(services: Services) -> None:
 
 def test_both_kinds_are_listed_and_told_apart(home):
     """In JSON exactly what the API answers."""
-    home.change(turn_away)
+    home.change(reject)
 
     everything = home.ask(*LIST)
     (verified,) = home.ask(*LIST, "--verified")["rejected"]
@@ -52,8 +52,8 @@ def test_both_kinds_are_listed_and_told_apart(home):
 
 
 def test_people_see_what_to_send_and_nothing_a_terminal_obeys(home):
-    """Whoever can send a token must not write on the operator's screen."""
-    home.change(turn_away)
+    """Anyone who can send a token must not write on the operator's screen."""
+    home.change(reject)
 
     ran = home.order(*LIST)
 

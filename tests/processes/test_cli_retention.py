@@ -55,10 +55,10 @@ def test_a_hold_is_listed_until_it_is_released(home):
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        (["org", "hold", "nobody", "--reason", "case"], "Org not found"),
+        (["org", "hold", "missing", "--reason", "case"], "Org not found"),
         (["org", "hold", "acme", "--reason", ""], "a legal hold needs a reason"),
         (["org", "hold", "acme", "--reason", "a\nb"], "reason must be at most 1024 chars"),
-        (["org", "release", "nobody"], "Org not found"),
+        (["org", "release", "missing"], "Org not found"),
     ],
 )
 def test_a_hold_that_cannot_be_meant_is_refused(quiet_home, words, refusal):
@@ -156,7 +156,7 @@ def test_a_dry_run_says_what_would_go_and_a_run_drops_it(past_home):
 
 
 def test_what_is_held_is_shown_and_kept(past_home):
-    """So that nobody wonders why it is still there."""
+    """So that it is clear why it is still there."""
     past_home.ask("org", "hold", "acme", "--reason", "case 4711")
 
     said = past_home.order("audit", "prune", "--dry-run")
@@ -174,7 +174,7 @@ def test_one_organisation_alone_can_be_pruned(past_home):
     assert past_home.ask("audit", "prune", "--org", "other")["orgs"] == BOTH[1:]
     assert stored(past_home) == {"acme": 3, "other": 1}
 
-    ran = past_home.order("audit", "prune", "--org", "nobody")
+    ran = past_home.order("audit", "prune", "--org", "missing")
     assert (ran.code, ran.refusal) == (REFUSED, "Org not found")
 
 

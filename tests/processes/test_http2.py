@@ -149,7 +149,7 @@ def test_a_stream_whose_client_gives_no_room_is_ended(home: Home) -> None:
     connected.close()
 
 
-def test_a_body_that_nobody_makes_room_for_is_not_made(long_home: Home) -> None:
+def test_a_body_without_room_is_not_made(long_home: Home) -> None:
     """An export whose client opens no window would else be held in memory whole."""
     server = long_home.serve(send_timeout_s="0.5")
     connected = connection_to(server)

@@ -14,7 +14,7 @@ from tests.processes.homes import Home, Server, eventually
 
 pytestmark = pytest.mark.slow
 
-SECRET_KEY = "a-secret-key-that-nobody-may-read"
+SECRET_KEY = "a-secret-key-that-must-not-be-logged"
 AUDIT = "/api/v1/admin/orgs/acme/audit"
 
 
@@ -157,7 +157,7 @@ def test_not_even_at_debug_are_credentials_logged(home, secrets):
 
 
 def test_a_request_id_is_the_servers_own(home):
-    """A client that could choose it could hide among somebody else's lines."""
+    """A client that could choose it could hide among the lines of others."""
     server = home.serve()
     with server.client() as client:
         ids = {

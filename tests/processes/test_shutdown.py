@@ -110,7 +110,7 @@ def test_a_request_that_never_ends_is_given_up_after_the_grace(home):
 
 
 def test_idle_connections_do_not_hold_up_the_end(home):
-    """Keep-alive connections and half a request line are nobody's request."""
+    """Keep-alive connections and half a request line are no request."""
     server = home.serve()
     with server.client() as client, socket.create_connection(("127.0.0.1", server.port)) as half:
         assert client.get("/healthz").status_code == 200
@@ -120,7 +120,7 @@ def test_idle_connections_do_not_hold_up_the_end(home):
 
 
 def test_pages_that_wait_for_rows_do_not_hold_up_the_end(home):
-    """Their streams have no end of their own; the browser comes back to whoever serves next."""
+    """Their streams have no end of their own; the browser comes back to the next process."""
     server = home.serve()
     with server.client() as client, client.stream("GET", LIVE_PATH) as response:
         pieces = response.iter_raw()
@@ -146,7 +146,7 @@ def test_an_export_in_flight_reaches_its_last_byte(long_home):
     assert finished["payload"]["bytes"] == len(body)
 
 
-def test_an_export_nobody_reads_is_cut_after_the_grace_and_recorded(long_home):
+def test_an_export_without_a_reader_is_cut_after_the_grace_and_recorded(long_home):
     """What has left by then has left: the row that says so must not be lost with the process."""
     server = long_home.serve(shutdown_grace_s="0.5")
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:

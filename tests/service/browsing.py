@@ -11,7 +11,7 @@ OWN = {"origin": "http://localhost:8080"}
 
 @dataclass
 class Browser:
-    """Somebody's browser."""
+    """A visitor's browser."""
 
     world: World
     cookies: dict[str, str] = field(default_factory=dict)

@@ -95,7 +95,7 @@ async def find_nothing() -> int:
 
 
 async def test_a_job_shows_when_it_last_succeeded_and_how_often_it_failed(clock):
-    """Whoever waits for the other process's lease has neither succeeded nor failed."""
+    """A job that waits for the other process's lease has neither succeeded nor failed."""
     metrics = Metrics()
     at = "countersign_maintenance_last_success_timestamp_seconds"
     failures = "countersign_maintenance_failures_total"

@@ -168,19 +168,19 @@ def _luminance(colour: str) -> float:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_home_leads_whoever_is_signed_in_on(shared_world):
-    """To their own organisation; nobody else is told that there is one."""
+async def test_home_leads_members_on(shared_world):
+    """To their own organisation; no visitor is told that there is one."""
     member = await open_page(shared_world, "/", **shared_world.session("member"))
-    nobody = await open_page(shared_world, "/", accept="text/html")
+    anonymous = await open_page(shared_world, "/", accept="text/html")
     operator = await open_page(shared_world, "/", **shared_world.admin)
 
     assert member.link("Go to acme") == ORG
-    assert "acme" not in nobody.html + operator.html
+    assert "acme" not in anonymous.html + operator.html
 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_home_says_how_to_get_in(shared_world):
-    """There is no password to try: whoever has no link must learn whom to ask, and for what."""
+    """There is no password: a visitor without a link must learn whom to ask, and for what."""
     page = await open_page(shared_world, "/")
 
     assert "countersign session issue --org SLUG --member EMAIL" in page.one("pre").text
@@ -211,7 +211,7 @@ async def test_looking_at_a_link_does_not_use_it_up(world):
 
 
 async def test_a_link_works_once(world):
-    """Whoever finds a used link in a log or a history gets nowhere with it."""
+    """A used link found in a log or a history does not work."""
     token = await issue_link(world, "auditor")
     await press_sign_in(world, token)
     response = await press_sign_in(world, token)
@@ -232,7 +232,7 @@ async def test_a_link_is_refused_once_it_is_old(world):
     "headers", [{}, {"origin": "null"}, {"origin": "https://evil.example"}], ids=str
 )
 async def test_another_sites_button_does_not_sign_in(world, headers):
-    """Otherwise a page could sign its visitor in as somebody else, and watch what they do."""
+    """Otherwise a page could sign its visitor in as another person, and watch what they do."""
     token = await issue_link(world, "auditor")
 
     assert (await press_sign_in(world, token, headers)).status_code == 403
@@ -241,7 +241,7 @@ async def test_another_sites_button_does_not_sign_in(world, headers):
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_link_without_its_token_says_that_it_is_incomplete(shared_world):
-    """Mail programs break long links; a button that cannot work helps nobody."""
+    """Mail programs break long links; a button that cannot work is of no use."""
     page = await open_page(shared_world, "/sign-in")
 
     assert "incomplete" in page.one("main").text

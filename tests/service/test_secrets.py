@@ -30,7 +30,7 @@ def test_missing_secrets_are_made_once_and_kept_to_the_owner(tmp_path):
 
 
 def test_a_secret_survives_a_power_loss(tmp_path, file_steps):
-    """What was signed with it must stay so: its name is synced before anybody uses it."""
+    """What was signed with it must stay so: its name is synced before it is used."""
     with_secrets(Settings(data_dir=tmp_path, admin_token="t"))
 
     named = file_steps.index("link", tmp_path / "secret_key")
@@ -46,7 +46,7 @@ def test_secrets_of_the_environment_are_used_as_they_are(tmp_path):
 
 
 async def test_what_the_service_makes_in_an_open_folder_is_for_its_owner_alone(tmp_path):
-    """Whoever made the data dir may have let everybody in."""
+    """The data dir may have been made readable for everyone."""
     data_dir = tmp_path / "data"
     data_dir.mkdir()
     data_dir.chmod(0o755)

@@ -44,7 +44,7 @@ def test_values_are_read_as_what_they_are(tmp_path: Path) -> None:
         ("prune_interval_s", "86401"),
         ("session_idle_s", "inf"),
         ("session_idle_s", "nan"),
-        ("data_dir", "~nobody-of-that-name/data"),
+        ("data_dir", "~unknown-user/data"),
         ("binding_slot", "team"),
         ("log_level", "loud"),
         ("port", "0"),

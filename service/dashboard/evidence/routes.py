@@ -10,13 +10,12 @@ from service.audit.export_routes import authorize_exports
 from service.dashboard.evidence.exports_page import load_export_view, load_exports_view
 from service.dashboard.evidence.offer_page import load_offer
 from service.dashboard.evidence.reports_page import VIEWS, load_access_view
-from service.dashboard.navigation import page_context
+from service.dashboard.navigation import render_page
 from service.dashboard.services import DashboardServices
 from service.orgs.roles import Capability, Role
 from service.web.dependencies import receives
 from service.web.request_parsing import all_parameters, query_parameters
 from service.web.responses import json_answer
-from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard_evidence", __name__, url_prefix="/admin/ui/orgs/<slug>")
 
@@ -28,22 +27,16 @@ async def exports_page(services: DashboardServices, slug: str) -> ResponseReturn
     caller, org = await authorize_exports(services.access, slug, VerdictSource.DASHBOARD)
     cursor = only(query_parameters(request, ("cursor",)), "cursor")
     view = await load_exports_view(services.audit, org, cursor)
-    return await render_template(
-        "evidence/exports.html", page=view, **page_context(services.settings, caller, org)
-    )
+    return await render_page(services.settings, caller, org, "evidence/exports.html", page=view)
 
 
 @blueprint.get("/exports/new")
 @receives(DashboardServices)
 async def offer_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show what an export with these filters would hold, with links that make it."""
-    caller, org = await services.access.authorize(
-        slug, Capability.AUDIT_EXPORT, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.AUDIT_EXPORT)
     offer = await load_offer(services.audit, org, all_parameters(request))
-    return await render_template(
-        "evidence/offer.html", offer=offer, **page_context(services.settings, caller, org)
-    )
+    return await render_page(services.settings, caller, org, "evidence/offer.html", offer=offer)
 
 
 @blueprint.get("/exports/<export_id>")
@@ -55,9 +48,7 @@ async def export_page(
     caller, org = await authorize_exports(services.access, slug, VerdictSource.DASHBOARD)
     query_parameters(request, ())
     shown = await load_export_view(services.audit, org, export_id)
-    return await render_template(
-        "evidence/export.html", one=shown, **page_context(services.settings, caller, org)
-    )
+    return await render_page(services.settings, caller, org, "evidence/export.html", one=shown)
 
 
 @blueprint.get("/exports/<export_id>/progress")
@@ -85,28 +76,24 @@ async def export_progress(
 @receives(DashboardServices)
 async def reports_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the reports and the views of the audit log."""
-    caller, org = await services.access.authorize(
-        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.AUDIT_READ)
     query_parameters(request, ())
-    return await render_template(
-        "evidence/reports.html", views=VIEWS, **page_context(services.settings, caller, org)
-    )
+    return await render_page(services.settings, caller, org, "evidence/reports.html", views=VIEWS)
 
 
 @blueprint.get("/reports/access")
 @receives(DashboardServices)
 async def access_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show who could do what, as of a date."""
-    caller, org = await services.access.authorize(
-        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.AUDIT_READ)
     given = only(query_parameters(request, ("asOf",)), "asOf")
     view = await load_access_view(services.audit, org, given)
-    page = await render_template(
+    return await render_page(
+        services.settings,
+        caller,
+        org,
         "evidence/access.html",
+        view.status,
         page=view,
         roles=list(Role),
-        **page_context(services.settings, caller, org),
     )
-    return page, view.status

@@ -3,12 +3,11 @@
 from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 
-from analytics.model.rows import VerdictSource
 from service.dashboard.form_auth import authorize_form
 from service.dashboard.investigate.package_page import load_package_view
 from service.dashboard.investigate.row_page import load_row_view
 from service.dashboard.investigate.run_page import load_run_view
-from service.dashboard.navigation import may, page_context
+from service.dashboard.navigation import may, page_context, render_page
 from service.dashboard.services import DashboardServices
 from service.dashboard.streaming import streamed
 from service.orgs.roles import Capability
@@ -26,9 +25,7 @@ _ORG = "/admin/ui/orgs/<slug>"
 @receives(DashboardServices)
 async def row_page(services: DashboardServices, slug: str, audit_id: str) -> ResponseReturnValue:
     """Show one audit row, and how many rows share each of its values."""
-    caller, org = await services.access.authorize(
-        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.AUDIT_READ)
     query_parameters(request, ())
     view = await load_row_view(services, org, audit_id)
     return await streamed("row.html", page=view, **page_context(services.settings, caller, org))
@@ -38,9 +35,7 @@ async def row_page(services: DashboardServices, slug: str, audit_id: str) -> Res
 @receives(DashboardServices)
 async def row_details(services: DashboardServices, slug: str, audit_id: str) -> ResponseReturnValue:
     """The details of one row as a part of a page, for the audit page to put below it."""
-    caller, org = await services.access.authorize(
-        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.AUDIT_READ)
     query_parameters(request, ())
     view = await load_row_view(services, org, audit_id)
     return await render_template(
@@ -80,9 +75,7 @@ async def delete(services: DashboardServices, slug: str, search_id: str) -> Resp
 @receives(DashboardServices)
 async def package_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show one package: its versions, and the jobs, keys and people that asked for it."""
-    caller, org = await services.access.authorize(
-        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.AUDIT_READ)
     view = await load_package_view(services, org, query_parameters(request, ("name", "ecosystem")))
     return await streamed("package.html", page=view, **page_context(services.settings, caller, org))
 
@@ -91,11 +84,7 @@ async def package_page(services: DashboardServices, slug: str) -> ResponseReturn
 @receives(DashboardServices)
 async def run_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show one CI run: its job, and every package it asked for."""
-    caller, org = await services.access.authorize(
-        slug, Capability.AUDIT_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.AUDIT_READ)
     parameters = query_parameters(request, ("run_id", "repository_id"))
     view = await load_run_view(services, org, parameters)
-    return await render_template(
-        "run.html", page=view, **page_context(services.settings, caller, org)
-    )
+    return await render_page(services.settings, caller, org, "run.html", page=view)

@@ -1,24 +1,17 @@
 """The page of one audit row, with the number of rows that share each of its values."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 
-from quart import url_for
-
-from analytics.export.wire import json_objects
 from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term
-from analytics.model.schema import parse_audit_id
-from service.audit.actor_names import names_of_actors
+from service.audit.query_service import find_entry
 from service.audit.tenant_log import TenantLog, open_log
+from service.dashboard.investigate.groups import of_log
 from service.dashboard.retention_window import RetentionWindow, retention_window
-from service.dashboard.rows import Pivot, RowContext, ShownRow, named_in, shown_row
+from service.dashboard.rows import Pivot, ShownRow, pretty_json
 from service.dashboard.services import DashboardServices
-from service.dashboard.state import State
+from service.dashboard.shown_rows import load_shown_rows
 from service.dashboard.streaming import Later
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
-from service.errors import AuditRowNotFound
 from service.store.tables import Organisation
 
 
@@ -37,30 +30,9 @@ async def load_row_view(services: DashboardServices, org: Organisation, audit_id
     now = services.clock()
     log = await open_log(services.store, services.audit.lake, org, now)
     text = await find_entry(log, audit_id)
-    entry = json.loads(text)
-    async with services.store.read() as session:
-        names = await names_of_actors(session, org.id, named_in([entry]))
-    row = shown_row(entry, row_context(services, org, names, now))
+    (row,) = await load_shown_rows(services, org, [text], of_log(org.slug), now)
     pivots = Later(lambda: count_pivots(log, row.pivots))
-    pretty = json.dumps(entry, indent=2, ensure_ascii=False)
-    return RowView(row, pretty, pivots, retention_window(org, now))
-
-
-async def find_entry(log: TenantLog, audit_id: str) -> str:
-    """The JSON object of the row `audit_id`. Raises AuditRowNotFound, StoreFault, QueryTooSlow."""
-    seq = parse_audit_id(audit_id)
-    rows = None if seq is None else await log.row(seq)
-    if rows is None or rows.num_rows == 0:
-        raise AuditRowNotFound
-    return json_objects(rows, log.org.id)[0]
-
-
-def row_context(
-    services: DashboardServices, org: Organisation, names: Mapping[str, str], now: datetime
-) -> RowContext:
-    """The context of rows on a page of their own: links lead to the whole audit log."""
-    state = State({}, url_for("dashboard.audit_page", slug=org.slug))
-    return RowContext(state, names, services.bindings.issuers.values(), now)
+    return RowView(row, pretty_json(row.entry), pivots, retention_window(org, now))
 
 
 async def count_pivots(log: TenantLog, pivots: list[Pivot]) -> list[Pivot]:

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from analytics.export.wire import json_objects
 from analytics.model.filters import only, parse_query
-from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import open_log
 from service.dashboard.investigate.groups import ShownGroup, load_groups, of_log
-from service.dashboard.investigate.row_page import row_context
 from service.dashboard.retention_window import RetentionWindow, retention_window
-from service.dashboard.rows import ShownRow, decoded_entries, named_in, shown_row
+from service.dashboard.rows import ShownRow
 from service.dashboard.services import DashboardServices
+from service.dashboard.shown_rows import load_shown_rows
 from service.dashboard.state import State
 from service.dashboard.summary_panel import SummaryUnavailable
 from service.errors import Invalid
@@ -45,11 +44,8 @@ async def load_run_view(
     now = services.clock()
     log = await open_log(services.store, services.audit.lake, org, now)
     newest = await log.page(parse_query(state.filters), 1)
-    latest = None
-    for entry in decoded_entries(json_objects(newest, org.id)):
-        async with services.store.read() as session:
-            names = await names_of_actors(session, org.id, named_in([entry]))
-        latest = shown_row(entry, row_context(services, org, names, now))
+    texts = json_objects(newest, org.id)
+    shown = await load_shown_rows(services, org, texts, of_log(org.slug), now)
     by = ["ecosystem", "package", "version"]
     packages = await load_groups(services.store, log, state, by)
-    return RunView(run_id, state, latest, packages, retention_window(org, now))
+    return RunView(run_id, state, next(iter(shown), None), packages, retention_window(org, now))

@@ -5,7 +5,6 @@ A step is what one form does: a function of the `Change`, through which it does 
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from quart import redirect, request
 from quart.typing import ResponseReturnValue
@@ -13,7 +12,7 @@ from quart.typing import ResponseReturnValue
 from analytics.model.rows import AuditContext
 from service.access.callers import Caller
 from service.dashboard.form_auth import Form, authorize_form
-from service.dashboard.people.form_state import FormState, refused
+from service.dashboard.people.form_state import refused
 from service.dashboard.people.one_time_form import spend_form
 from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.dashboard.services import DashboardServices
@@ -22,8 +21,6 @@ from service.orgs.repository import get_member
 from service.orgs.roles import Capability, Role
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation
-
-_Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,60 +63,29 @@ async def submit(
     services: DashboardServices,
     slug: str,
     page: OrgPage,
-    step: Callable[[Change], Awaitable[str]],
-    field: str | None = None,
+    step: Callable[[Change], Awaitable[str | IssuedSecret]],
+    field: str | None,
+    *,
+    is_once: bool,
 ) -> ResponseReturnValue:
     """Run `step` for the form of the current request, then redirect to `page`.
 
-    `step` returns the page's code for what was done. Its errors are shown at the field that they
-    name, or at `field`.
+    `step` returns the page's code for what was done, or a new secret, which only this response
+    shows. Such a form `is_once`: reloading the response, which resends the form, creates no second
+    secret. Errors of `step` are shown at the field that they name, or at `field`.
     """
     caller, org, form = await authorize_form(services, slug, Capability.ORG_ADMIN)
     page.here()  # rejects a request that cannot be redirected back before anything is done
-    done = await _attempt(services, caller, org, form, step, field)
-    if isinstance(done, FormState):
-        return await page.show(services, caller, org, form_state=done), done.status
-    return redirect(page.address(org, done), 303)
-
-
-async def issue_secret(
-    services: DashboardServices,
-    slug: str,
-    page: OrgPage,
-    step: Callable[[Change], Awaitable[IssuedSecret]],
-    field: str | None = None,
-) -> ResponseReturnValue:
-    """The same for a form that creates a secret, which only this response shows.
-
-    Such a form works once: reloading the response, which resends the form, creates no second one.
-    """
-    caller, org, form = await authorize_form(services, slug, Capability.ORG_ADMIN)
-    page.here()
-
-    async def once(change: Change) -> IssuedSecret:
-        await spend_form(services.settings, change.work, change.caller, form)
-        return await step(change)
-
-    issued_secret = await _attempt(services, caller, org, form, once, field)
-    if isinstance(issued_secret, FormState):
-        return await page.show(
-            services, caller, org, form_state=issued_secret
-        ), issued_secret.status
-    return await page.show(services, caller, org, issued_secret=issued_secret)
-
-
-async def _attempt(
-    services: DashboardServices,
-    caller: Caller,
-    org: Organisation,
-    form: Form,
-    step: Callable[[Change], Awaitable[_Done]],
-    field: str | None,
-) -> _Done | FormState:
-    """The result of `step` once committed; or, if nothing was changed, the form to show again."""
     try:
-        change = services.access.change(caller, org, Capability.ORG_ADMIN)
-        async with change as (work, by, present):
-            return await step(Change(work, present, by, form, services.settings.public_url))
+        transaction = services.access.change(caller, org, Capability.ORG_ADMIN)
+        async with transaction as (work, by, present):
+            change = Change(work, present, by, form, services.settings.public_url)
+            if is_once:
+                await spend_form(services.settings, work, by, form)
+            done = await step(change)
     except (Invalid, Conflict, NotFound) as refusal:
-        return refused(request.path, form, refusal, field)
+        form_state = refused(request.path, form, refusal, field)
+        return await page.show(services, caller, org, form_state=form_state)
+    if isinstance(done, IssuedSecret):
+        return await page.show(services, caller, org, issued_secret=done)
+    return redirect(page.address(org, done), 303)

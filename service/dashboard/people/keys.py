@@ -15,13 +15,7 @@ from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.dashboard.services import DashboardServices
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.orgs.key_lifetimes import parse_expiry, parse_overlap, rotate_api_key
-from service.orgs.repository import (
-    get_api_key,
-    get_project,
-    is_live,
-    list_api_keys,
-    list_projects,
-)
+from service.orgs.repository import get_api_key, get_project, is_live, list_api_keys, list_projects
 from service.orgs.roles import KEY_SCOPES, Capability
 from service.store.tables import ApiKey, Organisation
 from service.web.header_names import API_KEY_HEADER

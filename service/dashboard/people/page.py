@@ -7,15 +7,14 @@ from typing import Any, Final
 from quart import request, url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.callers import Caller
-from service.dashboard.navigation import page_context
+from service.access.callers import Caller, is_allowed
+from service.dashboard.navigation import render_page
 from service.dashboard.people.form_state import EMPTY_FORM, FormState
 from service.dashboard.people.one_time_form import one_time_form
 from service.dashboard.services import DashboardServices
-from service.errors import Forbidden, Invalid
+from service.errors import Invalid
 from service.orgs.roles import Role
 from service.store.tables import Organisation
-from service.web.templates import render_template
 
 DONE_PARAMETER: Final = "done"
 PLACE_CHARS_MAX: Final = 255
@@ -72,26 +71,25 @@ class OrgPage:
         *,
         form_state: FormState = EMPTY_FORM,
         issued_secret: IssuedSecret | None = None,
-    ) -> str:
-        """The page for `caller`, as of now."""
+    ) -> tuple[str, int]:
+        """The page for `caller`, as of now, and its status."""
         async with services.store.read() as session:
             view = await self.load(services, session, caller, org)
-        return await render_template(
+        return await render_page(
+            services.settings,
+            caller,
+            org,
             self.template,
+            form_state.status,
             **view,
             form_state=form_state,
             issued_secret=issued_secret,
             here=self.here(),
             done=self.done.get(request.args.get(DONE_PARAMETER, "")),
             once=one_time_form(services.settings, caller, services.clock()),
-            **page_context(services.settings, caller, org),
         )
 
 
 def may_decide_over(caller: Caller, role: str, org: Organisation) -> bool:
     """Whether `caller` may manage `role`. Only for display; actions are authorized again."""
-    try:
-        caller.require_outranks(Role(role), org)
-    except Forbidden:
-        return False
-    return True
+    return is_allowed(caller.require_outranks, Role(role), org)

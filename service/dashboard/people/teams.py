@@ -11,12 +11,7 @@ from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import OrgPage, may_decide_over
 from service.dashboard.services import DashboardServices
 from service.orgs.changes import create_team, set_team_admin
-from service.orgs.repository import (
-    get_team,
-    list_members_from,
-    list_team_offices,
-    list_teams,
-)
+from service.orgs.repository import get_team, list_members_from, list_team_offices, list_teams
 from service.store.tables import Member, Organisation, Team
 
 OFFERED_MAX: Final = 200

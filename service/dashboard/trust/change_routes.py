@@ -1,15 +1,12 @@
 """Routes of the pages that replace a binding, or revoke all of a repository."""
 
-from typing import Any
-
 from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
-from analytics.model.rows import VerdictSource
 from service.access.callers import Caller
 from service.dashboard.form_auth import authorize_form
-from service.dashboard.navigation import may, page_context
+from service.dashboard.navigation import may, render_page
 from service.dashboard.services import DashboardServices
 from service.dashboard.trust.replace_page import (
     load_replace_view,
@@ -37,9 +34,10 @@ from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
-from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard_trust_changes", __name__, url_prefix="/admin/ui/orgs/<slug>")
+_REPLACE = "binding_replace.html"
+_REVOKE = "binding_revoke_repository.html"
 
 
 @blueprint.get("/bindings/<binding:binding_id>/replace")
@@ -51,7 +49,7 @@ async def replace_page(
     caller, org = await _reading_writer(services, slug)
     query_parameters(request, ())
     view = await load_replace_view(services.bindings, caller, org, binding_id)
-    return await _page(services, "binding_replace.html", view, caller, org)
+    return await render_page(services.settings, caller, org, _REPLACE, page=view)
 
 
 @blueprint.post("/bindings/<binding:binding_id>/replace")
@@ -67,7 +65,9 @@ async def replace(services: DashboardServices, slug: str, binding_id: str) -> Re
         return await render_revoked(services, caller, org, binding_id)
     except (Invalid, NotOrgAdmin, NotTeamAdmin, BindingExists) as refusal:
         view = await refused_replacement(services.bindings, caller, org, binding_id, given, refusal)
-        return await _page(services, "binding_replace.html", view, caller, org, refusal.status)
+        return await render_page(
+            services.settings, caller, org, _REPLACE, refusal.status, page=view
+        )
     return redirect_to_binding(caller, org, successor_id, "replaced")
 
 
@@ -79,7 +79,7 @@ async def repository_page(services: DashboardServices, slug: str) -> ResponseRet
     parameters = query_parameters(request, PARAMETERS)
     given = {name: text for name in PARAMETERS if (text := only(parameters, name)) is not None}
     view = await load_repository_view(services.bindings, caller, org, given)
-    return await _page(services, "binding_revoke_repository.html", view, caller, org, view.status)
+    return await render_page(services.settings, caller, org, _REVOKE, view.status, page=view)
 
 
 @blueprint.post("/bindings/revoke")
@@ -92,9 +92,7 @@ async def revoke_repository_form(services: DashboardServices, slug: str) -> Resp
     except (Invalid, RepositoryChanged, RepositoryNotBound) as refusal:
         caller.require(Capability.OIDC_READ, org)
         view = await refused_revocation(services.bindings, caller, org, form, refusal)
-        return await _page(
-            services, "binding_revoke_repository.html", view, caller, org, view.status
-        )
+        return await render_page(services.settings, caller, org, _REVOKE, view.status, page=view)
     if not may(caller, Capability.OIDC_READ, org):
         return redirect(url_for("dashboard.overview_page", slug=org.slug), 303)
     page = url_for(
@@ -109,22 +107,6 @@ async def revoke_repository_form(services: DashboardServices, slug: str) -> Resp
 
 async def _reading_writer(services: DashboardServices, slug: str) -> tuple[Caller, Organisation]:
     """A caller that may change bindings and read them, too, as the page shows them."""
-    caller, org = await services.access.authorize(
-        slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.OIDC_WRITE)
     caller.require(Capability.OIDC_READ, org)
     return caller, org
-
-
-async def _page(
-    services: DashboardServices,
-    template: str,
-    view: Any,  # noqa: ANN401 - each template has its own
-    caller: Caller,
-    org: Organisation,
-    status: int = 200,
-) -> ResponseReturnValue:
-    page = await render_template(
-        template, page=view, **page_context(services.settings, caller, org)
-    )
-    return page, status

@@ -88,13 +88,6 @@ def body_of(given: Typed) -> dict[str, Any]:
     return {name: value for name, value in parse_typed(given).items() if value}
 
 
-async def create_form(
-    services: BindingServices, caller: Caller, org: Organisation, given: Typed | None = None
-) -> CreateView:
-    """The form for `caller`, filled in with `given`."""
-    return CreateView(await load_choices(services, caller, org), given or {})
-
-
 async def create_typed(
     services: BindingServices, caller: Caller, org: Organisation, given: Typed
 ) -> str:

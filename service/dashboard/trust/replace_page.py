@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from service.access.callers import Caller
-from service.bindings.replacement import REASON, replace_binding, terms_of
-from service.bindings.repository import find_revocable
+from service.bindings.changes import terms_of
+from service.bindings.replacement import REASON, replace_binding
+from service.bindings.repository import get_revocable
 from service.bindings.services import BindingServices
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.create_page import (
@@ -18,7 +19,7 @@ from service.dashboard.trust.create_page import (
     parse_typed,
     typed_of,
 )
-from service.errors import BindingExists, BindingNotFound, Refusal
+from service.errors import BindingExists, Refusal
 from service.orgs.roles import Capability
 from service.store.tables import Organisation, Origin
 
@@ -42,9 +43,7 @@ async def load_replace_view(
 ) -> ReplaceView:
     """The form with the terms of an active binding. Raises BindingNotFound, Forbidden."""
     async with services.store.read() as session:
-        binding = await find_revocable(session, org.id, binding_id)
-    if binding is None:
-        raise BindingNotFound
+        binding = await get_revocable(session, org.id, binding_id)
     caller.require_revoke_rights(org, binding.team_id)
     terms = terms_of(binding)
     if binding.origin == Origin.PLATFORM_ADMIN:

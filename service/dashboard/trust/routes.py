@@ -4,18 +4,17 @@ from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
-from analytics.model.rows import VerdictSource
 from service.access.callers import Caller
 from service.bindings.changes import revoke_binding
 from service.dashboard.form_auth import authorize_form
-from service.dashboard.navigation import may, page_context
+from service.dashboard.navigation import may, render_page
 from service.dashboard.services import DashboardServices
 from service.dashboard.trust.binding_page import BindingView, load_binding_view
 from service.dashboard.trust.bindings_page import PARAMETERS, load_bindings_view
 from service.dashboard.trust.create_page import (
     CreateView,
-    create_form,
     create_typed,
+    load_choices,
     refused_form,
     typed,
 )
@@ -44,7 +43,6 @@ from service.store.tables import Organisation
 from service.text_rules import parse_reason
 from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
-from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard_trust", __name__, url_prefix="/admin/ui/orgs/<slug>")
 
@@ -61,28 +59,24 @@ DONE = {
 @receives(DashboardServices)
 async def bindings_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show which CI jobs are trusted, or were at an earlier instant."""
-    caller, org = await services.access.authorize(
-        slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.OIDC_READ)
     parameters = query_parameters(request, (*PARAMETERS, "done"))
     view = await load_bindings_view(services.bindings, org, parameters)
     done = DONE.get(only(parameters, "done") or "")
-    page = await render_template(
-        "bindings.html", page=view, done=done, **page_context(services.settings, caller, org)
+    return await render_page(
+        services.settings, caller, org, "bindings.html", view.status, page=view, done=done
     )
-    return page, view.status
 
 
 @blueprint.get("/bindings/new")
 @receives(DashboardServices)
 async def new_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the form that creates a binding, filled in for a rejected subject if requested."""
-    caller, org = await services.access.authorize(
-        slug, Capability.OIDC_WRITE, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.OIDC_WRITE)
     digest = only(query_parameters(request, ("from",)), "from")
     if digest is None:
-        return await _new(services, caller, org, await create_form(services.bindings, caller, org))
+        choices = await load_choices(services.bindings, caller, org)
+        return await _new(services, caller, org, CreateView(choices))
     caller.require(Capability.OIDC_READ, org)
     source = await load_rejection_view(services.bindings, org, digest)
     view = await explain_source(services.bindings, caller, org, source)
@@ -107,9 +101,7 @@ async def create(services: DashboardServices, slug: str) -> ResponseReturnValue:
 @receives(DashboardServices)
 async def explain_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the form that explains a token."""
-    caller, org = await services.access.authorize(
-        slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.OIDC_READ)
     return await _explained(services, caller, org, await explain_form(services.bindings, org))
 
 
@@ -129,9 +121,7 @@ async def binding_page(
     services: DashboardServices, slug: str, binding_id: str
 ) -> ResponseReturnValue:
     """Show one binding and its history."""
-    caller, org = await services.access.authorize(
-        slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.OIDC_READ)
     view = await load_binding_view(services, caller, org, binding_id)
     return await _binding(services, view, caller, org)
 
@@ -163,14 +153,10 @@ async def revoke(services: DashboardServices, slug: str, binding_id: str) -> Res
 @receives(DashboardServices)
 async def rejected_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the CI identities that were rejected recently, and what each of them lacks."""
-    caller, org = await services.access.authorize(
-        slug, Capability.OIDC_READ, VerdictSource.DASHBOARD
-    )
+    caller, org = await services.authorize(slug, Capability.OIDC_READ)
     query_parameters(request, ())
     view = await load_rejected_view(services.bindings, org)
-    return await render_template(
-        "rejected.html", page=view, **page_context(services.settings, caller, org)
-    )
+    return await render_page(services.settings, caller, org, "rejected.html", page=view)
 
 
 async def render_revoked(
@@ -200,13 +186,10 @@ async def _new(
     create: CreateView,
     status: int = 200,
 ) -> ResponseReturnValue:
-    page = await render_template(
-        "binding_new.html",
-        explain=await explain_form(services.bindings, org),
-        create=create,
-        **page_context(services.settings, caller, org),
+    explain = await explain_form(services.bindings, org)
+    return await render_page(
+        services.settings, caller, org, "binding_new.html", status, explain=explain, create=create
     )
-    return page, status
 
 
 async def _explained(
@@ -217,14 +200,16 @@ async def _explained(
     source: ShownRejection | None = None,
     status: int = 200,
 ) -> ResponseReturnValue:
-    page = await render_template(
+    return await render_page(
+        services.settings,
+        caller,
+        org,
         "binding_explain.html",
+        status,
         explain=view,
         source=source,
         rule_words=RULE_WORDS,
-        **page_context(services.settings, caller, org),
     )
-    return page, status
 
 
 async def _binding(
@@ -235,7 +220,6 @@ async def _binding(
     status: int = 200,
 ) -> ResponseReturnValue:
     done = DONE.get(request.args.get("done", ""))
-    page = await render_template(
-        "binding.html", page=view, done=done, **page_context(services.settings, caller, org)
+    return await render_page(
+        services.settings, caller, org, "binding.html", status, page=view, done=done
     )
-    return page, status

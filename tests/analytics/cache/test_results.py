@@ -93,10 +93,10 @@ def test_each_tenant_sees_its_own(lake):
     """The same search of two organisations."""
     rare_rows(lake, 2)
     mine = seqs(lake, lake.snapshot())
-    nobodys = Snapshot("org_other", lake.last_seq, (), ())
+    of_other_tenant = Snapshot("org_other", lake.last_seq, (), ())
 
     assert len(mine) == 4
-    assert seqs(lake, nobodys) == []
+    assert seqs(lake, of_other_tenant) == []
 
 
 def test_conditions_count_as_much_as_rows(lake):

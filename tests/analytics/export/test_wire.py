@@ -224,7 +224,7 @@ def test_without_rows_a_file_is_still_a_file():
 
 @pytest.mark.parametrize("payload", ['{\n  "a": "b"\n}', '{"a":\r\n"b"}'])
 def test_a_payload_on_several_lines_is_one_line_of_ndjson(payload):
-    """Whoever reads line by line must find a row on each."""
+    """Each line is one row."""
     content = exported([sample_row(payload=payload)], ExportFormat.NDJSON)
 
     assert [row["payload"] for row in read_file(content, ExportFormat.NDJSON)] == [{"a": "b"}]

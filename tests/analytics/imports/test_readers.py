@@ -352,7 +352,7 @@ class TestCsv:
         ],
     )
     def test_broken_quoting_is_a_fault_of_the_file(self, bad, said):
-        """Nobody can tell where the next row begins."""
+        """The start of the next row is unknown."""
         fault = fault_of_file(csv_of(HEADER, GOOD) + bad.encode(), self.KIND)
 
         assert fault.startswith(f"line 3: {said}")

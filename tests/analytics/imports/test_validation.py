@@ -156,7 +156,7 @@ def test_what_is_given_of_the_other_columns_is_kept():
 
 
 def test_what_the_service_alone_says_is_read_over():
-    """Whatever stands there: the id, the tenant, when it was received, the shortened reason."""
+    """In any of these: the id, the tenant, when it was received, the shortened reason."""
     ignored = {"id": "aud_1", "tenant_id": 7, "received_at": [], "decision_reason": {"a": 1}}
 
     assert row_of(item(**ignored)) == row_of(GOOD)
@@ -272,7 +272,7 @@ class TestCi:
         assert fault_of(item(payload={**GOOD["payload"], "ci": ci}, **BY_CI)).startswith(fault)
 
     @pytest.mark.parametrize("who", [{}, {"actor": "key_1", "actor_source": "api_key"}])
-    def test_nobody_else_was_a_ci_job(self, who):
+    def test_no_one_else_was_a_ci_job(self, who):
         """Checked for each row, also when the same payload was good a line before."""
         row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR))
         good = item(payload={**GOOD["payload"], "ci": CI})

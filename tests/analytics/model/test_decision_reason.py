@@ -69,7 +69,7 @@ def test_whatever_an_envelope_holds_its_reason_fits_parses_and_keeps_its_keys(ke
 
 @given(any_envelope())
 def test_it_says_truncated_exactly_when_something_was_lost(keys):
-    """Whoever sees no flag may rely on the values."""
+    """Without the flag the values are exact."""
     parsed = json.loads(decision_reason(keys))
 
     if len(compact(keys)) <= 256:

@@ -73,7 +73,7 @@ def test_a_damaged_journal_batch_is_a_fault_in_every_answer(lake, answer):
 
 @pytest.mark.parametrize("place", range(50))
 def test_one_flipped_byte_is_a_fault_or_still_a_page_of_rows(lake, place):
-    """Never an empty page, and never an error that nobody expects.
+    """Never an empty page, and never an unexpected error.
 
     Not every flip is found: neither Parquet's writer nor DuckDB keeps a checksum of values.
     """

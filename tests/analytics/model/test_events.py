@@ -113,7 +113,7 @@ def test_a_missing_key_is_refused_by_name(event, key):
 
 @pytest.mark.parametrize("event", Event)
 def test_an_extra_key_is_refused_for_every_event(event):
-    """What nobody declared nobody reads."""
+    """Undeclared keys are not read."""
     with pytest.raises(msgspec.ValidationError, match="surplus"):
         parse_envelope(event, {"surplus": 1})
 
@@ -165,7 +165,7 @@ def test_published_at_is_a_timestamp(text):
 
 
 def test_only_installs_have_a_decision_and_come_from_outside():
-    """Nobody writes admin or sign-in history from outside."""
+    """No one writes admin or sign-in history from outside."""
     installs = {
         Event.OSS_FIRST_PARTY: Decision.ALLOWED,
         Event.INSTALL_ALLOWED: Decision.ALLOWED,

@@ -74,7 +74,7 @@ def is_wanted(row: AuditRow, wishes: dict[str, list[Wish]]) -> bool:
 
 
 ROWS = [
-    sample_row(package_name=package, subject=subject, version=package, actor=subject or "nobody")
+    sample_row(package_name=package, subject=subject, version=package, actor=subject or "someone")
     for package in VALUES
     for subject in (None, "", "a", "ab", "b", "😀")
 ]

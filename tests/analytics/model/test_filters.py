@@ -298,7 +298,7 @@ def test_what_was_given_is_remembered_in_one_order():
     ],
 )
 def test_a_floor_only_ever_narrows_a_query(since, floor, expected):
-    """Nobody reaches past retention by asking, and nobody gets more than they asked for."""
+    """No query reaches past retention, and none returns more than it asks for."""
     assert Query(since=since).not_before(floor).since == expected
 
 

@@ -100,7 +100,7 @@ def fault_of(one: bytes | dict[str, Any]) -> str:
 
 
 def test_the_events_to_be_sent_are_the_installs():
-    """Nobody writes the history of admins and sign-ins from outside."""
+    """No sender writes the history of admins and sign-ins from outside."""
     assert set(INGESTIBLE) == set(INSTALLS)
 
 
@@ -369,7 +369,7 @@ class TestInstant:
         ],
     )
     def test_outside_it_is_refused(self, created_at, error):
-        """A row nobody could see, or one that stays on top of the log for years."""
+        """A row that no query shows, or one that stays on top of the log for years."""
         assert fault_of(item(created_at=created_at.isoformat())) == error
 
     def test_without_a_retention_floor_any_past_is_taken(self):

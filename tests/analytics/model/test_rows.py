@@ -76,7 +76,7 @@ def test_a_row_of_a_ci_job_says_what_its_token_said(envelope: Envelope, keys: di
 
 
 @pytest.mark.parametrize("claim", ["", None, msgspec.UNSET, "a\0b", "\u202e7", "x" * 257])
-def test_a_column_has_no_claim_that_nobody_could_type(claim):
+def test_a_column_has_no_claim_that_cannot_be_typed(claim):
     """The payload keeps it as it was; a filter needs text that looks like what it is."""
     columns = ci_columns(VerifiedCi(sub="s", repository_id=claim, run_id=claim, jti=claim))
 
@@ -128,7 +128,7 @@ SOME = st.sampled_from([None, "", "a", "é"])
     )
 )
 def test_what_rows_have_in_common_is_stored_like_what_they_have_not(rows):
-    """A column of one value is built at once; nobody can tell."""
+    """A column of one value is built at once, with the same result."""
     table = to_table(rows)
 
     table.validate(full=True)

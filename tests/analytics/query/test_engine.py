@@ -17,7 +17,7 @@ from tests.analytics.samples import LIMITS
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """A data dir as in service: the audit folder, and beside it what nobody may read."""
+    """A data dir as in service: the audit folder, and beside it what must not be read."""
     for folder in ("audit", "tmp", "audit2"):
         (tmp_path / folder).mkdir()
     pq.write_table(pa.table({"n": [1, 2, 3]}), tmp_path / "audit" / "rows.parquet")
@@ -190,7 +190,7 @@ ENDLESS = "SELECT count(*) FROM range(1_000_000_000) a, range(1_000_000_000) b W
 
 
 def test_a_stopped_query_ends_and_no_other_one_does(engine):
-    """Each runs on a cursor of its own; nobody's patience is another's interruption."""
+    """Each runs on a cursor of its own; the time limit of one interrupts no other."""
     stop, others = Cancellation(), Cancellation()
     with ThreadPoolExecutor(1) as threads:
         endless = threads.submit(engine.select, ENDLESS, {}, {}, stop)
@@ -203,7 +203,7 @@ def test_a_stopped_query_ends_and_no_other_one_does(engine):
 
 
 def test_a_query_that_was_stopped_before_it_began_does_not_begin(engine):
-    """A summary asks several; the rest of them must not run for nobody."""
+    """A summary asks several; the rest of them must not run with no client waiting."""
     stop = Cancellation()
     stop.set()
 

@@ -163,7 +163,7 @@ def test_nothing_before_the_floor_is_counted_or_shown(lake):
 
 @pytest.mark.parametrize("hours", [BUCKETS_MAX, BUCKETS_MAX + 1])
 def test_there_are_at_most_so_many_buckets(lake, hours):
-    """A year of hours fits; a century of them would be an answer nobody can draw."""
+    """A year of hours fits; a century of them would be an answer too long to draw."""
     bounds = {
         "since": MIDNIGHT.isoformat(),
         "until": (MIDNIGHT + hours * HOUR).isoformat(),

@@ -205,7 +205,7 @@ def test_counts_are_not_known_of_a_segment_that_reaches_above_the_watermark():
     assert known_counts(BLOCKED, Query(), BLOCKED.max_seq - 1, "event") is None
 
 
-def test_a_column_nobody_counts_is_not_known():
+def test_an_uncounted_column_is_not_known():
     """There are too many packages to count them for each file."""
     assert known_counts(BLOCKED, Query(), ALL, "package_name") is None
 

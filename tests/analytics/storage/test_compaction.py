@@ -182,7 +182,7 @@ def test_memory_is_bounded_however_many_files_overlap(tmp_path):
 
 
 def test_files_whose_rows_would_take_too_much_are_refused_but_for_two(tmp_path, monkeypatch):
-    """Whoever merges takes fewer; and two must do, or a day would stay as it is for good."""
+    """A merge takes fewer; and two must do, or a day would never be merged."""
     parts = overlapping(tmp_path, 3, 300, LONG)
     monkeypatch.setattr(compaction, "HELD_BYTES_MAX", 256 * len(LONG) * 2)
 

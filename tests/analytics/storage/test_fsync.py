@@ -36,7 +36,7 @@ def test_each_created_directory_has_its_name_synced_in_its_parent(tmp_path, file
 
 
 def test_a_directory_that_is_there_is_synced_all_the_same(tmp_path, file_steps):
-    """Whoever made it may have died between the making and the sync."""
+    """The process that made it may have died between the making and the sync."""
     target = tmp_path / "tenant=org_1" / "day=2026-03-04"
     target.mkdir(parents=True)
     file_steps.steps.clear()

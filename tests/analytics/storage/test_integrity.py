@@ -203,7 +203,7 @@ def test_an_instant_beyond_the_calendar_is_a_finding_and_no_crash(tmp_path, segm
 
 
 def test_an_id_that_is_no_id_is_a_finding_and_no_path(tmp_path, segment):
-    """Whoever changed the catalog must not choose which file is read."""
+    """A changed catalog must not choose which file is read."""
     found = check_segment(
         tmp_path, replace(segment, segment_id="../seg_1"), SeqSet(), lambda rows: None
     )

@@ -32,7 +32,7 @@ def test_the_file_is_synced_whole_before_it_gets_its_name(tmp_path, file_steps):
 
 
 def test_the_name_is_synced_after_the_rename(tmp_path, file_steps):
-    """Otherwise the catalog could name a file that power loss took away."""
+    """Otherwise the catalog could name a file that power loss removed."""
     path = sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path)
 
     assert file_steps.steps.index(("rename", path)) < len(file_steps.steps) - 1
@@ -94,7 +94,7 @@ def test_a_day_runs_from_its_midnight_to_the_last_microsecond(tmp_path):
     "stray", [MIDNIGHT - timedelta(microseconds=1), LAST_INSTANT + timedelta(microseconds=1)]
 )
 def test_a_row_of_another_day_is_refused_before_any_byte(tmp_path, file_steps, stray):
-    """Queries skip files by day: such a row would be found by nobody."""
+    """Queries skip files by day: no query would find such a row."""
     rows = table_of([sample_row(NOON), sample_row(stray)])
 
     with pytest.raises(WrongDay):
@@ -184,7 +184,7 @@ def test_a_segment_that_cannot_be_written_leaves_no_half_file(tmp_path, monkeypa
 
 
 def test_long_rows_make_smaller_row_groups(tmp_path):
-    """Whoever reads one decodes all of it."""
+    """A reader of one decodes all of it."""
     rows = [
         sample_row(NOON - timedelta(seconds=n), payload=f'{{"registry":"{"a" * 1_000_000}"}}')
         for n in range(90)

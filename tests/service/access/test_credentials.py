@@ -29,7 +29,7 @@ EVERYTHING: Final = frozenset(
     {"oidc:r", "oidc:w", "audit:r", "audit:export", "policy:r", "policy:w", "org:admin"}
 )
 SENDING: Final = "sending audit rows"
-"""No capability: machines send rows, whoever their owner is."""
+"""No capability: machines send rows; their owner does not matter."""
 INSTALLING: Final = "getting an install token"
 """No capability of a member: keys install, and only for a CI job."""
 BELONGING: Final = "belonging to the organisation"
@@ -58,7 +58,7 @@ class Request:
     has_if_match: bool = False
     is_endless: bool = False
     is_form: bool = False
-    """Sent empty: whoever may send it is answered with its page, or that it was on none."""
+    """Sent empty: an allowed caller gets its page, or hears that the form was on none."""
 
 
 REQUESTS: Final = {
@@ -148,7 +148,7 @@ REQUESTS: Final = {
         )
     },
 }
-"""A new endpoint is refused by the tests below until it stands here."""
+"""A new endpoint is refused by the tests below until it has a row here."""
 
 
 @dataclass(frozen=True)
@@ -371,7 +371,7 @@ TABLE: Final = {
     "good admin token and bad cookie": Row(good_token_and_bad_cookie, EVERYTHING, EVERYTHING),
 }
 
-SLUGS: Final = ("acme", "other", "nobody")
+SLUGS: Final = ("acme", "other", "missing")
 OWN: Final = ("/admin/ui/sign-in", "/admin/ui/profile", "/api/v1/device", "/api/v1/session")
 numbers = count(1)
 
@@ -401,7 +401,7 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         "<export_id>": "exp_0",
         "<search_id>": "search_0",
     }
-    if slug == "nobody":
+    if slug == "missing":
         return ids
     if "<binding:binding_id>" in path:
         body = binding_body(repository_id=str(next(numbers)))
@@ -433,7 +433,7 @@ def new_search() -> dict[str, str]:
 async def bound_repository(world: World, slug: str) -> dict[str, str]:
     """A repository, as a body names it, with an active binding of the organisation if it exists."""
     body = binding_body(repository_id=str(next(numbers)))
-    if slug != "nobody":
+    if slug != "missing":
         await world.client.post(bindings_path(slug), headers=world.admin, json=body)
     return {name: body[name] for name in ("issuer", "repository_id")}
 
@@ -483,10 +483,10 @@ async def ask_for_a_stream(world: World, path: str, headers: Headers) -> tuple[i
 
 
 def expected(wanted: Request, capabilities: frozenset[str] | None, slug: str) -> tuple[int, str]:
-    """What the endpoint must answer to somebody with these capabilities."""
+    """What the endpoint must answer to a caller with these capabilities."""
     if capabilities is None:
         return 401, Unauthenticated.text
-    if slug == "nobody":
+    if slug == "missing":
         return 404, OrgNotFound.text
     if wanted.capability not in capabilities:
         return 403, LacksCapability(wanted.capability).text
@@ -497,7 +497,7 @@ def expected_of_belonging(row: Row, name: str, slug: str) -> tuple[int, str]:
     """What a page for every member must answer."""
     if row.in_acme is None:
         return 401, Unauthenticated.text
-    if slug == "nobody":
+    if slug == "missing":
         return 404, OrgNotFound.text
     home = "other" if "other organisation" in name else "acme"
     return (200, "") if row.is_operator or slug == home else (403, NotMember.text)
@@ -507,7 +507,7 @@ def expected_of_sending(row: Row, slug: str) -> tuple[int, str]:
     """What the ingest endpoint must answer: to its key's own organisation, and to no session."""
     if row.in_acme is None and not row.is_key:
         return 401, Unauthenticated.text
-    if slug == "nobody":
+    if slug == "missing":
         return 404, OrgNotFound.text
     if row.is_key:
         if slug != "acme":
@@ -541,7 +541,7 @@ def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
         return expected_of_installing(row, slug)
     if wanted.capability is BELONGING:
         return expected_of_belonging(row, credential, slug)
-    held = {"acme": row.in_acme, "other": row.in_other, "nobody": NOTHING}[slug]
+    held = {"acme": row.in_acme, "other": row.in_other, "missing": NOTHING}[slug]
     answer = expected(wanted, None if row.in_acme is None else held, slug)
     if row.has_scopes and slug == "other":
         return 403, KeyOfAnotherOrg.text
@@ -553,7 +553,7 @@ def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
 
 
 async def test_every_endpoint_stands_in_the_table(world: World):
-    """An endpoint that was added without a row here may be open to everybody."""
+    """An endpoint that was added without a row here may be open to everyone."""
     assert set(endpoints(world)) == set(REQUESTS)
 
 

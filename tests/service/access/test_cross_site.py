@@ -57,7 +57,7 @@ class TestTheApi:
 
     @pytest.mark.parametrize("headers", FOREIGN, ids=str)
     async def test_another_sites_changes_are_refused(self, world: World, headers: dict[str, str]):
-        """The cookie comes along whoever made the browser send the request."""
+        """The cookie is sent whichever site made the browser send the request."""
         created = await (await world.create()).get_json()
         before = await world.audit()
         session = world.session("owner") | headers
@@ -156,7 +156,7 @@ class TestForms:
     async def test_a_sign_out_carries_its_sessions_own_token(
         self, world: World, form: dict[str, Any]
     ):
-        """Even from our own origin: a page that somebody else wrote there must not act."""
+        """Even from our own origin: a page that another person wrote there must not act."""
         if form == {"csrf": "another session's"}:
             form = {"csrf": csrf_token(world.services.settings.secret_key, "sess_other")}
 

@@ -110,7 +110,7 @@ async def test_a_shorter_retention_hides_rows_at_once(world: World) -> None:
         assert floors[0].startswith({"org": "2025-03-04", "free": "2026-02-25"}[tier])
 
 
-async def test_a_session_that_nobody_uses_ends_although_nothing_is_committed(
+async def test_a_session_that_no_one_uses_ends_although_nothing_is_committed(
     settings, clock
 ) -> None:
     """By the clock alone: the database says the same as before."""
@@ -122,7 +122,7 @@ async def test_a_session_that_nobody_uses_ends_although_nothing_is_committed(
         assert (await world.client.get(AUDIT, headers=auditor)).status_code == 401
 
 
-async def test_nobody_is_taken_for_who_came_before(world: World) -> None:
+async def test_no_one_is_taken_for_who_came_before(world: World) -> None:
     """A cookie is for its own session, and a path for its own organisation."""
     for _ in range(2):
         for name, status in [("auditor", 200), ("member", 403), ("stranger", 403)]:

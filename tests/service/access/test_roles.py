@@ -38,7 +38,7 @@ def test_a_lower_role_that_may_do_more_is_not_covered():
     assert covers(Role.OWNER, Role.MEMBER, overrides)
 
 
-async def test_nobody_decides_over_another_organisations_members(world: World):
+async def test_no_one_decides_over_another_organisations_members(world: World):
     """Not even an owner of their own."""
     stranger = world.members["stranger"]
     caller = MemberPrincipal(
@@ -59,7 +59,7 @@ async def test_nobody_decides_over_another_organisations_members(world: World):
 
 @pytest.mark.parametrize(("role", "is_signed_in"), [("owner", False), ("member", True)])
 async def test_who_rises_has_to_sign_in_again(world: World, role, is_signed_in):
-    """Else whoever had let themselves in as the one who is to rise would rise along."""
+    """Otherwise a thief of the session would rise with its member."""
     await grant(world, "member", "oidc:r")
     await grant(world, "auditor", "oidc:r")
     async with world.services.store.write() as work:

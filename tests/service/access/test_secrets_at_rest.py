@@ -52,7 +52,7 @@ def stored_bytes(folder: Path) -> bytes:
 
 
 async def test_the_database_holds_no_secret_but_its_hash(world: World):
-    """Whoever steals a backup cannot sign in with it."""
+    """A stolen backup does not sign in its thief."""
     secrets = await used_secrets(world)
 
     stored = stored_bytes(world.services.settings.data_dir)

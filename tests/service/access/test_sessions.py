@@ -15,7 +15,7 @@ from tests.conftest import BY_OPERATOR, World, bindings_path, refused
 
 OWN = {"origin": "http://localhost:8080"}
 USED_UP = (401, "this sign-in link was already used, has expired or is invalid")
-NOBODY = (401, "missing or invalid credentials")
+UNAUTHENTICATED = (401, "missing or invalid credentials")
 
 
 async def fresh_link(world: World, name: str = "owner") -> str:
@@ -35,7 +35,7 @@ async def listed(world: World, name: str = "owner"):
 
 
 async def test_a_link_signs_in_once(world: World):
-    """Whoever finds it later, in a log or a mailbox, finds it used up."""
+    """A link found later, in a log or a mailbox, is used up."""
     token = await fresh_link(world)
 
     first = await sign_in(world, token)
@@ -140,7 +140,7 @@ async def test_the_cookie_of_a_sign_in_is_a_session(world: World):
 
 @pytest.mark.parametrize("who", [None, "stranger"])
 async def test_a_cookie_from_before_a_sign_in_is_not_adopted(world: World, who: str | None):
-    """Whoever planted it in the browser, made up or their own, would share its owner's session."""
+    """A person who planted it in the browser would share its owner's session."""
     planted = world.cookies[who] if who else "planted"
     before = {"cookie": f"admin_session={planted}"}
 
@@ -185,7 +185,7 @@ async def test_removing_a_member_ends_their_sessions_at_once(world: World):
         member = await work.session.get_one(Member, world.members["auditor"].id)
         await remove_member(work, world.acme, member, BY_OPERATOR)
 
-    assert await refused(await listed(world, "auditor")) == NOBODY
+    assert await refused(await listed(world, "auditor")) == UNAUTHENTICATED
 
 
 async def test_without_a_configured_admin_token_no_token_matches(world: World):
@@ -197,11 +197,11 @@ async def test_without_a_configured_admin_token_no_token_matches(world: World):
             answer = await running.test_client().get(
                 bindings_path(), headers={"x-service-admin-token": token}
             )
-            assert await refused(answer) == NOBODY
+            assert await refused(answer) == UNAUTHENTICATED
 
 
 async def test_a_link_that_is_no_longer_good_leaves_a_row_about_the_attempt(world: World):
-    """Somebody has an old link: its owner's organisation should be able to see that."""
+    """An old link was used: its owner's organisation should be able to see that."""
     token = await fresh_link(world)
     await sign_in(world, token)
 
@@ -224,7 +224,7 @@ async def test_a_link_that_never_was_leaves_no_row(world: World):
 
 
 async def test_ending_all_sessions_ends_unused_links_too(world: World):
-    """Somebody who is put out must not come back by a link from before."""
+    """A member whose sessions were ended must not come back by a link from before."""
     token = await fresh_link(world)
     async with world.services.store.write() as work:
         await revoke_sessions(work.session, world.members["owner"].id, work.now)

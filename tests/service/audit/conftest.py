@@ -78,7 +78,7 @@ async def audit(settings: Settings, clock: SettableClock) -> AsyncIterator[Audit
 
 
 def start_worker(settings: Settings, clock: SettableClock) -> Services:
-    """What a second process would build over the same data dir; whoever starts it closes it."""
+    """What a second process would build over the same data dir; its caller closes it."""
     return build_services(settings, clock)
 
 

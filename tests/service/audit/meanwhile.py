@@ -1,4 +1,4 @@
-"""What somebody else does at a chosen moment in the middle of what is tested."""
+"""What another caller does at a chosen moment in the middle of what is tested."""
 
 import asyncio
 import sqlite3

@@ -121,7 +121,7 @@ async def test_a_client_gone_before_the_first_byte_is_recorded(filled):
     stream = await filled.services.exporter.stream(await begin(filled))
 
     del stream
-    for _ in range(10):  # the event loop closes what nobody holds any more, a few steps later
+    for _ in range(10):  # the event loop closes what is not referenced any more, a few steps later
         await asyncio.sleep(0)
 
     (end,) = await events(filled, "audit_export_finished")
@@ -178,7 +178,7 @@ async def test_an_end_that_the_database_does_not_take_is_recorded_once_it_does(f
 
 
 async def test_an_end_that_is_never_recorded_is_in_the_log(filled):
-    """The service stops while the database is held up: nobody waits for it for ever."""
+    """The service stops while the database is held up: nothing waits for it for ever."""
     export = await begin(filled)
     stream = await filled.services.exporter.stream(export)
     database = filled.services.settings.data_dir / "countersign.db"
@@ -200,7 +200,7 @@ async def test_an_end_that_is_never_recorded_is_in_the_log(filled):
 async def test_who_leaves_while_an_export_is_recorded_leaves_no_beginning_without_an_end(
     filled, step
 ):
-    """The row about it may be durable, and nobody is there any more for whom it would begin."""
+    """The row about it may be durable, and its client has gone."""
     beginning = asyncio.create_task(begin(filled))
 
     def leave(present: str) -> None:

@@ -179,7 +179,7 @@ async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
 
 
 async def test_the_background_prunes_by_itself(past):
-    """Nobody has to ask."""
+    """It needs no request."""
     stop = asyncio.Event()
     rounds = asyncio.create_task(past.services.maintenance().run(stop))
     async with asyncio.timeout(PATIENCE_S):

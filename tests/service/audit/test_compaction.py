@@ -1,4 +1,4 @@
-"""Compaction: one file instead of many, and nobody who reads notices."""
+"""Compaction: one file instead of many, and readers do not notice."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -273,7 +273,7 @@ async def test_a_crash_before_an_unlink_or_between_two_leaves_work_for_the_next_
 
 
 async def test_a_crash_between_unlink_and_commit_leaves_work_for_the_next_sweep(filled):
-    """The lines stay, and name files that are gone; nobody reads those."""
+    """The lines stay, and name files that are gone; no query reads those."""
     await compact(filled)
     before = await filled.pages()
     filled.clock.advance(seconds=GRACE_S + 1)
@@ -290,7 +290,7 @@ async def test_a_crash_between_unlink_and_commit_leaves_work_for_the_next_sweep(
     "statement", ["UPDATE leases SET expires_at", "UPDATE segments", "INSERT INTO segments"]
 )
 async def test_a_crash_between_write_and_commit_changes_nothing(filled, statement):
-    """The new file is there and nobody names it."""
+    """The new file is there, without a catalog line."""
     before = await filled.pages(limit=4)
 
     with power_cut(filled.services.store, at(statement)), pytest.raises(PowerCut):
@@ -313,7 +313,7 @@ async def test_a_crash_between_write_and_commit_changes_nothing(filled, statemen
 async def test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing(
     filled, monkeypatch, meanwhile
 ):
-    """Else the rows of a segment that somebody else has merged would be there twice."""
+    """Else the rows of a segment that another process has merged would be there twice."""
     at_the_rename(monkeypatch, by_hand(filled, meanwhile))
 
     with pytest.raises(LeaseLost):

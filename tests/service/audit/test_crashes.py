@@ -83,7 +83,7 @@ async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, numbe
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, statement):
-    """The file is there and nobody names it; the journal is untouched."""
+    """The file is there without a catalog line; the journal is untouched."""
     before = await filled.pages(limit=5)
 
     # The lease is taken with an UPDATE, too; the one meant follows the written file.

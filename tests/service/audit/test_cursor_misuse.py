@@ -84,7 +84,7 @@ async def test_retention_that_moves_on_does_not_break_a_cursor(audit, cursor):
     ],
 )
 async def test_a_cursor_that_was_edited_or_made_up_is_refused(audit, cursor, spoil):
-    """One text for all of it: what is wrong helps only whoever forges."""
+    """One text for all of it: a reason would help only a forger."""
     response = await audit.get(decision="BLOCKED", cursor=spoil(cursor))
 
     assert await refused(response) == REFUSED

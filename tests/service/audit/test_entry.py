@@ -24,7 +24,7 @@ async def test_an_id_from_a_page_leads_to_the_same_entry(audit, is_sealed):
 
 @pytest.mark.parametrize("is_sealed", [True, False])
 async def test_another_organisations_row_is_not_there(audit, is_sealed):
-    """Not 403: whether the id exists elsewhere is nobody's business."""
+    """Not 403: other organisations' ids are not disclosed."""
     await audit.accept([sample_row(START)], audit.world.other)
     (entry,) = (await audit.page(slug="other", event="blocklist_hit"))["entries"]
     if is_sealed:

@@ -122,7 +122,7 @@ async def test_the_answer_says_what_it_is_and_how_much(audit, export_format, con
 async def test_an_export_is_audited_with_filters_format_and_count(audit, export_format):
     """Who took what away."""
     await fill(audit)
-    query = {"package": ["left-pad", "!nobody"], "since": "2026-03-01"}
+    query = {"package": ["left-pad", "!missing"], "since": "2026-03-01"}
 
     response = await audit.export(audit.world.session("auditor"), format=export_format, **query)
     assert response.status_code == 200
@@ -138,13 +138,13 @@ async def test_an_export_is_audited_with_filters_format_and_count(audit, export_
     assert re.fullmatch(r"exp_[0-9a-z]{16}", payload.pop("export_id"))
     assert payload == {
         "format": export_format,
-        "filters": {"package": ["!nobody", "left-pad"], "since": ["2026-03-01"]},
+        "filters": {"package": ["!missing", "left-pad"], "since": ["2026-03-01"]},
         "rows": 2,
     }
 
 
 async def test_it_is_audited_before_the_first_byte(audit):
-    """Fixed, counted and recorded; whoever then cuts the line has still been seen."""
+    """Fixed, counted and recorded; a client that disconnects then is recorded, too."""
     await fill(audit)
     exporter = audit.services.exporter
 
@@ -162,7 +162,7 @@ async def test_it_is_audited_before_the_first_byte(audit):
 
 @FORMATS
 async def test_its_end_is_recorded_with_rows_bytes_and_digest(audit, export_format):
-    """Whoever holds the file can prove that it is the one that left."""
+    """The holder of the file can prove that it is the one that left."""
     await fill(audit)
 
     response = await audit.export(format=export_format)
@@ -264,7 +264,7 @@ async def test_only_audit_export_may_take_rows_away(audit):
 
 @pytest.mark.parametrize("path", DOORS.values())
 async def test_head_is_no_export(audit, path):
-    """It would leave a record of a file that nobody received."""
+    """It would leave a record of a file that was not received."""
     response = await audit.world.client.head(f"{path}?format=csv", headers=audit.world.admin)
 
     assert response.status_code == 405
@@ -275,7 +275,7 @@ async def test_head_is_no_export(audit, path):
 async def test_an_unknown_organisation_is_a_404(audit, path):
     """As everywhere."""
     response = await audit.world.client.get(
-        path.replace("acme", "nobody") + "?format=csv", headers=audit.world.admin
+        path.replace("acme", "missing") + "?format=csv", headers=audit.world.admin
     )
 
     assert await refused(response) == (404, "Org not found")

@@ -97,6 +97,11 @@ async def test_the_deadline_counts_from_the_snapshot_on(audit, made):
     assert made == []
 
 
+def prefetching() -> list[str]:
+    """The threads that make pieces ahead."""
+    return [thread.name for thread in threading.enumerate() if "prefetch" in thread.name]
+
+
 @pytest.mark.parametrize("taken", [1, 2])
 async def test_what_is_in_the_making_ends_when_the_client_leaves(audit, monkeypatch, taken):
     """Otherwise it would search on, for a file that has no receiver.
@@ -120,5 +125,5 @@ async def test_what_is_in_the_making_ends_when_the_client_leaves(audit, monkeypa
     await until(lambda: cursors)
     await pieces.aclose()
 
-    await until(lambda: not cursors)
-    await until(lambda: not [one for one in threading.enumerate() if "prefetch" in one.name])
+    await until(lambda: not (cursors or prefetching()))
+    assert (cursors, prefetching()) == (set(), [])

@@ -45,7 +45,7 @@ async def is_free(audit) -> bool:
 
 
 async def test_one_more_than_may_is_a_429_that_says_when_to_come_back(filled):
-    """It is not recorded either: nothing was taken away."""
+    """It is not recorded either: no row left."""
     under_way = [await start(filled) for _ in range(AT_ONCE)]
 
     response = await filled.export(format="csv")
@@ -95,7 +95,7 @@ async def test_counts_leave_a_thread_to_queries(filled, monkeypatch):
 
 
 async def test_another_organisation_is_not_held_up(filled):
-    """Nobody's exports may block anybody else's."""
+    """No caller's exports may block another's."""
     under_way = [await start(filled) for _ in range(AT_ONCE)]
 
     response = await filled.world.client.get(
@@ -128,7 +128,7 @@ async def leave_midway(stream, audit):
 
 async def leave_before_the_first_byte(stream, audit):
     del stream
-    for _ in range(10):  # the event loop closes what nobody holds any more, a few steps later
+    for _ in range(10):  # the event loop closes what is not referenced any more, a few steps later
         await asyncio.sleep(0)
 
 
@@ -146,7 +146,7 @@ async def be_cancelled(stream, audit):
 
 async def break_off(stream, audit):
     files = list(audit.services.settings.audit_dir.glob("**/*.parquet"))
-    moved = [file.rename(file.with_suffix(".aside")) for file in files]
+    moved = [file.rename(file.with_suffix(".moved")) for file in files]
     with pytest.raises(StoreFault):
         await finish(stream, audit)
     for file, elsewhere in zip(files, moved, strict=True):
@@ -171,7 +171,7 @@ async def test_however_an_export_ends_the_next_may_begin(filled, end):
 async def test_what_never_began_takes_no_place(filled):
     """Neither what could not be counted nor what could not be recorded."""
     file, *_ = filled.services.settings.audit_dir.glob(f"tenant={filled.world.acme.id}/*/*.parquet")
-    moved = file.rename(file.with_suffix(".aside"))
+    moved = file.rename(file.with_suffix(".moved"))
     for _ in range(AT_ONCE + 1):
         assert (await filled.export(format="csv")).status_code == 503
     moved.rename(file)

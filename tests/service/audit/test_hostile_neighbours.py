@@ -167,7 +167,7 @@ async def test_the_others_cursor_is_not_taken(neighbours):
         "x" * 10_000,
     ],
 )
-async def test_a_hostile_slug_is_nobody(neighbours, slug):
+async def test_a_hostile_slug_is_no_organisation(neighbours, slug):
     """Neither one's rows nor the other's."""
     answer = await neighbours.world.client.get(
         f"/api/v1/admin/orgs/{quote(slug, safe='/%')}/audit", headers=neighbours.world.admin

@@ -1,4 +1,4 @@
-"""Import: rows with a history of their own, each exactly once, and nobody who reads notices."""
+"""Import: rows with a history of their own, each exactly once, and readers do not notice."""
 
 import asyncio
 import gzip
@@ -219,7 +219,7 @@ async def test_an_import_is_recorded(audit):
 
 
 async def test_rows_go_into_segments_and_never_into_the_journal(audit):
-    """The journal is for rows that somebody waits for."""
+    """The journal is for rows whose sender waits."""
     await audit.seal()
     await take(audit, line() * 3)
 
@@ -283,7 +283,7 @@ async def test_of_two_at_once_one_imports_and_the_other_finds_it(audit, worker):
 
 
 async def test_who_cannot_have_the_lease_for_the_commit_imports_nothing(audit, worker):
-    """And is told that somebody else is at it, when it will not wait."""
+    """And is told that another process holds it, when it will not wait."""
     async with audit.services.lease.hold():
         with pytest.raises(LeaseTaken):
             await take(audit, line(), services=worker)
@@ -428,7 +428,7 @@ async def test_others_seal_and_merge_while_a_long_import_is_under_way(audit, in_
 
 
 async def test_another_machine_that_takes_the_lease_meanwhile_does_not_end_it(audit, in_pieces):
-    """Nobody has it for good, and the import has changed nothing yet."""
+    """The lease is free again, and the import has changed nothing yet."""
     result = await take_with(audit, named(3), by_hand(audit, TAKE_OVER))
 
     assert result.rows == 3
@@ -568,7 +568,7 @@ async def test_a_worker_that_starts_meanwhile_does_not_sweep_what_is_not_yet_nam
 
 
 async def test_naming_many_segments_takes_one_statement(audit):
-    """A large file in no order makes thousands; nobody else can write meanwhile."""
+    """A large file in no order makes thousands; no other can write meanwhile."""
     said: list[str] = []
     writer = audit.services.store._engines.writer.sync_engine
     event.listen(writer, "before_cursor_execute", lambda c, cursor, text, *rest: said.append(text))

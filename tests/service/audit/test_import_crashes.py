@@ -233,7 +233,7 @@ async def test_what_a_killed_import_leaves_is_swept_once_the_grace_is_over(fille
 
 @pytest.mark.slow
 async def test_kill_9_behind_the_commit_has_brought_everything(filled):
-    """It was durable before anybody was told."""
+    """It was durable before it was reported."""
     await kill_import(filled, "END")
 
     rows = await filled.pages(event="install_allowed")

@@ -72,7 +72,7 @@ def installs(count: int, first: int = 0) -> list[dict[str, Any]]:
 
 @dataclass
 class IngestPrincipal:
-    """Somebody who sends rows to one organisation with one credential."""
+    """A sender of rows to one organisation with one credential."""
 
     world: World
     headers: dict[str, str]
@@ -142,7 +142,7 @@ class TestBodies:
     )
     @pytest.mark.parametrize("ends", [True, False])
     async def test_lines_are_taken_however_they_end(self, audit, admin, between, ends):
-        """Whoever writes a line at a time knows no last one."""
+        """A sender that writes line by line does not know the last one."""
         lines = [json.dumps(one).encode() for one in installs(3)]
 
         assert await admin.accepted(between.join(lines) + between * ends, NDJSON) == 3
@@ -170,7 +170,7 @@ class TestBodies:
         "content_type", ["text/plain", "application/ndjson", "application/gzip", "text/json", " "]
     )
     async def test_another_type_is_415(self, admin, content_type):
-        """Forms of other sites can send some of these, and browsers ask nobody."""
+        """Forms of other sites can send some of these, without a preflight."""
         assert await admin.refusal(installs(1), content_type) == (
             415,
             "content-type must be application/json or application/x-ndjson",
@@ -187,7 +187,7 @@ class TestBodies:
 
     @pytest.mark.parametrize("depth", [5_000, 1_000_000])
     async def test_a_deep_array_is_refused_whole(self, admin, depth):
-        """It must not reach the end of anybody's stack."""
+        """It must not exhaust a stack."""
         assert await admin.refusal(b"[" * depth + b"]" * depth) == NOT_ITEMS
 
     @pytest.mark.parametrize(("body", "kind"), [(b"[]", None), (b"", NDJSON), (b"\n\n", NDJSON)])
@@ -292,7 +292,7 @@ class TestBodies:
 
 
 class TestGzip:
-    """Proxies pack what they send; nobody unpacks without end."""
+    """Proxies pack what they send; unpacking is bounded."""
 
     @pytest.mark.parametrize("spelling", ["gzip", "GZIP", " gzip "])
     async def test_a_packed_body_is_unpacked(self, audit, admin, spelling):
@@ -468,13 +468,13 @@ class TestRows:
 
 
 class TestSenders:
-    """Machines with a key of the organisation, and the admin token. Nobody else."""
+    """Machines with a key of the organisation, and the admin token. No one else."""
 
     async def test_a_key_opens_its_own_organisation_only(self, audit, proxy):
         """403 elsewhere, 404 where there is none."""
         assert await proxy.accepted(installs(1)) == 1
         elsewhere = IngestPrincipal(audit.world, proxy.headers, "other")
-        nowhere = IngestPrincipal(audit.world, proxy.headers, "nobody")
+        nowhere = IngestPrincipal(audit.world, proxy.headers, "missing")
 
         assert await elsewhere.refusal(installs(1)) == (
             403,
@@ -506,7 +506,7 @@ class TestSenders:
         assert await bearer.refusal(installs(1)) == UNAUTHENTICATED
 
     async def test_two_keys_are_no_credential(self, audit, proxy):
-        """It would be anybody's guess who sent the rows."""
+        """The sender of the rows would be ambiguous."""
         headers = Headers([*proxy.headers.items()] * 2)
         headers["content-type"] = "application/json"
         headers.add("x-service-api-key", next(iter(proxy.headers.values())))
@@ -552,7 +552,7 @@ class TestSenders:
         for body in (b"[", b"x" * (BYTES_MAX + 1), b""):
             assert await principal.refusal(body, content_encoding="br") == UNAUTHENTICATED
 
-    async def test_a_parameter_nobody_knows_is_refused(self, audit, admin):
+    async def test_an_unknown_parameter_is_refused(self, audit, admin):
         """There are none here."""
         answer = await audit.world.client.post(
             f"{path()}?dry_run=1", json=installs(1), headers=admin.headers
@@ -670,7 +670,7 @@ class TestIdempotency:
         assert await names(audit) == []
 
     async def test_a_refused_request_does_not_use_its_key_up(self, audit, proxy):
-        """It can be mended and sent again."""
+        """It can be corrected and sent again."""
         assert await proxy.refusal(b"[", idempotency_key="k1") == NOT_ITEMS
 
         assert await proxy.accepted(installs(1), idempotency_key="k1") == 1
@@ -813,7 +813,7 @@ class TestBounds:
         assert set(statuses) == {200, 429}
 
     async def test_a_journal_of_long_rows_is_due_before_it_is_full(self, audit, proxy):
-        """The sealer makes room, and nobody is sent away for long."""
+        """The sealer makes room, and no sender is refused for long."""
         (batch,) = encode_days([sample_row()])
         assert sealer.BYTES_MAX <= ingest.BYTES_MIN / 2
         assert await audit.services.sealer.seal_due() == []
@@ -825,7 +825,7 @@ class TestBounds:
         assert await audit.services.sealer.seal_due()
 
     async def test_a_journal_of_single_rows_is_due_before_it_is_full(self, audit, proxy):
-        """However few rows may wait: the sealer makes room, and nobody is sent away for long."""
+        """However few rows may wait: the sealer makes room, and no sender is refused for long."""
         batches_max = JOURNAL_MAX // ingest.BATCH_ROWS
         assert batches_max < sealer.BATCHES_MAX
         async with audit.services.store.write() as work:
@@ -838,7 +838,7 @@ class TestBounds:
         assert await audit.services.sealer.seal_due()
 
     async def test_only_ingest_of_this_organisation_stops(self, audit, proxy, admin):
-        """Nobody floods anybody's revoke, export or ingest away, not even their own."""
+        """A flood blocks no revoke, export or ingest, not even its sender's."""
         await self.fill(proxy)
         world = audit.world
 

@@ -60,7 +60,7 @@ def files(audit) -> list[Path]:
 
 
 async def execute(audit, statement: str) -> None:
-    """Change the database behind everybody's back."""
+    """Change the database behind the service's back."""
     async with audit.services.store.write() as work:
         await work.session.execute(text("PRAGMA defer_foreign_keys = ON"))
         await work.session.execute(text(statement))

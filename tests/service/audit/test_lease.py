@@ -61,7 +61,7 @@ async def test_every_holder_has_a_higher_epoch(audit, keeper):
 
 
 async def test_a_lease_expires_after_its_lifetime_and_a_commit_extends_it(audit, keeper):
-    """Whoever keeps committing keeps it."""
+    """A holder that keeps committing keeps it."""
     async with keeper.hold() as lease:
         assert (await lease_row(audit)).expires_at == START + LIFETIME
         audit.clock.advance(seconds=30)
@@ -71,7 +71,7 @@ async def test_a_lease_expires_after_its_lifetime_and_a_commit_extends_it(audit,
 
 
 async def test_a_lease_that_was_given_back_can_be_taken_by_any_machine(audit, keeper):
-    """Nobody waits for one that ended well."""
+    """A lease that was given back is free at once."""
     async with keeper.hold():
         pass
     await change_lease(audit, holder="another-machine/1/lease_1")
@@ -156,7 +156,7 @@ async def test_nothing_is_committed_under_a_lost_lease(audit, keeper, takeover):
 
 
 async def test_giving_back_a_lost_lease_does_not_end_the_new_holders(audit, keeper):
-    """Only whoever has it may give it back."""
+    """Only its holder may give it back."""
     expires_at = START + timedelta(hours=1)
     async with keeper.hold() as lease:
         await change_lease(

@@ -99,7 +99,7 @@ async def test_enterprise_keeps_everything(audit):
 
 
 async def test_days_go_with_their_journal_rows_and_the_log_says_so(past):
-    """One row, exact, by whoever ran it, and itself to be seen."""
+    """One row, exact, in the name of its caller, and itself to be seen."""
     (dropped,) = await prune(past)
 
     days = ["2026-02-12", "2026-02-13", "2026-02-14"]
@@ -124,7 +124,7 @@ async def test_a_second_run_finds_nothing_and_says_nothing(past):
 
 
 async def test_what_the_service_drops_by_itself_bears_its_own_name(past):
-    """Nobody asked; the platform's tenant, the source `system`."""
+    """Not requested; the platform's tenant, the source `system`."""
     await past.services.pruner.prune_in_background()
 
     (row,) = await pruned_rows(past)
@@ -149,7 +149,7 @@ async def test_many_days_still_fit_the_row(audit):
 
 
 async def test_rows_that_were_merged_are_counted_once(past):
-    """The segments a merge has replaced are nobody's rows any more."""
+    """The segments a merge has replaced are not counted any more."""
     await past.seal()
     await past.services.compactor.compact_due(everything=True)
 
@@ -160,7 +160,7 @@ async def test_rows_that_were_merged_are_counted_once(past):
 
 
 async def test_other_organisations_keep_theirs(past):
-    """Same days, another tier; and --org looks at nobody else."""
+    """Same days, another tier; and --org looks at no other."""
     await past.accept([sample_row(LONG_AGO)], past.world.other)
     await past.seal()
     await past.accept([sample_row(LONG_AGO)], past.world.other)
@@ -173,7 +173,7 @@ async def test_other_organisations_keep_theirs(past):
 
 
 async def test_after_a_lower_tier_nothing_more_goes_for_seven_days(audit):
-    """That instant included: whoever goes back in time has lost nothing."""
+    """That instant included: a clock that is set back has lost nothing."""
     await add_past(audit)
     await move(audit, "free")
     audit.clock.now = START + 7 * DAY
@@ -273,7 +273,7 @@ async def test_a_hold_set_before_the_commit_wins(past, transaction):
     assert len(await left(past)) == 13
 
 
-async def test_nobody_prunes_while_another_worker_has_the_lease(past, worker):
+async def test_no_process_prunes_while_another_worker_has_the_lease(past, worker):
     """It may be merging the very days."""
     async with worker.lease.hold():
         with pytest.raises(LeaseTaken):
@@ -322,7 +322,7 @@ async def test_the_grace_of_files_begins_with_the_commit(past):
 
 
 async def test_late_rows_of_a_day_that_is_gone_go_with_the_next_run(past):
-    """Brought by whoever may write that far back; each run counts its own."""
+    """Brought by an import that reaches that far back; each run counts its own."""
     await prune(past)
     await past.accept([sample_row(LONG_AGO)])
 

@@ -186,7 +186,7 @@ async def test_a_page_size_may_change_between_pages(audit):
     assert len(second["entries"]) == 20
 
 
-async def test_nobody_without_audit_read_sees_a_page(audit):
+async def test_no_one_without_audit_read_sees_a_page(audit):
     """401 for no credentials, 403 for a member without the capability or of another org."""
     world = audit.world
     path = "/api/v1/admin/orgs/acme/audit"
@@ -203,4 +203,4 @@ async def test_nobody_without_audit_read_sees_a_page(audit):
 
 async def test_an_unknown_organisation_is_a_404(audit):
     """The text every endpoint has for it."""
-    assert await refused(await audit.get(slug="nobody")) == (404, "Org not found")
+    assert await refused(await audit.get(slug="missing")) == (404, "Org not found")

@@ -25,7 +25,7 @@ async def put_on_tier(audit, tier: str) -> None:
 
 @pytest.mark.parametrize("tier", DAYS)
 async def test_a_page_names_the_floor_of_the_tier(audit, tier):
-    """Whoever finds nothing older learns why."""
+    """A page without older rows says why."""
     await put_on_tier(audit, tier)
     floor = START - timedelta(days=DAYS[tier])
 
@@ -55,7 +55,7 @@ async def test_a_row_is_there_until_the_floor_has_passed_it(
 ):
     """Page, row, summary, export and command agree to the microsecond; what is older is not there.
 
-    A pruning run changes nothing about it: it takes no row that anybody may still see.
+    A pruning run changes nothing about it: it takes no row that is still visible.
     """
     await put_on_tier(audit, tier)
     await audit.accept([sample_row(START)])

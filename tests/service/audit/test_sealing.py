@@ -1,4 +1,4 @@
-"""The sealer: when it seals, and that nobody notices."""
+"""The sealer: when it seals, and that queries do not notice."""
 
 import os
 from datetime import timedelta
@@ -178,7 +178,7 @@ def stray_file(audit, age_s: float, name: str = "seg_stray.parquet"):
 
 @pytest.mark.parametrize("name", ["seg_stray.parquet", "seg_stray.pending"])
 async def test_an_orphan_goes_once_the_grace_is_over(audit, name):
-    """What a crash between rename and commit left behind is nobody's any more."""
+    """What a crash between rename and commit left behind is an orphan."""
     await audit.seal()
     path = stray_file(audit, GRACE_S + 1, name)
 
@@ -219,7 +219,7 @@ async def test_a_file_the_catalog_names_is_no_orphan_however_old(audit):
 
 
 async def test_rows_that_cannot_be_sealed_keep_no_other_day_waiting(audit):
-    """What a damaged batch says may be of another day; nobody else's journal fills for it."""
+    """What a damaged batch says may be of another day; no other journal grows."""
     await audit.seal()
     await audit.accept(rows(3, days_ago=9))
     await audit.accept(rows(2, days_ago=1))

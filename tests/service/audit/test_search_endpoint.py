@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from service.audit.unknown_values import SIMILAR_CHARS_MAX
+from service.errors import QueryTooSlow
 from service.orgs.changes import issue_api_key
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
@@ -77,6 +79,26 @@ async def test_values_that_no_row_has_are_named(rows):
             "also_in": ["repository_id"],
         },
     ]
+
+
+async def test_long_values_are_not_compared(audit):
+    """Clients choose both texts: comparing 200 pairs of 1,000 characters took half a second."""
+    long, short = "a" * SIMILAR_CHARS_MAX, "abcdefgh"
+    await audit.accept([sample_row(START, package_name=name) for name in (f"{long}a", short)])
+
+    response = await audit.get("/unknown-values", package=[long, f"{long}b", "abcdefg"])
+
+    unknown = (await response.get_json())["unknown"]
+    assert [each["nearest"] for each in unknown] == [None, None, short]
+
+
+async def test_all_look_ups_together_are_bounded(rows, monkeypatch):
+    """Each value needs several, and a query may name many."""
+    monkeypatch.setattr("service.audit.unknown_values.ALL_MAX_S", 0)
+
+    answer = await rows.get("/unknown-values", package="event-strem")
+
+    assert await refused(answer) == (503, QueryTooSlow.text)
 
 
 async def test_a_value_outside_the_window_is_known(rows):

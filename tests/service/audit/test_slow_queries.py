@@ -1,4 +1,4 @@
-"""A query nobody waits for any more ends, and its thread is free for the next."""
+"""A query whose client is gone ends, and its thread is free for the next."""
 
 import asyncio
 import time
@@ -67,6 +67,8 @@ async def test_a_query_ends_when_its_client_goes_away(audit, path):
         await until_running(audit, 1)
         await connection.disconnect()
         await until_running(audit, 0)
+
+    assert running(audit) == 0
 
 
 async def test_more_slow_queries_than_threads_leave_the_service_usable(impatient):

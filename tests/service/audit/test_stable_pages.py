@@ -69,9 +69,9 @@ async def everything_at_work(audit) -> AsyncIterator[dict[str, int]]:
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes), outcomes
 
 
-async def everybody_came_round(rounds: dict[str, int]) -> None:
+async def everyone_came_round(rounds: dict[str, int]) -> None:
     """Wait until each has done so a few times: pages are read sooner than segments are merged."""
-    while min(rounds.values()) <= 2:  # noqa: ASYNC110 - whoever comes round has nobody to tell
+    while min(rounds.values()) <= 2:  # noqa: ASYNC110 - the clients have no event to set
         await asyncio.sleep(0.01)
 
 
@@ -88,7 +88,7 @@ async def test_pages_are_those_of_the_first_pages_instant(audit, order):
             page = await audit.page(**query, cursor=page["next_cursor"])
             seen += [int(entry["version"]) for entry in page["entries"]]
             if len(seen) == ROWS // 2:
-                await everybody_came_round(rounds)
+                await everyone_came_round(rounds)
 
     assert seen == expected
     late = await audit.page(event=EVENT, version="late")

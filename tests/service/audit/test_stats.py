@@ -38,7 +38,7 @@ def settings(tmp_path):
 
 @pytest.fixture
 async def empty(audit):
-    """Nobody has a row: what founding them recorded is gone."""
+    """No organisation has a row: what founding them recorded is gone."""
     async with audit.services.store.write() as work:
         await work.session.execute(JournalEntry.__table__.delete())
     return audit

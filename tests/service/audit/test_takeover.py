@@ -71,7 +71,7 @@ async def test_a_sealer_that_lost_its_lease_while_writing_commits_nothing(filled
     assert await filled.pages() == before
 
 
-async def test_rows_that_somebody_else_sealed_are_not_sealed_again(filled, monkeypatch):
+async def test_rows_that_another_process_sealed_are_not_sealed_again(filled, monkeypatch):
     """Even under a lease that holds: the journal rows must still be there."""
     rows = await stored(filled)
     lose_rows = "UPDATE journal SET first_seq = first_seq + 1000000"
@@ -86,7 +86,7 @@ async def test_rows_that_somebody_else_sealed_are_not_sealed_again(filled, monke
 async def test_another_worker_that_starts_meanwhile_leaves_the_uncommitted_file_alone(
     filled, clock, monkeypatch
 ):
-    """Renamed and not yet committed, it looks like an orphan to everybody else."""
+    """Renamed and not yet committed, it looks like an orphan to other processes."""
     before = await filled.pages()
     cleared: list[int] = []  # what a sweeper that was let in removed
     clock.now = START + timedelta(days=1)

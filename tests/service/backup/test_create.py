@@ -88,7 +88,7 @@ async def test_only_its_owner_can_read_it(filled, target):
 
 
 async def test_secrets_are_in_it_only_when_asked_for(filled, target, tmp_path):
-    """Whoever keeps backups is not always whoever may sign in."""
+    """Those who keep backups are not always those who may sign in."""
     data_dir = filled.services.settings.data_dir
     for name in ("admin_token", "secret_key"):
         (data_dir / name).write_text("a secret of twenty chars\n")
@@ -172,7 +172,7 @@ async def test_changes_during_the_backup_are_not_in_it(
 async def test_a_backup_that_outlasts_the_grace_fails_with_a_clear_line(
     filled, target, monkeypatch
 ):
-    """A file it was to copy is gone for good reason; another one will have its rows."""
+    """A file it was to copy is gone for a valid reason; another one will have its rows."""
     iterate = FileCopy.__iter__
     lost: list[Path] = []
 
@@ -201,7 +201,7 @@ def flip(path: Path) -> None:
 
 
 def unreadable(path: Path) -> None:
-    """A folder: opened like a file, and read like none, whoever reads."""
+    """A folder: opened like a file, and read like none."""
     path.unlink()
     path.mkdir()
 
@@ -218,7 +218,7 @@ DAMAGES = {
 async def test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there(
     filled, target, damage
 ):
-    """One bad sector must not keep everything from being backed up, nor be taken for good bytes."""
+    """One bad sector must not prevent the backup, nor be taken for intact bytes."""
     before = await entries(filled)
     whole = await take(filled.services, target.with_name("whole"))
     lost, *others = await live_segments(filled)
@@ -412,7 +412,7 @@ async def test_every_byte_and_name_is_durable_before_the_backup_has_its_own(
     assert synced[target.parent] > named
 
 
-async def test_whoever_leaves_midway_leaves_nothing(filled, target, monkeypatch):
+async def test_an_aborted_backup_leaves_nothing(filled, target, monkeypatch):
     """Ctrl-C cancels it while a thread is at work; that step ends before the folder goes."""
     iterate = FileCopy.__iter__
     begun = asyncio.Event()

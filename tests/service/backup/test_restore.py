@@ -96,7 +96,7 @@ async def refused(error, *arguments, **options) -> str:
 
 
 async def test_an_empty_folder_is_as_good_as_none(filled, backup, place):
-    """Somebody made it with the owner and rights it is to have."""
+    """It was made with the owner and rights it is to have."""
     place.mkdir()
     before = await entries(filled)
 
@@ -140,7 +140,7 @@ async def test_a_missing_file_is_found(filled, backup, place):
 
 
 async def test_what_the_manifest_does_not_name_is_not_put_back(filled, backup, place):
-    """Whatever somebody left in the folder."""
+    """Any file that was left in the folder."""
     (backup / "notes.txt").write_text("of 2026")
 
     await asyncio.to_thread(restore, filled, backup, place)
@@ -153,7 +153,8 @@ async def test_a_folder_without_a_manifest_is_no_backup(filled, tmp_path, place,
     """Such as a data dir, or an unfinished copy."""
     (tmp_path / "a file").write_text("")
 
-    await refused(NotABackup, filled, tmp_path / source, place)
+    said = await refused(NotABackup, filled, tmp_path / source, place)
+    assert said == f"{tmp_path / source} is no backup: it has no manifest.json"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ async def test_a_manifest_that_leads_elsewhere_is_refused(filled, backup, place,
     files = [*known.files, KeptFile(path, 0, "")]
     write_manifest(backup, make_manifest(known.schema, utc_now(), known.rows, files))
 
-    await refused(BackupDamaged, filled, backup, place)
+    assert await refused(BackupDamaged, filled, backup, place) == f"the backup is damaged: {NAME}"
 
 
 async def test_a_manifest_without_the_database_is_refused(filled, backup, place):
@@ -181,7 +182,8 @@ async def test_a_backup_of_a_newer_form_is_refused_as_such(filled, backup, place
     """Its manifest may have members this version has never heard of."""
     (backup / NAME).write_bytes(msgspec.json.encode({"format": FORMAT + 1, "parts": []}))
 
-    await refused(NewerBackup, filled, backup, place)
+    said = await refused(NewerBackup, filled, backup, place)
+    assert said == "the backup was taken by a newer version of Countersign: update this one"
 
 
 async def test_a_backup_of_a_newer_schema_is_refused(filled, backup, place):
@@ -204,7 +206,7 @@ async def test_a_backup_of_a_newer_audit_schema_is_refused(filled, backup, place
 
 
 async def test_a_data_dir_with_something_in_it_is_left_alone(filled, backup, place):
-    """Unless it is told to go aside; what is there is never deleted."""
+    """Unless --force moves it; what is there is never deleted."""
     place.mkdir()
     (place / "precious").write_text("as it was")
 
@@ -220,10 +222,11 @@ async def test_a_data_dir_with_something_in_it_is_left_alone(filled, backup, pla
 
 
 async def test_a_data_dir_a_service_works_on_is_left_alone(filled, backup):
-    """It would go on writing into what was moved aside, and lose all of it."""
+    """It would go on writing into the folder that was moved, and lose all of it."""
     data_dir = filled.services.settings.data_dir
 
-    await refused(DataDirInUse, filled, backup, data_dir, is_forced=True)
+    said = await refused(DataDirInUse, filled, backup, data_dir, is_forced=True)
+    assert said == f"{data_dir} is in use: stop the service first"
 
     await filled.services.close()
     await asyncio.to_thread(restore, filled, backup, data_dir, is_forced=True)
@@ -280,15 +283,16 @@ async def test_a_mount_point_is_refused_before_anything_is_copied(
 
 async def test_backup_and_data_dir_must_lie_apart(filled, backup):
     """Or the one would move with the other."""
-    await refused(BackupInside, filled, backup, backup / "data")
-    await refused(BackupInside, filled, backup, backup.parent, is_forced=True)
+    for place, is_forced in ((backup / "data", False), (backup.parent, True)):
+        said = await refused(BackupInside, filled, backup, place, is_forced=is_forced)
+        assert "lie within each other" in said
 
 
 @pytest.mark.parametrize("error", [OSError("as expected"), KeyboardInterrupt()])
 def test_whatever_ends_it_between_two_renames_what_was_there_comes_back(
     tmp_path, monkeypatch, error
 ):
-    """The data dir was aside for a moment."""
+    """The data dir was moved for a moment."""
     part, place = tmp_path / "part", tmp_path / "place"
     part.mkdir()
     place.mkdir()
@@ -370,7 +374,7 @@ async def test_a_lease_that_was_held_does_not_come_back(filled, target, place, s
 
 
 async def test_retired_lines_in_a_backup_are_forgotten_in_time(filled, backup, place):
-    """Their files were not copied, and nobody misses them."""
+    """Their files were not copied, and none is missing."""
     await asyncio.to_thread(restore, filled, backup, place)
     worker = start_worker(
         msgspec.structs.replace(filled.services.settings, data_dir=place), filled.clock

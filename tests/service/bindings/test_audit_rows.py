@@ -213,7 +213,7 @@ async def test_an_envelope_that_does_not_fit_is_shortened_and_says_so(world: Wor
 
 
 async def test_a_refused_request_writes_no_row(world: World):
-    """The log says what happened, not what somebody tried; refusals are in the service's log."""
+    """The log says what happened, not what was tried; refusals are in the service's log."""
     created = await (await world.create()).get_json()
     before = await world.audit()
     path = bindings_path("acme", created["id"])
@@ -225,7 +225,7 @@ async def test_a_refused_request_writes_no_row(world: World):
         await world.create(origin="team_admin", team_id=world.team.id, repository_id="5"),
         await world.create(headers={"cookie": "admin_session=wrong"}),
         await world.create(headers=world.session("auditor"), repository_id="5"),
-        await client.post(bindings_path("nobody"), headers=world.admin, json=binding_body()),
+        await client.post(bindings_path("missing"), headers=world.admin, json=binding_body()),
         await client.post(bindings_path(), headers=world.admin, data=b"[]"),
         await client.delete(path),
         await client.delete(path, headers=world.session("auditor")),

@@ -29,8 +29,8 @@ TEAM = "acme's team"
 TAKEN_SUB = "repo:acme/taken:ref:refs/heads/main"
 
 FAULTS = {
-    "no credentials": Fault((401, "missing or invalid credentials"), caller="nobody"),
-    "unknown organisation": Fault((404, "Org not found"), slug="nobody"),
+    "no credentials": Fault((401, "missing or invalid credentials"), caller="anonymous"),
+    "unknown organisation": Fault((404, "Org not found"), slug="missing"),
     "no capability": Fault((403, "missing capability: oidc:w"), caller="auditor"),
     "query parameter": Fault((400, "unknown query parameter: dry_run"), query={"dry_run": "1"}),
     "content type": Fault(
@@ -88,7 +88,7 @@ async def send(world: World, *faults: Fault) -> tuple[int, str]:
     caller = next((fault.caller for fault in faults if fault.caller), "admin token")
     headers = {
         "admin token": world.admin,
-        "nobody": {},
+        "anonymous": {},
         **{name: world.session(name) for name in world.cookies},
     }[caller]
     raw = next((fault.raw for fault in faults if fault.raw), None)

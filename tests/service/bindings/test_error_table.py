@@ -116,7 +116,7 @@ async def test_one_fault_in_a_valid_body_is_named_by_its_text(
 
 
 async def test_the_table_holds_every_text_the_service_has_for_the_specification():
-    """A text without a row here is a text that nobody has seen."""
+    """Every text needs a row here."""
     texts = [text for text, _ in TABLE]
 
     unseen = [

@@ -80,7 +80,7 @@ async def test_what_is_just_within_a_limit_is_stored_as_it_was_sent(
 async def test_what_is_just_beyond_a_limit_is_refused(
     shared_world: World, changes: dict[str, Any], text: str
 ):
-    """Nothing is cut to fit: a shortened sub would trust somebody else."""
+    """Nothing is cut to fit: a shortened sub would trust another identity."""
     assert await refused(await shared_world.create(**changes)) == (400, text)
     assert await shared_world.bindings() == []
 

@@ -24,7 +24,7 @@ async def test_of_fifty_concurrent_creates_one_succeeds(world: World):
 
 
 async def test_concurrent_creates_of_different_triples_all_succeed(world: World):
-    """They queue for the database's one writer; none is turned away for having to wait."""
+    """They queue for the database's one writer; none is refused for having to wait."""
     answers = await asyncio.gather(
         *(world.create(repository_id=str(number)) for number in range(1, 21))
     )

@@ -79,7 +79,7 @@ class TestOneSlotPerTenant:
     async def test_going_global_works_once_one_of_them_is_revoked(
         self, world: World, settings: Settings
     ):
-        """Old rows follow the new rule: the slot they take is taken for everybody."""
+        """Old rows follow the new rule: the slot they take is taken in every organisation."""
         created = await (await create_in(world.client, world, "acme")).get_json()
         await create_in(world.client, world, "other")
         await world.client.delete(bindings_path("acme", created["id"]), headers=world.admin)

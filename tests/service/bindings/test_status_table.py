@@ -43,7 +43,7 @@ async def test_403_names_the_capability_that_is_missing(world: World):
 
 async def test_404_for_an_unknown_organisation_on_every_endpoint(world: World):
     """Slugs are case-sensitive like the rest of the path."""
-    for slug in ("nobody", "ACME", "acme%20", "%FF", "%00"):
+    for slug in ("missing", "ACME", "acme%20", "%FF", "%00"):
         assert await every_endpoint(world, world.admin, slug) == [(404, "Org not found")] * 3
 
 
@@ -81,7 +81,7 @@ async def test_500_says_nothing_of_the_fault_and_changes_nothing(world: World):
 
 
 async def test_503_when_the_database_does_not_answer(world: World):
-    """A store fault is never an empty page: whoever reads it would believe there is no trust."""
+    """A store fault is never an empty page: its reader would believe there is no trust."""
     async with world.services.store.write() as work:
         await work.session.execute(text("ALTER TABLE bindings RENAME TO hidden"))
 

@@ -10,7 +10,15 @@ import pytest
 
 from service.cli import logins
 from service.cli.credentials import Credential
-from service.cli.logins import Login, changed_logins, config_dir, load_logins, logins_path
+from service.cli.logins import (
+    Login,
+    Logins,
+    LoginsUnusable,
+    changed_logins,
+    config_dir,
+    load_logins,
+    logins_path,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +79,17 @@ def test_the_folder_is_below_home_unless_an_absolute_one_is_named(given):
     """As the XDG Base Directory Specification says."""
     assert config_dir({"XDG_CONFIG_HOME": given}) == Path.home() / ".config" / "countersign"
     assert config_dir({"XDG_CONFIG_HOME": "/x"}) == Path("/x/countersign")
+
+
+def test_without_a_home_directory_there_are_no_logins(monkeypatch):
+    """As in a container whose user id has no entry: a token in a variable needs no file."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+
+    assert load_logins() == Logins()
+    with pytest.raises(LoginsUnusable, match="set HOME or XDG_CONFIG_HOME"):
+        sign_in("https://a.example")

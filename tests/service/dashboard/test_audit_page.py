@@ -263,7 +263,7 @@ async def test_an_address_in_the_data_leads_nowhere(world, url):
 
 
 async def test_a_long_subject_is_cut_in_the_middle_and_whole_in_the_details(world):
-    """Both of its ends tell something; a 1,024-character word would push all else aside."""
+    """Both of its ends tell something; a 1,024-character word would displace everything else."""
     subject = "repo:acme/" + "x" * 1000 + ":ref:main"
     await add_install(world, subject=subject)
     page = await open_page(world, "?event=install_allowed")
@@ -328,7 +328,7 @@ async def test_each_filter_is_a_chip_in_words_that_takes_it_away(world):
 
 
 async def test_what_the_form_has_no_field_for_is_kept(world):
-    """A form that forgets half of a query shows rows nobody asked for."""
+    """A form that forgets half of a query shows rows that were not asked for."""
     page = await open_page(world, "?event=org_created&event=team_created&order=asc&actor=system:*")
 
     assert page.values("event")[:2] == ["org_created", "team_created"]
@@ -357,7 +357,7 @@ async def test_a_window_up_to_now_moves_with_the_clock_and_its_exports_do_not(wo
 
 
 async def test_an_exact_bound_wins_over_a_window_up_to_now(world):
-    """The form sends both when somebody types into it."""
+    """The form sends both when text is typed into it."""
     page = await open_page(world, "?last=1h&since=2026-03-01")
 
     assert page.chips == ["Time since 2026-03-01"]
@@ -376,7 +376,7 @@ async def test_no_window_is_offered_that_the_tier_does_not_keep(world):
 
 
 async def test_fields_complete_to_what_is_there(world):
-    """Nobody remembers a binding's id."""
+    """A binding's id is not memorable."""
     await add_install(world, package_name="left*", oidc_binding_id="obind_7", subject="repo:a")
     page = await open_page(world)
     lists = {one.attributes["id"] for one in page.all("datalist")}
@@ -415,9 +415,9 @@ async def test_a_fault_is_named_beside_its_field_and_nothing_is_lost(shared_worl
     assert field.attributes["value"] == query[name]
     assert page.one("p", id=f"hint-filter-{name}").text.startswith(name)
     assert page.values("actor")[0] == "system:*"
-    mended = query_of(page.link("show the rows without it"))
-    assert mended["actor"] == ["system:*"]
-    assert name not in mended
+    corrected = query_of(page.link("show the rows without it"))
+    assert corrected["actor"] == ["system:*"]
+    assert name not in corrected
     await open_page(shared_world, page.link("show the rows without it"))
 
 
@@ -580,7 +580,7 @@ async def test_a_long_way_back_is_forgotten_but_never_wrong(world, monkeypatch):
 
 
 async def test_a_page_of_a_moving_window_stays_the_page(world):
-    """A cursor belongs to a query: the window stands still once somebody turns its pages."""
+    """A cursor belongs to a query: the window stands still once its pages are turned."""
     for number in range(3):
         await add_install(world, package_name=f"p{number}")
     page = await open_page(world, "?last=1h&limit=1&event=install_allowed")
@@ -629,7 +629,7 @@ async def test_the_histogram_says_when_and_narrows(world):
 
 
 async def test_the_most_frequent_values_can_be_kept_alone_or_left_out(world):
-    """Incidents are found by taking away what is known."""
+    """Incidents are found by excluding what is known."""
     await add_install(world, package_name="left-pad")
     await add_install(world, package_name="left-pad")
     await add_install(world, BLOCK, package_name="!bad*")
@@ -645,7 +645,7 @@ async def test_the_most_frequent_values_can_be_kept_alone_or_left_out(world):
 
 
 async def test_the_number_of_rows_is_that_of_the_export(world):
-    """Whoever takes rows away knows how many before; the file holds those."""
+    """The number of rows is known before an export; the file holds those."""
     for number in range(3):
         await add_install(world, package_name=f"p{number}")
     page = await open_page(world, "?event=install_allowed&limit=2")

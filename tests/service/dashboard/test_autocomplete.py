@@ -30,7 +30,7 @@ async def offered(world: World, prefix: str, who: str = "auditor", **query: Any)
 
 
 async def test_the_values_that_begin_with_what_is_typed_most_frequent_first(world):
-    """Nobody remembers a package's name to its last letter."""
+    """Package names are seldom known to the last letter."""
     for name in ("left-hand", "left-pad", "left-pad", "right-pad", "Left"):
         await add_install(world, package_name=name)
 
@@ -103,7 +103,7 @@ async def test_nothing_of_another_organisation_is_offered(world):
 
 
 async def test_no_more_than_a_screen_of_values_is_offered(world, monkeypatch):
-    """Whoever wants another one types on."""
+    """More typing finds others."""
     monkeypatch.setattr(autocomplete, "VALUES_MAX", 2)
     for number in range(3):
         await add_install(world, package_name=f"left-{number}")

@@ -40,7 +40,7 @@ def test_a_window_is_counted_in_the_longest_buckets_that_its_bars_are_made_of(le
 
 
 def test_without_a_beginning_days_are_counted():
-    """Nobody knows how long it is until it is counted."""
+    """Its length is unknown until it is counted."""
     assert bucket_of(Query(), NOON) is Bucket.DAY
 
 

@@ -15,7 +15,7 @@ def test_every_event_and_every_filter_has_words_of_its_own():
     assert set(FILTER_LABELS) >= set(FILTER_COLUMNS)
 
 
-def test_an_event_that_nobody_knows_is_shown_by_its_name():
+def test_an_unknown_event_is_shown_by_its_name():
     """A newer version may have written it."""
     assert event_label("moon_landing") == "moon_landing"
 

@@ -116,7 +116,7 @@ async def watching(
         await connection.disconnect()
 
 
-async def turned_away(world: World, query: str = "", **headers: str) -> tuple[int, str]:
+async def refusal_of(world: World, query: str = "", **headers: str) -> tuple[int, str]:
     """Status and text of the refusal of a stream."""
     async with asyncio.timeout(PATIENCE_S):  # who is let in is never done
         response = await world.client.get(LIVE + query, headers=world.session("auditor") | headers)
@@ -155,7 +155,7 @@ async def test_what_came_in_while_the_page_was_on_its_way_is_not_lost(world):
 
 
 async def test_nothing_is_missed_once_the_stream_has_begun(world, monkeypatch):
-    """Also by somebody who names no place to begin at, and before the first look."""
+    """Also for a client that names no place to begin at, and before the first look."""
     monkeypatch.setattr(live, "POLL_S", 0.1)
     async with watching(world) as stream:
         await add_install(world, package_name="at once")
@@ -276,18 +276,18 @@ async def test_an_id_from_before_a_restore_does_not_wait_for_ever(world):
 @pytest.mark.parametrize("seq", ["-1", "x", "1.5", "9" * 19, "%D9%A3"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_id_that_is_none_is_refused(shared_world, seq):
-    """Nobody is sent rows from a place they did not name."""
+    """No client is sent rows from a place it did not name."""
     refusal = (400, "after must be the id of an event")
 
-    assert await turned_away(shared_world, f"?after={seq}") == refusal
+    assert await refusal_of(shared_world, f"?after={seq}") == refusal
     if "%" not in seq:
-        assert await turned_away(shared_world, **{"last-event-id": seq}) == refusal
+        assert await refusal_of(shared_world, **{"last-event-id": seq}) == refusal
 
 
 @pytest.mark.parametrize("query", ["order=asc", "until=2027-01-01", "cursor=x"])
 async def test_a_page_on_top_of_which_nothing_belongs_is_not_live(world, query):
     """Oldest first, a window with an end, a later page."""
-    assert await turned_away(world, f"?{query}") == (
+    assert await refusal_of(world, f"?{query}") == (
         400,
         "live rows need the order newest first, without until and cursor",
     )
@@ -309,14 +309,14 @@ async def test_a_page_on_top_of_which_nothing_belongs_is_not_live(world, query):
 )
 async def test_a_query_that_means_nothing_is_refused(world, query, said):
     """With the text that the page has for it."""
-    assert await turned_away(world, f"?{query}") == (400, said)
+    assert await refusal_of(world, f"?{query}") == (400, said)
 
 
 # Many rows
 
 
 async def test_a_flood_is_said_and_not_sent(world, monkeypatch):
-    """A page that is flooded shows nothing to anybody; the stream goes on behind it."""
+    """A page that is flooded cannot be read; the stream goes on behind it."""
     monkeypatch.setattr(live, "AT_ONCE_MAX", 2)
     seen = await seq_now(world)
     for number in range(3):
@@ -404,7 +404,7 @@ async def test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_wi
 
 
 async def test_watching_is_no_use_of_a_session(world, monkeypatch):
-    """A page that somebody left open must not keep them signed in for ever."""
+    """A page that was left open must not keep them signed in for ever."""
     monkeypatch.setattr(live, "CHECK_S", 0.01)
     monkeypatch.setattr(live, "HEARTBEAT_S", 0.02)
     world.clock.advance(hours=1)
@@ -440,7 +440,7 @@ async def test_so_many_streams_at_once_and_no_more(world, monkeypatch, bound):
     """Each costs a look a second. One that ends makes room for another, however it ends."""
     monkeypatch.setattr(live_places, bound, 1)
     async with watching(world):
-        assert await turned_away(world) == (429, TooManyStreams.text)
+        assert await refusal_of(world) == (429, TooManyStreams.text)
     for _ in range(2):
         async with watching(world):
             pass
@@ -461,7 +461,7 @@ async def test_one_sessions_streams_leave_room_for_anothers(world, monkeypatch):
 
 
 async def test_the_end_of_the_server_ends_every_stream(world):
-    """Its readers come back by themselves, to whoever serves then."""
+    """Its readers come back by themselves, to the process that serves then."""
     async with world.client.request(LIVE, headers=world.session("auditor")) as connection:
         await connection.send_complete()
         await connection.receive()

@@ -33,7 +33,7 @@ def words(page: Page) -> str:
 
 
 async def reject(world: World, sub: str, hours_ago: int) -> None:
-    """Remember that a CI subject was turned away from acme."""
+    """Remember that a CI subject was rejected by acme."""
     at = world.clock.now - timedelta(hours=hours_ago)
     await remember(world, rejection(world.acme.id, sub=sub, at=at))
 
@@ -109,7 +109,7 @@ async def test_a_change_names_who_made_it(world):
 
 
 def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
-    """An event that is new is a change until somebody says otherwise."""
+    """An event that is new is a change unless declared otherwise."""
     assert set(Event) - set(ADMIN_EVENTS) == {
         Event.OSS_FIRST_PARTY,
         Event.INSTALL_ALLOWED,
@@ -185,7 +185,7 @@ async def test_a_part_that_cannot_be_had_is_said_to_be_missing(
 
 
 async def test_bindings_are_counted_by_their_use(world):
-    """One that nobody uses is trust for nothing."""
+    """An unused one is needless trust."""
     for number in range(4):
         await world.create(repository_id=str(number + 1))
     used, used_before, revoked, _ = await world.bindings()
@@ -217,7 +217,7 @@ async def test_rejected_subjects_of_the_last_day_are_counted(world):
 
 
 async def test_a_plain_member_reads_what_they_may_see_and_whom_to_ask(world):
-    """A page of refusals would help nobody."""
+    """A page of refusals would be of no help."""
     page = await overview(world, "member")
 
     assert "Your role is member." in words(page)
@@ -249,13 +249,13 @@ async def test_who_reads_the_bindings_alone_does_not_see_the_log(world):
     assert "evil-pad" not in page.html
 
 
-async def test_who_sees_everything_is_told_of_nobody_to_ask(world):
+async def test_who_sees_everything_is_told_of_no_owner(world):
     """There is nothing left to ask for."""
     assert "Your access" not in words(await overview(world))
 
 
 async def test_a_legal_hold_is_shown_with_its_reason(world):
-    """Whoever wonders why nothing is dropped finds it here."""
+    """It says why nothing is dropped."""
     before = await overview(world)
     async with world.services.store.write() as work:
         acme = await work.session.merge(world.acme)

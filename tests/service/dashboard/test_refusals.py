@@ -14,13 +14,13 @@ HTML = {"accept": OWN_PAGE["accept"]}
 
 
 async def see(world: World, path: str, who: str | None = None, **options):
-    """The answer that a browser gets, of a member or of nobody."""
+    """The answer that a browser gets, of a member or signed out."""
     headers = HTML | (world.session(who) if who else {}) | options.pop("headers", {})
     return await world.client.get(path, headers=headers, **options)
 
 
 @pytest.mark.parametrize("path", [AUDIT, f"{AUDIT}?last=7d&package=left-pad"])
-async def test_whoever_is_not_signed_in_is_led_there_and_back(world, path):
+async def test_a_visitor_is_led_there_and_back(world, path):
     """The address is the page: it survives the sign-in."""
     response = await see(world, path)
     there = urlsplit(response.headers["location"])
@@ -52,14 +52,14 @@ async def test_a_form_sent_without_a_session_is_not_done_and_says_so(world):
     [
         (AUDIT, "member", 403, "Missing capability: audit:r."),
         (AUDIT, "stranger", 403, "Missing capability: audit:r."),
-        ("/admin/ui/orgs/nobody/audit", "owner", 404, "Org not found."),
+        ("/admin/ui/orgs/missing/audit", "owner", 404, "Org not found."),
         ("/nowhere", None, 404, "Not found."),
         ("/sign-out", "owner", 405, "Method not allowed."),
         (f"{AUDIT}/export?format=xml", "owner", 400, "Format must be one of"),
     ],
 )
 async def test_a_refusal_is_a_page_with_its_text_and_request_id(world, path, who, status, said):
-    """Whoever runs the service finds the log line by the id."""
+    """The operator finds the log line by the id."""
     response = await see(world, path, who)
     page = Page(await response.get_data(as_text=True))
 
@@ -87,7 +87,7 @@ async def test_a_script_gets_json(world, accept):
     assert await refused(response) == (401, "missing or invalid credentials")
 
 
-async def test_the_api_answers_json_to_everybody(world):
+async def test_the_api_answers_json_to_everyone(world):
     """Its errors are part of its contract."""
     response = await see(world, "/api/v1/admin/orgs/acme/audit")
 

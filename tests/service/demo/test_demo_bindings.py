@@ -1,4 +1,4 @@
-"""The demo's bindings: the table, the audit rows and the rows they stamped tell one story."""
+"""The demo's bindings: the table, the audit rows and the rows that name them tell one story."""
 
 from collections import Counter, defaultdict
 from datetime import datetime
@@ -87,10 +87,10 @@ async def test_a_teams_binding_lies_below_the_organisations(demo: Demo):
 
 async def test_a_binding_stamps_only_what_it_trusts_and_while_it_does(demo: Demo, rows: list[Row]):
     bindings = {binding["id"]: binding for binding in await demo.bindings()}
-    stamped = [row for row in rows if row.oidc_binding_id]
+    attributed = [row for row in rows if row.oidc_binding_id]
 
-    assert len(stamped) > len(rows) / 2
-    for row in stamped:
+    assert len(attributed) > len(rows) / 2
+    for row in attributed:
         binding, ci = bindings[row.oidc_binding_id or ""], row.payload["ci"]
         assert row.actor_source == "oidc_github"
         assert row.actor.startswith("key_")
@@ -103,7 +103,7 @@ async def test_a_binding_stamps_only_what_it_trusts_and_while_it_does(demo: Demo
         if binding["revokedAt"]:
             end = datetime.fromisoformat(binding["revokedAt"])
             assert all(
-                row.created_at < end for row in stamped if row.oidc_binding_id == binding["id"]
+                row.created_at < end for row in attributed if row.oidc_binding_id == binding["id"]
             )
 
 
@@ -133,7 +133,7 @@ async def test_use_is_counted_by_request(demo: Demo, rows: list[Row]):
 
 
 async def test_rejected_subjects_are_those_of_the_rows(demo: Demo, rows: list[Row]):
-    """Each was turned away with a request that left rows without a binding, and could be trusted.
+    """Each was rejected with a request that left rows without a binding, and could be trusted.
 
     What has been trusted since has nothing to propose.
     """
@@ -153,7 +153,7 @@ async def test_rejected_subjects_are_those_of_the_rows(demo: Demo, rows: list[Ro
 
 
 async def test_what_is_proposed_for_them_is_what_an_explanation_says(demo: Demo):
-    """The first thing a visitor tries: ask why, with the claims of one that was turned away."""
+    """The first thing a visitor tries: ask why, with the claims of one that was rejected."""
     path = f"{bindings_path(DEMO_ORG)}"
     entries = (await (await demo.answer(f"{path}/rejected")).get_json())["rejected"]
     for entry in entries:

@@ -95,7 +95,7 @@ def trust(binding_id: str, **changes: object) -> Trust:
 
 
 @pytest.mark.parametrize(
-    ("trusts", "stamped_by"),
+    ("trusts", "attributed_to"),
     [
         ([trust("org")], "org"),
         ([trust("org", revoked_us=100)], None),
@@ -108,9 +108,9 @@ def trust(binding_id: str, **changes: object) -> Trust:
         ([trust("org", revoked_us=50), trust("team", origin=Origin.TEAM_ADMIN)], None),
     ],
 )
-def test_a_request_is_stamped_by_the_narrowest_active_binding(
-    trusts: list[Trust], stamped_by: str | None
+def test_a_request_is_attributed_to_the_narrowest_active_binding(
+    trusts: list[Trust], attributed_to: str | None
 ):
     found = find_trust(trusts, "push", "mine", 100)
 
-    assert (found.binding_id if found else None) == stamped_by
+    assert (found.binding_id if found else None) == attributed_to

@@ -1,4 +1,4 @@
-"""The demo's rows as whoever opens the dashboard finds them."""
+"""The demo's rows as a visitor of the dashboard finds them."""
 
 import re
 from collections import Counter, defaultdict
@@ -43,7 +43,7 @@ async def test_it_is_ninety_days_of_at_least_200000_rows(rows: list[Row]):
 
 
 async def test_ids_follow_time_without_a_gap(rows: list[Row]):
-    """Rows of one tenant that nobody else shares the counter with are numbered through."""
+    """Rows of one tenant that shares the counter with no other are numbered through."""
     numbers = [int(row.id.removeprefix("aud_")) for row in rows]
 
     assert numbers == list(range(numbers[0], numbers[0] - len(rows), -1))
@@ -64,7 +64,7 @@ async def test_seeding_again_changes_nothing(demo: Demo):
 
 
 async def test_breaking_off_leaves_nothing(settings: Settings):
-    """Whole or not at all: whoever stops it half-way can simply start it again."""
+    """Whole or not at all: after a stop half-way it can be started again."""
     app = create_app(await prepare(settings), SettableClock())
 
     def stop(*_: int) -> None:
@@ -214,7 +214,7 @@ async def test_members_act_only_while_they_are_members(rows: list[Row]):
 
 
 async def test_an_exports_count_is_what_its_filters_find(demo: Demo, rows: list[Row]):
-    """Whoever repeats an export that the demo tells of gets as many rows."""
+    """An export that the demo tells of can be repeated with as many rows."""
     exported = [row for row in rows if row.event == "audit_exported"]
 
     for row in exported[:3] + [row for row in exported if "package" in row.payload["filters"]]:

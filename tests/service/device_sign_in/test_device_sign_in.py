@@ -159,7 +159,7 @@ async def test_a_failure_midway_leaves_the_code_usable(world: World, monkeypatch
 
 
 async def test_a_denial_is_recorded_and_final(world: World):
-    """Whoever was tricked into opening the page leaves a trace of it."""
+    """A member who was tricked into opening the page has a record of it."""
     device = await ask(world)
 
     status, page = await decide(world, device.user_code, "deny")

@@ -80,7 +80,7 @@ async def test_a_signed_token_fails_the_same_rule_as_its_claims(bound, wrong, ru
 
 
 async def test_good_claims_pass_but_for_the_signature_they_lack(bound):
-    """Whoever asks with claims must not take them for proof."""
+    """Claims alone must not be taken for proof."""
     said = await explained_claims(bound, Issuer())
 
     assert (said["passes"], said["code"], said["signatureChecked"]) == (True, None, False)

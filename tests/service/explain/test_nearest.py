@@ -107,7 +107,7 @@ async def test_the_nearest_binding_is_named_over_http(world, bound, wrong, why):
 
 
 async def test_a_revoked_binding_says_when_by_whom_and_why(world):
-    """Whoever revoked it can be asked."""
+    """The member who revoked it is named."""
     binding_id = await created(world)
     world.clock.advance(hours=1)
     await revoke(world, binding_id, "the repository was compromised")
@@ -182,7 +182,7 @@ def test_five_of_ten_thousand_are_named_and_the_most_alike_is_among_them():
 
 
 def test_hostile_subjects_are_not_all_taken_apart(monkeypatch: pytest.MonkeyPatch):
-    """Marks to be sorted behind one letter: a millisecond each, in which nobody is answered."""
+    """Marks to be sorted behind one letter: a millisecond each, in which no request is answered."""
     taken_apart = []
     normalize = unicodedata.normalize
 

@@ -166,7 +166,7 @@ def known(binding_id: str, **changes) -> BindingTerms:
 
 
 def test_owner_and_repository_are_named_for_review():
-    """Names in a sub can be anybody's: the id is what is trusted."""
+    """Any repository can have the names in a sub: the id is what is trusted."""
     proposal = draft_of(GITHUB, JOB)
 
     assert "jobs of acme (repository 123456789), started by push" in proposal.review
@@ -191,7 +191,7 @@ def test_an_issuer_that_needs_no_repository_id_gets_a_draft_without():
 
 
 def test_only_what_holds_the_slot_is_replaced():
-    """Teams have slots of their own; another repository's binding is in nobody's way."""
+    """Teams have slots of their own; another repository's binding does not conflict."""
     others = [
         known("team", team_id="team_1", origin="team_admin"),
         known("repository", repository_id="5"),

@@ -63,11 +63,11 @@ async def test_a_body_that_asks_nothing_clear_is_refused(shared_world, body, tex
 
 
 async def test_who_may_ask(world: World):
-    """Whoever may read bindings, of this organisation only."""
+    """For readers of bindings, of this organisation only."""
     body = {"claims": {}}
     ask = world.client.post
     assert (await refused(await ask(explain_path(), json=body)))[0] == 401
-    answer = await ask(explain_path("nobody"), headers=world.admin, json=body)
+    answer = await ask(explain_path("missing"), headers=world.admin, json=body)
     assert await refused(answer) == (404, "Org not found")
     for name in ("member", "admin", "stranger"):
         answer = await ask(explain_path(), headers=world.session(name), json=body)
@@ -81,7 +81,7 @@ async def test_who_may_ask(world: World):
 
 
 async def test_a_project_of_another_organisation_is_not_found(world: World):
-    """Nobody learns from here what others have."""
+    """It does not disclose what others have."""
     answer = await world.client.post(
         explain_path("other"),
         headers=world.admin,

@@ -170,7 +170,7 @@ def test_an_edwards_key_of_the_wrong_length_is_refused():
 
 
 def test_a_symmetric_key_is_never_imported():
-    """Who can verify with one can sign with it; published, that is everybody."""
+    """Who can verify with one can sign with it; published, that is everyone."""
     secret = OctKey.generate_key(256, parameters={"kid": "tried", "alg": "RS256"}).as_dict()
 
     assert why_refused(secret) == "kty 'oct', alg 'RS256' is not for ES256 or RS256"
@@ -189,7 +189,7 @@ def test_a_key_takes_the_pinned_algorithms_of_its_kind():
 
 
 def test_a_private_part_that_is_published_is_not_read():
-    """Somebody's accident must not become a secret of ours."""
+    """Another's accident must not become a secret of ours."""
     raw = as_json({"keys": [rsa_key("good").as_dict(private=True)]})
 
     key = parse_jwks(raw, PINNED).by_kid["good"].key
@@ -215,7 +215,7 @@ def test_two_keys_with_one_kid_are_both_refused(twin):
     "entry", [tried(kid=...), tried(kid=""), tried(kid=7), tried(kid=None), "a key", None, []]
 )
 def test_what_no_token_could_name_is_passed_over(entry):
-    """Without a kid it can be meant by nobody."""
+    """Without a kid no token can refer to it."""
     keys = parse_jwks(as_json({"keys": [entry, GOOD]}), PINNED)
 
     assert (list(keys.by_kid), keys.refused) == (["good"], {})

@@ -73,7 +73,7 @@ async def test_an_answer_that_gives_no_keys_is_a_failure(warm, url, response, fa
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]:9000"])
 async def test_an_issuer_elsewhere_cannot_have_keys_fetched_from_this_machine(desk, host):
-    """What listens on loopback trusts whoever can reach it."""
+    """What listens on loopback trusts every process that can reach it."""
     uri = f"http://{host}/latest/meta-data"
     desk.network.wrong = document(DISCOVERY_URL, configuration(jwks_uri=uri))
 
@@ -93,7 +93,7 @@ async def test_an_issuer_elsewhere_cannot_have_keys_fetched_from_this_machine(de
     ],
 )
 async def test_a_redirect_to_another_place_is_not_followed(desk, to):
-    """Another scheme, host or port is somebody else, who has signed nothing."""
+    """Another scheme, host or port is another party, which has signed nothing."""
     desk.network.wrong = document(KEYS_URL, redirect(to))
 
     fault = await desk.fault()
@@ -133,7 +133,7 @@ async def test_a_failure_of_the_network_is_a_fault_like_any_other(desk):
     assert await desk.fault() == "ConnectError: no route to host"
 
 
-async def test_a_failure_nobody_foresaw_is_a_fault_too(desk):
+async def test_an_unforeseen_failure_is_a_fault_too(desk):
     """A token never turns a request into an error."""
 
     def answer(_: httpx.Request) -> httpx.Response:

@@ -22,7 +22,7 @@ async def test_without_keys_an_outage_is_named_and_not_asked_about_again_at_once
 
 
 async def test_in_an_outage_old_keys_serve_for_a_day(warm):
-    """CI does not stop because its issuer's key server has; a day later nobody can vouch."""
+    """CI does not stop with its issuer's key server; a day later its keys are not trusted."""
     warm.network.go_down()
     warm.clock.advance(minutes=10)
     keys = await warm.source.keys_for(GITHUB, "first")
@@ -37,7 +37,7 @@ async def test_in_an_outage_old_keys_serve_for_a_day(warm):
     assert await warm.kids() == []
 
 
-async def test_in_an_outage_nobody_waits_a_second_time(warm):
+async def test_in_an_outage_no_request_waits_a_second_time(warm):
     """Each would lose five seconds. A try in the background, every half minute, finds its end."""
     warm.network.go_down()
     warm.clock.advance(minutes=10)

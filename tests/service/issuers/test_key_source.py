@@ -48,7 +48,7 @@ async def test_a_configured_jwks_uri_needs_no_discovery(clock):
 
 
 async def test_a_token_that_no_key_would_help_costs_no_request(desk):
-    """Else everybody could make this service call the issuer."""
+    """Otherwise any sender could make this service call the issuer."""
     keys = await desk.source.keys_for(GITHUB, None)
 
     assert (keys.by_kid, keys.fault) == ({}, "no keys fetched yet")
@@ -67,7 +67,7 @@ async def test_such_a_token_gets_old_keys_as_they_are(warm):
 
 
 async def test_cached_keys_are_those_that_are_here(desk):
-    """For whoever must not wait and must not cause a request."""
+    """For callers that must not wait and must not cause a request."""
     assert desk.source.cached(GITHUB).by_kid == {}
     await desk.source.warm_up()
 
@@ -110,7 +110,7 @@ async def test_a_clock_set_back_does_not_keep_keys_for_longer(warm):
     assert warm.network.fetches == 1
 
 
-async def test_keys_in_use_are_renewed_before_anybody_waits(warm):
+async def test_keys_in_use_are_renewed_before_a_request_waits(warm):
     """In the background, two minutes ahead; once."""
     await warm.kids()
     warm.clock.advance(minutes=7, seconds=59)
@@ -127,7 +127,7 @@ async def test_keys_in_use_are_renewed_before_anybody_waits(warm):
     assert warm.network.fetches == 1
 
 
-async def test_keys_nobody_asks_for_are_not_renewed(warm):
+async def test_unused_keys_are_not_renewed(warm):
     """An issuer without jobs is left alone."""
     warm.clock.advance(hours=2)
     await warm.source.refresh_due()
@@ -151,7 +151,7 @@ async def test_a_failed_renewal_in_the_background_waits_before_the_next(warm):
 
 
 async def test_at_start_all_issuers_are_asked_at_once(clock):
-    """One that is down keeps nobody's keys back, and is logged and no more."""
+    """One that is down delays no other's keys, and is logged and no more."""
     other = Issuer("https://ci.example", key=rsa_key("theirs"))
     accepted = msgspec.structs.replace(GITHUB, name="other", url=other.url)
     both_asked = asyncio.Barrier(2)
@@ -197,7 +197,7 @@ async def test_who_stops_waiting_does_not_stop_the_others(desk):
 
 
 async def test_closing_ends_what_is_under_way(desk):
-    """Whoever waits is answered, and nothing is begun any more."""
+    """Waiting requests are answered, and nothing is begun any more."""
     desk.network.gate.clear()
     waits = asyncio.create_task(desk.kids())
     await settled()

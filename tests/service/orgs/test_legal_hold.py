@@ -46,7 +46,7 @@ async def test_a_hold_is_set_and_lifted_with_a_row_each(world):
 
 
 async def test_what_changes_nothing_leaves_no_row(world):
-    """Nobody reads of a hold that was there already, or of the end of none."""
+    """No row tells of a hold that was there already, or of the end of none."""
     await lift(world, "never held")
     await put_on_hold(world, "case 4711")
     world.clock.advance(days=1)

@@ -31,7 +31,7 @@ def decoded(text: str) -> bytes:
 
 
 def new_key() -> EllipticCurvePrivateKey:
-    """A key that nobody has used yet."""
+    """A key that was not used yet."""
     return generate_private_key(SECP256R1())
 
 

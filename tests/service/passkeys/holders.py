@@ -14,7 +14,7 @@ SIGN_IN = "/admin/ui/sign-in/passkey"
 
 @dataclass
 class Holder(Browser):
-    """Somebody who holds passkeys, or could."""
+    """A member who holds passkeys, or could."""
 
     authenticator: Authenticator = field(default_factory=Authenticator)
 

@@ -143,7 +143,7 @@ async def test_a_name_is_one_that_can_be_read(holder: Holder, name: Any) -> None
 
 
 async def test_a_challenge_makes_one_passkey(holder: Holder) -> None:
-    """Also for somebody who has copied the cookie."""
+    """Also for a thief of the cookie."""
     options = await holder.begin_registration()
     copied = dict(holder.cookies)
     answer = await holder.finish_registration(holder.authenticator.make(options))
@@ -156,7 +156,7 @@ async def test_a_challenge_makes_one_passkey(holder: Holder) -> None:
 
 
 async def test_a_challenge_of_another_session_is_none(holder: Holder) -> None:
-    """Else somebody could have their own passkey added to another member's account."""
+    """Otherwise a member could have their own passkey added to another member's account."""
     options = await holder.begin_registration()
     holder.with_session_of("owner")
 
@@ -220,7 +220,7 @@ async def test_of_two_first_registrations_one_decides_who_the_member_is(holder: 
 
 
 async def test_a_credential_is_one_members(registered: Holder) -> None:
-    """Else whoever knows its id could take it from its owner."""
+    """Otherwise a person who knows its id could take it from its owner."""
     taken = registered.authenticator.credentials[0].id
     other = Holder(registered.world).with_session_of("owner")
 

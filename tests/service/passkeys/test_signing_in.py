@@ -21,7 +21,7 @@ REFUSED = (403, PasskeyRefused.text)
 NOT_UNDER_WAY = (400, PasskeyNotUnderWay.text)
 
 
-async def nobody_came_in(holder: Holder) -> None:
+async def check_signed_out(holder: Holder) -> None:
     assert not holder.is_signed_in
     assert await holder.world.audit(event="passkey_authentication_succeeded") == []
 
@@ -103,10 +103,10 @@ async def test_the_cookie_of_a_challenge_is_out_of_reach_and_goes_away(registere
         (["/admin/ui/profile"], ORG),
     ],
 )
-async def test_after_signing_in_somebody_lands_on_a_page_of_their_own(
+async def test_after_signing_in_a_member_lands_on_a_page_of_their_own(
     registered: Holder, given: Any, lands: str
 ) -> None:
-    """`next` is what a link said, and anybody writes links."""
+    """`next` is what a link said, and anyone can write links."""
     options = await registered.begin_sign_in()
     credential = registered.authenticator.prove(options)
 
@@ -116,7 +116,7 @@ async def test_after_signing_in_somebody_lands_on_a_page_of_their_own(
 
 
 async def test_signing_in_gives_a_new_session(registered: Holder) -> None:
-    """A cookie that somebody planted before is worth nothing after: neither made up nor theirs."""
+    """A cookie that was planted before is worth nothing after: neither made up nor theirs."""
     planted = registered.world.cookies["stranger"]
     options = await registered.begin_sign_in()
     registered.cookies[SESSION_COOKIE] = planted
@@ -155,7 +155,7 @@ async def test_one_fault_is_enough(registered: Holder, lies: dict[str, Any]) -> 
 
     assert await refused(await registered.sign_in(**lies)) == REFUSED
 
-    await nobody_came_in(registered)
+    await check_signed_out(registered)
     (row,) = await registered.failures()
     assert row["payload"] == {"method": "passkey", "reason": NOT_PROVED}
     assert (row["subject"], row["actor"]) == (member.id, "system:sign-in")
@@ -177,7 +177,7 @@ async def test_garbage_is_refused(registered: Holder) -> None:
         status, _ = await refused(await registered.finish_sign_in(sent))
         assert status in {400, 403}, sent
 
-    await nobody_came_in(registered)
+    await check_signed_out(registered)
 
 
 async def test_a_body_is_bounded(registered: Holder) -> None:
@@ -187,7 +187,7 @@ async def test_a_body_is_bounded(registered: Holder) -> None:
     assert (await refused(await registered.finish_sign_in("x" * 70_000)))[0] == 413
 
 
-async def test_a_passkey_that_is_nobodys_leaves_no_row(registered: Holder) -> None:
+async def test_an_unknown_passkey_leaves_no_row(registered: Holder) -> None:
     """No organisation's log can be filled by strangers; they are told no more than others."""
     stranger = Holder(registered.world)
     stranger.authenticator.make({"rp": {"id": "localhost"}, "user": {"id": "x"}, "challenge": ""})
@@ -197,7 +197,7 @@ async def test_a_passkey_that_is_nobodys_leaves_no_row(registered: Holder) -> No
     assert await registered.world.audit() == before
 
 
-# What proves a key, and lets nobody in all the same
+# What proves a key, and admits no one all the same
 
 
 async def expect_refused_for(holder: Holder, answer: Any, reason: str) -> None:
@@ -246,7 +246,7 @@ async def test_an_authenticator_need_not_count(holder: Holder) -> None:
 
 
 async def test_a_counter_counts_only_once_the_signature_holds(registered: Holder) -> None:
-    """Else anybody who knows a credential's id could lock its owner out."""
+    """Otherwise anyone who knows a credential's id could lock its owner out."""
     forged = {"key": new_key(), "sign_count": 4_000_000_000}
 
     assert await refused(await registered.sign_in(**forged)) == REFUSED
@@ -275,7 +275,7 @@ async def test_a_passkey_says_whom_it_means(registered: Holder, handle: str | No
 
 
 async def test_a_removed_member_stays_out(registered: Holder) -> None:
-    """Whoever finds the key; an operator locks it out by removing its member."""
+    """The finder of the key; an operator locks it out by removing its member."""
     async with registered.world.services.store.write() as work:
         member = await work.session.get_one(Member, registered.world.members["auditor"].id)
         await remove_member(work, registered.world.acme, member, BY_OPERATOR)
@@ -284,7 +284,7 @@ async def test_a_removed_member_stays_out(registered: Holder) -> None:
 
 
 async def test_a_removed_passkey_stays_out(registered: Holder) -> None:
-    """With a row: somebody still has it."""
+    """With a row: it is still in use."""
     credential = registered.authenticator.credentials[0]
     form = {"csrf": await registered.csrf(), "passkey": encoded(credential.id)}
     assert (await registered.post(f"{PROFILE}/passkeys/remove", **form)).status_code == 303
@@ -296,7 +296,7 @@ async def test_a_removed_passkey_stays_out(registered: Holder) -> None:
 
 
 async def test_a_challenge_is_answered_once(registered: Holder) -> None:
-    """Also by somebody who has copied the cookie and the answer."""
+    """Also by a thief who has copied the cookie and the answer."""
     options = await registered.begin_sign_in()
     copied = dict(registered.cookies)
     credential = registered.authenticator.prove(options)
@@ -318,11 +318,11 @@ async def test_an_answer_that_was_refused_uses_the_challenge_up(registered: Hold
     right = registered.authenticator.prove(options)
 
     assert await refused(await registered.finish_sign_in(right)) == NOT_UNDER_WAY
-    await nobody_came_in(registered)
+    await check_signed_out(registered)
 
 
 async def test_a_challenge_of_another_browser_is_none(registered: Holder) -> None:
-    """Else somebody's own answer could be given to a victim's browser."""
+    """Otherwise an attacker's own answer could be given to a victim's browser."""
     elsewhere = Holder(registered.world)
     options = await elsewhere.begin_sign_in()
     credential = registered.authenticator.prove(options)
@@ -331,7 +331,7 @@ async def test_a_challenge_of_another_browser_is_none(registered: Holder) -> Non
     assert await refused(await registered.finish_sign_in(credential)) == NOT_UNDER_WAY
     await registered.begin_sign_in()
     assert await refused(await registered.finish_sign_in(credential)) == REFUSED
-    await nobody_came_in(registered)
+    await check_signed_out(registered)
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(298, 200), (300, 400), (900, 400)])
@@ -353,10 +353,10 @@ async def test_a_challenge_is_good_for_five_minutes(
     [{}, {"origin": "null"}, {"origin": "https://evil.example"}, {"sec-fetch-site": "same-site"}],
     ids=str,
 )
-async def test_another_site_cannot_sign_anybody_in(
+async def test_another_site_cannot_sign_a_visitor_in(
     registered: Holder, step: str, headers: dict[str, str]
 ) -> None:
-    """Else a page could sign its visitor in as somebody else, and watch what they do."""
+    """Otherwise a page could sign its visitor in as another person, and watch what they do."""
     options = await registered.begin_sign_in()
     registered.cookies.pop(SESSION_COOKIE)
     body = {"credential": registered.authenticator.prove(options)}
@@ -364,7 +364,7 @@ async def test_another_site_cannot_sign_anybody_in(
     answer = await registered.post_json(f"{SIGN_IN}/{step}", body, headers=headers)
 
     assert await refused(answer) == (403, "cross-site request refused")
-    await nobody_came_in(registered)
+    await check_signed_out(registered)
 
 
 async def test_attempts_are_limited(registered: Holder) -> None:

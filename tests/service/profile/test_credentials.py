@@ -11,7 +11,7 @@ NONE_OF_A_MEMBER = [
     for name, row in TABLE.items()
     if row.is_operator or (row.on_pages if row.is_api_only else row.in_acme) is None
 ]
-"""The admin token among them: it is nobody's."""
+"""The admin token among them: it belongs to no member."""
 
 
 def own_endpoints(world: World) -> set[tuple[str, str]]:

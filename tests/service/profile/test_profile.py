@@ -40,7 +40,7 @@ async def sessions(holder: Holder) -> list[str]:
     return (await holder.profile()).values("session")
 
 
-async def test_it_says_who_somebody_is(holder: Holder) -> None:
+async def test_it_says_who_the_member_is(holder: Holder) -> None:
     """Address, organisation, role, and how they come in."""
     text = (await holder.profile()).one("dl").text
 
@@ -49,7 +49,7 @@ async def test_it_says_who_somebody_is(holder: Holder) -> None:
 
 
 async def test_it_is_every_members_own(world: World) -> None:
-    """Also of those who may do nothing else; nobody else's session, passkey or address is on it."""
+    """Also of those who may do nothing else; no other's session, passkey or address is on it."""
     page = await Holder(world).with_session_of("member").profile()
 
     assert "member@acme.example" in page.html
@@ -57,7 +57,7 @@ async def test_it_is_every_members_own(world: World) -> None:
     assert page.values("session") == []
 
 
-async def test_whoever_is_signed_out_is_led_to_the_way_in_and_back(world: World) -> None:
+async def test_a_visitor_is_led_to_the_way_in_and_back(world: World) -> None:
     """As from every page that needs a session."""
     answer = await world.client.get(PROFILE, headers={"accept": "text/html"})
 
@@ -78,7 +78,7 @@ async def test_a_session_is_told_by_its_browser_and_address(holder: Holder) -> N
 
 
 async def test_what_a_browser_calls_itself_is_bounded_and_escaped(holder: Holder) -> None:
-    """Anybody can write anything into that header."""
+    """Any text can be in that header."""
     hostile = "</th><script>alert(1)</script>" + "\x85é" + "x" * 5000
 
     page = await (await sign_in_elsewhere(holder, hostile)).profile()
@@ -110,7 +110,7 @@ async def test_one_session_is_ended_with_one_row(holder: Holder) -> None:
 
 
 async def test_ending_all_others_keeps_this_one(holder: Holder) -> None:
-    """And lets nobody back in by a link from before."""
+    """And no link from before signs in again."""
     others = [await sign_in_elsewhere(holder) for _ in range(3)]
     async with holder.world.services.store.write() as work:
         auditor = holder.world.members["auditor"]
@@ -126,7 +126,7 @@ async def test_ending_all_others_keeps_this_one(holder: Holder) -> None:
 
 
 async def test_what_ends_nothing_leaves_no_row(holder: Holder) -> None:
-    """Pressing twice is no event, and nobody ends what is somebody else's."""
+    """Pressing twice is no event, and no member ends another's sessions."""
     owner = Holder(holder.world).with_session_of("owner")
     await sign_in_elsewhere(holder)
     (there,) = await sessions(holder)
@@ -174,7 +174,7 @@ async def test_a_passkey_is_removed_with_one_row(holder: Holder) -> None:
     assert (await refused(await send(holder, "passkeys/remove", passkey=passkey)))[0] == 404
 
 
-async def test_nobody_removes_another_members_passkey(holder: Holder) -> None:
+async def test_a_member_cannot_remove_another_members_passkey(holder: Holder) -> None:
     """Its id is in the audit log, for others to read."""
     await holder.register("Laptop")
     (passkey,) = (await holder.profile()).values("passkey")

@@ -21,7 +21,7 @@ from tests.conftest import ISSUER, START, SettableClock, World
 
 @contextlib.contextmanager
 def locked(settings: Settings) -> Iterator[None]:
-    """Somebody else holds the database: no write gets through."""
+    """Another process holds the database: no write gets through."""
     path = settings.data_dir / "countersign.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Which tokens that were turned away are believed: those whose issuer said it all, to us, now."""
+"""Which rejected tokens are believed: those whose issuer said it all, to us, now."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ async def listed(gate: Gate) -> list[dict[str, Any]]:
 
 
 async def entry_of(gate: Gate, token: str) -> dict[str, Any]:
-    """What is listed once `token` was turned away, the issuer's keys being at hand."""
+    """What is listed once `token` was rejected, the issuer's keys being at hand."""
     assert await gate.judge(gate.issuer.sign()) is TRUSTED
     assert await gate.judge(token) is not TRUSTED
     (entry,) = await listed(gate)
@@ -67,15 +67,15 @@ async def test_what_the_issuer_says_is_believed_and_gets_a_proposal(gate: Gate):
         "of another issuer",
     ],
 )
-async def test_what_anybody_could_have_written_is_not(gate: Gate, token: str):
-    """Its code is the one it has; but nobody is asked to trust it."""
+async def test_what_could_be_forged_is_not(gate: Gate, token: str):
+    """Its code is the one it has; but it is not proposed."""
     entry = await entry_of(gate, token)
 
     assert (entry["verified"], entry["proposal"]) == (False, None)
 
 
-async def test_without_keys_at_hand_nothing_is_believed_and_nobody_is_asked(gate: Gate):
-    """A token that nobody trusts must not order requests to its issuer."""
+async def test_without_keys_at_hand_nothing_is_believed_or_asked(gate: Gate):
+    """An untrusted token must not order requests to its issuer."""
     assert await gate.judge(GOOD) is not TRUSTED
 
     (entry,) = await listed(gate)

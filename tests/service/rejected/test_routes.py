@@ -102,7 +102,7 @@ async def follow(world: World, proposal: dict[str, Any]) -> None:
     assert made.status_code == 201, await made.get_data(as_text=True)
 
 
-async def test_an_entry_shows_who_was_turned_away_why_how_often_and_when(world):
+async def test_an_entry_shows_who_was_rejected_why_how_often_and_when(world):
     """And what would help, with what a person has to look at before."""
     later = START + timedelta(hours=1)
     await remember(
@@ -173,24 +173,24 @@ async def test_a_role_that_is_granted_the_capability_reads_the_list(world):
     assert (await world.client.get(path(), headers=world.session("auditor"))).status_code == 200
 
 
-async def test_nobody_and_nowhere_are_told_apart(world):
+async def test_no_credentials_and_no_organisation_are_told_apart(world):
     """Credentials first, then the organisation."""
-    nobody = await world.client.get(path())
+    anonymous = await world.client.get(path())
     nowhere = await world.client.get(path("nowhere"), headers=world.admin)
 
-    assert await refused(nobody) == (401, "missing or invalid credentials")
+    assert await refused(anonymous) == (401, "missing or invalid credentials")
     assert await refused(nowhere) == (404, "Org not found")
 
 
 async def test_an_organisation_lists_only_its_own(world):
-    """What another one turns away is nothing to know."""
+    """What another one rejects is not disclosed."""
     await remember(world, rejection(world.other.id))
 
     assert await listed(world) == []
     assert len(await listed(world, "other")) == 1
 
 
-async def test_the_one_turned_away_last_comes_first(world):
+async def test_the_last_rejected_comes_first(world):
     """Verified or not: the question is what goes wrong now."""
     for number, is_verified in enumerate([True, False, True]):
         at = START + timedelta(seconds=number)
@@ -307,7 +307,7 @@ async def test_a_draft_sent_as_it_is_makes_the_subject_trusted(world):
     ids=str,
 )
 async def test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken(world, changes):
-    """Unverified first of all: a stranger would word what somebody then trusts."""
+    """Unverified first of all: a stranger would word what a member then trusts."""
     assert (await only_entry(world, **changes))["proposal"] is None
 
 

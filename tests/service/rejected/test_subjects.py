@@ -1,6 +1,6 @@
-"""Who was turned away: noted in memory within bounds, written every few seconds, kept for a while.
+"""Rejected subjects: noted in memory within bounds, written every few seconds, kept for a while.
 
-What is unverified anybody may have made up, as often as they like: it never takes the room of what
+What is unverified may be made up, as often as they like: it never takes the room of what
 is verified.
 """
 
@@ -150,7 +150,7 @@ async def test_what_differs_in_anything_that_counts_is_another_entry(world, chan
 
 
 async def test_organisations_have_entries_of_their_own(world):
-    """The same job turned away by two organisations is nothing they have in common."""
+    """The same job rejected by two organisations is nothing they have in common."""
     await remember(
         world, rejection(world.acme.id), rejection(world.other.id), rejection(world.other.id)
     )
@@ -191,10 +191,13 @@ async def test_text_of_just_its_bound_is_not_cut(world):
     assert (row.sub, row.owner) == ("s" * 1024, "o" * 256)
 
 
-async def test_without_rejections_the_database_is_left_alone(settings, notes):
-    """Every two seconds nothing would else take the write lock."""
+async def test_without_rejections_the_database_is_left_alone(world, settings, notes):
+    """Otherwise the write lock would be taken every two seconds for nothing."""
     with locked(settings):
-        await notes.flush()  # which would else be StoreUnavailable
+        await notes.flush()
+        notes.note(rejection(world.acme.id))
+        with pytest.raises(StoreUnavailable):
+            await notes.flush()
 
 
 async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
@@ -234,7 +237,7 @@ async def test_what_is_put_back_keeps_to_the_bounds(world, settings, notes):
 
 
 async def test_a_flush_that_is_cancelled_loses_nothing(world, notes):
-    """Whoever stops the background work flushes once more."""
+    """The end of the background work flushes once more."""
     notes.note(rejection(world.acme.id))
     async with world.services.store.write():
         flushing = asyncio.create_task(notes.flush())
@@ -288,7 +291,7 @@ async def test_a_flood_of_unverified_ones_takes_a_bounded_room(world, notes):
 
 
 async def test_a_verified_one_finds_room_in_the_midst_of_a_flood(world, notes):
-    """Else whoever wants to hide a rejection would make up many."""
+    """Otherwise a rejection could be hidden among many made-up ones."""
     flood = distinct(world.acme.id, is_verified=False)
     for one in itertools.islice(flood, 2 * PENDING_PER_ORG_MAX):
         notes.note(one)
@@ -316,7 +319,7 @@ async def test_verified_ones_are_bounded_too_and_make_room_for_no_unverified_one
 
 
 async def test_floods_of_all_organisations_together_are_bounded(world, notes):
-    """And whoever floods most makes room for somebody else's verified one."""
+    """And the largest flood makes room for another's verified one."""
     floods = PENDING_MAX // PENDING_PER_ORG_MAX + 2
     async with world.services.store.write() as work:
         orgs = [

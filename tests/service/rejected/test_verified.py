@@ -63,7 +63,7 @@ FORGED = Issuer(key=rsa_key("forged"))
     ids=["unknown key", "known kid", "no algorithm", "expired", "without an expiry"],
 )
 async def test_what_does_not_hold_is_unverified_and_gets_no_proposal(knowing: Gate, token: str):
-    """The code is the same: rules about bindings come first, whoever wrote the token."""
+    """The code is the same: rules about bindings come first, for every token."""
     assert await knowing.judge(token) == UNBOUND
 
     found = await entry(knowing)
@@ -72,8 +72,8 @@ async def test_what_does_not_hold_is_unverified_and_gets_no_proposal(knowing: Ga
     assert found["proposal"] is None
 
 
-async def test_a_token_nobody_trusts_sends_no_request_to_its_issuer(gate: Gate):
-    """With no keys at hand nobody can tell, and what anybody may send must not make us ask."""
+async def test_an_untrusted_token_sends_no_request_to_its_issuer(gate: Gate):
+    """With no keys at hand it is unknown, and an unverified token must not make us ask."""
     assert await gate.judge(gate.issuer.sign(sub=ELSEWHERE)) == UNBOUND
 
     assert (await entry(gate))["verified"] is False

@@ -241,6 +241,28 @@ async def test_imported_rows_tell_nothing_of_this_organisation(world):
     assert {one["id"]: one["role"] for one in found["members"]}[member] == "member"
 
 
+async def test_a_key_that_reads_is_told_from_one_that_sends(world):
+    """A report that says of every key that it sends rows hides who could read them."""
+    async with world.services.store.write() as work:
+        for name, scopes in (("proxy", []), ("siem", ["audit:r", "audit:export"])):
+            await issue_api_key(work, world.acme, name, None, BY_OPERATOR, scopes=scopes)
+        world.clock.advance(seconds=1)
+    table = await world.client.get(REPORT, headers=world.admin, query_string={"format": "csv"})
+    page = await world.client.get(
+        "/admin/ui/orgs/acme/reports/access", headers=world.session("owner")
+    )
+
+    listed = {key["name"]: key["scopes"] for key in (await at(world, world.clock()))["api_keys"]}
+    rows = csv.DictReader(io.StringIO(await table.get_data(as_text=True)))
+    may = {row["name"]: row["capabilities"] for row in rows if row["kind"] == "api_key"}
+    assert {name: sorted(scopes) for name, scopes in listed.items()} == {
+        "proxy": [],
+        "siem": ["audit:export", "audit:r"],
+    }
+    assert may == {"proxy": "send rows", "siem": " ".join(listed["siem"])}
+    assert 'data-label="May">' + ", ".join(listed["siem"]) in await page.get_data(as_text=True)
+
+
 async def test_as_csv_it_is_one_table(world):
     """A line for each, guarded like an export."""
     async with world.services.store.write() as work:

@@ -21,6 +21,6 @@ def idp() -> Iterator[ProviderProcess]:
 
 @pytest.fixture
 async def visitor(settings: Settings, idp: ProviderProcess) -> AsyncIterator[Visitor]:
-    """Somebody who has not signed in, at a service that knows all three providers."""
+    """A visitor who has not signed in, at a service that knows all three providers."""
     async with open_visit(idp.known_to(settings), idp) as opened:
         yield opened

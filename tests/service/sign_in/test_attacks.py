@@ -1,4 +1,4 @@
-"""Answers that must not sign anybody in, whoever sends them."""
+"""Answers that must not sign a visitor in, from any sender."""
 
 from typing import Any
 
@@ -29,13 +29,13 @@ LIMIT_S = 3 * DRIP_EVERY_S
 
 @pytest.fixture(autouse=True)
 async def invited(visitor: Visitor) -> None:
-    """Whatever fails, it is not that nobody was invited."""
+    """Each failure has another cause than a missing invitation."""
     await visitor.invite(idp="google")
     await visitor.allow_domain(idp="github", slug="other")
     await visitor.allow_domain(idp="microsoft", slug="other")
 
 
-async def nobody_signed_in(visitor: Visitor) -> None:
+async def check_signed_out(visitor: Visitor) -> None:
     assert SESSION_COOKIE not in visitor.cookies
     for slug in ("acme", "other"):
         assert await visitor.world.audit(slug, event="oauth_login_succeeded") == []
@@ -46,16 +46,16 @@ async def nobody_signed_in(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize("state", ["", "wrong", None, "é", "x" * 5000])
 async def test_a_state_of_another_sign_in_is_refused(visitor: Visitor, state: str | None) -> None:
-    """Else somebody's own code could be given to a victim's browser (RFC 6749, 10.12)."""
+    """Otherwise an attacker's own code could be given to a victim's browser (RFC 6749, 10.12)."""
     back = await visitor.begin()
     changed = {"code": back["code"]} | ({} if state is None else {"state": state})
 
     assert await told(await visitor.end(changed), 400) == NOT_UNDER_WAY
-    await nobody_signed_in(visitor)
+    await check_signed_out(visitor)
 
 
 async def test_a_state_sent_twice_is_refused(visitor: Visitor) -> None:
-    """Nobody knows which of the two is meant."""
+    """It is ambiguous which of the two is meant."""
     back = await visitor.begin()
 
     path = f"{SIGN_IN}/google/callback?state={back['state']}&state=x&code={back['code']}"
@@ -69,7 +69,7 @@ async def test_an_answer_without_the_cookie_is_refused(visitor: Visitor) -> None
     visitor.cookies.clear()
 
     assert await told(await visitor.end(back), 400) == NOT_UNDER_WAY
-    await nobody_signed_in(visitor)
+    await check_signed_out(visitor)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ async def test_a_sign_in_with_one_provider_is_not_one_with_another(visitor: Visi
 
 
 async def test_an_answer_counts_once(visitor: Visitor) -> None:
-    """Also for somebody who has copied the cookie and the address line."""
+    """Also for a thief who has copied the cookie and the address line."""
     back = await visitor.begin()
     copied = dict(visitor.cookies)
     assert (await visitor.end(back)).status_code == 303
@@ -155,7 +155,7 @@ async def test_a_sign_in_may_take_ten_minutes(visitor: Visitor, seconds: int, st
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_who_turns_back_at_the_provider_is_told_so(visitor: Visitor, name: str) -> None:
-    """What the provider says of it is not repeated: anybody can write such a link."""
+    """What the provider says of it is not repeated: anyone can write such a link."""
     visitor.idp.be(says_no="access_denied<script>")
 
     answer = await visitor.sign_in(name)
@@ -163,7 +163,7 @@ async def test_who_turns_back_at_the_provider_is_told_so(visitor: Visitor, name:
     assert await told(answer, 400) == SAID_NO
     assert "script" not in await answer.get_data(as_text=True)
     assert "sign_in" not in visitor.cookies
-    await nobody_signed_in(visitor)
+    await check_signed_out(visitor)
 
 
 @pytest.mark.parametrize("changes", [{"code": ""}, {"code": "x" * 5000}, {"error": "x"}], ids=str)
@@ -186,7 +186,7 @@ async def test_a_code_of_another_sign_in_is_refused(visitor: Visitor, name: str)
     answer = await visitor.end(own | {"code": stolen["code"]}, name)
 
     assert await told(answer, 400) == NOT_PROVED
-    await nobody_signed_in(visitor)
+    await check_signed_out(visitor)
 
 
 ONE_FAULT: dict[str, dict[str, Any]] = {
@@ -213,7 +213,7 @@ async def test_an_id_token_with_one_fault_proves_nothing(
     visitor.idp.be(**ONE_FAULT[wrong])
 
     assert await told(await visitor.sign_in(name), 400) == NOT_PROVED
-    await nobody_signed_in(visitor)
+    await check_signed_out(visitor)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ async def test_an_id_token_is_good_until_its_end(
 async def test_an_answer_without_a_good_id_token_proves_nothing(
     visitor: Visitor, answer: str
 ) -> None:
-    """An access token alone could have been given to anybody (RFC 9700, 2.1.1)."""
+    """An access token alone could have been given to anyone (RFC 9700, 2.1.1)."""
     visitor.idp.be(token_answer=answer)
 
     assert await told(await visitor.sign_in(), 400) == NOT_PROVED
@@ -297,7 +297,7 @@ async def test_a_provider_that_fails_is_no_fault_of_the_persons(
     visitor.idp.be(outage={step: outage})
 
     assert await told(await visitor.sign_in(name), 502) == UNAVAILABLE
-    await nobody_signed_in(visitor)
+    await check_signed_out(visitor)
 
 
 @pytest.mark.slow
@@ -411,7 +411,7 @@ async def test_microsoft_vouches_for_an_address_in_one_way(
 
 
 async def test_attempts_are_limited_by_address(visitor: Visitor) -> None:
-    """Everybody else goes on, and so does whoever it was, a minute later."""
+    """Other addresses go on, and this one does a minute later."""
     for _ in range(PER_ADDRESS_MAX):
         await visitor.start()
 

@@ -61,7 +61,7 @@ def test_a_github_of_ones_own_has_its_api_beside_it(settings: Settings) -> None:
 def test_what_cannot_be_meant_is_refused_by_name(
     settings: Settings, changes: dict[str, str], named: str
 ) -> None:
-    """At the start, not at somebody's first sign-in."""
+    """At the start, not at the first sign-in."""
     with pytest.raises(InvalidSetting, match=PREFIX + named):
         load_providers(msgspec.structs.replace(settings, **(GOOD | changes)))
 
@@ -76,9 +76,9 @@ async def test_providers_that_are_not_set_up_are_not_there(
         assert "Sign in with GitHub" in page
         assert "Google" not in page
         assert "Microsoft" not in page
-        for name in ("google", "microsoft", "nobody", "choose"):
+        for name in ("google", "microsoft", "missing", "choose"):
             assert (await visitor.get(f"{SIGN_IN}/{name}/callback", state="x")).status_code == 404
-        for name in ("google", "microsoft", "nobody"):
+        for name in ("google", "microsoft", "missing"):
             assert (await visitor.get(f"{SIGN_IN}/{name}")).status_code == 404
 
 
@@ -145,7 +145,7 @@ async def test_a_change_of_domains_leaves_one_row_each(world: World) -> None:
 async def test_what_is_no_domain_or_no_provider_is_refused(
     shared_world: World, domain: str, idp: str
 ) -> None:
-    """A rule that matches nobody, or more than was meant."""
+    """A rule that matches no one, or more than was meant."""
     async with shared_world.services.store.write() as work:
         with pytest.raises(Invalid):
             await set_domain(work, shared_world.acme, domain, idp, BY_OPERATOR, is_allowed=True)

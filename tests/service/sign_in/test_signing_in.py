@@ -16,6 +16,9 @@ OVERVIEW = "/admin/ui/orgs/acme"
 AUDIT = f"{OVERVIEW}/audit"
 
 
+NOT_KNOWN = "No organisation accepts this account"
+
+
 async def remove(visitor: Visitor, member: Member) -> None:
     async with visitor.world.services.store.write() as work:
         present = await work.session.get_one(Member, member.id)
@@ -83,7 +86,7 @@ async def test_the_cookie_of_a_sign_in_is_out_of_reach_and_goes_away(visitor: Vi
 
 @pytest.mark.parametrize("is_live", [False, True])
 async def test_signing_in_gives_a_new_session(visitor: Visitor, is_live: bool) -> None:
-    """A cookie that somebody planted before is worth nothing after, made up or their own."""
+    """A cookie that was planted before is worth nothing after, made up or their own."""
     await visitor.invite()
     planted = visitor.world.cookies["stranger"] if is_live else "planted"
     visitor.cookies[SESSION_COOKIE] = planted
@@ -98,7 +101,7 @@ async def test_signing_in_gives_a_new_session(visitor: Visitor, is_live: bool) -
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_an_unverified_address_takes_up_no_invitation(visitor: Visitor, name: str) -> None:
-    """Anybody can write anybody's address into their account."""
+    """Anyone can write any address into their account."""
     member = await visitor.invite(idp=name)
     visitor.idp.be(is_verified=False)
 
@@ -125,10 +128,10 @@ async def test_an_unknown_person_gets_in_nowhere(visitor: Visitor) -> None:
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_another_account_with_the_same_address_is_somebody_else(
+async def test_another_account_with_the_same_address_is_another_person(
     visitor: Visitor, name: str
 ) -> None:
-    """Whoever gets hold of an address does not get hold of the member."""
+    """Control of an address is not control of the member."""
     member = await visitor.invite(idp=name)
     await visitor.allow_domain(idp=name)
     await visitor.sign_in(name)
@@ -143,10 +146,11 @@ async def test_another_account_with_the_same_address_is_somebody_else(
 
 
 async def test_an_invitation_is_for_one_provider(visitor: Visitor) -> None:
-    """An owner who invites a Google account has not invited whoever has the address at GitHub."""
+    """An owner who invites a Google account has not invited the holder of the address at GitHub."""
     await visitor.invite(idp="github")
 
-    await told(await visitor.sign_in("google"), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in("google"), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 @pytest.mark.parametrize(
@@ -167,11 +171,12 @@ async def test_letters_that_fold_to_ascii_are_other_letters(visitor: Visitor) ->
     await visitor.invite(email="kim@acme.example")
     visitor.idp.be(email="\u212aim@acme.example")
 
-    await told(await visitor.sign_in(), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in(), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 async def test_a_removed_member_stays_out(visitor: Visitor) -> None:
-    """Also where everybody of the domain is let in; and the organisation hears of it."""
+    """Also where the whole domain is allowed; and the organisation hears of it."""
     member = await visitor.invite()
     await visitor.allow_domain()
     await visitor.sign_in()
@@ -190,7 +195,8 @@ async def test_who_was_removed_before_signing_in_stays_out_too(visitor: Visitor)
     await remove(visitor, await visitor.invite())
     await visitor.allow_domain()
 
-    await told(await visitor.sign_in(), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in(), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 async def test_a_removed_member_who_is_invited_again_comes_back(visitor: Visitor) -> None:
@@ -238,19 +244,21 @@ async def test_the_people_of_an_allowed_domain_become_members(visitor: Visitor, 
     ],
     ids=str,
 )
-async def test_nobody_else_becomes_a_member(visitor: Visitor, state: dict) -> None:
+async def test_no_one_else_becomes_a_member(visitor: Visitor, state: dict) -> None:
     """The address must be verified, of the very domain, and at Google run by its Workspace."""
     await visitor.allow_domain()
     visitor.idp.be(**state)
 
-    await told(await visitor.sign_in(), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in(), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 async def test_a_domain_is_allowed_for_one_provider(visitor: Visitor) -> None:
     """GitHub's word for an address is not Google's."""
     await visitor.allow_domain(idp="github")
 
-    await told(await visitor.sign_in("google"), 403)
+    assert NOT_KNOWN in await told(await visitor.sign_in("google"), 403)
+    assert SESSION_COOKIE not in visitor.cookies
 
 
 async def test_who_may_enter_several_organisations_chooses(visitor: Visitor) -> None:
@@ -282,7 +290,7 @@ def csrf_in(page: str) -> str:
 
 class TestTheChoice:
     async def page(self, visitor: Visitor) -> str:
-        """The page of somebody who may enter both organisations."""
+        """The page of a person who may enter both organisations."""
         await visitor.invite()
         await visitor.invite(slug="other")
         await visitor.sign_in()
@@ -300,13 +308,14 @@ class TestTheChoice:
         await told(await visitor.post(f"{SIGN_IN}/choose", **form), 400)
 
     async def test_it_ends_after_ten_minutes(self, visitor: Visitor) -> None:
-        """Somebody else may sit at the screen by then."""
+        """Another person may sit at the screen by then."""
         page = await self.page(visitor)
         visitor.world.clock.advance(minutes=10)
 
         answer = await visitor.post(f"{SIGN_IN}/choose", org="acme", csrf=csrf_in(page))
 
         await told(answer, 400)
+        assert SESSION_COOKIE not in visitor.cookies
 
     async def test_an_organisation_beyond_it_cannot_be_chosen(self, visitor: Visitor) -> None:
         """The form's word counts for nothing but to choose among what is there."""
@@ -349,6 +358,7 @@ class TestTheChoice:
         answer = await visitor.post(f"{SIGN_IN}/choose", org="acme", csrf=csrf_in(page))
 
         await told(answer, 403)
+        assert SESSION_COOKIE not in visitor.cookies
 
 
 @pytest.mark.parametrize(
@@ -372,10 +382,10 @@ class TestTheChoice:
         ("", OVERVIEW),
     ],
 )
-async def test_after_signing_in_somebody_lands_on_a_page_of_their_own(
+async def test_after_signing_in_a_member_lands_on_a_page_of_their_own(
     visitor: Visitor, given: str, lands: str | None
 ) -> None:
-    """`next` is what a link said, and anybody writes links."""
+    """`next` is what a link said, and anyone can write links."""
     await visitor.invite()
 
     answer = await visitor.sign_in(next=given)

@@ -1,4 +1,4 @@
-"""What was read is answered from memory until anybody commits anything, and no longer."""
+"""What was read is answered from memory until the next commit, and no longer."""
 
 import asyncio
 import gc
@@ -167,7 +167,7 @@ async def begun(*asked: Awaitable[int]) -> list[asyncio.Task[int]]:
 
 
 async def test_what_several_ask_for_at_once_is_read_once(cache):
-    """After a commit everybody asks who calls, and of which organisation."""
+    """After a commit every request asks who calls, and of which organisation."""
     gate = Gate()
     asking = await begun(*(ask(cache, gate) for _ in range(5)))
     gate.opened.set()
@@ -189,7 +189,7 @@ async def test_who_asks_after_a_commit_does_not_join_who_asked_before_it(cache, 
     assert await ask(cache, late) == 1
 
 
-async def test_a_client_that_leaves_takes_nobody_along(cache):
+async def test_a_client_that_leaves_cancels_no_other(cache):
     """Although the others waited for what it had asked for first."""
     gate = Gate()
     first, second = await begun(ask(cache, gate), ask(cache, gate))
@@ -200,7 +200,7 @@ async def test_a_client_that_leaves_takes_nobody_along(cache):
     assert await second == 0
 
 
-async def test_a_refusal_is_everybodys_who_waited_for_it(cache):
+async def test_a_refusal_reaches_all_who_waited_for_it(cache):
     """And the next one asks anew."""
     gate = Gate()
     gate.reads.value = -1
@@ -214,7 +214,7 @@ async def test_a_refusal_is_everybodys_who_waited_for_it(cache):
     assert await ask(cache, gate) == 1
 
 
-async def test_a_refusal_that_nobody_waits_for_any_more_is_no_noise(cache):
+async def test_a_refusal_without_a_waiter_is_no_noise(cache):
     """The event loop would log it as an error of ours."""
     noise: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
@@ -231,7 +231,7 @@ async def test_a_refusal_that_nobody_waits_for_any_more_is_no_noise(cache):
 
 
 async def test_what_is_refused_is_asked_again(store: Store):
-    """Whoever is not there may come any moment, and nobody fills the memory with names."""
+    """What is missing may appear any moment, and made-up names fill no memory."""
     for _ in range(2):
         with pytest.raises(OrgNotFound):
             await store.cached("late", lambda session: get_org(session, "late"))
@@ -248,7 +248,7 @@ async def test_what_is_too_large_is_not_kept(cache):
     assert reads.count == 2
 
 
-async def test_where_nobody_can_tell_everything_is_read():
+async def test_without_a_watch_everything_is_read():
     """Another database has no such look."""
     cache, reads = CommitCache(None), Reads()
 
@@ -258,8 +258,10 @@ async def test_where_nobody_can_tell_everything_is_read():
     assert reads.count == 2
 
 
-async def test_while_nobody_knows_everything_is_read_and_what_was_known_is_forgotten(cache, watch):
-    """A look that fails says nothing, and what happened meanwhile nobody has seen."""
+async def test_while_the_watch_fails_everything_is_read_and_what_was_known_is_forgotten(
+    cache, watch
+):
+    """A look that fails says nothing, and what happened meanwhile was not seen."""
     reads = Reads()
     await ask(cache, reads)
     assert watch._connection is not None
@@ -286,7 +288,7 @@ async def test_a_watch_makes_no_database(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_watch_holds_nobody_up(bare: CommitWatcher, store: Store, settings):
+async def test_a_watch_blocks_no_one(bare: CommitWatcher, store: Store, settings):
     """It keeps no snapshot: a checkpoint gets to the end of the log."""
     await add_org(store, "acme")
     bare.version()

@@ -57,7 +57,7 @@ async def test_what_a_statement_leaves_is_all_there(connection: Connection):
     assert [column[0] for column in cursor.description] == ["n"]
 
 
-async def test_a_transaction_whose_beginning_nobody_waited_for_is_rolled_back(
+async def test_a_transaction_whose_beginning_was_abandoned_is_rolled_back(
     connection: Connection,
 ):
     """A client left while its BEGIN still stood in the queue: it must not begin after the end."""

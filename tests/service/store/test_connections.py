@@ -40,7 +40,7 @@ async def test_a_reference_to_nothing_is_refused_by_the_database(store):
     """An invariant held only by our code is held until the next bug."""
     member = Member(
         id="mem_1",
-        tenant_id="org_nobody",
+        tenant_id="org_missing",
         email="a@b",
         role="owner",
         identity_provider="github",
@@ -94,7 +94,7 @@ async def test_a_locked_database_is_unavailable_and_not_an_error_of_ours(store, 
     assert await add_org(store, "acme")
 
 
-async def test_a_database_that_lets_nobody_in_is_unavailable_to_readers_too(store, settings):
+async def test_a_database_that_cannot_be_opened_is_unavailable_to_readers_too(store, settings):
     """Exclusive locking mode keeps even new connections from opening it."""
     with database(settings) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -92,7 +92,7 @@ SLUGS = [f"org-{number:03}" for number in range(3 * GROUP_MAX)]
 
 
 async def test_a_change_alone_is_committed_at_once(store, group, commits):
-    """Nobody waits for company."""
+    """A lone request does not wait."""
     assert await group.commit(adding("acme")) == "acme"
 
     assert len(commits) == 1
@@ -109,7 +109,7 @@ async def test_changes_that_come_together_share_their_commits(store, group, comm
 
 
 async def test_who_comes_while_a_group_is_under_way_is_in_the_next(store, group, commits):
-    """However long the first one takes, everybody else waits for one commit more."""
+    """However long the first one takes, the others wait for one commit more."""
     async with under_way(store, group, "first") as first:
         others = [asyncio.create_task(group.commit(adding(slug))) for slug in SLUGS[:GROUP_MAX]]
         await asyncio.sleep(0)
@@ -157,7 +157,7 @@ async def test_a_refusal_does_not_undo_its_neighbours(store, group, commits):
 
 
 async def test_a_database_that_fails_fails_the_whole_group(store, group):
-    """A group is one transaction: nobody is told yes, and nothing is there."""
+    """A group is one transaction: either all are answered or nothing is stored."""
     results = await asyncio.gather(
         *(group.commit(change) for change in (adding("one"), breaking, adding("two"))),
         return_exceptions=True,
@@ -188,7 +188,7 @@ async def test_a_commit_that_fails_fails_the_whole_group(store, writer, group):
 
 
 async def test_a_database_that_others_hold_fails_the_group(store, settings, group):
-    """After the wait that was set, and not for good."""
+    """After the wait that was set, and only that long."""
     with database(settings) as connection:
         connection.execute("BEGIN IMMEDIATE")
         results = await asyncio.gather(
@@ -228,11 +228,13 @@ async def test_draining_waits_for_all_that_was_asked_for(store, group):
     assert sorted(await stored(store)) == SLUGS
 
 
-async def test_draining_nothing_is_done_at_once(group):
+async def test_draining_nothing_is_done_at_once(group, store):
     """A server that took nothing in stops, too."""
     await group.drain()
     await group.commit(adding("acme"))
     await group.drain()
+
+    assert await stored(store) == ["acme"]
 
 
 async def test_all_changes_of_a_group_have_its_instant(group, clock):

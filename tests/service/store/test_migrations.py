@@ -71,7 +71,7 @@ async def test_migrating_again_changes_nothing(engines, settings):
 
 
 async def test_preparing_again_keeps_what_is_there(settings):
-    """Secrets included: a second one would sign everybody out."""
+    """Secrets included: a second one would sign every member out."""
     bare = msgspec.structs.replace(settings, admin_token="", secret_key="")
 
     first = await prepare(bare)

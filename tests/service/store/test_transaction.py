@@ -82,7 +82,7 @@ async def test_a_value_that_is_missing_is_no_null(store):
 async def test_a_reference_to_nothing_is_refused(store):
     """By the database, and not as a fault of it."""
     line = {
-        "tenant_id": "org_nobody",
+        "tenant_id": "org_missing",
         "sha256": "0",
         "name": "n",
         "rows": 1,

@@ -87,7 +87,7 @@ async def test_a_row_that_cannot_be_written_takes_its_change_with_it(store):
     async def fail() -> None:
         async with store.write() as work:
             await create_org(work, "acme", "org", BY_OPERATOR)
-            work.record("org_nobody", OrgCreated(slug="x", tier="org"), BY_OPERATOR)
+            work.record("org_missing", OrgCreated(slug="x", tier="org"), BY_OPERATOR)
 
     with pytest.raises(Exception, match="FOREIGN KEY"):
         await fail()
@@ -130,7 +130,7 @@ async def test_seq_is_given_out_in_commit_order_without_gaps_or_repeats(store):
 
 
 async def test_a_rolled_back_seq_is_given_out_again(store):
-    """Otherwise a gap would look like a row that was taken away."""
+    """Otherwise a gap would look like a deleted row."""
 
     async def fail() -> None:
         async with store.write() as work:
@@ -263,7 +263,7 @@ async def nothing_for_a_client_that_failed(store, settings, tenant_id: str) -> N
 async def test_the_journals_size_is_counted_anew_when_anything_else_changed(
     store, settings, change
 ):
-    """Else a journal would be full for good, or never."""
+    """Otherwise a journal would be full permanently, or never."""
     acme = await add_org(store, "acme")
     for _ in range(2):
         await store.write_at_once(count_and_add(acme.id, 2))

@@ -176,7 +176,7 @@ async def test_a_token_over_16_kib_is_malformed(shared_gate: Gate):
 async def test_what_is_too_long_is_not_even_decoded(
     shared_gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
-    """Line 4: to decode it would be work that anybody can order."""
+    """Line 4: to decode it would be work that any sender can order."""
     decoded: list[str] = []
     monkeypatch.setattr("service.verifier.parsing._decode", decoded.append)
     assert await shared_gate.judge(JOB.sign(pad="x" * 12_100)) == MALFORMED
@@ -294,7 +294,7 @@ async def test_the_issuer_is_compared_exactly(shared_gate: Gate, iss: Any):
     ],
 )
 async def test_the_audience_is_this_service_alone(shared_gate: Gate, aud: Any):
-    """Line 7: a token made for somebody else as well could be replayed by them."""
+    """Line 7: a token made for another service as well could be replayed by them."""
     assert await shared_gate.judge(JOB.sign(aud=aud)) == AUDIENCE
 
 
@@ -400,7 +400,7 @@ async def test_an_empty_signature_is_invalid(shared_gate: Gate):
 
 @pytest.mark.parametrize("form", ["PEM", "DER", "n"])
 async def test_a_public_key_is_no_secret(shared_gate: Gate, form: str):
-    """Line 14: HS256 keyed with what everybody can download."""
+    """Line 14: HS256 keyed with what everyone can download."""
     public = rsa_key("first")
     secrets = {
         "PEM": public.as_pem(private=False),
@@ -413,7 +413,7 @@ async def test_a_public_key_is_no_secret(shared_gate: Gate, form: str):
 
 @pytest.mark.parametrize("alg", ["RS384", "RS512", "PS256", "PS384", "PS512"])
 async def test_an_algorithm_that_is_not_pinned_is_invalid(shared_gate: Gate, alg: str):
-    """Line 14: properly signed, by the right key, with an algorithm nobody agreed to."""
+    """Line 14: properly signed, by the right key, with an algorithm that is not allowed."""
     assert await shared_gate.judge(Issuer(alg=alg).sign()) == SIGNATURE_BAD
 
 

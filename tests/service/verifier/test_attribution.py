@@ -109,7 +109,7 @@ async def test_a_member_with_a_job_is_attributed(gate: Gate):
 async def test_a_rejected_token_refuses_nothing(gate: Gate):
     """The request goes on as if it had carried none."""
     key = await key_of(gate.world)
-    answered = await ingest(gate.world, key, gate.issuer.sign(aud="somebody else"))
+    answered = await ingest(gate.world, key, gate.issuer.sign(aud="another service"))
     assert answered.status_code == 200
     row = await last_install(gate.world)
     assert (row["actor_source"], row["oidc_binding_id"], row["payload"]) == ("api_key", None, {})
@@ -215,7 +215,7 @@ async def test_a_teams_binding_goes_before_its_envelope(gate: Gate):
 
 
 async def test_a_teams_binding_ends_with_its_envelope(gate: Gate):
-    """Without an active binding of the organisation around it, it trusts nobody; then again."""
+    """Without an active binding of the organisation around it, it trusts no token; then again."""
     (envelope,) = await gate.world.bindings()
     team = await team_binding(gate)
     await gate.revoke(envelope["id"])
@@ -278,7 +278,7 @@ async def test_a_teams_binding_never_reaches_another_project(gate: Gate):
 
 
 async def test_two_teams_are_ambiguous(gate: Gate):
-    """Neither goes before the other: nothing is attributed until somebody decides."""
+    """Neither goes before the other: nothing is attributed until a member decides."""
     async with gate.world.services.store.write() as work:
         acme = await work.session.merge(gate.world.acme)
         second = await create_team(work, acme, "security", BY_OPERATOR)
@@ -410,7 +410,7 @@ async def test_a_token_beside_a_foreign_credential_is_not_looked_at(gate: Gate):
 
 
 @pytest.mark.parametrize("name", ["member", "auditor"])
-async def test_a_member_who_may_not_is_turned_away_on_record(gate: Gate, name: str):
+async def test_a_member_who_may_not_is_refused_on_record(gate: Gate, name: str):
     """A credential of the organisation, though refused with 403: its token is judged."""
     headers = gate.world.session(name) | {CI_TOKEN_HEADER: gate.issuer.sign(aud="evil")}
     await gate.world.client.get(bindings_path(), headers=headers)

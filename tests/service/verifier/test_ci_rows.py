@@ -1,4 +1,4 @@
-"""Rows of CI jobs beside all others: found, summed up, taken away, and brought in elsewhere."""
+"""Rows of CI jobs beside all others: found, summed up, exported, and imported elsewhere."""
 
 import io
 from typing import Any

@@ -15,7 +15,7 @@ from service.settings import Settings
 from service.verifier.candidates import BindingTerms, candidates_of
 from service.verifier.codes import Detail, FailureCode, TokenRejected
 from service.verifier.parsing import parse_token, read_header
-from service.verifier.rules import VerificationContext, match_binding, verify_signature_and_time
+from service.verifier.rules import VerificationContext, match_binding, rule_6_signature, rule_7_time
 from tests.budgets import budget
 from tests.conftest import START
 from tests.issuers.issuer import AUDIENCE, Issuer, as_json, rsa_key, segment
@@ -67,7 +67,7 @@ def judge(token: str) -> TokenRejected | None:
     try:
         unverified = parse_token(read_header([token]))
         issuer, _ = match_binding(unverified.unverified_claims, CONTEXT)
-        verify_signature_and_time(unverified, issuer, KEYS, START)
+        rule_7_time(rule_6_signature(unverified, issuer, KEYS), START)
     except TokenRejected as rejection:
         return rejection
     return None

@@ -87,10 +87,13 @@ async def test_the_last_use_is_the_latest_whatever_order_they_come_in(
     assert await used(world) == (3, "2026-03-04T12:00:05.123Z")
 
 
-async def test_without_uses_the_database_is_left_alone(settings, use):
-    """Every two seconds nothing would else take the write lock."""
+async def test_without_uses_the_database_is_left_alone(settings, use, binding_id):
+    """Otherwise the write lock would be taken every two seconds for nothing."""
     with locked(settings):
-        await use.flush()  # which would else be StoreUnavailable
+        await use.flush()
+        use.note(binding_id, START)
+        with pytest.raises(StoreUnavailable):
+            await use.flush()
 
 
 async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(

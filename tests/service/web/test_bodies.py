@@ -62,7 +62,7 @@ class TestRefusedBodies:
     async def test_a_body_of_another_type_is_415(
         self, shared_world: World, content_type: str | None
     ):
-        """Forms of other sites can send these types and no other, and browsers ask nobody."""
+        """Forms of other sites can send these types and no other, without a preflight."""
         assert await refused(await post(shared_world, VALID, content_type)) == NOT_JSON
 
     @pytest.mark.parametrize("content_type", [None, "application/json", "text/plain"])
@@ -167,7 +167,7 @@ class TestRefusedBodies:
         ],
     )
     async def test_a_body_over_64_kib_is_413(self, shared_world: World, raw: bytes):
-        """Whatever it holds: nobody looks inside."""
+        """Whatever it holds: it is not parsed."""
         assert await refused(await post(shared_world, raw)) == TOO_LARGE
 
     async def test_a_body_is_measured_as_it_arrives_when_no_length_is_given(

@@ -90,7 +90,7 @@ async def test_every_other_method_of_every_path_is_405_and_names_the_good_ones(
 
 @pytest.mark.parametrize("path", EXPORTS)
 async def test_an_export_is_not_answered_to_head(shared_world: World, path: str):
-    """It would record an export that nobody received."""
+    """It would record an export that was not received."""
     before = await shared_world.audit()
 
     answer = await shared_world.client.head(f"{path}?format=csv", headers=shared_world.admin)
@@ -122,7 +122,7 @@ async def test_an_error_repeats_what_was_sent_without_breaking_its_json(shared_w
 
 
 async def test_errors_are_not_cached_and_not_sniffed(shared_world: World):
-    """A 404 of today may be somebody's page tomorrow; JSON must not be run as anything else."""
+    """A 404 of today may be a page tomorrow; JSON must not be run as anything else."""
     for path in ("/nothing", LIST):
         headers = (await shared_world.client.get(path)).headers
         assert headers["cache-control"] == "no-store"

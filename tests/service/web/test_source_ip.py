@@ -34,7 +34,7 @@ async def test_the_peer_is_the_source(world: World, peer: str):
 
 @pytest.mark.parametrize("forwarded", ["198.51.100.1", "127.0.0.1", f"198.51.100.1, {PROXY}"])
 async def test_without_trusted_proxies_a_forwarded_address_is_ignored(world: World, forwarded: str):
-    """Anybody can send the header."""
+    """Any client can send the header."""
     assert await recorded_ip(world, PEER, forwarded) == PEER
 
 

@@ -52,6 +52,8 @@ async def test_a_search_is_saved_listed_and_deleted(world):
         ({"name": "x", "query": "last=1d&since=2026-01-01"}, "last excludes since and until"),
         ({"name": "x", "query": ""}, "query must be filters"),
         ({"name": "x", "query": "x" * 5000}, "query must be at most"),
+        ({"name": "x", "query": "package=\ud800"}, "query must be text without lone surrogates"),
+        ({"name": "x", "query": "columns=\ud800&package=x"}, "query must be text without"),
         ({"name": "x", "query": "package=x", "more": 1}, "unknown member: more"),
     ],
 )

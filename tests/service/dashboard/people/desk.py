@@ -1,4 +1,4 @@
-"""What tests of these pages share: seeing one as somebody, sending forms, and what that changed."""
+"""What tests of these pages share: seeing one as a member, sending forms, and what that changed."""
 
 from typing import Any
 

@@ -109,10 +109,12 @@ async def test_what_makes_it_work_once_is_of_one_session(world):
         ("name", "", 400, "name must be 1 to 100 printable characters"),
         ("name", "x" * 101, 400, "name must be 1 to 100 printable characters"),
         ("name", "a\u202eb", 400, "name must be 1 to 100 printable characters"),
-        ("project", "proj_nobody", 404, "no project proj_nobody in acme"),
+        ("project", "proj_missing", 404, "no project proj_missing in acme"),
     ],
 )
-async def test_a_faulty_form_is_shown_again_and_can_be_mended(world, field, typed, status, fault):
+async def test_a_faulty_form_is_shown_again_and_can_be_corrected(
+    world, field, typed, status, fault
+):
     """It is not used up by what came to nothing."""
     before = await logged(world)
     page = await shown(await issue(world, **{field: typed}), status)

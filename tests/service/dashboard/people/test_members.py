@@ -36,7 +36,7 @@ def of(world: World, who: str, what: str) -> str:
     return f"{ORG}/members/{world.members[who].id}/{what}"
 
 
-async def test_everybody_is_listed_with_what_is_known_of_them(world):
+async def test_everyone_is_listed_with_what_is_known_of_them(world):
     """Address, role, provider, whether their account is linked, teams, and oneself."""
     page = await see(world, "members")
     rows = {row.attributes["id"]: row.text for row in page.all("tr") if "id" in row.attributes}
@@ -53,7 +53,7 @@ async def test_everybody_is_listed_with_what_is_known_of_them(world):
 
 
 async def test_passkeys_are_seen_and_removed(world):
-    """They outlive the sessions that they were added in, whoever's those were."""
+    """They outlive the sessions that they were added in."""
     holder = Holder(world).with_session_of("auditor")
     assert (await holder.register()).status_code < 400
     page = await see(world, "members")
@@ -136,7 +136,7 @@ async def test_the_last_owner_stays(world, what):
 
 
 async def test_a_member_is_removed_and_signed_out(world):
-    """At once, and for good."""
+    """At once, and permanently."""
     page = await see(world, "members")
     answer = await send_form(world, page, of(world, "auditor", "remove"))
 
@@ -212,8 +212,8 @@ async def test_long_lists_are_paged_and_searched(world, monkeypatch):
     action = next(form for form in second.forms if "/role?" in form)
     answer = await send_form(world, second, action, role="auditor")
     assert "after=p49" in leads_to(answer)
-    nobody = await see(world, "members?find=%25")
-    assert "No member’s address contains this." in nobody.one("main").text
+    unmatched = await see(world, "members?find=%25")
+    assert "No member’s address contains this." in unmatched.one("main").text
 
 
 async def test_what_a_stranger_wrote_is_escaped(world):
@@ -228,7 +228,7 @@ async def test_what_a_stranger_wrote_is_escaped(world):
 
 
 async def test_domains_are_shown_and_changed_by_the_operator_alone(world):
-    """Nobody here can tell whose domain it is."""
+    """Their owner cannot be verified here."""
     async with world.services.store.write() as work:
         await set_domain(work, world.acme, "acme.example", "google", BY_OPERATOR, is_allowed=True)
     page = await see(world, "members")
@@ -240,11 +240,11 @@ async def test_domains_are_shown_and_changed_by_the_operator_alone(world):
 
 
 @pytest.mark.parametrize("what", ["role", "remove", "sign-out", "remove-passkeys", "link"])
-@pytest.mark.parametrize("whom", ["stranger", "nobody"])
-async def test_nobody_elses_member_is_found(world, what, whom):
+@pytest.mark.parametrize("whom", ["stranger", "missing"])
+async def test_no_other_organisations_member_is_found(world, what, whom):
     """Ids of other organisations are ids of nothing."""
     await add_person(world, "their_member", "member", "other")
-    member_id = world.members["their_member"].id if whom == "stranger" else "mem_nobody"
+    member_id = world.members["their_member"].id if whom == "stranger" else "mem_missing"
     before = await world.audit("other")
     page = await shown(await post(world, f"members/{member_id}/{what}", role="auditor"), 404)
 

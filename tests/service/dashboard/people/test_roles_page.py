@@ -43,7 +43,7 @@ async def overrides(world: World) -> dict[str, list[str]]:
         return (await session.get_one(Organisation, world.acme.id)).role_overrides
 
 
-async def test_defaults_are_marked_and_cannot_be_taken_away(world):
+async def test_defaults_are_marked_and_cannot_be_removed(world):
     """They are no boxes; the owner's row has none at all."""
     page = await see(world, "roles")
 
@@ -67,7 +67,7 @@ async def test_what_is_granted_holds_from_the_next_request_on(world):
     assert await overrides(world) == {}
 
 
-async def test_nobody_grants_what_they_lack(world):
+async def test_no_one_grants_what_they_lack(world):
     """Neither to themselves nor to others; the page does not offer it."""
     await grant(world, "admin", "org:admin")
     before = await logged(world)
@@ -94,7 +94,7 @@ async def test_what_they_hold_they_may_grant(world):
 
 
 @pytest.mark.parametrize("role", ["owner", "admin"])
-async def test_nobody_changes_a_role_beyond_their_own(world, role):
+async def test_no_one_changes_a_role_beyond_their_own(world, role):
     """Not even to take something away: an auditor does not decide over admins."""
     await grant(world, "admin", "oidc:r")
     await grant(world, "auditor", "org:admin", "oidc:r")
@@ -108,7 +108,7 @@ async def test_nobody_changes_a_role_beyond_their_own(world, role):
     assert await logged(world) == before
 
 
-async def test_an_old_page_does_not_bring_back_what_was_taken_away(world):
+async def test_an_old_page_does_not_restore_a_revoked_grant(world):
     """Who saves sees what holds now, and decides again."""
     await grant(world, "admin", "oidc:w")
     old = await see(world, "roles")

@@ -105,9 +105,9 @@ class TestTeamAdmins:
         """Beside the field of the team it was typed for."""
         page = await see(world, "teams")
         action = f"{ORG}/teams/{world.team.id}/admins"
-        page = await shown(await send_form(world, page, action, member="nobody@acme"), 404)
+        page = await shown(await send_form(world, page, action, member="missing@acme"), 404)
 
-        assert fault_of(page, f"{world.team.id}-member") == "no member nobody@acme in acme"
+        assert fault_of(page, f"{world.team.id}-member") == "no member missing@acme in acme"
 
     @pytest.mark.parametrize("which", ["team", "member"])
     async def test_what_is_another_organisations_is_not_found(self, world, which):
@@ -124,7 +124,7 @@ class TestTeamAdmins:
         assert await logged(world) == before
 
     @pytest.mark.parametrize("what", ["give", "take"])
-    async def test_nobody_decides_over_a_role_beyond_their_own(self, world, what):
+    async def test_no_one_decides_over_a_role_beyond_their_own(self, world, what):
         """An owner's offices are not for those who run the organisation by an override."""
         await grant(world, "admin", "org:admin")
         await add_person(world, "second_owner", "owner")

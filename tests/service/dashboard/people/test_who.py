@@ -1,4 +1,4 @@
-"""Who may see the pages and send their forms: members with org:admin, and nobody else."""
+"""Who may see the pages and send their forms: members with org:admin, and no one else."""
 
 import asyncio
 from urllib.parse import urlencode
@@ -24,7 +24,7 @@ PAGES = {
 
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("who", ["admin", "auditor", "member", "team_admin", "stranger"])
-async def test_nobody_else_sees_a_page(shared_world, page, who):
+async def test_no_one_else_sees_a_page(shared_world, page, who):
     """Neither another role nor an office nor an owner of another organisation."""
     answer = await get(shared_world, page, who)
 
@@ -32,8 +32,8 @@ async def test_nobody_else_sees_a_page(shared_world, page, who):
     assert "Missing capability: org:admin." in refusal
 
 
-async def test_the_navigation_leads_whoever_may(shared_world):
-    """In its order, the shown page marked; nobody else is offered any of them."""
+async def test_the_navigation_leads_those_who_may(shared_world):
+    """In its order, the shown page marked; no one else is offered any of them."""
     page = await see(shared_world, "keys")
     theirs = await see(shared_world, "audit", "auditor")
     names = [link.text for link in page.all("a") if link.text in PAGES.values()]
@@ -52,8 +52,8 @@ async def all_forms(world: World) -> dict[str, dict[str, str]]:
     return {action: form for action, form in forms.items() if action.startswith(ORG)}
 
 
-@pytest.mark.parametrize("how", ["auditor", "stranger", "no token", "other site", "nobody"])
-async def test_nobody_else_sends_a_form(shared_world, how):
+@pytest.mark.parametrize("how", ["auditor", "stranger", "no token", "other site", "signed out"])
+async def test_no_one_else_sends_a_form(shared_world, how):
     """Not by another's session, nor from elsewhere, nor without what ties it to a page."""
     forms = await all_forms(shared_world)
     assert {action.split("/")[5] for action in forms} == set(PAGES)
@@ -61,16 +61,16 @@ async def test_nobody_else_sends_a_form(shared_world, how):
     for action, form in forms.items():
         fields = {name: text for name, text in form.items() if how != "no token" or name != "csrf"}
         who = how if how in shared_world.cookies else "owner"
-        headers = OWN_PAGE | ({} if how == "nobody" else shared_world.session(who))
+        headers = OWN_PAGE | ({} if how == "signed out" else shared_world.session(who))
         if how == "other site":
             headers |= {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
         answer = await shared_world.client.post(action, form=fields, headers=headers)
-        assert answer.status_code == (401 if how == "nobody" else 403), action
+        assert answer.status_code == (401 if how == "signed out" else 403), action
 
     assert await logged(shared_world) == before
 
 
-async def test_what_is_shown_is_kept_by_nobody(shared_world):
+async def test_what_is_shown_is_not_cached(shared_world):
     """Neither by a browser nor by what is between."""
     for page in PAGES:
         assert (await get(shared_world, page)).headers["cache-control"] == "no-store"

@@ -46,7 +46,7 @@ async def revoke(world: World, binding_id: str, reason: str = "") -> None:
 
 
 async def add_team(world: World, name: str) -> Team:
-    """Another team of acme, which nobody administers."""
+    """Another team of acme, without admins."""
     async with world.services.store.write() as work:
         acme = await work.session.merge(world.acme)
         return await create_team(work, acme, name, BY_OPERATOR)

@@ -44,7 +44,7 @@ async def state_of(world, binding_id):
 
 
 async def test_the_page_has_every_field_and_the_history(world):
-    """And leads to the rows that the binding stamped, and to those about it."""
+    """And leads to the rows that name the binding, and to those about it."""
     binding_id = await bind(world, headers=world.session("owner"), event_names=["push", "schedule"])
     page = await see(world, path_of(binding_id))
 
@@ -80,7 +80,7 @@ async def test_the_history_is_for_those_who_may_read_the_audit_log(world):
     "error", [QueryTooSlow(), StoreFault("a segment is damaged"), StoreUnavailable()], ids=repr
 )
 async def test_a_binding_is_shown_where_its_history_cannot_be_read(world, monkeypatch, error):
-    """Damaged rows must not keep anybody from revoking."""
+    """Damaged rows must not prevent revoking."""
     binding_id = await bind(world)
     fails(monkeypatch, "page", error)
     page = await see(world, path_of(binding_id))
@@ -128,7 +128,7 @@ async def test_a_reason_that_is_none_is_named_and_kept(world, reason):
     assert (await state_of(world, binding_id))[0] is None
 
 
-async def test_somebody_else_was_quicker(world):
+async def test_a_concurrent_revoke_was_first(world):
     """Who reads on is told by whom, and that the reason they typed is not the one kept."""
     binding_id = await bind(world)
     page = await see(world, path_of(binding_id))
@@ -213,8 +213,8 @@ async def test_the_admin_token_revokes_without_a_session(world):
 
 @pytest.mark.parametrize("slug", ["acme", "other"])
 async def test_what_is_not_this_organisations_is_404(world, slug):
-    """An id that does not exist and one of somebody else look alike."""
-    binding_id = await bind(world) if slug == "other" else "obind_nobody"
+    """An id that does not exist and another organisation's look alike."""
+    binding_id = await bind(world) if slug == "other" else "obind_missing"
     who = "stranger" if slug == "other" else "owner"
     base = f"/admin/ui/orgs/{slug}/bindings"
     page = await see(world, base, who)

@@ -80,7 +80,7 @@ async def test_the_form_is_for_those_with_oidc_w(world, who, role, status):
 
 
 async def test_a_binding_is_created_as_typed_and_shown(world):
-    """One row, from the dashboard, in the name of whoever sent it."""
+    """One row, from the dashboard, in the name of its sender."""
     response = await send(world, project_id=world.project.id)
     (binding,) = await world.bindings()
 
@@ -119,8 +119,8 @@ async def test_what_a_field_adds_is_not_part_of_what_it_holds(world):
         ("event_names", "\n".join(f"e{number}" for number in range(65)), errors.TooManyEventNames),
         ("origin", "", errors.OriginMissing),
         ("origin", "platform_admin", errors.OriginNotAllowed),
-        ("project_id", "proj_nobody", errors.ProjectNotFound),
-        ("team_id", "team_nobody", errors.TeamNotFound),
+        ("project_id", "proj_missing", errors.ProjectNotFound),
+        ("team_id", "team_missing", errors.TeamNotFound),
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")

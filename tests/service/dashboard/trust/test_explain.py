@@ -115,7 +115,7 @@ async def test_a_token_becomes_a_binding_with_one_click(world, issuer):
 
 @pytest.mark.parametrize("has_signature", [True, False], ids=["token", "claims"])
 async def test_the_character_that_differs_is_marked_and_named(world, issuer, has_signature):
-    """Nobody finds it by looking."""
+    """It cannot be seen by looking."""
     binding_id = await bind(world)
     changes = {"sub": SUB.replace("payments", "Payments")}
     pasted = issuer.sign(**changes) if has_signature else json.dumps(issuer.claims(**changes))

@@ -1,4 +1,4 @@
-"""Who was turned away, as people see it, and the draft that one click makes of it."""
+"""Which subjects were rejected, as people see it, and the draft that one click makes of it."""
 
 from datetime import timedelta
 
@@ -94,8 +94,8 @@ async def test_one_click_drafts_and_one_more_creates(world):
     assert NEW not in stale.forms
 
 
-async def test_what_nobody_vouches_for_is_apart_and_drafts_nothing(world):
-    """A stranger must not put words before somebody who may trust them."""
+async def test_what_is_unverified_is_apart_and_drafts_nothing(world):
+    """A stranger must not put words before a member who may trust them."""
     page = await shown(
         world, is_verified=False, code=FailureCode.SIGNATURE_INVALID, sub="repo:made/up:x"
     )
@@ -142,7 +142,7 @@ async def test_made_up_subjects_do_not_crowd_out_the_others(world):
     ],
 )
 async def test_where_no_binding_would_help_the_page_says_what_would(world, changes, said):
-    """A draft that the create refuses would help nobody."""
+    """A draft that the create refuses would be of no help."""
     page = await shown(world, **changes)
 
     assert drafts(page) == []
@@ -208,7 +208,7 @@ async def test_another_organisations_digest_is_404(world):
     """Digests are no secret: two organisations have the same for the same job."""
     await remember(world, rejection(world.other.id, sub="repo:theirs/x:y"))
     (row,) = await remembered(world, world.other.id)
-    for digest in (row.digest, "nobody"):
+    for digest in (row.digest, "missing"):
         response = await world.client.get(
             f"{NEW}?from={digest}", headers=world.session("owner") | OWN_PAGE
         )
@@ -219,7 +219,7 @@ async def test_another_organisations_digest_is_404(world):
 
 
 async def test_what_is_forgotten_drafts_nothing(world):
-    """Also where nobody has deleted it yet."""
+    """Also where it is not deleted yet."""
     await remember(world, rejection(world.acme.id))
     (row,) = await remembered(world)
     world.clock.advance(seconds=KEPT_FOR.total_seconds() + 1)
@@ -229,7 +229,7 @@ async def test_what_is_forgotten_drafts_nothing(world):
 
 
 async def test_an_address_fills_in_nothing_by_itself(world):
-    """A link must not put words into the form of somebody who may create."""
+    """A link must not put words into the form of a member who may create."""
     response = await world.client.get(
         f"{NEW}?sub_pattern=repo:evil/x:y", headers=world.session("owner") | OWN_PAGE
     )
@@ -237,7 +237,7 @@ async def test_an_address_fills_in_nothing_by_itself(world):
     assert response.status_code == 400
 
 
-async def test_an_organisation_without_any_learns_what_would_stand_here(world):
+async def test_an_organisation_without_any_learns_what_the_page_lists(world):
     """An empty page must not look like a broken one."""
     page = await see(world, REJECTED)
 

@@ -1,0 +1,20 @@
+"""Jobs that change segments, which they do under the lease."""
+
+from service.audit.lease import LeaseKeeper
+from service.clock import Clock
+from service.lake import Lake
+from service.settings import Settings
+from service.store.store import Store
+
+
+class LeasedJob:
+    """What such a job works with."""
+
+    def __init__(
+        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._lake = lake
+        self._lease = lease
+        self._clock = clock
