@@ -33,6 +33,7 @@ from service.explain.routes import blueprint as explain
 from service.ids import new_request_id
 from service.install_tokens.routes import blueprint as install_tokens
 from service.passkeys.routes import blueprint as passkeys
+from service.policy.exception_routes import blueprint as policy_exceptions
 from service.policy.routes import blueprint as policy
 from service.profile.routes import blueprint as profile
 from service.proxy.blocked_routes import blueprint as proxy_blocked
@@ -76,6 +77,7 @@ _BLUEPRINTS: Final = (
     explain,
     rejected,
     policy,
+    policy_exceptions,
     searches,
     audit,
     exports,

@@ -247,6 +247,15 @@ class ReasonInvalid(Invalid):
     text = "reason must be at most 1024 chars with no control characters"
 
 
+class RevisionMissing(Invalid):
+    """A policy would be replaced without saying which one."""
+
+    field = "if-match"
+    text = (
+        'If-Match is required: the ETag of the policy that this one replaces ("0" for none), or *'
+    )
+
+
 class BindingIdsNotStrings(Invalid):
     """`binding_ids` is not an array of strings."""
 
@@ -445,6 +454,12 @@ class SearchNotFound(NotFound):
     text = "Saved search not found for this org"
 
 
+class ExceptionNotFound(NotFound):
+    """The id is unknown, or another organisation's."""
+
+    text = "Exception not found for this org"
+
+
 class RevisionNotFound(NotFound):
     """The organisation's policy never had this revision, or it is no longer kept."""
 
@@ -532,6 +547,24 @@ class TooManySearches(Conflict):
     text = "100 saved searches, and no more can be kept: delete one first"
 
 
+class ExceptionExists(Conflict):
+    """The same release waits for a decision already."""
+
+    text = "an exception for this release was requested already, and waits for a decision"
+
+
+class ExceptionDecided(Conflict):
+    """The request was decided before."""
+
+    text = "this request is {value} already: request a new one"
+
+
+class TooManyExceptions(Conflict):
+    """The organisation has as many undecided requests as it may."""
+
+    text = "200 requests for exceptions wait for a decision, and no more can: decide some first"
+
+
 class RepositoryChanged(Conflict):
     """The repository's active bindings are not those that the request names."""
 
@@ -582,15 +615,6 @@ class PolicyMoved(Refusal):
 
     status = 412
     text = "the policy is at revision {value} by now: read it again, and apply your change to that"
-
-
-class RevisionMissing(Refusal):
-    """A policy would be replaced without saying which one."""
-
-    status = 428
-    text = (
-        'If-Match is required: the ETag of the policy that this one replaces ("0" for none), or *'
-    )
 
 
 class BodyTooLarge(Refusal):

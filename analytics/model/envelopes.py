@@ -144,9 +144,10 @@ _PASSING: Final = frozenset(
         Event.SIGNED_OUT,
         Event.AUDIT_EXPORTED,
         Event.AUDIT_EXPORT_FINISHED,
+        Event.POLICY_EXCEPTION_REQUESTED,
     }
 )
-"""Sign-ins and exports: they leave the organisation as it was."""
+"""Sign-ins, exports and questions: they leave the organisation as it was."""
 
 
 ADMIN_EVENTS: Final = tuple(

@@ -53,6 +53,8 @@ class Event(StrEnum):
     API_KEY_REVOKED = "api_key_revoked"
     INSTALL_TOKEN_ISSUED = "install_token_issued"  # noqa: S105 - an event, not a secret
     POLICY_CHANGED = "policy_changed"
+    POLICY_EXCEPTION_REQUESTED = "policy_exception_requested"
+    POLICY_EXCEPTION_DECIDED = "policy_exception_decided"
     BLOCKLIST_IMPORTED = "blocklist_imported"
     AUDIT_EXPORTED = "audit_exported"
     AUDIT_EXPORT_FINISHED = "audit_export_finished"

@@ -43,6 +43,8 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.API_KEY_REVOKED: "API key revoked",
     Event.INSTALL_TOKEN_ISSUED: "Install token issued",
     Event.POLICY_CHANGED: "Policy changed",
+    Event.POLICY_EXCEPTION_REQUESTED: "Policy exception requested",
+    Event.POLICY_EXCEPTION_DECIDED: "Policy exception decided",
     Event.BLOCKLIST_IMPORTED: "Blocklist imported",
     Event.AUDIT_EXPORTED: "Export started",
     Event.AUDIT_EXPORT_FINISHED: "Export finished",

@@ -1,5 +1,7 @@
 """The envelopes of changes to what may be installed: policies and the operator's blocklist."""
 
+from typing import Literal
+
 from analytics.model.events import Count, Envelope, Event
 
 
@@ -17,6 +19,29 @@ class PolicyChanged(Envelope, frozen=True, kw_only=True):
     omitted: Count
     sha256_before: str | None
     sha256_after: str
+
+
+class PolicyExceptionRequested(Envelope, frozen=True, kw_only=True):
+    """A member asked for a release to be let through before its cooldown ends."""
+
+    event = Event.POLICY_EXCEPTION_REQUESTED
+    exception_id: str
+    ecosystem: str
+    package: str
+    version: str
+    reason: str
+
+
+class PolicyExceptionDecided(Envelope, frozen=True, kw_only=True):
+    """Such a request was allowed or declined."""
+
+    event = Event.POLICY_EXCEPTION_DECIDED
+    exception_id: str
+    state: Literal["allowed", "declined"]
+    ecosystem: str
+    package: str
+    version: str
+    reason: str | None
 
 
 class BlocklistImported(Envelope, frozen=True, kw_only=True):

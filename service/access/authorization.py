@@ -119,6 +119,18 @@ class Authorizer:
         async with self._store.write() as work:
             yield work, *await self.reauthorize(work.session, caller, org, capability)
 
+    @asynccontextmanager
+    async def change_as_member(
+        self, caller: Caller, org: Organisation
+    ) -> AsyncIterator[tuple[UnitOfWork, Caller, Organisation]]:
+        """As `change`, for what every member may do."""
+        async with self._store.write() as work:
+            present = await self._authenticator.refreshed(work.session, caller)
+            present_org = await get_org_by_id(work.session, org.id)
+            present = await self._revalidated_ci(present, present_org)
+            present.require_membership(present_org)
+            yield work, present, present_org
+
     async def reauthorize(
         self, session: AsyncSession, caller: Caller, org: Organisation, capability: Capability
     ) -> tuple[Caller, Organisation]:

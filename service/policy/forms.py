@@ -35,7 +35,7 @@ class IfMatch(Struct, kw_only=True):
     if_match: Annotated[
         str,
         Meta(
-            pattern=r'^(\*|"(0|[1-9][0-9]{0,8})")$',
+            pattern=r'^(\*|(W/)?"(0|[1-9][0-9]{0,8})")$',
             description='The ETag of the policy that the caller has seen ("0": none), or *.',
         ),
     ]

@@ -111,7 +111,7 @@ def _invalid(field: str, text: str) -> Invalid:
 
 
 def _first_party(field: str, entry: FirstPartyEntry) -> FirstParty:
-    registry = _line(f"{field}.registry", entry.registry, REGISTRY_MAX)
+    registry = check_line(f"{field}.registry", entry.registry, REGISTRY_MAX)
     return FirstParty(_packages(field, entry.ecosystem, entry.package), registry)
 
 
@@ -125,11 +125,13 @@ def _rule(field: str, entry: RuleEntry) -> ReleaseRule:
     texts = tuple(" ".join(text.split()) for text in texts)
     rule_id = entry.id if entry.id is not None else _default_id(packages, texts)
     return ReleaseRule(
-        rule_id=_line(f"{field}.id", rule_id, RULE_ID_MAX),
+        rule_id=check_line(f"{field}.id", rule_id, RULE_ID_MAX),
         packages=packages,
         texts=texts,
         ranges=tuple(_range(f"{field}.versions", entry.ecosystem, text) for text in texts),
-        reason=None if entry.reason is None else _line(f"{field}.reason", entry.reason, REASON_MAX),
+        reason=None
+        if entry.reason is None
+        else check_line(f"{field}.reason", entry.reason, REASON_MAX),
     )
 
 
@@ -172,8 +174,8 @@ def _range(field: str, ecosystem: Ecosystem, text: str) -> VersionRange:
         raise _invalid(field, str(error)) from error
 
 
-def _line(field: str, text: str, chars_max: int) -> str:
-    """`text`, which people read in rows and answers: one visible line."""
+def check_line(field: str, text: str, chars_max: int) -> str:
+    """`text`, which people read in rows and answers: one visible line. Raises Invalid."""
     unseen = any(unicodedata.category(character) in _UNSEEN for character in text)
     if not 1 <= len(text) <= chars_max or unseen or text != text.strip():
         raise _invalid(field, f"must be 1 to {chars_max} visible characters on one line")

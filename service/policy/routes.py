@@ -50,7 +50,7 @@ blueprint = Blueprint("policy", __name__, url_prefix="/api/v1/admin/orgs/<slug>/
 
 PREVIEW_MAX_S: Final = 10.0
 _REVISION: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
-_ETAG: Final = re.compile(r'(?:W/)?"?(0|[1-9][0-9]{0,8})"?', re.ASCII)
+_ETAG: Final = re.compile(r'(?:W/)?"(0|[1-9][0-9]{0,8})"', re.ASCII)
 _BODY: Final[tuple[type[Refusal], ...]] = (
     Invalid,
     NotAnObject,
@@ -146,7 +146,7 @@ def _replaced_revision(request: Request) -> int | None:
         raise RevisionMissing
     if values == ["*"]:
         return None
-    match = _ETAG.fullmatch(values[0].strip()) if len(values) == 1 else None
+    match = _ETAG.fullmatch(values[0]) if len(values) == 1 else None
     if match is None:
         raise Invalid('If-Match must be one ETag such as "3", or *', field="if-match")
     return int(match[1])

@@ -451,6 +451,31 @@ class PolicyRevision(Base):
     changed_at: Mapped[datetime]
 
 
+class PolicyException(Base):
+    """A request to let one release through; `state` is open, allowed or declined.
+
+    An allowed one has its rule in the policy, under the id of the request.
+    """
+
+    __tablename__ = "policy_exceptions"
+    __table_args__ = (
+        Index("policy_exceptions_newest_first", "tenant_id", "state", "requested_at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    ecosystem: Mapped[str]
+    package: Mapped[str]
+    version: Mapped[str]
+    reason: Mapped[str]
+    requested_by: Mapped[str]
+    requested_at: Mapped[datetime]
+    state: Mapped[str]
+    decided_by: Mapped[str | None]
+    decided_at: Mapped[datetime | None]
+    decided_reason: Mapped[str | None]
+
+
 class BlocklistImport(Base):
     """An import of advisories. The last one with `switched_at` is in force, for all organisations.
 

@@ -68,6 +68,7 @@ PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "slug": {"description": "The organisation.", "example": "acme"},
     "binding_id": {"description": "Prefix `obind_`.", "example": "obind_7f3k9m2p4q8r1s5t"},
     "search_id": {"description": "Prefix `search_`.", "example": "search_7f3k9m2p4q8r1s5t"},
+    "exception_id": {"description": "Prefix `pexc_`.", "example": "pexc_7f3k9m2p4q8r1s5t"},
     "export_id": {"description": "Prefix `exp_`.", "example": "exp_7f3k9m2p4q8r1s5t"},
     "audit_id": {"description": "Prefix `aud_`.", "example": "aud_0000000000000000042"},
 }

@@ -32,6 +32,7 @@ STATE_DEPENDENT = (
     "deny[",
     "allow[",
     "cooldown.exempt[",
+    "the policy is at revision ",
     "package: ",
     "version is required: ",
     "version must be 1 to 256 characters",
@@ -46,6 +47,7 @@ def only_state_refuses_valid_requests(ctx, response, case):
     if response.status_code == 400 and (
         response.json()["error"].startswith(STATE_DEPENDENT) or _has_id_with_a_fraction(case)
     ):
+    if response.status_code in {400, 412} and response.json()["error"].startswith(STATE_DEPENDENT):
         return None
     return positive_data_acceptance(ctx, response, case)
 

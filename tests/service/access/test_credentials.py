@@ -15,6 +15,8 @@ from service.errors import (
     KeyOfAnotherOrg,
     LacksCapability,
     NotForScopedKeys,
+    NotForKeys,
+    NotForReadingKeys,
     NotForSessions,
     NotMember,
     OrgNotFound,
@@ -56,6 +58,7 @@ class Request:
     is_change: bool = False
     """Not for API keys, which only read."""
     has_if_match: bool = False
+    makes_exception: bool = False
     is_endless: bool = False
     is_form: bool = False
     """Sent empty: an allowed caller gets its page, or hears that the form was on none."""
@@ -70,6 +73,9 @@ REQUESTS: Final = {
     "bindings.revoke_all": Request("oidc:w", has_repository=True),
     "explain.explain": Request("oidc:r", body={"claims": {}}),
     "rejected.rejected": Request("oidc:r"),
+    "policy_exceptions.exceptions": Request("policy:r"),
+    "policy_exceptions.ask": Request(BELONGING, good=201, makes_exception=True, is_change=True),
+    "policy_exceptions.decide": Request("policy:w", body={"decision": "decline"}),
     "policy.show": Request("policy:r"),
     "policy.replace": Request("policy:w", body={}, has_if_match=True),
     "policy.check": Request("policy:r", body={"ecosystem": "npm", "package": "left-pad@1.3.0"}),
@@ -400,6 +406,7 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         "<row:audit_id>": "aud_0",
         "<export_id>": "exp_0",
         "<search_id>": "search_0",
+        "<exception_id>": "pexc_0",
     }
     if slug == "missing":
         return ids
@@ -415,6 +422,13 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
             f"/api/v1/admin/orgs/{slug}/audit/searches", headers=world.admin, json=new_search()
         )
         ids["<search_id>"] = (await answer.get_json())["id"]
+    if "<exception_id>" in path:
+        answer = await world.client.post(
+            f"/api/v1/admin/orgs/{slug}/policy/exceptions",
+            headers=world.admin,
+            json=new_exception(),
+        )
+        ids["<exception_id>"] = (await answer.get_json())["id"]
     if "<export_id>" in path:
         answer = await world.client.get(
             f"/api/v1/admin/orgs/{slug}/audit/export?format=csv", headers=world.admin
@@ -428,6 +442,11 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
 def new_search() -> dict[str, str]:
     """A search to save, under a name of its own."""
     return {"name": f"search {next(numbers)}", "query": "last=1h"}
+
+
+def new_exception() -> dict[str, str]:
+    """A request for an exception of a release that no other asks for."""
+    return {"ecosystem": "npm", "package": f"left-pad@1.0.{next(numbers)}", "reason": "needed"}
 
 
 async def bound_repository(world: World, slug: str) -> dict[str, str]:
@@ -452,6 +471,8 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
     )
     if wanted.makes_search:
         body = {"form" if wanted.is_form else "json": new_search()}
+    if wanted.makes_exception:
+        body = {"json": new_exception()}
     if wanted.has_repository:
         body = {"json": await bound_repository(world, slug)}
     if wanted.items is not None or wanted.body is not None:
@@ -493,14 +514,16 @@ def expected(wanted: Request, capabilities: frozenset[str] | None, slug: str) ->
     return wanted.good, ""
 
 
-def expected_of_belonging(row: Row, name: str, slug: str) -> tuple[int, str]:
-    """What a page for every member must answer."""
+def expected_of_belonging(wanted: Request, row: Row, name: str, slug: str) -> tuple[int, str]:
+    """What is for every member must answer."""
     if row.in_acme is None:
         return 401, Unauthenticated.text
     if slug == "missing":
         return 404, OrgNotFound.text
     home = "other" if "other organisation" in name else "acme"
-    return (200, "") if row.is_operator or slug == home else (403, NotMember.text)
+    if row.has_scopes:
+        return 403, NotForKeys.text
+    return (wanted.good, "") if row.is_operator or slug == home else (403, NotMember.text)
 
 
 def expected_of_sending(row: Row, slug: str) -> tuple[int, str]:
@@ -542,6 +565,8 @@ def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
     if wanted.capability is BELONGING:
         return expected_of_belonging(row, credential, slug)
     held = {"acme": row.in_acme, "other": row.in_other, "missing": NOTHING}[slug]
+        return expected_of_belonging(wanted, row, credential, slug)
+    held = {"acme": row.in_acme, "other": row.in_other, "nobody": NOTHING}[slug]
     answer = expected(wanted, None if row.in_acme is None else held, slug)
     if row.has_scopes and slug == "other":
         return 403, KeyOfAnotherOrg.text

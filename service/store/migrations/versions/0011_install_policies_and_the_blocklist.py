@@ -24,6 +24,30 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("tenant_id", "revision", name=op.f("pk_policy_revisions")),
     )
     op.create_table(
+        "policy_exceptions",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("tenant_id", sa.String(), nullable=False),
+        sa.Column("ecosystem", sa.String(), nullable=False),
+        sa.Column("package", sa.String(), nullable=False),
+        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.Column("requested_by", sa.String(), nullable=False),
+        sa.Column("requested_at", sa.BigInteger(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("decided_by", sa.String(), nullable=True),
+        sa.Column("decided_at", sa.BigInteger(), nullable=True),
+        sa.Column("decided_reason", sa.String(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["tenant_id"], ["organisations.id"], name=op.f("fk_policy_exceptions_tenant_id")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_policy_exceptions")),
+    )
+    op.create_index(
+        "policy_exceptions_newest_first",
+        "policy_exceptions",
+        ["tenant_id", "state", "requested_at", "id"],
+    )
+    op.create_table(
         "blocklist_imports",
         sa.Column("generation", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("source", sa.String(), nullable=False),
@@ -61,4 +85,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("advisories")
     op.drop_table("blocklist_imports")
+    op.drop_table("policy_exceptions")
     op.drop_table("policy_revisions")

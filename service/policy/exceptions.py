@@ -1,0 +1,189 @@
+"""Exceptions from the cooldown: a member asks with a reason, an owner allows or declines."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal, get_args
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.model.policy_envelopes import PolicyExceptionDecided, PolicyExceptionRequested
+from analytics.model.rows import AuditContext
+from service.errors import (
+    ExceptionDecided,
+    ExceptionExists,
+    ExceptionNotFound,
+    Invalid,
+    TooManyExceptions,
+)
+from service.ids import new_id
+from service.packages.ecosystems import Ecosystem
+from service.packages.names import parse_pattern
+from service.packages.release import Release
+from service.packages.versions import InvalidVersion, parse_range, parse_version
+from service.policy.changes import set_policy
+from service.policy.check import parse_check
+from service.policy.document import REASON_MAX
+from service.policy.model import NO_POLICY, InstallPolicy, PackagePattern, ReleaseRule
+from service.policy.parsing import check_line, decode_document, parse_policy, to_json
+from service.policy.repository import find_revision
+from service.store.store import UnitOfWork
+from service.store.tables import Organisation, PolicyException
+
+OPEN_MAX: Final = 200
+"""Requests of one organisation that wait for a decision; SPEC sets no number."""
+LISTED_MAX: Final = 500
+
+Decided = Literal["allowed", "declined"]
+
+OPEN: Final = "open"
+ALLOWED: Final = "allowed"
+STATES: Final = (OPEN, *get_args(Decided))
+_DECISIONS: Final[dict[str, Decided]] = {"allow": "allowed", "decline": "declined"}
+
+
+def parse_request(body: dict[str, Any]) -> tuple[Release, str]:
+    """The release and the reason in a request's body. Raises Invalid."""
+    release = parse_check({name: value for name, value in body.items() if name != "reason"})
+    if release.published_at is not None:
+        raise Invalid("unknown field: published_at", field="published_at")
+    try:
+        parse_version(release.ecosystem, release.version)
+    except InvalidVersion as error:
+        raise Invalid(f"version: {error}", field="version") from error
+    return release, _reason(body)
+
+
+def parse_decision(body: dict[str, Any]) -> tuple[Decided, str | None]:
+    """The new state and the reason in a decision's body. Raises Invalid."""
+    for field in body:
+        if field not in {"decision", "reason"}:
+            raise Invalid(f"unknown field: {field[:64]}", field=field[:64])
+    decision = body.get("decision")
+    if not isinstance(decision, str) or decision not in _DECISIONS:
+        raise Invalid(f"decision must be one of {', '.join(_DECISIONS)}", field="decision")
+    reason = None if body.get("reason") is None else _reason(body)
+    return _DECISIONS[decision], reason
+
+
+def _reason(body: dict[str, Any]) -> str:
+    reason = body.get("reason")
+    if not isinstance(reason, str):
+        raise Invalid("reason is required (string)", field="reason")
+    return check_line("reason", reason, REASON_MAX)
+
+
+async def request_exception(
+    work: UnitOfWork, org: Organisation, release: Release, reason: str, by: AuditContext
+) -> PolicyException:
+    """Ask for a release to be let through. Raises ExceptionExists, TooManyExceptions."""
+    mine = select(PolicyException).where(
+        PolicyException.tenant_id == org.id, PolicyException.state == OPEN
+    )
+    same = mine.where(
+        PolicyException.ecosystem == str(release.ecosystem),
+        PolicyException.package == release.name,
+        PolicyException.version == release.version,
+    )
+    if await work.session.scalar(same.limit(1)) is not None:
+        raise ExceptionExists
+    if (await work.session.scalar(select(func.count()).select_from(mine.subquery())) or 0) >= (
+        OPEN_MAX
+    ):
+        raise TooManyExceptions
+    asked = PolicyException(
+        id=new_id("pexc"),
+        tenant_id=org.id,
+        ecosystem=str(release.ecosystem),
+        package=release.name,
+        version=release.version,
+        reason=reason,
+        requested_by=by.actor,
+        requested_at=work.now,
+        state=OPEN,
+    )
+    work.session.add(asked)
+    await work.session.flush()
+    work.record(
+        org.id,
+        PolicyExceptionRequested(
+            exception_id=asked.id,
+            ecosystem=asked.ecosystem,
+            package=asked.package,
+            version=asked.version,
+            reason=reason,
+        ),
+        by,
+        subject=asked.id,
+    )
+    return asked
+
+
+async def list_exceptions(
+    session: AsyncSession, tenant_id: str, state: str | None, limit: int
+) -> Sequence[PolicyException]:
+    """The organisation's requests in `state` (None: any), newest first, at most `limit`."""
+    mine = select(PolicyException).where(PolicyException.tenant_id == tenant_id)
+    if state is not None:
+        mine = mine.where(PolicyException.state == state)
+    newest = mine.order_by(PolicyException.requested_at.desc(), PolicyException.id).limit(limit)
+    return (await session.scalars(newest)).all()
+
+
+async def decide_exception(
+    work: UnitOfWork,
+    org: Organisation,
+    exception_id: str,
+    state: Decided,
+    reason: str | None,
+    by: AuditContext,
+) -> PolicyException:
+    """Allow a request, which adds a rule to the policy, or decline it.
+
+    Raises ExceptionNotFound, ExceptionDecided, and Invalid if the policy has no room for the rule.
+    """
+    asked = await work.session.scalar(
+        select(PolicyException).where(
+            PolicyException.tenant_id == org.id, PolicyException.id == exception_id
+        )
+    )
+    if asked is None:
+        raise ExceptionNotFound
+    if asked.state != OPEN:
+        raise ExceptionDecided(value=asked.state)
+    if state == ALLOWED:
+        current = await find_revision(work.session, org.id)
+        policy = NO_POLICY if current is None else decode_document(current.document)
+        await set_policy(work, org, _with_rule(policy, asked), by)
+    asked.state = state
+    asked.decided_by = by.actor
+    asked.decided_at = work.now
+    asked.decided_reason = reason
+    work.record(
+        org.id,
+        PolicyExceptionDecided(
+            exception_id=asked.id,
+            state=state,
+            ecosystem=asked.ecosystem,
+            package=asked.package,
+            version=asked.version,
+            reason=reason,
+        ),
+        by,
+        subject=asked.id,
+    )
+    return asked
+
+
+def _with_rule(policy: InstallPolicy, asked: PolicyException) -> InstallPolicy:
+    """`policy` with an allow rule for the release, under the id of the request. Raises Invalid."""
+    ecosystem = Ecosystem(asked.ecosystem)
+    rule = ReleaseRule(
+        rule_id=asked.id,
+        packages=PackagePattern(ecosystem, parse_pattern(ecosystem, asked.package)),
+        texts=(asked.version,),
+        ranges=(parse_range(ecosystem, asked.version),),
+        reason=asked.reason,
+    )
+    # Parsed again: the limits hold for this way to change a policy, too.
+    return parse_policy(to_json(replace(policy, allow=(*policy.allow, rule))))
