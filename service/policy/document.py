@@ -9,8 +9,8 @@ from service.packages.names import NAME_MAX
 from service.packages.versions import VERSION_MAX
 from service.policy.model import Mode
 
-RULES_MAX: Final = 500
-"""Entries in each list of a policy."""
+RULES_MAX: Final = 300
+"""Entries in each list of a policy. Not in the schema: a longer one may be refused unread (413)."""
 RANGES_MAX: Final = 32
 """Ranges of one rule."""
 RULE_ID_MAX: Final = 100
@@ -78,18 +78,21 @@ class CooldownEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     """How old a release must be."""
 
     min_age_days: Annotated[int, Meta(ge=1, le=MIN_AGE_DAYS_MAX)]
-    exempt: Annotated[list[PackageEntry], Meta(max_length=RULES_MAX)] = []
+    exempt: list[PackageEntry] = []
 
 
 class PolicyDocument(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """An install policy. What is not given is empty, or the default."""
+    """An install policy. What is not given is empty, or the default.
+
+    At most 300 entries in each list.
+    """
 
     mode: Mode = Mode.ENFORCE
-    first_party: Annotated[list[FirstPartyEntry], Meta(max_length=RULES_MAX)] = []
-    deny: Annotated[list[RuleEntry], Meta(max_length=RULES_MAX)] = []
+    first_party: list[FirstPartyEntry] = []
+    deny: list[RuleEntry] = []
     allow: Annotated[
         list[RuleEntry],
-        Meta(max_length=RULES_MAX, description="Exceptions from the cooldown, and nothing else."),
+        Meta(description="Exceptions from the cooldown, and nothing else."),
     ] = []
     cooldown: CooldownEntry | None = None
 

@@ -16,6 +16,7 @@ from service.policy.document import (
     REASON_MAX,
     REGISTRY_MAX,
     RULE_ID_MAX,
+    RULES_MAX,
     CooldownEntry,
     FirstPartyEntry,
     PackageEntry,
@@ -40,6 +41,7 @@ def parse_policy(document: object) -> InstallPolicy:
         parsed = msgspec.convert(document, PolicyDocument, strict=True)
     except msgspec.ValidationError as error:
         raise _named(str(error)) from error
+    _check_counts(parsed)
     policy = InstallPolicy(
         mode=parsed.mode,
         first_party=tuple(
@@ -108,6 +110,18 @@ def _named(text: str) -> Invalid:
 
 def _invalid(field: str, text: str) -> Invalid:
     return Invalid(f"{field}: {text}", field=field)
+
+
+def _check_counts(parsed: PolicyDocument) -> None:
+    exempt = [] if parsed.cooldown is None else parsed.cooldown.exempt
+    for field, entries in (
+        ("first_party", parsed.first_party),
+        ("deny", parsed.deny),
+        ("allow", parsed.allow),
+        ("cooldown.exempt", exempt),
+    ):
+        if len(entries) > RULES_MAX:
+            raise _invalid(field, f"must have at most {RULES_MAX} entries")
 
 
 def _first_party(field: str, entry: FirstPartyEntry) -> FirstParty:

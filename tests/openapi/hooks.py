@@ -34,8 +34,10 @@ STATE_DEPENDENT = (
     "cooldown.exempt[",
     "the policy is at revision ",
     "package: ",
+    "reason: must be ",
     "version is required: ",
     "version must be 1 to 256 characters",
+    "version: not a version",
     "team_admin binding falls outside any active org_admin envelope",
     "give either state or active",
 )
