@@ -19,10 +19,8 @@ from service.store.tables import Organisation
 from service.store.transaction import Transaction
 
 KEPT_BYTES_MAX: Final = 32 * 2**20
-_POLICY_BYTES: Final = 2 * 2**20
-"""Upper bound of the memory of a policy whose document has its maximum size."""
-_SPEC_FACTOR: Final = 24
-"""Memory of an advisory for each byte of its stored form: a short version is a large object."""
+_STORED_FACTOR: Final = 32
+"""Memory for each byte of the stored form, at most: a short version is a large object."""
 
 _Key = tuple[str, InForce, Ecosystem, str]
 
@@ -69,16 +67,14 @@ class PolicyBook:
         self._packages.keep(
             (tenant_id, in_force, ecosystem, name),
             loaded,
-            ENTRY_BYTES * (rules + 2 * len(loaded.advisories)) + _SPEC_FACTOR * size,
+            ENTRY_BYTES * (rules + 2 * len(loaded.advisories)) + _STORED_FACTOR * size,
         )
         return loaded
 
     def _policy(self, transaction: Transaction, tenant_id: str, revision: int) -> InstallPolicy:
-        policy: InstallPolicy = self._policies.get(
-            (tenant_id, revision),
-            lambda: (
-                load_policy(transaction, tenant_id, revision),
-                ENTRY_BYTES if revision == 0 else _POLICY_BYTES,
-            ),
-        )
+        def load() -> tuple[InstallPolicy, int]:
+            loaded, size = load_policy(transaction, tenant_id, revision)
+            return loaded, ENTRY_BYTES + _STORED_FACTOR * size
+
+        policy: InstallPolicy = self._policies.get((tenant_id, revision), load)
         return policy

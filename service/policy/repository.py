@@ -61,11 +61,16 @@ def find_in_force(transaction: Transaction, tenant_id: str) -> InForce:
     return InForce(int(revision), int(generation))
 
 
-def load_policy(transaction: Transaction, tenant_id: str, revision: int) -> InstallPolicy:
-    """The organisation's policy as of `revision`; without one, NO_POLICY."""
+def load_policy(
+    transaction: Transaction, tenant_id: str, revision: int
+) -> tuple[InstallPolicy, int]:
+    """The organisation's policy as of `revision`, and the bytes it is stored in.
+
+    Without one NO_POLICY.
+    """
     for (document,) in transaction.rows(_POLICY, {"tenant_id": tenant_id, "revision": revision}):
-        return decode_document(document)
-    return NO_POLICY
+        return decode_document(document), len(document)
+    return NO_POLICY, 0
 
 
 def load_advisories(

@@ -89,7 +89,7 @@ def test_every_line_to_paste_works(
     page = (REPOSITORY / "docs" / "api.md").read_text()
     for path in endpoints:
         shown = path.replace("{slug}", "<slug>").replace("{binding_id}", "<id>")
-        assert re.sub(r"\{(?:audit|search|export)_id\}", "<id>", shown) in page
+        assert re.sub(r"\{(?:audit|search|export|exception)_id\}", "<id>", shown) in page
 
 
 @pytest.mark.parametrize("events", [["push"], None], ids=["other event", "no binding"])

@@ -24,6 +24,8 @@ STATE_DEPENDENT = (
     "query must be filters such as package=left-pad: ",
     "by must be 1 to 3 different ones of ",
     "unknown field ",
+    "give either state or active",
+    "issuer is required (string)",
     "invalid_grant",
     "authorization_pending",
     "slow_down",
