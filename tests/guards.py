@@ -2074,4 +2074,68 @@ GUARDS: Final = [
         Replace("pc.or_(held_changes, changes)", "held_changes"),
         f"{_TEXTS}::test_what_the_rows_of_a_request_have_in_common_is_looked_at_not_assumed[True]",
     ),
+    Guard(
+        "a policy is that of its own organisation",
+        "service/policy/repository.py::find_revision",
+        Replace("PolicyRevision.tenant_id == tenant_id", "PolicyRevision.tenant_id != ''"),
+        "tests/service/policy/test_exceptions.py::test_a_policy_is_no_other_organisations",
+    ),
+    Guard(
+        "an exception is decided by its own organisation",
+        "service/policy/exceptions.py::decide_exception",
+        Replace("PolicyException.tenant_id == org.id", "PolicyException.id != ''"),
+        "tests/service/policy/test_exceptions.py::test_a_request_is_decided_once",
+    ),
+    Guard(
+        "a policy that changed meanwhile is not overwritten",
+        "service/policy/changes.py::set_policy",
+        Drop("replaces != last"),
+        "tests/service/policy/test_routes.py"
+        "::test_two_who_edit_at_once_do_not_overwrite_each_other",
+    ),
+    Guard(
+        "a version that cannot be read is in every range",
+        "service/policy/evaluation.py::PackagePolicy._denied",
+        Replace(
+            "version is None or rule.includes(version)",
+            "version is not None and rule.includes(version)",
+        ),
+        "tests/service/policy/test_evaluation.py"
+        "::test_a_version_that_cannot_be_read_is_in_every_range_of_its_package[latest]",
+    ),
+    Guard(
+        "what has no date of publication is too young",
+        "service/policy/evaluation.py::PackagePolicy._cooling",
+        Replace(
+            "published_at and now - published_at >= self.min_age",
+            "not published_at or now - published_at >= self.min_age",
+        ),
+        "tests/service/policy/test_evaluation.py::test_how_old_is_old_enough[None-cooldown_active]",
+    ),
+    Guard(
+        "a local build of the last affected version is affected",
+        "service/policy/advisories.py::_is_after",
+        Replace("without_local(version)", "version"),
+        "tests/service/policy/test_evaluation.py::test_nothing_gets_past_a_rule_by_spelling_on_pypi",
+    ),
+    Guard(
+        "an entry of a zip is read no further than allowed",
+        "service/policy/osv_zip.py::_check_entries",
+        Replace("entry.file_size > ENTRY_BYTES_MAX", "False"),
+        "tests/service/policy/test_osv_zip.py::test_an_entry_that_is_too_large_is_refused_unread",
+    ),
+    Guard(
+        "an import that was given up does not put its list in force",
+        "service/policy/blocklist.py::BlocklistImporter._switch",
+        Drop("entry.started_at != begun.at"),
+        "tests/service/policy/test_blocklist.py"
+        "::test_an_import_that_was_given_up_for_dead_does_not_switch",
+    ),
+    Guard(
+        "no rule that compares spellings is accepted",
+        "service/packages/versions.py::_pypi_range",
+        Replace("one.operator == '==='", "one.operator == ''"),
+        "tests/service/packages/test_pypi_versions.py"
+        "::test_a_range_that_could_be_evaded_is_refused",
+    ),
 ]

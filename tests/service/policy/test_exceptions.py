@@ -168,3 +168,13 @@ async def test_a_wrong_decision_changes_nothing(world: World, body: dict[str, st
 
     assert (await decided(world, asked["id"], **body)).status_code == 400
     assert (await decided(world, asked["id"], decision="decline")).status_code == 200
+
+
+async def test_a_policy_is_no_other_organisations(world: World) -> None:
+    """Neither as it is shown, nor as what an exception is added to."""
+    await put(world, COOLDOWN)
+
+    other = await (await ask(world, "GET", slug="other")).get_json()
+
+    assert other["revision"] == 0
+    assert other["policy"]["cooldown"] is None
