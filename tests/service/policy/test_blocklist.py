@@ -164,28 +164,31 @@ async def test_a_refused_import_changes_nothing(
 async def test_two_imports_do_not_meet(world: World, clock: SettableClock) -> None:
     """The second one is refused; once the first is silent for a minute, it takes its place."""
     store = world.services.store
-    many = osv_zip([osv_record(f"MAL-{number}", f"p{number}") for number in range(3)])
-    refusals: list[Exception] = []
-    tasks: list[asyncio.Task[ImportResult]] = []
-
-    def on_progress(done: int, total: int) -> None:
-        if not tasks:
-            tasks.append(asyncio.create_task(load(store, NEW)))
-
-    importer = load(store, many, on_progress=on_progress)
-    await importer
-    (result,) = await asyncio.gather(*tasks, return_exceptions=True)
-    refusals += [result] if isinstance(result, Exception) else []
-
-    # The task ran while the first import waited for its commit, or after its end.
-    assert all(isinstance(refusal, ImportUnderWay) for refusal in refusals)
     await _leave_half_an_import(store)
-    with pytest.raises(ImportUnderWay):
+
+    with pytest.raises(ImportUnderWay, match="wait until it has ended"):
         await load(store, OLD)
     clock.advance(seconds=61)
     await load(store, OLD)
-    assert await blocked(store, world.acme, "old", "both", "p1", "half") == ["old", "both"]
+
+    assert await blocked(store, world.acme, "old", "both", "half") == ["old", "both"]
     assert await stored(store) == 2
+
+
+async def test_an_import_that_is_cancelled_leaves_nothing(world: World) -> None:
+    """After Ctrl-C the next import need not wait."""
+    store = world.services.store
+    await load(store, OLD)
+
+    def on_progress(done: int, total: int) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await load(store, NEW, on_progress=on_progress)
+
+    assert await blocked(store, world.acme, "old", "both", "new") == ["old", "both"]
+    await load(store, NEW)
+    assert await blocked(store, world.acme, "old", "both", "new") == ["both", "new"]
 
 
 async def _leave_half_an_import(store: Store) -> None:
