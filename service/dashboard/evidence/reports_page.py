@@ -87,6 +87,18 @@ VIEWS: Final = (
         {"event": (*RIGHTS[-5:],)},
     ),
     View(
+        "What may be installed",
+        "changes of the install policy and the blocklist, exceptions asked for and decided",
+        {
+            "event": (
+                Event.POLICY_CHANGED,
+                Event.POLICY_EXCEPTION_REQUESTED,
+                Event.POLICY_EXCEPTION_DECIDED,
+                Event.BLOCKLIST_IMPORTED,
+            )
+        },
+    ),
+    View(
         "Exports, imports, dropped rows",
         "what left, came in, or was deleted after retention",
         {
