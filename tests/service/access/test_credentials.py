@@ -457,15 +457,8 @@ async def bound_repository(world: World, slug: str) -> dict[str, str]:
     return {name: body[name] for name in ("issuer", "repository_id")}
 
 
-async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple[int, str]:
-    """Send the endpoint's good request; its status, and its refusal if it is one."""
-    method, path = endpoints(world)[endpoint]
-    wanted = REQUESTS[endpoint]
-    for name, value in {"<slug>": slug, **(await stored_ids(world, slug, path))}.items():
-        path = path.replace(name, value)
-    if wanted.is_form:
-        path = re.sub(r"<\w+>", "nothing", path)
-        headers = headers | {"origin": world.services.settings.origin}
+async def body_of(world: World, wanted: Request, slug: str) -> dict[str, Any]:
+    """The body of the endpoint's good request, as arguments of the client."""
     body: dict[str, Any] = (
         {"json": binding_body(repository_id=str(next(numbers)))} if wanted.has_body else {}
     )
@@ -477,6 +470,19 @@ async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple
         body = {"json": await bound_repository(world, slug)}
     if wanted.items is not None or wanted.body is not None:
         body = {"json": wanted.items or wanted.body}
+    return body
+
+
+async def ask(world: World, endpoint: str, slug: str, headers: Headers) -> tuple[int, str]:
+    """Send the endpoint's good request; its status, and its refusal if it is one."""
+    method, path = endpoints(world)[endpoint]
+    wanted = REQUESTS[endpoint]
+    for name, value in {"<slug>": slug, **(await stored_ids(world, slug, path))}.items():
+        path = path.replace(name, value)
+    if wanted.is_form:
+        path = re.sub(r"<\w+>", "nothing", path)
+        headers = headers | {"origin": world.services.settings.origin}
+    body = await body_of(world, wanted, slug)
     if wanted.has_if_match:
         headers = headers | {"if-match": "*"}
     if wanted.is_endless:
