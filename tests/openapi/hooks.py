@@ -29,6 +29,7 @@ STATE_DEPENDENT = (
     "slow_down",
     "team_admin binding falls outside any active org_admin envelope",
     "give either state or active",
+    "q: ",
 )
 
 
