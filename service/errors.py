@@ -5,6 +5,7 @@ constant or names their own input; what went wrong inside is for the log. Refusa
 commands are in `service.backup.refusals` and `service.cli`.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar
 
@@ -25,12 +26,21 @@ class Refusal(Exception):
     is_temporary: bool = False
     """Whether the same may succeed later: the exit code of a command tells so."""
 
+    further: "Sequence[Refusal]" = ()
+    """Faults of other fields. An API answer names the first one; a form shows all at once."""
+
     def __init__(self, text: str | None = None, *, field: str | None = None, **values: str) -> None:
         """`text` and `field` replace the class's own; `values` fill the places in its text."""
         self.text = text if text is not None else type(self).text.format(**values)
         if field is not None:
             self.field = field
         super().__init__(self.text)
+
+    @property
+    def by_field(self) -> dict[str, str]:
+        """The texts of all faults that are of one field each, by field."""
+        faults = (self, *self.further)
+        return {fault.field: fault.text for fault in faults if fault.field is not None}
 
 
 class Invalid(Refusal):

@@ -26,16 +26,26 @@ async def search_of(
 async def with_search(
     store: Store, org: Organisation, parameters: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
-    """`parameters` with the filters of `q` instead of it. Raises InvalidQuery."""
-    search = await search_of(store, org, parameters)
+    """`parameters` with the filters of `q` instead of it.
+
+    Raises InvalidQuery, whose text names `q`: beside a form's field it would say so twice.
+    """
+    only(parameters, SEARCH)  # which names the parameter itself
+    try:
+        search = await search_of(store, org, parameters)
+    except InvalidQuery as error:
+        raise InvalidQuery(f"{SEARCH}: {error}", field=SEARCH) from error
     filters = {name: list(values) for name, values in parameters.items() if name != SEARCH}
     if search is None:
         return filters
     if search.row_id is not None:
-        raise InvalidQuery(f"a row is read at …/audit/{search.row_id}, not searched", field=SEARCH)
+        raise InvalidQuery(
+            f"{SEARCH}: a row is read at …/audit/{search.row_id}, not searched", field=SEARCH
+        )
     if "last" in search.parameters:
         raise InvalidQuery(
-            "last: is for the page; give the parameter since, which pages of rows can share",
+            f"{SEARCH}: last: is for the page; give the parameter since, which pages of rows can"
+            " share",
             field=SEARCH,
         )
     return merged(filters, search)

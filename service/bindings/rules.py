@@ -6,13 +6,14 @@ teams are arguments.
 
 import hashlib
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from service.errors import (
     EventNameInvalid,
     EventNamesNotStrings,
+    Invalid,
     IssuerMissing,
     IssuerNotAllowed,
     OriginMissing,
@@ -30,7 +31,7 @@ from service.errors import (
     TooManyEventNames,
     UnknownField,
 )
-from service.issuers.issuers import Issuers
+from service.issuers.issuers import Issuer, Issuers
 from service.store.tables import Origin
 from service.text_rules import is_plain
 
@@ -43,6 +44,8 @@ EVENT_NAMES_MAX: Final = 64
 _FIELDS: Final = frozenset(
     {"issuer", "sub_pattern", "repository_id", "event_names", "origin", "project_id", "team_id"}
 )
+
+_Value = TypeVar("_Value")
 
 BindingSlot = Literal["global", "tenant"]
 
@@ -82,19 +85,33 @@ def parse_binding(
     places: Places,
     origins: Container[str] = HTTP_ORIGINS,
 ) -> Draft:
-    """The binding that `body` requests. Raises Invalid for the first fault in the table's order."""
-    issuer = _issuer(body.get("issuer"), issuers)
-    sub_pattern = _sub_pattern(body.get("sub_pattern"))
-    repository_id = _repository_id(
-        body.get("repository_id"), issuer, is_required=issuers[issuer].requires_repository_id
-    )
-    event_names = _event_names(body.get("event_names"))
-    origin = _origin(body.get("origin"), origins)
-    project_id = _project_id(body.get("project_id"), places.projects)
-    team_id = _team_id(body.get("team_id"), places.teams, origin)
+    """The binding that `body` requests.
+
+    Raises Invalid for the first fault in the table's order, with those of other fields.
+    """
+    faults: list[Invalid] = []
+
+    def value(parse: Callable[..., _Value], name: str, *arguments: object) -> _Value | None:
+        try:
+            return parse(body.get(name), *arguments)
+        except Invalid as fault:
+            faults.append(fault)
+            return None
+
+    issuer = value(_issuer, "issuer", issuers)
+    sub_pattern = value(_sub_pattern, "sub_pattern")
+    repository_id = value(_repository_id, "repository_id", issuer and issuers[issuer])
+    event_names = value(_event_names, "event_names")
+    origin = value(_origin, "origin", origins)
+    project_id = value(_project_id, "project_id", places.projects)
+    team_id = value(_team_id, "team_id", places.teams, origin)
     unknown = [name for name in body if name not in _FIELDS]
     if unknown:
-        raise UnknownField(value=", ".join(unknown))
+        faults.append(UnknownField(value=", ".join(unknown)))
+    # A field that is None here is among the faults.
+    if faults or issuer is None or sub_pattern is None or event_names is None or origin is None:
+        faults[0].further = faults[1:]
+        raise faults[0]
     return Draft(
         issuer=issuer,
         sub_pattern=sub_pattern,
@@ -159,11 +176,11 @@ def _sub_pattern(value: object) -> str:
     return value
 
 
-def _repository_id(value: object, issuer: str, *, is_required: bool) -> str | None:
+def _repository_id(value: object, issuer: Issuer | None) -> str | None:
     if value is not None:
         return parse_repository_id(value)
-    if is_required:
-        raise RepositoryIdMissing(value=issuer)
+    if issuer is not None and issuer.requires_repository_id:
+        raise RepositoryIdMissing(value=issuer.url)
     return None
 
 
@@ -196,7 +213,7 @@ def _project_id(value: object, known: Container[str]) -> str | None:
     return value
 
 
-def _team_id(value: object, known: Container[str], origin: Origin) -> str | None:
+def _team_id(value: object, known: Container[str], origin: Origin | None) -> str | None:
     """The team of a `team_admin` binding; for other origins it is validated and dropped."""
     if value is not None and not isinstance(value, str):
         raise TeamIdNotString

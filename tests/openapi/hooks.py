@@ -42,6 +42,7 @@ STATE_DEPENDENT = (
     "version: not a version",
     "team_admin binding falls outside any active org_admin envelope",
     "give either state or active",
+    "q: ",
 )
 
 

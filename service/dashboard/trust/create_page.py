@@ -107,7 +107,7 @@ async def refused_form(
     """
     choices = await load_choices(services, caller, org)
     if refusal.field in FIELDS:
-        return CreateView(choices, given, {refusal.field: refusal.text})
+        return CreateView(choices, given, refusal.by_field)
     holder = await find_typed_holder(services, org, given)
     if not isinstance(refusal, BindingExists) or holder is None:
         return CreateView(choices, given, fault=refusal.text)

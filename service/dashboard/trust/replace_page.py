@@ -78,7 +78,7 @@ async def refused_replacement(
     """The form again, with all that was typed and with `refusal` at the field it is about."""
     choices = await load_choices(services, caller, org)
     if refusal.field in _FIELDS:
-        return ReplaceView(binding_id, choices, given, {refusal.field: refusal.text})
+        return ReplaceView(binding_id, choices, given, refusal.by_field)
     holder = None
     if isinstance(refusal, BindingExists):
         holder = await find_typed_holder(

@@ -89,7 +89,7 @@ async def test_what_the_database_does_not_take_is_kept(world, key):
     await use.flush()
     use.note(key_id, START + timedelta(minutes=2))
     database = world.services.settings.data_dir / "countersign.db"
-    with contextlib.closing(sqlite3.connect(database)) as other:
+    with contextlib.closing(sqlite3.connect(database, timeout=60)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable):
             await use.flush()

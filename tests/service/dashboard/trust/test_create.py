@@ -138,6 +138,23 @@ async def test_a_fault_is_the_apis_text_beside_its_field(shared_world, field, te
     assert await shared_world.bindings() == []
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_all_faults_are_shown_at_once(shared_world):
+    """The API names the first one alone, as the specification has it."""
+    page = await answered(
+        await send(shared_world, sub_pattern="", repository_id="x", event_names="a b"), 400
+    )
+
+    at_fault = [one.attributes["name"] for one in page.elements if "aria-invalid" in one.attributes]
+    assert at_fault == ["sub_pattern", "repository_id", "event_names"]
+    for field, refusal in (
+        ("sub_pattern", errors.SubPatternMissing),
+        ("repository_id", errors.RepositoryIdNotDigits),
+        ("event_names", errors.EventNameInvalid),
+    ):
+        assert page.one("p", id=f"hint-new-{field}", **{"class": "fault"}).text == refusal.text
+
+
 async def test_an_issuer_that_is_not_accepted_is_repeated_as_text(world):
     """It is the one fault that quotes what was sent."""
     page = await answered(await send(world, issuer=HOSTILE), 400)
