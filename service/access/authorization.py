@@ -73,13 +73,15 @@ class Authorizer:
             caller.require(capability, org)
         return caller, org
 
-    async def authorize_member(self, slug: str) -> tuple[Caller, Organisation]:
-        """The caller of the current page and their organisation `slug`, for any role.
+    async def authorize_member(
+        self, slug: str, origin: VerdictSource = VerdictSource.DASHBOARD
+    ) -> tuple[Caller, Organisation]:
+        """The caller of the current request and their organisation `slug`, for any role.
 
         For what every member may see. Raises Unauthenticated (401), OrgNotFound (404), Forbidden
         (403), in this order.
         """
-        caller, org = await self._authenticate(slug, VerdictSource.DASHBOARD)
+        caller, org = await self._authenticate(slug, origin)
         caller.require_membership(org)
         return caller, org
 
@@ -127,7 +129,7 @@ class Authorizer:
         async with self._store.write() as work:
             present = await self._authenticator.refreshed(work.session, caller)
             present_org = await get_org_by_id(work.session, org.id)
-            present = await self._revalidated_ci(present, present_org)
+            present = await self.revalidated_ci(present, present_org)
             present.require_membership(present_org)
             yield work, present, present_org
 

@@ -14,9 +14,8 @@ from service.errors import (
     KeyCannotChange,
     KeyOfAnotherOrg,
     LacksCapability,
-    NotForScopedKeys,
     NotForKeys,
-    NotForReadingKeys,
+    NotForScopedKeys,
     NotForSessions,
     NotMember,
     OrgNotFound,
@@ -549,7 +548,7 @@ def expected_of_installing(row: Row, slug: str) -> tuple[int, str]:
     """What the exchange must answer without a CI token: it names what is missing."""
     if not row.is_key:
         return 401, Unauthenticated.text
-    if slug == "nobody":
+    if slug == "missing":
         return 404, OrgNotFound.text
     if slug != "acme":
         return 403, KeyOfAnotherOrg.text
@@ -569,10 +568,8 @@ def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
     if wanted.capability is INSTALLING:
         return expected_of_installing(row, slug)
     if wanted.capability is BELONGING:
-        return expected_of_belonging(row, credential, slug)
-    held = {"acme": row.in_acme, "other": row.in_other, "missing": NOTHING}[slug]
         return expected_of_belonging(wanted, row, credential, slug)
-    held = {"acme": row.in_acme, "other": row.in_other, "nobody": NOTHING}[slug]
+    held = {"acme": row.in_acme, "other": row.in_other, "missing": NOTHING}[slug]
     answer = expected(wanted, None if row.in_acme is None else held, slug)
     if row.has_scopes and slug == "other":
         return 403, KeyOfAnotherOrg.text
