@@ -145,9 +145,9 @@ async def test_another_organisation_is_refused(gate: Gate):
     with pytest.raises(InstallTokenOfAnotherOrg):
         await install(gate.world, bearer(token), slug="other")
     with pytest.raises(OrgNotFound):
-        await install(gate.world, bearer(token), slug="nobody")
+        await install(gate.world, bearer(token), slug="missing")
     with pytest.raises(InstallUnauthenticated):
-        await install(gate.world, slug="nobody")
+        await install(gate.world, slug="missing")
 
 
 @pytest.mark.parametrize("scopes", [("audit:r",), ("audit:r", "audit:export", "oidc:r")], ids=str)
