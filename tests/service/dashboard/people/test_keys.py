@@ -391,8 +391,9 @@ async def test_a_key_never_changes_anything(world, scopes):
     """There is no scope for it."""
     page = await shown(await issue(world, scopes=scopes), 400)
 
-    assert "scopes must be of audit:r, audit:export, oidc:r, packages:install" in fault_of(
-        page, "issue-scopes"
+    assert (
+        "scopes must be of audit:r, audit:export, oidc:r, policy:r, packages:install"
+        in fault_of(page, "issue-scopes")
     )
 
 
