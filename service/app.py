@@ -37,6 +37,9 @@ from service.policy.exception_routes import blueprint as policy_exceptions
 from service.policy.routes import blueprint as policy
 from service.profile.routes import blueprint as profile
 from service.proxy.blocked_routes import blueprint as proxy_blocked
+from service.proxy.fallback_routes import blueprint as proxy_fallback
+from service.proxy.npm.audit_queries import QUERY_BYTES_MAX
+from service.proxy.npm.routes import QUERY_PATH
 from service.proxy.npm.routes import blueprint as proxy_npm
 from service.proxy.pypi.routes import blueprint as proxy_pypi
 from service.rejected.routes import blueprint as rejected
@@ -86,6 +89,7 @@ _BLUEPRINTS: Final = (
     proxy_pypi,
     proxy_npm,
     proxy_blocked,
+    proxy_fallback,
     reports,
     links,
     sign_in,
@@ -144,6 +148,8 @@ def _request_class(settings: Settings) -> type[Request]:
         ) -> None:
             if path.endswith(INGEST_PATH_END):
                 named["max_content_length"] = settings.ingest_bytes_max
+            elif path.startswith("/proxy/") and QUERY_PATH in path:
+                named["max_content_length"] = QUERY_BYTES_MAX
             super().__init__(method, scheme, path, *rest, **named)
 
     return BoundedRequest

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
@@ -45,7 +46,8 @@ from service.proxy.caches import PackageCaches, open_caches
 from service.proxy.install_log import InstallLog
 from service.proxy.install_marks import forget_marks
 from service.proxy.page_cache import PageCache
-from service.proxy.registries import npm_registry, pypi_registry, registry_parts
+from service.proxy.registries import npm_registries, pypi_registries, registry_parts
+from service.proxy.registries_file import load_registries
 from service.proxy.services import ProxyServices
 from service.proxy.upstream import upstream_client
 from service.rejected.subjects import RejectedSubjects
@@ -301,19 +303,20 @@ def build_services(
     worker = WorkerProcess(lake, settings.ingest_processes)
     installers = InstallAuthorizer(authenticator, access, verifier, store, clock)
     policy_book = PolicyBook(store)
-    packages = open_caches(settings, lake)
+    packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
     upstream_http = upstream_client()
-    parts = registry_parts(settings, upstream_http, packages, worker, clock)
+    parts = registry_parts(settings, upstream_http, packages, worker, clock, metrics)
+    own_registries = load_registries(settings.proxy_registries_file)
     proxy = ProxyServices(
         public_url=settings.public_url,
         clock=clock,
         installers=installers,
         policies=policy_book,
-        installs=InstallLog(group_commit, installers, sealer, clock, settings),
-        pages=PageCache(lake, clock),
+        installs=InstallLog(group_commit, installers, sealer, clock, settings, metrics),
+        pages=PageCache(lake, clock, partial(metrics.package_cache_used, "pages")),
         files=packages.files,
-        pypi=pypi_registry(settings.pypi_registry, parts) if settings.pypi_registry else None,
-        npm=npm_registry(settings.npm_registry, parts) if settings.npm_registry else None,
+        pypi=pypi_registries(settings.pypi_registry, own_registries, parts),
+        npm=npm_registries(settings.npm_registry, own_registries, parts),
     )
     return Services(
         settings=settings,

@@ -915,6 +915,15 @@ class InstallNotRecorded(Refusal):
     is_temporary = True
 
 
+class InstallNotStored(StoreUnavailable):
+    """The disk has no room for the audit row of an install, so its file is not served."""
+
+    text = (
+        "the install cannot be recorded, so the file is not served:"
+        " storage is full; try again once its operator has freed disk space"
+    )
+
+
 class EcosystemNotServed(NotFound):
     """No registry of this kind is configured."""
 
@@ -928,6 +937,18 @@ class FirstPartyNotServed(NotFound):
         "this is a first-party package: install it from the registry {value}, which this proxy"
         " does not serve; it is never looked for at a public one"
     )
+
+
+class NoPackageName(NotFound):
+    """What is asked for cannot be the name of a package; the text says what can."""
+
+    text = "no package has such a name: {value}"
+
+
+class PublishingNotSupported(MethodNotAllowed):
+    """A request that would change a package, at the install proxy."""
+
+    text = "this proxy is for installing: publishing is not supported, use the registry itself"
 
 
 class PackageFileMissing(NotFound):

@@ -60,6 +60,7 @@ class Metrics:
             "job",
         )
         self._add_token_metrics()
+        self._add_proxy_metrics()
 
     def _add_token_metrics(self) -> None:
         """What is counted of CI tokens, and of the keys they are verified with."""
@@ -100,6 +101,28 @@ class Metrics:
             "countersign_auth_failures", "CI tokens that were rejected.", "code"
         )
 
+    def _add_proxy_metrics(self) -> None:
+        """What is counted of the install proxy."""
+        self._installs = self._counter(
+            "countersign_proxy_installs",
+            "Installs recorded by the proxy, by what was decided.",
+            "ecosystem",
+            "event",
+        )
+        self._package_caches = self._counter(
+            "countersign_proxy_cache_uses",
+            "Uses of the proxy's caches, by what came of them.",
+            "cache",
+            "result",
+        )
+        self._upstream_latency = Histogram(
+            "countersign_proxy_upstream_seconds",
+            "Time from a request to a package registry to its response's head.",
+            ["ecosystem"],
+            buckets=_LATENCY_BUCKETS_S,
+            registry=self._registry,
+        )
+
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
 
@@ -131,6 +154,18 @@ class Metrics:
     def auth_failed(self, code: str) -> None:
         """Count a request whose token was rejected."""
         self._auth_failures.labels(code).inc()
+
+    def installed(self, ecosystem: str, event: str) -> None:
+        """Count a row of the install proxy."""
+        self._installs.labels(ecosystem, event).inc()
+
+    def package_cache_used(self, cache: str, result: str) -> None:
+        """Count a use of one of the proxy's caches."""
+        self._package_caches.labels(cache, result).inc()
+
+    def upstream_began(self, ecosystem: str, seconds: float) -> None:
+        """Note how long a package registry took until its response began."""
+        self._upstream_latency.labels(ecosystem).observe(seconds)
 
     def maintains(self, job: str) -> None:
         """Show `job` from now on: a failure that is the first must be seen as an increase."""

@@ -3,6 +3,7 @@
 Origins are configured and never taken from a document: a registry's page may name any URL.
 """
 
+import hashlib
 import re
 from base64 import b64encode
 from dataclasses import dataclass, field
@@ -45,6 +46,16 @@ class Registry:
 
     authorization: str | None = field(default=None, repr=False)
     """The `Authorization` header for `origin` alone."""
+
+    @property
+    def identity(self) -> str:
+        """Another one for another URL, other origins or other credentials.
+
+        What is remembered of a registry is remembered under this: other settings or another
+        account may see other files.
+        """
+        parts = (self.url, *sorted(map(str, self.file_origins)), self.authorization or "")
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def allows(self, origin: Origin) -> bool:
         """Whether requests may go to `origin`."""

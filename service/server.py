@@ -23,6 +23,7 @@ from service.errors import Refusal
 from service.hypercorn_server import ServerConfig
 from service.issuers.issuers import load_issuers
 from service.logs import configure_logs
+from service.proxy.registries_file import load_registries
 from service.settings import InvalidSetting, Settings
 from service.sign_in.providers import load_providers
 from service.supervisor import Supervisor
@@ -51,6 +52,7 @@ def serve(settings: Settings, listener: socket.socket | None = None) -> int:
         # Else each process would report a fault in them, in the log alone.
         load_issuers(ready.issuers_file)
         load_providers(ready)
+        load_registries(ready.proxy_registries_file)
         return Supervisor(
             partial(_serve_as_one, ready, held), ready.workers, ready.shutdown_grace_s
         ).run()

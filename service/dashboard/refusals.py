@@ -25,7 +25,7 @@ from service.web.context import request_id
 from service.web.dependencies import receives
 from service.web.templates import render_template
 
-_API: Final = "/api/"
+_FOR_PROGRAMS: Final = ("/api/", "/proxy/")
 _PAGE_TYPE: Final = "text/html"
 _ORG_PATH: Final = re.compile(r"/admin/ui/orgs/(?P<slug>[^/]+)")
 _SAFE: Final = frozenset({"GET", "HEAD"})
@@ -74,12 +74,12 @@ _ADVICE_OF_TEXT: Final = {
 
 
 def wants_page(request: Request) -> bool:
-    """True if a browser requests a page, outside the API.
+    """True if a browser requests a page, outside the API and the install proxy.
 
-    A script that accepts any type gets JSON.
+    A script that accepts any type gets JSON, and so does pip, which accepts HTML as an index.
     """
     accepted = request.accept_mimetypes.values()
-    return not request.path.startswith(_API) and _PAGE_TYPE in accepted
+    return not request.path.startswith(_FOR_PROGRAMS) and _PAGE_TYPE in accepted
 
 
 async def refusal_page(text: str, status: int) -> BaseResponse | Response:

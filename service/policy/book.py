@@ -7,7 +7,7 @@ from typing import Final
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.packages.ecosystems import Ecosystem
 from service.policy.evaluation import PackagePolicy, package_policy
-from service.policy.model import InstallPolicy
+from service.policy.model import FirstParty, InstallPolicy
 from service.policy.repository import (
     InForce,
     find_in_force,
@@ -53,6 +53,15 @@ class PolicyBook:
             self._loading[key].add_done_callback(lambda _: self._loading.pop(key))
         # Concurrent requests share one load, and a cancelled request does not cancel it.
         return await asyncio.shield(self._loading[key])
+
+    async def first_party(self, org: Organisation) -> tuple[FirstParty, ...]:
+        """The packages of `org` that come from its own registries alone, as of now or later."""
+
+        def read(transaction: Transaction) -> InstallPolicy:
+            revision = find_in_force(transaction, org.id).revision
+            return self._policy(transaction, org.id, revision)
+
+        return (await self._store.read_at_once(read)).first_party
 
     async def _load(self, tenant_id: str, ecosystem: Ecosystem, name: str) -> PackagePolicy:
         def read(transaction: Transaction) -> tuple[InForce, PackagePolicy, int]:

@@ -1,5 +1,6 @@
 """The caches of a process: files and documents of one data dir, within one limit."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,12 +39,17 @@ class PackageCaches:
         await self.files.close()
 
 
-def open_caches(settings: Settings, lake: Lake) -> PackageCaches:
-    """The caches in the data dir of `settings`; nothing is read or made until they are used."""
+def open_caches(
+    settings: Settings, lake: Lake, observe: Callable[[str], None] = lambda _: None
+) -> PackageCaches:
+    """The caches in the data dir of `settings`; nothing is read or made until they are used.
+
+    `observe` is told each use of the files, see FileCache.
+    """
     root, bytes_max = settings.package_cache_dir, settings.proxy_cache_bytes_max
     for_documents = bytes_max // DOCUMENTS_PART
     return PackageCaches(
-        files=FileCache(root / "files", bytes_max - for_documents, lake),
+        files=FileCache(root / "files", bytes_max - for_documents, lake, observe=observe),
         documents=DocumentFiles(
             root / "documents", for_documents, lake, free_bytes_min=FREE_BYTES_MIN
         ),

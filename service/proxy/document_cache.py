@@ -121,7 +121,9 @@ class DocumentCache(Generic[_Value]):
         ages: Ages,
         *,
         heavy_bytes: int = HEAVY_BYTES,
+        observe: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`observe` is told the name of each count that rises, for metrics."""
         self.counts = DocumentCounts()
         self._upstream = upstream
         self._codec = codec
@@ -131,6 +133,7 @@ class DocumentCache(Generic[_Value]):
         self._clock = clock
         self._ages = ages
         self._heavy_bytes = heavy_bytes
+        self._observe = observe
         self._refreshes = SingleFlight[_Known[_Value]]()
 
     async def get(self, name: str) -> CachedDocument[_Value]:
@@ -139,18 +142,23 @@ class DocumentCache(Generic[_Value]):
         if known is None or not self._is_current(known):
             known = await self._refreshes.run(name, partial(self._refresh, name))
         else:
-            self.counts.hits += 1
+            self._count("hits")
         if known.document is None:
             raise UpstreamMissing if known.failure is None else UpstreamFailed(known.failure)
-        self.counts.stale += known.document.is_stale
+        if known.document.is_stale:
+            self._count("stale")
         return known.document
 
     async def close(self) -> None:
         """End what is under way."""
         await self._refreshes.close()
 
+    def _count(self, name: str) -> None:
+        setattr(self.counts, name, getattr(self.counts, name) + 1)
+        self._observe(name)
+
     def _key(self, name: str) -> str:
-        return f"{self._upstream.registry.url}\n{self._codec.accept}\n{name}"
+        return f"{self._upstream.registry.identity}\n{self._codec.accept}\n{name}"
 
     def _known(self, name: str) -> _Known[_Value] | None:
         known: _Known[_Value] | None = self._memory.find(self._key(name))[1]
@@ -201,13 +209,13 @@ class DocumentCache(Generic[_Value]):
             self._codec.path(name), self._codec.accept, validators
         )
         if answer is None and known is not None and document is not None:
-            self.counts.confirmed += 1
+            self._count("confirmed")
             await self._files.confirm(self._key(name), now)
             confirmed = replace(document, confirmed_at=now, is_stale=False)
             return replace(known, document=confirmed, until=now + self._ages.fresh)
         if answer is None:
             raise UpstreamFailed("confirmed a document that was not named")
-        self.counts.fetched += 1
+        self._count("fetched")
         content, stored = await self._compact(answer, name)
         await self._files.save(self._key(name), content, now)
         return self._fresh(stored, now)
@@ -237,7 +245,7 @@ class DocumentCache(Generic[_Value]):
         )
 
     def _after_failure(self, known: _Known[_Value] | None, failure: str) -> _Known[_Value]:
-        self.counts.failed += 1
+        self._count("failed")
         now = self._clock()
         until = now + RETRY_AFTER
         document = None if known is None else known.document

@@ -9,16 +9,17 @@ from service.proxy.cached_file import CachedFile
 from service.proxy.downloads import DownloadReader, Fetch
 from service.proxy.file_cache import FileCache
 from service.proxy.file_keys import FileKey
-from service.proxy.ranges import RangeUnsatisfiable, parse_range, wants_range
+from service.proxy.ranges import RangeUnsatisfiable, is_later_part, parse_range, wants_range
+from service.web.header_names import API_KEY_HEADER
 from service.web.streams import begun
 
 _TYPE: Final = "application/octet-stream"
 
 
-def is_continuation(request: Request) -> bool:
-    """True if a part of a file is asked for that does not begin at its first byte."""
-    asked = request.headers.get("range", "").replace(" ", "").lower()
-    return asked.startswith("bytes=") and not asked.startswith("bytes=0-")
+def is_continuation(request: Request, key: FileKey) -> bool:
+    """True if `file_answer` will send a part of the file without its first byte."""
+    headers = request.headers
+    return is_later_part(headers.get("range"), headers.get("if-range"), key.etag)
 
 
 def is_known(request: Request, key: FileKey) -> bool:
@@ -39,7 +40,7 @@ async def file_answer(
         "accept-ranges": "bytes",
         # Asked again each time: what is allowed may change at any moment.
         "cache-control": "private, no-cache",
-        "vary": "authorization",
+        "vary": f"authorization, {API_KEY_HEADER}",
     }
     if is_known(request, key):
         return Response(status=304, headers=headers)

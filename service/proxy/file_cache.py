@@ -10,6 +10,7 @@ disk or another program did, for about a millisecond for each megabyte.
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,10 +62,13 @@ class FileCache:
         *,
         free_bytes_min: int = FREE_BYTES_MIN,
         abandoned_s: float = ABANDONED_S,
+        observe: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`observe` is told the name of each count that rises, for metrics."""
         self.counts = FileCounts()
         self._folder = CacheFolder(root, bytes_max, free_bytes_min=free_bytes_min)
         self._lake = lake
+        self._observe = observe
         self._abandoned_s = abandoned_s
         self._downloads: dict[FileKey, Download] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,11 +90,15 @@ class FileCache:
                 return await self._checked(cached, expected_size)
             download = self._joinable(key)  # begun by another request meanwhile
         if download is None:
-            self.counts.downloads += 1
+            self._count("downloads")
             download = self._begin(Expected(key, expected_size), fetch)
         else:
-            self.counts.joined += 1
+            self._count("joined")
         return await download.join()
+
+    def _count(self, name: str) -> None:
+        setattr(self.counts, name, getattr(self.counts, name) + 1)
+        self._observe(name)
 
     async def usage(self) -> Usage:
         """What is on disk now; takes a look at each file."""
@@ -118,7 +126,7 @@ class FileCache:
             raise UpstreamFailed(
                 f"the document states {expected_size} bytes for a file that has {cached.size}"
             )
-        self.counts.hits += 1
+        self._count("hits")
         return cached
 
     async def _find(self, key: FileKey) -> CachedFile | None:
@@ -141,7 +149,7 @@ class FileCache:
     async def _verify(self, key: FileKey, path: Path) -> Identity | None:
         verified, was_there = await self._lake.run_uncancellable(partial(_check, key, path))
         if verified is None and was_there:
-            self.counts.damaged += 1
+            self._count("damaged")
             _log.error("cached_package_damaged", key=str(key))
         return verified
 

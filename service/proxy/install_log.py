@@ -14,9 +14,10 @@ from analytics.storage.journal_batches import EncodedBatch, encode_days
 from service.audit.journal_room import check_journal_room
 from service.audit.sealer import Sealer, is_large
 from service.clock import Clock
-from service.errors import InstallNotRecorded, JournalFull
+from service.errors import InstallNotRecorded, InstallNotStored, JournalFull, StorageFull
 from service.install_tokens.authorization import InstallAuthorizer
 from service.install_tokens.principal import InstallPrincipal
+from service.metrics import Metrics
 from service.orgs.repository import find_trust_revision
 from service.packages.release import Release
 from service.policy.model import Decision
@@ -38,14 +39,20 @@ ATTRIBUTIONS_MAX: Final = 3
 class Install:
     """A request for the file of a release, and what was decided.
 
-    `file` tells it from the other files of the release. `is_continuation` is set for a request for
-    a part of the file other than its beginning.
+    `file` is the digest that it is verified by. `is_continuation` is set for a request for a part
+    of the file without its beginning.
     """
 
     release: Release
     file: str
     decision: Decision
     is_continuation: bool = False
+
+    @property
+    def identity(self) -> str:
+        """What the install is of: the same bytes may be published under several names."""
+        release = self.release
+        return "\0".join((release.ecosystem, release.name, release.version, self.file))
 
     @property
     def envelope(self) -> Envelope:
@@ -69,6 +76,7 @@ class InstallLog:
         sealer: Sealer,
         clock: Clock,
         settings: Settings,
+        metrics: Metrics,
     ) -> None:
         self._group_commit = group_commit
         self._installers = installers
@@ -76,6 +84,7 @@ class InstallLog:
         self._clock = clock
         self._journal_rows_max = settings.ingest_journal_rows_max
         self._seal_rows = settings.seal_rows
+        self._metrics = metrics
         self._marks = LRUCache[str, Mark](MARKS_MAX)
 
     async def record(self, org: Organisation, principal: InstallPrincipal, install: Install) -> str:
@@ -99,7 +108,7 @@ class InstallLog:
     ) -> Mark | None:
         """The mark of the row, or None with nothing stored if the org's bindings have changed."""
         event = install.envelope.event
-        key = install_key(org.id, principal.credential, install.file, event)
+        key = install_key(org.id, principal.credential, install.identity, event)
         known = self._marks.get(key)
         if known is not None and known.covers(
             self._clock(), is_continuation=install.is_continuation
@@ -109,12 +118,17 @@ class InstallLog:
             self._commit, tenant_id=org.id, principal=principal, install=install, key=key
         )
         try:
-            mark, is_seal_due = await self._group_commit.commit(change)
+            mark, is_new, is_seal_due = await self._group_commit.commit(change)
         except JournalFull as error:
             self._sealer.wanted.set()
             raise InstallNotRecorded from error
+        except StorageFull as error:
+            # Package managers try again after a 503; for a 507 they have no rule.
+            raise InstallNotStored from error
         if is_seal_due:
             self._sealer.wanted.set()
+        if is_new:
+            self._metrics.installed(install.release.ecosystem, event)
         if mark is not None:
             self._marks[key] = mark
         return mark
@@ -126,21 +140,21 @@ class InstallLog:
         principal: InstallPrincipal,
         install: Install,
         key: str,
-    ) -> tuple[Mark | None, bool]:
-        """The mark as `_try` returns it, and whether the journal is due to be sealed."""
+    ) -> tuple[Mark | None, bool, bool]:
+        """The mark as `_try` returns it, whether it is new, and whether a seal is due."""
         ci = principal.ci
         if ci and ci.trust_revision != find_trust_revision(work.transaction, tenant_id):
-            return None, False
+            return None, False, False
         known = find_mark(work.transaction, key)
         if known is not None and known.covers(work.now, is_continuation=install.is_continuation):
-            return known, False
+            return known, False, False
         batch = _batch(principal, install, work.now)
         waiting = work.journal.count(work.transaction, tenant_id)
         check_journal_room(waiting, JournalSize(1, 1, batch.size), self._journal_rows_max)
         stored = work.journal.store(work.transaction, tenant_id, batch, work.now)
         mark = Mark(work.now, stored.first_seq)
         keep_mark(work.transaction, key, mark)
-        return mark, is_large(waiting, self._seal_rows)
+        return mark, True, is_large(waiting, self._seal_rows)
 
 
 def _batch(principal: InstallPrincipal, install: Install, now: datetime) -> EncodedBatch:

@@ -6,7 +6,8 @@ from service.install_tokens.principal import InstallPrincipal
 from service.packages.release import Release
 from service.policy.evaluation import PackagePolicy
 from service.proxy.blocked import blocked_path, blocked_redirect
-from service.proxy.file_answer import is_continuation
+from service.proxy.file_answer import is_continuation, is_known
+from service.proxy.file_keys import FileKey
 from service.proxy.install_log import Install
 from service.proxy.services import ProxyServices
 from service.store.tables import Organisation
@@ -18,16 +19,18 @@ async def refuse_or_record(
     principal: InstallPrincipal,
     policy: PackagePolicy,
     release: Release,
-    file: str,
+    key: FileKey,
 ) -> Response | None:
     """None once the install is recorded and the file may be served, else where to find out why.
 
-    HEAD asks about a file and installs nothing: it is refused alike, and recorded only if refused.
+    A request that gets no byte of the file (HEAD, or for one that the client has) installs nothing:
+    it is refused alike, and recorded only if refused.
     """
     decision = policy.decide(release, services.clock())
-    if request.method == "HEAD" and not decision.is_refused:
+    gets_no_byte = request.method == "HEAD" or is_known(request, key)
+    if gets_no_byte and not decision.is_refused:
         return None
-    install = Install(release, file, decision, is_continuation=is_continuation(request))
+    install = Install(release, str(key), decision, is_continuation=is_continuation(request, key))
     audit_id = await services.installs.record(org, principal, install)
     if not decision.is_refused:
         return None

@@ -15,6 +15,7 @@ from analytics.export.compression import Compression
 from service.clock import Clock
 from service.lake import Lake
 from service.proxy.single_flight import SingleFlight
+from service.web.header_names import API_KEY_HEADER
 
 PAGE_BYTES_MAX: Final = 64 * 2**20
 """Memory for rendered pages of a process."""
@@ -39,7 +40,11 @@ class Page:
 class PageCache:
     """The rendered pages of all organisations, for one process."""
 
-    def __init__(self, lake: Lake, clock: Clock) -> None:
+    def __init__(
+        self, lake: Lake, clock: Clock, observe: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`observe` is told `hits` or `rendered` for each request, for metrics."""
+        self._observe = observe
         self._lake = lake
         self._clock = clock
         self._pages = ByteCache(PAGE_BYTES_MAX)
@@ -57,7 +62,10 @@ class PageCache:
         """
         is_known, page = self._pages.find(key)
         if not is_known or (page.until is not None and self._clock() >= page.until):
+            self._observe("rendered")
             page = await self._rendering.run(key, partial(self._render, key, items, render))
+        else:
+            self._observe("hits")
         return page  # type: ignore[no-any-return]
 
     async def close(self) -> None:
@@ -83,7 +91,7 @@ def page_answer(request: Request, page: Page, content_type: str) -> Response:
         "etag": f'W/"{page.etag}"',  # weak: the same page in two codings
         # Asked again each time: what is allowed may change at any moment.
         "cache-control": "private, no-cache",
-        "vary": "accept, accept-encoding, authorization",
+        "vary": f"accept, accept-encoding, authorization, {API_KEY_HEADER}",
     }
     if request.if_none_match.contains_weak(page.etag):
         return Response(status=304, headers=headers)

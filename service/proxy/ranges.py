@@ -36,6 +36,18 @@ def wants_range(range_field: str | None, if_range: str | None, etag: str) -> boo
     return if_range is None or if_range.strip() == etag
 
 
+def is_later_part(range_field: str | None, if_range: str | None, etag: str) -> bool:
+    """True if the answer cannot have the file's first byte.
+
+    A range of the last bytes may be all of them, so it is not a later part.
+    """
+    if range_field is None or not wants_range(range_field, if_range, etag):
+        return False
+    match = _RANGE.fullmatch(range_field)
+    first, last = match.groups() if match else ("", "")
+    return first != "" and int(first) > 0 and (last == "" or int(first) <= int(last))
+
+
 def parse_range(range_field: str, size: int) -> ByteRange | None:
     """The part of a file of `size` bytes; None is the whole file. Raises RangeUnsatisfiable.
 

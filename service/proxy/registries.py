@@ -1,6 +1,6 @@
 """The package registries that the proxy asks, each with its documents and its files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -11,7 +11,9 @@ from urllib.parse import quote
 import httpx
 
 from service.clock import Clock
+from service.metrics import Metrics
 from service.origins import Origin, Registry
+from service.packages.ecosystems import Ecosystem
 from service.proxy.answers import Document
 from service.proxy.caches import PackageCaches
 from service.proxy.document_cache import Ages, Codec, DocumentCache
@@ -22,6 +24,7 @@ from service.proxy.origins import Origins
 from service.proxy.pypi.html import parse_html
 from service.proxy.pypi.project import Project, decode_project, encode_project
 from service.proxy.pypi.simple_json import parse_json
+from service.proxy.registries_file import FirstPartyRegistry
 from service.proxy.upstream import Upstream
 from service.settings import Settings
 from service.worker_process import WorkerProcess
@@ -47,6 +50,34 @@ class PackageRegistry(Generic[_Value]):
 
 
 @dataclass(frozen=True, slots=True)
+class OwnRegistry(Generic[_Value]):
+    """A registry for first-party packages of some organisations, by slug."""
+
+    registry: PackageRegistry[_Value]
+    orgs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Registries(Generic[_Value]):
+    """The registries of one ecosystem; `public` is None where none is set."""
+
+    public: PackageRegistry[_Value] | None
+    own: Mapping[str, OwnRegistry[_Value]]
+
+    def own_of(self, slug: str, name: str) -> PackageRegistry[_Value] | None:
+        """The registry called `name` if it serves the organisation."""
+        own = self.own.get(name)
+        return own.registry if own is not None and slug in own.orgs else None
+
+    def all(self) -> Iterator[PackageRegistry[_Value]]:
+        """Each of them."""
+        if self.public is not None:
+            yield self.public
+        for own in self.own.values():
+            yield own.registry
+
+
+@dataclass(frozen=True, slots=True)
 class RegistryParts:
     """What all registries of a process share."""
 
@@ -55,6 +86,7 @@ class RegistryParts:
     worker: WorkerProcess
     clock: Clock
     ages: Ages
+    metrics: Metrics
 
 
 def registry_parts(
@@ -63,6 +95,7 @@ def registry_parts(
     caches: PackageCaches,
     worker: WorkerProcess,
     clock: Clock,
+    metrics: Metrics,
 ) -> RegistryParts:
     """The shared parts for `settings`."""
     return RegistryParts(
@@ -74,17 +107,32 @@ def registry_parts(
             timedelta(seconds=settings.proxy_index_max_age_s),
             timedelta(seconds=settings.proxy_stale_max_s),
         ),
+        metrics=metrics,
     )
 
 
-def pypi_registry(registry: Registry, parts: RegistryParts) -> PackageRegistry[Project]:
-    """A registry with PyPI's simple repository API."""
-    return _registry(registry, parts, _PYPI_ACCEPT, _project_path, _pypi_codec)
+def pypi_registries(
+    public: Registry | None, own: Mapping[str, FirstPartyRegistry], parts: RegistryParts
+) -> Registries[Project]:
+    """Registries with PyPI's simple repository API; of `own` those that are such."""
+
+    def open_registry(registry: Registry) -> PackageRegistry[Project]:
+        codec = partial(_pypi_codec, _PYPI_ACCEPT, _project_path)
+        return _registry(registry, parts, Ecosystem.PYPI, codec)
+
+    return _registries(public, own, Ecosystem.PYPI, open_registry)
 
 
-def npm_registry(registry: Registry, parts: RegistryParts) -> PackageRegistry[Package]:
-    """A registry with npm's API."""
-    return _registry(registry, parts, _NPM_ACCEPT, _package_path, _npm_codec)
+def npm_registries(
+    public: Registry | None, own: Mapping[str, FirstPartyRegistry], parts: RegistryParts
+) -> Registries[Package]:
+    """Registries with npm's API; of `own` those that are such."""
+
+    def open_registry(registry: Registry) -> PackageRegistry[Package]:
+        codec = partial(_npm_codec, _NPM_ACCEPT, _package_path)
+        return _registry(registry, parts, Ecosystem.NPM, codec)
+
+    return _registries(public, own, Ecosystem.NPM, open_registry)
 
 
 def origin_keys(registry: Registry) -> dict[str, Origin]:
@@ -102,24 +150,43 @@ def _origin_key(origin: Origin) -> str:
     return f"{host.strip('-')[:_KEY_CHARS].strip('-') or 'host'}-{digest}"
 
 
+def _registries(
+    public: Registry | None,
+    own: Mapping[str, FirstPartyRegistry],
+    ecosystem: Ecosystem,
+    open_registry: Callable[[Registry], PackageRegistry[_Value]],
+) -> Registries[_Value]:
+    return Registries(
+        None if public is None else open_registry(public),
+        {
+            name: OwnRegistry(open_registry(entry.registry), entry.orgs)
+            for name, entry in own.items()
+            if entry.ecosystem is ecosystem
+        },
+    )
+
+
 def _registry(
     registry: Registry,
     parts: RegistryParts,
-    accept: str,
-    path: Callable[[str], str],
-    codec: Callable[[str, Callable[[str], str], Origins], Codec[_Value]],
+    ecosystem: Ecosystem,
+    codec: Callable[[Origins], Codec[_Value]],
 ) -> PackageRegistry[_Value]:
-    upstream = Upstream(parts.http, registry)
+    metrics = parts.metrics
+    upstream = Upstream(
+        parts.http, registry, clock=parts.clock, observe=partial(metrics.upstream_began, ecosystem)
+    )
     keys = origin_keys(registry)
     origins = Origins({key: str(origin) for key, origin in keys.items()})
     documents = DocumentCache(
         upstream,
-        codec(accept, path, origins),
+        codec(origins),
         parts.caches.documents,
         parts.caches.memory,
         parts.worker,
         parts.clock,
         parts.ages,
+        observe=partial(metrics.package_cache_used, "documents"),
     )
     return PackageRegistry(upstream, documents, keys)
 

@@ -1,32 +1,49 @@
 """Dependencies of the install proxy's endpoints."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from quart import Request
 
 from service.clock import Clock
-from service.errors import EcosystemNotServed, FirstPartyNotServed
+from service.errors import EcosystemNotServed, FirstPartyNotServed, NoPackageName
 from service.install_tokens.authorization import InstallAuthorizer
 from service.install_tokens.principal import InstallPrincipal
 from service.packages.ecosystems import Ecosystem
+from service.packages.names import InvalidPackageName, canonical_name
 from service.policy.book import PolicyBook
 from service.policy.evaluation import PackagePolicy
 from service.proxy.credentials import read_credentials
+from service.proxy.document_cache import CachedDocument
 from service.proxy.file_cache import FileCache
 from service.proxy.install_log import InstallLog
 from service.proxy.npm.document import Package
 from service.proxy.page_cache import PageCache
 from service.proxy.pypi.project import Project
-from service.proxy.registries import PackageRegistry
+from service.proxy.registries import PackageRegistry, Registries
 from service.store.tables import Organisation
 
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
+class Located(Generic[_Value]):
+    """A package: what the policy says about it, and the document of the registry it comes from."""
+
+    policy: PackagePolicy
+    registry: PackageRegistry[_Value]
+    document: CachedDocument[_Value]
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What its pages depend on, but for the time."""
+        registry = self.registry.upstream.registry.identity
+        return registry, self.policy.name, self.document.version, self.policy.version
+
+
+@dataclass(frozen=True, slots=True)
 class ProxyServices:
-    """Dependencies for requests of package managers. A registry is None where none is set."""
+    """Dependencies for requests of package managers."""
 
     public_url: str
     clock: Clock
@@ -35,39 +52,69 @@ class ProxyServices:
     installs: InstallLog
     pages: PageCache
     files: FileCache
-    pypi: PackageRegistry[Project] | None
-    npm: PackageRegistry[Package] | None
+    pypi: Registries[Project]
+    npm: Registries[Package]
 
     async def authorize(self, request: Request, slug: str) -> tuple[InstallPrincipal, Organisation]:
         """Who installs, and where. Raises InstallUnauthenticated, OrgNotFound, Forbidden."""
         return await self.installers.authorize(request, slug, read_credentials(request.headers))
 
+    async def project(self, org: Organisation, name: str) -> Located[Project]:
+        """The project called `name`, in any spelling; raises as `_locate` does."""
+        return await self._locate(self.pypi, org, Ecosystem.PYPI, name)
+
+    async def package(self, org: Organisation, name: str) -> Located[Package]:
+        """The npm package called `name`; raises as `_locate` does."""
+        return await self._locate(self.npm, org, Ecosystem.NPM, name)
+
     async def close(self) -> None:
         """End what is under way."""
         await self.pages.close()
-        for registry in (self.pypi, self.npm):
-            if registry is not None:
-                await registry.documents.close()
+        for python_registry in self.pypi.all():
+            await python_registry.documents.close()
+        for npm_registry in self.npm.all():
+            await npm_registry.documents.close()
 
     def base(self, slug: str, ecosystem: Ecosystem) -> str:
         """The URL of the organisation's proxied registry, without a slash at its end."""
         return f"{self.public_url}/proxy/{slug}/{ecosystem}"
 
+    async def _locate(
+        self, registries: Registries[_Value], org: Organisation, ecosystem: Ecosystem, name: str
+    ) -> Located[_Value]:
+        """The package with its document, and the policy once that has arrived.
 
-def project_registry(services: ProxyServices, policy: PackagePolicy) -> PackageRegistry[Project]:
-    """Where the project of `policy` comes from. Raises what `_of` raises."""
-    return _of(services.pypi, policy)
+        Raises NoPackageName, EcosystemNotServed, FirstPartyNotServed, UpstreamMissing,
+        UpstreamFailed and StoreUnavailable.
+        """
+        canonical = _canonical(ecosystem, name)
+        policy = await self.policies.of(org, ecosystem, canonical)
+        while True:
+            registry = _registry(registries, org, policy)
+            document = await registry.documents.get(canonical)
+            # Asked again: the registry may have taken a minute, and a rule may be new.
+            asked_for, policy = policy, await self.policies.of(org, ecosystem, canonical)
+            if policy.registry == asked_for.registry:
+                return Located(policy, registry, document)
 
 
-def package_registry(services: ProxyServices, policy: PackagePolicy) -> PackageRegistry[Package]:
-    """Where the package of `policy` comes from. Raises what `_of` raises."""
-    return _of(services.npm, policy)
-
-
-def _of(registry: PackageRegistry[_Value] | None, policy: PackagePolicy) -> PackageRegistry[_Value]:
+def _registry(
+    registries: Registries[_Value], org: Organisation, policy: PackagePolicy
+) -> PackageRegistry[_Value]:
+    """Where the package of `policy` comes from. Raises FirstPartyNotServed, EcosystemNotServed."""
     if policy.registry is not None:
-        # Never the public registry: a stranger could have taken the name there.
-        raise FirstPartyNotServed(value=policy.registry)
-    if registry is None:
+        own = registries.own_of(org.slug, policy.registry)
+        if own is None:
+            # Never the public registry: a stranger could have taken the name there.
+            raise FirstPartyNotServed(value=policy.registry)
+        return own
+    if registries.public is None:
         raise EcosystemNotServed(value=policy.ecosystem)
-    return registry
+    return registries.public
+
+
+def _canonical(ecosystem: Ecosystem, name: str) -> str:
+    try:
+        return canonical_name(ecosystem, name)
+    except InvalidPackageName as error:
+        raise NoPackageName(value=str(error)) from error

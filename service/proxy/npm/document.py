@@ -81,8 +81,12 @@ def find_file(package: Package, file: str) -> PackageVersion | None:
         if version is not None:
             return version
     end = f"/{file}"
-    matches = [v for v in package.versions.values() if unquote(v.path).endswith(end)]
+    matches = [v for v in package.versions.values() if _unquoted(v.path).endswith(end)]
     return matches[0] if len(matches) == 1 and "/" not in file else None
+
+
+def _unquoted(path: str) -> str:
+    return unquote(path) if "%" in path else path
 
 
 def encode_package(package: Package) -> bytes:

@@ -1,5 +1,6 @@
 """npm's registry API for one organisation: documents, tarballs, and what installs need beside."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -7,14 +8,16 @@ from typing import Final
 from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
 
-from service.errors import EcosystemNotServed, PackageFileMissing
+from service.errors import EcosystemNotServed, NotFound, PackageFileMissing
+from service.install_tokens.principal import InstallPrincipal
 from service.packages.ecosystems import Ecosystem
-from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.release import Release
 from service.policy.evaluation import PackagePolicy
+from service.policy.model import FirstParty
 from service.proxy.file_answer import file_answer
 from service.proxy.file_keys import FileKey, parse_file_key
 from service.proxy.installs import refuse_or_record
+from service.proxy.npm.audit_queries import QUERIES, parse_query, public_query
 from service.proxy.npm.document import Package, PackageVersion, find_file
 from service.proxy.npm.render import (
     ABBREVIATED,
@@ -25,15 +28,16 @@ from service.proxy.npm.render import (
     render_manifest,
 )
 from service.proxy.page_cache import page_answer
-from service.proxy.services import ProxyServices, package_registry
+from service.proxy.registries import PackageRegistry
+from service.proxy.services import ProxyServices
 from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.responses import json_answer
 
 _REGISTRY: Final = "/proxy/<slug>/npm"
 _PASSED_ON: Final = "/-/npm/v1/"
-_QUERY_BYTES_MAX: Final = 2**20
-_QUERY_HEADERS: Final = ("content-type", "content-encoding")
+QUERY_PATH: Final = f"{_PASSED_ON}security/"
+"""What the paths of queries have, which may be longer than other bodies."""
 _DIGESTS: Final = ("sha512", "sha256", "sha1")
 """Digests that a file can be verified by, the best one first; old documents have `sha1` alone."""
 
@@ -61,22 +65,24 @@ async def whoami(services: ProxyServices, slug: str) -> ResponseReturnValue:
 async def keys(services: ProxyServices, slug: str) -> ResponseReturnValue:
     """The registry's signing keys, as the upstream has them."""
     await services.authorize(request, slug)
-    if services.npm is None:
-        raise EcosystemNotServed(value=Ecosystem.NPM)
-    document = await services.npm.upstream.document("-/npm/v1/keys", FULL)
+    document = await _public(services).upstream.document("-/npm/v1/keys", FULL)
     return Response(b"" if document is None else document.body, content_type=FULL)
 
 
-@blueprint.post(f"{_REGISTRY}{_PASSED_ON}security/<path:query>")
+@blueprint.post(f"{_REGISTRY}{QUERY_PATH}<path:query>")
 @receives(ProxyServices)
 async def security(services: ProxyServices, slug: str, query: str) -> ResponseReturnValue:
-    """Pass a query of `npm audit` on to the upstream, and its answer back."""
-    await services.authorize(request, slug)
-    if services.npm is None or query not in {"advisories/bulk", "audits", "audits/quick"}:
-        raise EcosystemNotServed(value=Ecosystem.NPM)
-    body = await request.body
-    headers = {name: request.headers[name] for name in _QUERY_HEADERS if name in request.headers}
-    answer = await services.npm.upstream.post(f"-/npm/v1/security/{query}", body, headers)
+    """Pass a query of `npm audit` on, without first-party packages, and the answer back."""
+    _, org = await services.authorize(request, slug)
+    if query not in QUERIES:
+        raise NotFound
+    registry = _public(services)
+    asked = parse_query(await request.body, request.headers.get("content-encoding", ""))
+    first_party = await services.policies.first_party(org)
+    body = public_query(asked, query, partial(_is_first_party, first_party))
+    answer = await registry.upstream.post(
+        f"-/npm/v1/security/{query}", body, {"content-type": FULL}
+    )
     return Response(answer.body, content_type=FULL)
 
 
@@ -87,52 +93,57 @@ async def package(services: ProxyServices, slug: str, wanted: str) -> ResponseRe
 
     Names may hold a slash, written as such or as `%2f`: `@scope/name`.
     """
+    principal, org = await services.authorize(request, slug)
     name, rest = _split(wanted)
     if rest.startswith("-/"):
-        return await _file(services, slug, name, rest.removeprefix("-/"))
-    _, org = await services.authorize(request, slug)
-    return await _document(services, org, await _policy(services, org, name), rest or None)
+        return await _file(services, org, principal, name, rest.removeprefix("-/"))
+    if "/" in rest:
+        raise NotFound
+    return await _document(services, org, name, rest or None)
 
 
 async def _document(
-    services: ProxyServices, org: Organisation, policy: PackagePolicy, version: str | None
+    services: ProxyServices, org: Organisation, name: str, version: str | None
 ) -> Response:
-    registry = package_registry(services, policy)
-    document = await registry.documents.get(policy.name)
+    located = await services.package(org, name)
+    document, policy = located.document.value, located.policy
     form = FULL if version is not None else negotiate(request.headers.get("accept"))
     base = services.base(org.slug, Ecosystem.NPM)
-    url = registry.upstream.registry.url
     page = await services.pages.get(
-        (url, policy.name, document.version, policy.version, base, form, version),
-        len(document.value.versions),
-        partial(_render, document.value, policy, base, form, version, services.clock()),
+        (*located.identity, base, form, version),
+        len(document.versions),
+        partial(_render, document, policy, base, form, version, services.clock()),
     )
     return page_answer(request, page, form)
 
 
-async def _file(services: ProxyServices, slug: str, name: str, file: str) -> Response:
+async def _file(
+    services: ProxyServices, org: Organisation, principal: InstallPrincipal, name: str, file: str
+) -> Response:
     """A tarball, once its install is recorded, or a redirect to why it is refused."""
-    principal, org = await services.authorize(request, slug)
-    policy = await _policy(services, org, name)
-    registry = package_registry(services, policy)
-    listed = find_file((await registry.documents.get(policy.name)).value, file)
+    located = await services.package(org, name)
+    registry, policy = located.registry, located.policy
+    listed = find_file(located.document.value, file)
     if listed is None:
         raise PackageFileMissing
     key = _key(listed)
     release = _release(policy, listed)
-    refusal = await refuse_or_record(services, org, principal, policy, release, str(key))
+    refusal = await refuse_or_record(services, org, principal, policy, release, key)
     if refusal is not None:
         return refusal
     fetch = partial(registry.upstream.file, registry.file_url(listed.origin, listed.path))
     return await file_answer(request, services.files, key, None, fetch)
 
 
-async def _policy(services: ProxyServices, org: Organisation, name: str) -> PackagePolicy:
-    try:
-        canonical = canonical_name(Ecosystem.NPM, name)
-    except InvalidPackageName as error:
-        raise PackageFileMissing from error
-    return await services.policies.of(org, Ecosystem.NPM, canonical)
+def _public(services: ProxyServices) -> PackageRegistry[Package]:
+    """The public registry. Raises EcosystemNotServed."""
+    if services.npm.public is None:
+        raise EcosystemNotServed(value=Ecosystem.NPM)
+    return services.npm.public
+
+
+def _is_first_party(first_party: Iterable[FirstParty], name: str) -> bool:
+    return any(entry.packages.matches(Ecosystem.NPM, name) for entry in first_party)
 
 
 def _split(wanted: str) -> tuple[str, str]:

@@ -9,9 +9,9 @@ from quart.typing import ResponseReturnValue
 
 from service.errors import NoAcceptableForm, PackageFileMissing
 from service.packages.ecosystems import Ecosystem
-from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.release import Release
 from service.policy.evaluation import PackagePolicy
+from service.proxy.cached_file import CachedFile
 from service.proxy.file_answer import file_answer
 from service.proxy.file_keys import FileKey, parse_file_key
 from service.proxy.installs import refuse_or_record
@@ -23,7 +23,7 @@ from service.proxy.pypi.project import METADATA_SUFFIX, Project, ProjectFile, fi
 from service.proxy.pypi.render import render_html, render_json
 from service.proxy.pypi.root import render_root
 from service.proxy.registries import PackageRegistry
-from service.proxy.services import ProxyServices, project_registry
+from service.proxy.services import ProxyServices
 from service.web.dependencies import receives
 
 _INDEX: Final = "/proxy/<slug>/pypi"
@@ -42,20 +42,20 @@ async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:
     return Response(render_root(form), content_type=_content_type(form))
 
 
+@blueprint.get(f"{_INDEX}/simple/<name>", strict_slashes=False)
 @blueprint.get(f"{_INDEX}/simple/<name>/")
 @receives(ProxyServices)
 async def project_page(services: ProxyServices, slug: str, name: str) -> ResponseReturnValue:
     """The files of a project, with those marked as yanked that would be refused."""
     _, org = await services.authorize(request, slug)
     form = _form()
-    policy = await services.policies.of(org, Ecosystem.PYPI, _canonical(name))
-    registry = project_registry(services, policy)
-    document = await registry.documents.get(policy.name)
+    located = await services.project(org, name)
+    project, policy = located.document.value, located.policy
     base = services.base(slug, Ecosystem.PYPI)
     page = await services.pages.get(
-        (registry.upstream.registry.url, policy.name, document.version, policy.version, base, form),
-        len(document.value.files),
-        partial(_render, document.value, policy, base, form, services.clock()),
+        (*located.identity, base, form),
+        len(project.files),
+        partial(_render, project, policy, base, form, services.clock()),
     )
     return page_answer(request, page, _content_type(form))
 
@@ -69,17 +69,16 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
     distribution = parse_filename(wanted.rpartition("/")[2])
     if distribution is None:
         raise PackageFileMissing
-    policy = await services.policies.of(org, Ecosystem.PYPI, distribution.project)
-    registry = project_registry(services, policy)
-    project = (await registry.documents.get(policy.name)).value
-    listed = find_file(project, origin, f"/{wanted}")
+    located = await services.project(org, distribution.project)
+    registry, policy = located.registry, located.policy
+    listed = find_file(located.document.value, origin, f"/{wanted}")
     if listed is None:
         raise PackageFileMissing
     if wanted != path:
         return await _metadata(services, registry, policy, listed)
     key = _key(listed)
     release = _release(policy, listed)
-    refusal = await refuse_or_record(services, org, principal, policy, release, str(key))
+    refusal = await refuse_or_record(services, org, principal, policy, release, key)
     if refusal is not None:
         return refusal
     url = registry.file_url(listed.origin, listed.path)
@@ -103,7 +102,7 @@ async def _metadata(
         raise PackageFileMissing
     fetch = partial(registry.upstream.file, url)
     opened = await services.files.open(_key(listed), listed.size, fetch)
-    wheel = opened if hasattr(opened, "compute") else await opened.complete()
+    wheel = opened if isinstance(opened, CachedFile) else await opened.complete()
     try:
         extract = partial(extract_metadata, name=policy.name, version=listed.version)
         metadata = await wheel.compute(extract)
@@ -140,13 +139,6 @@ def _key(listed: ProjectFile) -> FileKey:
         if algorithm in listed.hashes:
             return parse_file_key(f"{algorithm}:{listed.hashes[algorithm]}")
     raise PackageFileMissing
-
-
-def _canonical(name: str) -> str:
-    try:
-        return canonical_name(Ecosystem.PYPI, name)
-    except InvalidPackageName as error:
-        raise PackageFileMissing from error
 
 
 def _form() -> PageForm:

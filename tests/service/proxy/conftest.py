@@ -6,7 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.settings import Settings
 from tests.service.proxy.files import Files, open_files
+from tests.service.proxy.proxied import Proxied, running_proxy
 from tests.service.proxy.registry import FakeRegistry, http_client, running_registry
 
 
@@ -38,3 +40,10 @@ async def files(
     """A file cache over them."""
     async with open_files(tmp_path, registry, http) as opened:
         yield opened
+
+
+@pytest.fixture
+async def proxied(settings: Settings, registry: FakeRegistry) -> AsyncIterator[Proxied]:
+    """A service whose proxy asks `registry`."""
+    async with running_proxy(settings, registry) as running:
+        yield running

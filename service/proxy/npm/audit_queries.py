@@ -1,0 +1,80 @@
+"""Queries of `npm audit`, without the packages that their registry must not hear of.
+
+Such a query names every package of a project. Those that come from an organisation's own registry
+have no advisories at a public one, and their names tell a stranger what to publish there.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from service.errors import Invalid
+from service.proxy.bodies import BodyFault, Gunzip
+
+QUERIES: Final = frozenset({"advisories/bulk", "audits", "audits/quick"})
+"""Below `/-/npm/v1/security/`."""
+
+QUERY_BYTES_MAX: Final = 2**20
+"""As it is sent: compressed, that is a project of tens of thousands of packages."""
+
+UNPACKED_BYTES_MAX: Final = 8 * 2**20
+_DEPTH_MAX: Final = 200
+_TREES: Final = ("dependencies", "requires")
+
+Json = dict[str, Any]
+
+
+def parse_query(body: bytes, coding: str) -> Json:
+    """The query in `body`, which has this content coding. Raises Invalid."""
+    query: Any
+    try:
+        query = msgspec.json.decode(_unpacked(body, coding.strip().lower()))
+    except (msgspec.DecodeError, RecursionError, BodyFault) as error:
+        raise Invalid(f"the audit query cannot be read: {error}") from error
+    if not isinstance(query, dict):
+        raise Invalid("the audit query must be a JSON object")
+    return query
+
+
+def public_query(query: Json, path: str, is_hidden: Callable[[str], bool]) -> bytes:
+    """`query` for the endpoint `path` as JSON, without the packages that are hidden."""
+    if path == "advisories/bulk":
+        return msgspec.json.encode(_without(query, is_hidden))
+    if isinstance(query.get("name"), str) and is_hidden(query["name"]):
+        query = {key: value for key, value in query.items() if key != "name"}
+    return msgspec.json.encode(_tree(query, is_hidden, _DEPTH_MAX))
+
+
+def _tree(package: Json, is_hidden: Callable[[str], bool], depth: int) -> Json:
+    """A package of a lockfile's tree: `requires` names packages, `dependencies` has them."""
+    if depth == 0:
+        raise Invalid("the audit query is nested too deeply")
+    public = dict(package)
+    for key in _TREES:
+        names = public.get(key)
+        if isinstance(names, dict):
+            public[key] = {
+                name: _tree(value, is_hidden, depth - 1) if isinstance(value, dict) else value
+                for name, value in _without(names, is_hidden).items()
+            }
+    return public
+
+
+def _without(names: Json, is_hidden: Callable[[str], bool]) -> Json:
+    return {name: value for name, value in names.items() if not is_hidden(name)}
+
+
+def _unpacked(body: bytes, coding: str) -> bytes:
+    if coding in {"", "identity"}:
+        return body
+    if coding not in {"gzip", "x-gzip"}:
+        raise BodyFault("its content coding must be gzip")
+    unpacked, decoder = bytearray(), Gunzip()
+    for piece in decoder.feed(body):
+        unpacked += piece
+        if len(unpacked) > UNPACKED_BYTES_MAX:
+            raise BodyFault(f"it is longer than {UNPACKED_BYTES_MAX} bytes")
+    if not decoder.is_complete:
+        raise BodyFault("its gzip ends too early")
+    return bytes(unpacked)

@@ -1,0 +1,285 @@
+"""An install is one row, durable before the first byte of its file."""
+
+import asyncio
+import json
+import sqlite3
+
+import pytest
+
+from service.settings import Settings
+from tests.service.gates import Gate
+from tests.service.install_tokens.jobs import INSTALL, bearer, exchanged, new_key
+from tests.service.proxy.proxied import (
+    BIG,
+    Proxied,
+    deny,
+    proxied_gate,
+    running_proxy,
+    second_process,
+    shown,
+    wheel_of,
+)
+from tests.service.proxy.registry import FakeRegistry
+
+
+@pytest.fixture
+async def path(proxied: Proxied) -> str:
+    """Where a large wheel is."""
+    proxied.publishes("foo", wheel_of("foo", "1.0", BIG))
+    return await proxied.path_of("foo")
+
+
+async def test_an_install_is_one_row_with_all_that_is_known(proxied: Proxied):
+    """The name as rules compare it, whatever the request had."""
+    proxied.publishes("foo-bar", wheel_of("foo-bar", "1.0.0"))
+    response = await proxied.get(await proxied.path_of("Foo_Bar"))
+
+    assert response.status_code == 200
+    assert await response.get_data() == b"foo-bar 1.0.0"
+    (row,) = await proxied.rows()
+    expected = {
+        "event": "install_allowed",
+        "decision": "ALLOWED",
+        "packageName": "foo-bar",
+        "version": "1.0.0",
+        "ecosystem": "pypi",
+        "verdict_source": "proxy",
+        "actor": proxied.key.id,
+        "actor_source": "api_key",
+        "request_id": response.headers["x-request-id"],
+        "run_id": None,
+    }
+    assert {name: row[name] for name in expected} == expected
+
+
+async def test_repeats_within_ten_minutes_are_the_same_install(proxied: Proxied, path: str):
+    """Clients retry; after that it is another install."""
+    for _ in range(3):
+        assert (await proxied.get(path)).status_code == 200
+        proxied.clock.advance(minutes=3)
+    assert len(await proxied.rows()) == 1
+
+    proxied.clock.advance(minutes=1)
+    assert (await proxied.get(path)).status_code == 200
+    assert len(await proxied.rows()) == 2
+
+
+async def test_requests_at_once_are_one_install(proxied: Proxied, path: str):
+    """Also in two processes."""
+    async with second_process(proxied) as other:
+        answers = await asyncio.gather(*(each.get(path) for each in [proxied, other] * 5))
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(await proxied.rows()) == 1
+
+
+async def test_what_brings_no_file_is_no_install(proxied: Proxied, path: str):
+    """HEAD, metadata, an index page, and a file that the client has already."""
+    etag = (await proxied.send("HEAD", path)).headers["etag"]
+    known = await proxied.get(path, if_none_match=etag)
+    proxied.registry.says("/files/foo-1.0-py3-none-any.whl.metadata", b"", status=404)
+    await proxied.get(f"{path}.metadata")
+
+    assert (known.status_code, await known.get_data()) == (304, b"")
+    assert known.headers["etag"] == etag
+    assert await proxied.rows() == []
+
+
+async def test_a_later_part_belongs_to_the_install_for_a_day(proxied: Proxied, path: str):
+    """A slow download that breaks off is continued."""
+    assert (await proxied.get(path, range="bytes=0-9")).status_code == 206
+    proxied.clock.advance(hours=23)
+    part = await proxied.get(path, range="bytes=10-19")
+    assert (part.status_code, await part.get_data()) == (206, BIG[10:20])
+    assert len(await proxied.rows()) == 1
+
+    proxied.clock.advance(hours=1)
+    assert (await proxied.get(path, range="bytes=10-19")).status_code == 206
+    assert len(await proxied.rows()) == 2
+
+
+async def test_no_part_is_served_without_a_row(proxied: Proxied, path: str):
+    """A client that begins in the middle could have got the rest anywhere."""
+    part = await proxied.get(path, range=f"bytes={len(BIG) - 10}-")
+
+    assert (part.status_code, await part.get_data()) == (206, BIG[-10:])
+    assert await proxied.events() == ["install_allowed"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"range": "bytes=0-"}, 206),
+        ({"range": "bytes = 00-5"}, 206),
+        ({"range": f"bytes=-{len(BIG)}"}, 206),
+        ({"range": "bytes=5-2"}, 200),
+        ({"range": "bytes=1-2,5-6"}, 200),
+        ({"range": "items=5-6"}, 200),
+        ({"range": "bytes=5-6", "if-range": '"another"'}, 200),
+    ],
+)
+async def test_a_range_that_may_bring_all_is_no_continuation(
+    proxied: Proxied, path: str, headers: dict[str, str], status: int
+):
+    """What is answered counts, not what the header looks like."""
+    await proxied.get(path)
+    proxied.clock.advance(minutes=10)
+    answer = await proxied.get(path, **headers)
+
+    assert answer.status_code == status
+    assert len(await proxied.rows()) == 2
+
+
+async def test_another_credential_or_file_is_another_install(proxied: Proxied, path: str):
+    """Each has a row of its own."""
+    proxied.publishes("foo", wheel_of("foo", "1.0", BIG), wheel_of("foo", "1.1"))
+    proxied.clock.advance(minutes=2)
+    another = await new_key(proxied.world, INSTALL)
+    await proxied.get(path)
+    await proxied.bare(path, bearer(another.secret))
+    await proxied.get(await proxied.path_of("foo", "foo-1.1-py3-none-any.whl"))
+
+    seen = [(row["actor"], row["version"]) for row in await proxied.rows()]
+    assert seen == [(proxied.key.id, "1.0"), (another.id, "1.0"), (proxied.key.id, "1.1")]
+
+
+async def test_the_same_bytes_under_two_names_are_two_installs(proxied: Proxied):
+    """A row says which package was asked for: a copy of another one must not hide behind it."""
+    for name in ("foo", "bar"):
+        proxied.publishes(name, wheel_of(name, "1.0", b"same"), wheel_of(name, "1.1", b"same"))
+        for file in (await proxied.page(name))["files"]:
+            await proxied.get(file["url"].partition("/proxy/acme/")[2])
+
+    seen = [(row["packageName"], row["version"]) for row in await proxied.rows()]
+    assert seen == [("foo", "1.0"), ("foo", "1.1"), ("bar", "1.0"), ("bar", "1.1")]
+
+
+async def test_another_decision_is_another_row(proxied: Proxied, path: str):
+    """Each of them once."""
+    rule = deny("pypi", "foo", id="r1")
+    for policy in ({}, {"deny": [rule]}, {"deny": [rule], "mode": "audit"}, {}):
+        await proxied.policy(**policy)
+        await proxied.get(path)
+        await proxied.get(path)
+
+    assert await proxied.events() == ["install_allowed", "blocklist_hit", "install_would_block"]
+
+
+async def test_in_audit_mode_what_would_be_blocked_is_served_and_recorded(
+    proxied: Proxied, path: str
+):
+    """The row names the rule."""
+    await proxied.policy(mode="audit", deny=[deny("pypi", "foo", id="r1")])
+    answer = await proxied.get(path)
+
+    assert (answer.status_code, await answer.get_data()) == (200, BIG)
+    (row,) = await proxied.rows()
+    assert (row["event"], row["decision"]) == ("install_would_block", "ALLOWED")
+    assert json.loads(row["decision_reason"]) == {"blocked_by": "blocklist_hit", "rule_id": "r1"}
+    assert (await proxied.page("foo"))["files"][0]["yanked"] is False
+
+
+async def test_a_refusal_is_recorded_once_and_named_in_the_redirect(proxied: Proxied, path: str):
+    """What a package manager prints leads to the row."""
+    await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+    answers = [await proxied.send(method, path) for method in ("GET", "HEAD", "GET")]
+
+    (row,) = await proxied.rows()
+    assert (row["event"], row["decision"]) == ("blocklist_hit", "BLOCKED")
+    for answer in answers:
+        assert answer.status_code == 302
+        assert answer.headers["location"] == (
+            f"http://localhost:8080/proxy/acme/blocked/{row['id']}/foo/1.0/denied-by-r1"
+        )
+        assert BIG[:100] not in await answer.get_data()
+    assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 0
+
+    proxied.clock.advance(minutes=10)
+    await proxied.get(path)
+    assert len(await proxied.rows()) == 2
+
+
+async def test_the_job_of_an_install_token_is_in_the_row_until_its_binding_is_revoked(
+    gate: Gate, registry: FakeRegistry
+):
+    """The build goes on; the next install names the key alone, in a row of its own."""
+    async with proxied_gate(gate, registry) as proxied:
+        key = await new_key(gate.world, INSTALL)
+        issued = await exchanged(gate, key)
+        proxied.publishes("foo", wheel_of("foo", "1.0"))
+        path = await proxied.path_of("foo")
+        token = bearer(issued["token"])
+        assert (await proxied.bare(path, token)).status_code == 200
+        await gate.revoke(issued["binding"])
+        assert (await proxied.bare(path, token)).status_code == 200
+        assert (await proxied.bare(path, token)).status_code == 200
+
+        seen = [
+            (row["oidc_binding_id"], row["run_id"], row["actor_source"])
+            for row in await proxied.rows()
+        ]
+        assert seen == [
+            (issued["binding"], issued["runId"], "oidc_github"),
+            (None, None, "api_key"),
+        ]
+
+
+async def test_an_expired_install_token_gets_no_byte_and_names_the_remedy(
+    gate: Gate, registry: FakeRegistry
+):
+    """No row either."""
+    async with proxied_gate(gate, registry) as proxied:
+        token = bearer((await exchanged(gate, await new_key(gate.world, INSTALL)))["token"])
+        proxied.publishes("foo", wheel_of("foo", "1.0"))
+        path = await proxied.path_of("foo")
+        gate.world.clock.advance(hours=1)
+        answer = await proxied.bare(path, token)
+
+        status, text = await shown(answer)
+        assert (status, answer.headers["www-authenticate"]) == (401, 'Basic realm="countersign"')
+        assert "countersign ci exec" in text
+        assert await proxied.rows() == []
+
+
+async def test_a_full_journal_is_a_503_without_a_byte(settings: Settings, registry: FakeRegistry):
+    """No row, no file: also for a file that is cached."""
+    async with running_proxy(settings, registry, ingest_journal_rows_max=1) as proxied:
+        proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "1.1"))
+        await proxied.get(await proxied.path_of("foo"))
+        answer = await proxied.get(await proxied.path_of("foo", "foo-1.1-py3-none-any.whl"))
+
+        status, text = await shown(answer)
+        assert (status, answer.headers["retry-after"]) == (503, "5")
+        assert "journal" in text
+        assert registry.times("/files/foo-1.1-py3-none-any.whl") == 0
+
+
+async def test_a_locked_database_is_a_503_without_a_byte(
+    settings: Settings, registry: FakeRegistry
+):
+    """Another process holds the write lock for longer than the limit."""
+    async with running_proxy(settings, registry, database_wait_s=0.05) as proxied:
+        proxied.publishes("foo", wheel_of("foo", "1.0"))
+        path = await proxied.path_of("foo")
+        holder = sqlite3.connect(settings.data_dir / "countersign.db", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        status, _ = await shown(await proxied.get(path))
+        holder.execute("ROLLBACK")
+        holder.close()
+
+        assert status == 503
+        assert registry.times("/files/foo-1.0-py3-none-any.whl") == 0
+        assert (await proxied.get(path)).status_code == 200
+        assert len(await proxied.rows()) == 1
+
+
+async def test_a_database_without_its_tables_is_a_503_without_a_byte(proxied: Proxied, path: str):
+    """Whatever the fault is."""
+    holder = sqlite3.connect(proxied.world.services.settings.data_dir / "countersign.db")
+    holder.execute("ALTER TABLE install_marks RENAME TO elsewhere")
+    holder.commit()
+    holder.close()
+    status, _ = await shown(await proxied.get(path))
+
+    assert status == 503
+    assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 0
