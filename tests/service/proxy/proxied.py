@@ -192,9 +192,10 @@ async def proxied_gate(gate: Gate, registry: FakeRegistry) -> AsyncIterator[Prox
 
 
 @asynccontextmanager
-async def second_process(proxied: Proxied) -> AsyncIterator[Proxied]:
-    """Another process over the same data dir, with nothing in its memory."""
-    app = create_app(proxied.world.services.settings, proxied.clock, is_first=False)
+async def second_process(proxied: Proxied, **changes: Any) -> AsyncIterator[Proxied]:
+    """Another process over the same data dir, with nothing in its memory, and other settings."""
+    settings = msgspec.structs.replace(proxied.world.services.settings, **changes)
+    app = create_app(settings, proxied.clock, is_first=False)
     try:
         yield Proxied(proxied.world, proxied.registry, proxied.key, app.test_client())
     finally:

@@ -1,0 +1,358 @@
+"""PyPI's simple repository API over HTTP: what is listed, served, marked and refused."""
+
+import gzip
+import io
+import json
+import zipfile
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from service.settings import Settings
+from tests.conftest import START, SettableClock
+from tests.service.proxy.proxied import (
+    BIG,
+    Proxied,
+    deny,
+    running_proxy,
+    second_process,
+    shown,
+    wheel_of,
+)
+from tests.service.proxy.registry import FakeRegistry
+
+HTML = "application/vnd.pypi.simple.v1+html"
+
+
+async def marks(proxied: Proxied, name: str = "foo") -> dict[str, Any]:
+    """What each file of a project is yanked for."""
+    return {file["filename"]: file["yanked"] for file in (await proxied.page(name))["files"]}
+
+
+@pytest.mark.parametrize("name", ["foo-bar", "Foo.Bar", "foo--bar", "FOO_.-bar"])
+async def test_every_spelling_of_a_name_is_one_project(proxied: Proxied, name: str):
+    """The registry is asked by the canonical one, and so is the policy (PEP 503)."""
+    proxied.publishes("foo-bar", wheel_of("foo-bar", "1.0"))
+    await proxied.policy(deny=[deny("pypi", "foo.BAR", "==1", id="r1")])
+
+    assert await marks(proxied, name) == {"foo_bar-1.0-py3-none-any.whl": "denied by rule r1"}
+    assert [asked.path for asked in proxied.registry.asked] == ["/simple/foo-bar/"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", "%2e%2e", "foo%2fbar", "foo%2f..%2fbar", "-foo", "foo-", "f%00oo", "foo%20", "f" * 300]
+    + ["fo%C3%B6", "%D1%84oo", "foo%0a", "foo;bar", "foo%3fbar", "foo%23", "%ff"],
+)
+async def test_what_can_be_no_name_never_reaches_the_registry(proxied: Proxied, name: str):
+    """404 with a reason, as for a name that does not exist."""
+    status, _ = await shown(await proxied.get(f"pypi/simple/{name}/"))
+
+    assert status == 404
+    assert proxied.registry.asked == []
+
+
+async def test_an_unknown_name_is_a_404(proxied: Proxied):
+    """In JSON, also for pip, which accepts HTML as an index."""
+    answer = await proxied.get("pypi/simple/foo/", accept=f"{HTML}, text/html;q=0.1")
+
+    assert await shown(answer) == (404, "the package registry has no such package or file")
+
+
+async def test_a_page_is_there_with_and_without_its_slash(proxied: Proxied):
+    """In each form that clients ask for; a redirect would lose credentials."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    for path in ("pypi/simple/foo", "pypi/simple/foo/"):
+        html = await proxied.get(path, accept="text/html")
+        assert html.headers["content-type"] == "text/html; charset=utf-8"
+        assert "foo-1.0-py3-none-any.whl#sha256=" in await html.get_data(as_text=True)
+
+    refused = await proxied.get("pypi/simple/foo/", accept="application/xml")
+    assert (await shown(refused))[0] == 406
+
+
+async def test_a_blocked_file_is_marked_and_refused_and_others_are_not(proxied: Proxied):
+    """The range takes another version; a pinned one is told why."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "1.0.1"))
+    await proxied.policy(deny=[deny("pypi", "foo", "==1.0.0", id="r1", reason="it is bad")])
+
+    assert await marks(proxied) == {
+        "foo-1.0-py3-none-any.whl": "denied by rule r1: it is bad",
+        "foo-1.0.1-py3-none-any.whl": False,
+    }
+    refused = await proxied.get(await proxied.path_of("foo", "foo-1.0-py3-none-any.whl"))
+    served = await proxied.get(await proxied.path_of("foo", "foo-1.0.1-py3-none-any.whl"))
+    assert (refused.status_code, served.status_code) == (302, 200)
+
+
+async def test_a_new_rule_holds_for_a_cached_file_in_every_process(proxied: Proxied):
+    """At the next request; the page is another one at once."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    path = await proxied.path_of("foo")
+    async with second_process(proxied) as other:
+        before = [(await each.get(path)).status_code for each in (proxied, other)]
+        etag = (await other.get("pypi/simple/foo/")).headers["etag"]
+        await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+        after = [(await each.get(path)).status_code for each in (proxied, other)]
+        page = await other.get("pypi/simple/foo/", if_none_match=etag)
+        known = await other.get(path, if_none_match=f'"sha256-{"0" * 64}"')
+
+    assert (before, after) == ([200, 200], [302, 302])
+    assert (page.status_code, known.status_code) == (200, 302)
+
+
+async def test_a_rule_saved_while_the_registry_answers_holds(proxied: Proxied):
+    """The registry may take a minute: the policy is asked again."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    path = await proxied.path_of("foo")
+    answer = proxied.registry.answers["/simple/foo/"]
+
+    async def slowly(asked: Any, writer: Any) -> None:
+        await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+        await answer(asked, writer)
+
+    proxied.registry.does("/simple/foo/", slowly)
+    proxied.clock.advance(hours=1)
+
+    assert (await proxied.get(path)).status_code == 302
+
+
+async def test_a_file_known_to_the_client_is_refused_all_the_same(proxied: Proxied):
+    """304 would say that it may be used."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    path = await proxied.path_of("foo")
+    etag = (await proxied.get(path)).headers["etag"]
+    await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+
+    assert (await proxied.get(path, if_none_match=etag)).status_code == 302
+    assert await proxied.events() == ["install_allowed", "blocklist_hit"]
+
+
+async def test_a_late_wheel_of_an_old_release_is_too_new_by_itself(proxied: Proxied):
+    """Files are published one by one: the cooldown is about each."""
+    late = wheel_of("foo", "1.0", at=START - timedelta(days=2))
+    early = wheel_of("foo", "0.9")
+    unknown = wheel_of("foo", "0.8", at=None)
+    proxied.publishes("foo", early, late, unknown)
+    await proxied.policy(cooldown={"min_age_days": 7})
+
+    found = await marks(proxied)
+    assert found[early.filename] is False
+    assert str(found[late.filename]).startswith("too new: published 2026-03-02")
+    assert str(found[unknown.filename]).startswith("too new: its publication is not known")
+    refused = await proxied.get(await proxied.path_of("foo", late.filename))
+    assert refused.headers["location"].endswith("/foo/1.0/too-new")
+    assert await proxied.events() == ["cooldown_active"]
+
+
+async def test_time_alone_ends_a_cooldown(proxied: Proxied):
+    """Of a page that is in memory, with nothing else changed."""
+    file = wheel_of("foo", "1.0", at=START - timedelta(days=6, hours=23, minutes=59, seconds=50))
+    proxied.publishes("foo", file)
+    await proxied.policy(cooldown={"min_age_days": 7})
+    etags = []
+    for seconds in (0, 9.9, 0.2):
+        proxied.clock.advance(seconds=seconds)
+        etags.append((await proxied.get("pypi/simple/foo/")).headers["etag"])
+
+    assert etags[0] == etags[1] != etags[2]
+    assert await marks(proxied) == {file.filename: False}
+    assert (await proxied.get(await proxied.path_of("foo"))).status_code == 200
+
+
+async def test_pages_are_confirmed_and_compressed(proxied: Proxied):
+    """A weak etag, because the same page is sent in two codings."""
+    proxied.publishes("foo", *(wheel_of("foo", f"1.{minor}") for minor in range(20)))
+    plain = await proxied.get("pypi/simple/foo/")
+    packed = await proxied.get("pypi/simple/foo/", accept_encoding="gzip")
+    etag = packed.headers["etag"]
+    known = await proxied.get("pypi/simple/foo/", if_none_match=etag, accept_encoding="gzip")
+    head = await proxied.send("HEAD", "pypi/simple/foo/")
+
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert gzip.decompress(await packed.get_data()) == await plain.get_data()
+    assert etag == plain.headers["etag"] == head.headers["etag"]
+    assert etag.startswith('W/"')
+    assert (known.status_code, await known.get_data()) == (304, b"")
+    for answer in (plain, packed, known):
+        assert answer.headers["cache-control"] == "private, no-cache"
+        assert {"accept", "accept-encoding", "authorization"} <= answer.vary.as_set()
+
+
+async def test_a_file_is_sent_as_it_is(proxied: Proxied):
+    """No coding of ours, no page for browsers, and never kept without being asked again."""
+    proxied.publishes("foo", wheel_of("foo", "1.0", BIG))
+    timeouts = []
+
+    @proxied.world.app.after_request
+    async def note(response: Any) -> Any:
+        timeouts.append(response.timeout)
+        return response
+
+    answer = await proxied.get(
+        await proxied.path_of("foo"), accept="text/html", accept_encoding="gzip, zstd, br"
+    )
+
+    assert await answer.get_data() == BIG
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-length"] == str(len(BIG))
+    assert answer.headers["cache-control"] == "private, no-cache"
+    assert "content-encoding" not in answer.headers
+    assert timeouts[-1] is None  # Quart's minute would cut slow downloads
+
+
+async def test_a_file_is_fetched_once(proxied: Proxied):
+    """And then served from disk, also while the registry is down."""
+    proxied.publishes("foo", wheel_of("foo", "1.0", BIG))
+    path = await proxied.path_of("foo")
+    await proxied.get(path)
+    proxied.registry.answers.clear()
+    async with second_process(proxied) as other:
+        served = [await (await each.get(path)).get_data() for each in (proxied, other)]
+
+    assert served == [BIG, BIG]
+    assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.replace("foo-1.0", "foo-9.0"),
+        lambda path: path.replace("foo-1.0", "bar-1.0"),
+        lambda path: path.replace("/files/127", "/files/128"),
+        lambda path: path.replace("/files/foo", "/files/../files/foo"),
+        lambda path: path.replace("/files/foo", "/files/%2e%2e/files/foo"),
+        lambda path: path.replace("/files/foo", "//files/foo"),
+        lambda path: path.replace("/files/foo", "/files/./foo"),
+        lambda path: path.replace("/foo", "/Foo"),
+        lambda path: path.replace("/foo", "%252ffoo"),
+        lambda path: path + "%00",
+        lambda path: path + ".metadata.metadata",
+        lambda path: path.replace(".whl", ".exe"),
+    ],
+)
+async def test_only_listed_files_are_served(proxied: Proxied, change: Any):
+    """By the path that the page gives them, on the origin that it gives."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    path = change(await proxied.path_of("foo"))
+
+    assert (await shown(await proxied.get(path)))[0] == 404
+    assert [asked for asked in proxied.registry.asked if asked.path.startswith("/files")] == []
+    assert await proxied.rows() == []
+
+
+async def test_a_file_of_another_project_is_not_served_under_this_ones_rules(proxied: Proxied):
+    """Its own project's page must list it."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    stranger = wheel_of("foo", "1.0").entry(proxied.registry)
+    page = {"meta": {"api-version": "1.1"}, "name": "bar", "files": [stranger]}
+    proxied.registry.says(
+        "/simple/bar/",
+        json.dumps(page).encode(),
+        content_type="application/vnd.pypi.simple.v1+json",
+    )
+    await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+
+    assert (await proxied.page("bar"))["files"] == []
+    assert (await proxied.get(await proxied.path_of("foo"))).status_code == 302
+
+
+async def test_a_file_without_a_digest_is_not_served(proxied: Proxied):
+    """Nothing would tell it from another one."""
+    proxied.publishes("foo", wheel_of("foo", "1.0", hashes={"md5": "0" * 32}))
+    path = await proxied.path_of("foo")
+
+    assert (await proxied.get(path)).status_code == 404
+    assert await proxied.rows() == []
+
+
+async def test_files_of_origins_that_are_not_configured_are_not_listed(
+    proxied: Proxied, elsewhere: FakeRegistry
+):
+    """A page cannot direct a request of ours."""
+    url = f"{elsewhere.url}/files/foo-1.0-py3-none-any.whl"
+    proxied.publishes("foo", wheel_of("foo", "1.0", url=url))
+
+    assert (await proxied.page("foo"))["files"] == []
+    assert elsewhere.asked == []
+
+
+async def test_a_new_origin_in_the_settings_is_seen_at_once(
+    settings: Settings, registry: FakeRegistry, elsewhere: FakeRegistry, clock: SettableClock
+):
+    """Also for a project whose page is cached: it was read with other origins."""
+    url = f"{elsewhere.url}/files/foo-1.0-py3-none-any.whl"
+    file = wheel_of("foo", "1.0", url=url)
+    async with running_proxy(settings, registry, clock) as proxied:
+        proxied.publishes("foo", file)
+        assert (await proxied.page("foo"))["files"] == []
+        changed = {"proxy_pypi_file_origins": (elsewhere.url,)}
+        async with second_process(proxied, **changed) as later:
+            assert len((await later.page("foo"))["files"]) == 1
+
+
+async def test_metadata_is_the_registrys_or_comes_from_the_wheel(proxied: Proxied):
+    """Neither is an install, and neither is asked for twice."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(
+            "foo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: foo\nVersion: 1.0\n"
+        )
+    proxied.publishes("foo", wheel_of("foo", "1.0", packed.getvalue()))
+    path = await proxied.path_of("foo")
+    extracted = await proxied.get(f"{path}.metadata")
+
+    assert extracted.status_code == 200
+    assert (await extracted.get_data()).startswith(b"Metadata-Version: 2.1")
+    assert await proxied.rows() == []
+
+    file = wheel_of("bar", "1.0")
+    digest = "ea2d9e4ea1bbbdb0d6bc06ce0acc1a1e6a0fbd5d52ae9a1d3f0e3ba7f17e9a5e"
+    proxied.publishes("bar", wheel_of("bar", "1.0", **{"core-metadata": {"sha256": digest}}))
+    proxied.registry.says(f"/files/{file.filename}.metadata", b"not what the page says")
+    lying = await proxied.get(f"{await proxied.path_of('bar')}.metadata")
+    assert lying.status_code == 502
+
+
+async def test_in_an_outage_the_last_page_is_served_and_the_policy_asked(proxied: Proxied):
+    """For a day; then 502, and never an index without files."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    path = await proxied.path_of("foo")
+    proxied.registry.says("/simple/foo/", status=503)
+    proxied.clock.advance(hours=23)
+    await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+
+    assert await marks(proxied) == {"foo-1.0-py3-none-any.whl": "denied by rule r1"}
+    assert (await proxied.get(path)).status_code == 302
+    proxied.clock.advance(hours=2)
+    for each in ("pypi/simple/foo/", path, "pypi/simple/never-seen/"):
+        proxied.registry.says("/simple/never-seen/", status=500)
+        status, text = await shown(await proxied.get(each))
+        assert (status, "try again later" in text) == (502, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"", "application/vnd.pypi.simple.v1+json"),
+        (b"{", "application/vnd.pypi.simple.v1+json"),
+        (b'{"name":"another","files":[]}', "application/vnd.pypi.simple.v1+json"),
+        (b"\x1f\x8b\x00", "application/vnd.pypi.simple.v1+json"),
+    ],
+)
+async def test_a_page_that_is_none_is_a_502(proxied: Proxied, body: bytes, content_type: str):
+    """Not an index without files, which would look as if the project had none."""
+    proxied.registry.says("/simple/foo/", body, content_type=content_type)
+
+    assert (await shown(await proxied.get("pypi/simple/foo/")))[0] == 502
+
+
+async def test_without_an_upstream_nothing_is_served(settings: Settings, registry: FakeRegistry):
+    """And the text says why."""
+    async with running_proxy(settings, registry, proxy_pypi_upstream="") as proxied:
+        status, text = await shown(await proxied.get("pypi/simple/foo/"))
+
+    assert status == 404
+    assert text == ("this proxy serves no pypi packages: its operator has set no registry for them")
