@@ -33,6 +33,7 @@ _DIGESTS: Final = ("sha256", "sha512")
 blueprint = Blueprint("proxy_pypi", __name__)
 
 
+@blueprint.get(f"{_INDEX}/simple", strict_slashes=False)
 @blueprint.get(f"{_INDEX}/simple/")
 @receives(ProxyServices)
 async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:

@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import ConnectionTerminated, DataReceived, Event, StreamEnded, StreamReset
 
 from tests.service.proxy.files import cut_after, unsized
 from tests.service.proxy.proxied import BIG, Proxied, wheel_of
@@ -64,8 +67,14 @@ async def test_a_file_that_is_right_comes_whole(served: Served):
 
 @pytest.mark.parametrize(
     "lie",
-    [sized(WRONG), unsized(WRONG), cut_after(BIG, 500_000), unsized(BIG[:-1]), unsized(BIG + b"!")]
-    + [endless],
+    [
+        sized(WRONG),
+        unsized(WRONG),
+        cut_after(BIG, 500_000),
+        unsized(BIG[:-1]),
+        unsized(BIG + b"!"),
+        endless,
+    ],
     ids=["digest", "digest, unsized", "breaks off", "too short", "too long", "endless"],
 )
 async def test_a_wheel_that_is_not_what_its_page_says_is_cut(served: Served, lie: Answer):
@@ -84,7 +93,7 @@ async def test_a_wheel_that_is_not_what_its_page_says_is_cut(served: Served, lie
 
 @pytest.mark.parametrize("lie", [sized(WRONG), unsized(WRONG), cut_after(BIG, 500_000)])
 async def test_a_tarball_that_is_not_what_its_document_says_is_cut(served: Served, lie: Answer):
-    """npm's documents state no size: the end of the response is all that tells its length."""
+    """Npm's documents state no size: the end of the response is all that tells its length."""
     registry = served.proxied.registry
     registry.does(TARBALL, lie)
     answer = await served.get(NPM_PATH)
@@ -148,3 +157,35 @@ async def test_a_part_of_a_file_that_is_wrong_is_a_502(served: Served):
     answer = await served.get(path, "range: bytes=0-99")
 
     assert (answer.status, answer.is_whole) == (502, True)
+
+
+async def test_over_http2_the_stream_is_reset(served: Served):
+    """A stream that ends would say that the file is whole."""
+    path = await served.proxied.path_of("foo")
+    served.proxied.registry.does(WHEEL, unsized(WRONG))
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    client = H2Connection(H2Configuration(client_side=True))
+    client.initiate_connection()
+    stream = client.get_next_available_stream_id()
+    fields = {
+        ":method": "GET",
+        ":scheme": "http",
+        ":authority": "127.0.0.1",
+        ":path": f"/proxy/acme/{path}",
+        "x-service-api-key": served.proxied.key.secret,
+    }
+    client.send_headers(stream, list(fields.items()), end_stream=True)
+    ends: list[type[Event]] = []
+    while not ends:
+        writer.write(client.data_to_send())
+        received = await asyncio.wait_for(reader.read(65_536), 30)
+        if not received:
+            ends.append(ConnectionTerminated)
+        for event in client.receive_data(received):
+            if isinstance(event, DataReceived):
+                client.acknowledge_received_data(event.flow_controlled_length, stream)
+            if isinstance(event, StreamEnded | StreamReset | ConnectionTerminated):
+                ends.append(type(event))
+    writer.close()
+
+    assert ends[0] is not StreamEnded
