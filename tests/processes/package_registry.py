@@ -18,32 +18,42 @@ from urllib.parse import unquote
 OLD = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def wheel(name: str, version: str, *, requires: tuple[str, ...] = ()) -> bytes:
-    """A wheel whose one module says its version."""
+def wheel(
+    name: str,
+    version: str,
+    *,
+    requires: tuple[str, ...] = (),
+    extras: dict[str, str] | None = None,
+) -> bytes:
+    """A wheel whose one module says its version. `extras` have the requirement of each extra."""
     module = _escaped(name)
     info = f"{module}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(
-        f"Requires-Dist: {each}\n" for each in requires
-    )
+    lines = [f"Requires-Dist: {each}" for each in requires]
+    for extra, requirement in (extras or {}).items():
+        lines += [f"Provides-Extra: {extra}", f"Requires-Dist: {requirement}; extra == {extra!r}"]
+    head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines]
     files = {
         f"{module}.py": f"version = {version!r}\n",
-        f"{info}/METADATA": metadata,
+        f"{info}/METADATA": "\n".join([*head, ""]),
         f"{info}/WHEEL": (
             "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         ),
     }
-    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    files[f"{info}/RECORD"] = _record(files) + f"{info}/RECORD,,\n"
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        for path, text in {**files, f"{info}/RECORD": record}.items():
-            archive.writestr(zipfile.ZipInfo(path), text)
+        for path, text in files.items():
+            entry = zipfile.ZipInfo(path)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, text)
     return packed.getvalue()
 
 
-def tarball(name: str, version: str) -> bytes:
-    """An npm package whose main file exports its version."""
+def tarball(name: str, version: str, **more: Any) -> bytes:
+    """An npm package whose main file exports its version; `more` goes to its package.json."""
+    manifest = {"name": name, "version": version, "main": "index.js", **more}
     files = {
-        "package/package.json": json.dumps({"name": name, "version": version, "main": "index.js"}),
+        "package/package.json": json.dumps(manifest),
         "package/index.js": f"module.exports = {version!r}\n",
     }
     packed = io.BytesIO()
@@ -55,13 +65,22 @@ def tarball(name: str, version: str) -> bytes:
     return packed.getvalue()
 
 
+@dataclass(frozen=True)
+class Tarball:
+    """A version of an npm package, and what its document says of it beside its name."""
+
+    body: bytes
+    published_at: datetime
+    more: dict[str, Any]
+
+
 @dataclass
 class PackageRegistry:
     """What it has; changes are seen by the next request."""
 
     url: str = ""
     wheels: dict[str, dict[str, tuple[bytes, datetime]]] = field(default_factory=dict)
-    tarballs: dict[str, dict[str, tuple[bytes, datetime]]] = field(default_factory=dict)
+    tarballs: dict[str, dict[str, Tarball]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     is_down: bool = False
 
@@ -69,9 +88,10 @@ class PackageRegistry:
         """Publish a version of a Python package."""
         self.wheels.setdefault(name, {})[version] = (wheel(name, version, **more), at)
 
-    def add_tarball(self, name: str, version: str, at: datetime = OLD) -> None:
+    def add_tarball(self, name: str, version: str, at: datetime = OLD, **more: Any) -> None:
         """Publish a version of an npm package."""
-        self.tarballs.setdefault(name, {})[version] = (tarball(name, version), at)
+        body = tarball(name, version, **more)
+        self.tarballs.setdefault(name, {})[version] = Tarball(body, at, more)
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
         """The content type and body at `path`."""
@@ -81,7 +101,7 @@ class PackageRegistry:
         if parts[0] == "wheels":
             return "application/zip", self.wheels[parts[1]][parts[2]][0]
         if parts[0] == "tarballs":
-            return "application/gzip", self.tarballs["/".join(parts[1:-2])][parts[-2]][0]
+            return "application/gzip", self.tarballs["/".join(parts[1:-2])][parts[-2]].body
         if parts[0] == "npm" and "/".join(parts[1:]) in self.tarballs:
             return "application/json", self._packument("/".join(parts[1:]))
         return None
@@ -106,20 +126,32 @@ class PackageRegistry:
                 "name": name,
                 "version": version,
                 "main": "index.js",
+                **tarball.more,
                 "dist": {
                     "tarball": f"{self.url}/tarballs/{name}/{version}/package.tgz",
-                    "integrity": f"sha512-{_base64(hashlib.sha512(body))}",
-                    "shasum": hashlib.sha1(body, usedforsecurity=False).hexdigest(),
+                    "integrity": f"sha512-{_base64(hashlib.sha512(tarball.body))}",
+                    "shasum": hashlib.sha1(tarball.body, usedforsecurity=False).hexdigest(),
                 },
             }
-            for version, (body, _) in self.tarballs[name].items()
+            for version, tarball in self.tarballs[name].items()
         }
-        time = {version: at.isoformat() for version, (_, at) in self.tarballs[name].items()}
+        time = {
+            version: tarball.published_at.isoformat()
+            for version, tarball in self.tarballs[name].items()
+        }
         latest = list(versions)[-1]
         tags = {"latest": latest}
         return json.dumps(
             {"name": name, "dist-tags": tags, "versions": versions, "time": time}
         ).encode()
+
+
+def _record(files: dict[str, str]) -> str:
+    """The lines of RECORD: poetry's installer refuses files without a digest."""
+    return "".join(
+        f"{path},sha256={_urlsafe(hashlib.sha256(text.encode()))},{len(text)}\n"
+        for path, text in files.items()
+    )
 
 
 def _escaped(name: str) -> str:
@@ -131,6 +163,10 @@ def _base64(digest: Any) -> str:
     return base64.b64encode(digest.digest()).decode()
 
 
+def _urlsafe(digest: Any) -> str:
+    return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+
+
 @contextmanager
 def running_packages() -> Iterator[PackageRegistry]:
     """A registry without packages."""
@@ -140,10 +176,18 @@ def running_packages() -> Iterator[PackageRegistry]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            self._send(registry.answer(self.path))
+
+        def do_POST(self) -> None:
+            """`npm audit`, which knows of nothing."""
+            self.rfile.read(int(self.headers["content-length"]))
+            is_audit = self.path.startswith("/npm/-/npm/v1/security/")
+            self._send(("application/json", b"{}") if is_audit else None)
+
+        def _send(self, answer: tuple[str, bytes] | None) -> None:
             registry.asked.append(self.path)
-            answer = None if registry.is_down else registry.answer(self.path)
             status = 503 if registry.is_down else 404 if answer is None else 200
-            content_type, body = answer or ("text/plain", b"")
+            content_type, body = (None if registry.is_down else answer) or ("text/plain", b"")
             self.send_response(status)
             self.send_header("content-type", content_type)
             self.send_header("content-length", str(len(body)))

@@ -1,0 +1,1 @@
+"""Real package managers that install through a real server from a registry on loopback."""

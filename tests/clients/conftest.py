@@ -1,0 +1,75 @@
+"""One server for all clients: each test has a key, a project and caches of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.packages.ecosystems import Ecosystem
+from tests.clients.managers import (
+    FOLDER,
+    NPM,
+    Manager,
+    Npm,
+    Pip,
+    Pnpm,
+    Poetry,
+    Project,
+    Uv,
+    UvPip,
+    Yarn,
+    Yarn1,
+)
+from tests.clients.stands import Stand, build_stand
+from tests.issuers.fixtures import IssuerProcess
+from tests.processes.homes import Home, add_acme
+from tests.processes.package_registry import running_packages
+
+_MANAGERS = {
+    "pip": Pip,
+    "uv": Uv,
+    "uv pip": UvPip,
+    "poetry": Poetry,
+    "npm": Npm,
+    "pnpm": Pnpm,
+    "yarn 1": Yarn1,
+    "yarn 4": Yarn,
+}
+
+
+@pytest.fixture(scope="session")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    home, issuer = Home(tmp_path_factory.mktemp("stand")), IssuerProcess()
+    try:
+        home.change(add_acme)
+        with running_packages() as packages:
+            yield build_stand(home, packages, issuer)
+    finally:
+        home.end()
+        issuer.stop()
+
+
+@pytest.fixture
+def project(tmp_path: Path, stand: Stand) -> Project:
+    """An empty one; no folder above it is another project's."""
+    folder = tmp_path / "app"
+    folder.mkdir()
+    return Project(folder, stand.address)
+
+
+@pytest.fixture(params=_MANAGERS)
+def manager(request: pytest.FixtureRequest) -> Manager:
+    """Each package manager; one that could not be installed fails, but for a machine without npm."""
+    manager = _MANAGERS[request.param]()
+    if manager.ecosystem is Ecosystem.NPM and NPM is None:
+        pytest.skip("no npm on this machine")
+    if not (FOLDER / "installed").exists():
+        pytest.fail(f"{FOLDER} has no package managers: run sh tests/clients/install.sh {FOLDER}")
+    return manager
+
+
+@pytest.fixture
+def python_manager(manager: Manager) -> Manager:
+    if manager.ecosystem is not Ecosystem.PYPI:
+        pytest.skip("of Python alone")
+    return manager

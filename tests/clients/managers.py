@@ -1,0 +1,309 @@
+"""The package managers, each as its users start it, in a project that has nothing of this machine."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from service.packages.ecosystems import Ecosystem
+from service.proxy.clients import Client, ProxyAddress, npmrc, variables
+from service.proxy.snippets import project_snippet
+from service.settings import REPOSITORY
+
+FOLDER: Final = Path(os.environ.get("CLIENTS") or REPOSITORY / ".clients")
+"""Where install.sh put them."""
+
+NODE: Final = shutil.which("node")
+NPM: Final = shutil.which("npm")
+DEADLINE_S: Final = 120.0
+"""pnpm repeats some failures after a minute: that it does not is a part of what is tested."""
+
+_PYTHON: Final = FOLDER / "python" / "bin"
+_MODULES: Final = FOLDER / "node" / "node_modules"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended, and all that it printed."""
+
+    code: int
+    log: str
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """How a client gets its credential: by variables, and by lines of the user's `.npmrc`."""
+
+    variables: dict[str, str]
+    npmrc: str = ""
+
+
+def documented(client: Client, address: ProxyAddress, token: str) -> Carrier:
+    """The way that the documentation and `countersign ci exec` have."""
+    own = npmrc(address, token, is_for_yarn_1=client is Client.YARN_1)
+    return Carrier(variables(client, address, token), own if client in _OF_NPMRC else "")
+
+
+_OF_NPMRC: Final = {Client.NPM, Client.PNPM, Client.YARN_1}
+
+
+@dataclass
+class Project:
+    """A folder to install in, with a home and caches of its own."""
+
+    folder: Path
+    address: ProxyAddress
+    carrier: Carrier = field(default_factory=lambda: Carrier({}))
+    settings: dict[str, str] = field(default_factory=dict)
+    """Variables that stand for a line of the project's own files, above the carrier's."""
+
+    @property
+    def home(self) -> Path:
+        """Its user's home, with all that clients keep there."""
+        return self.folder / "home"
+
+    def use(self, carrier: Carrier) -> None:
+        """Install with `carrier` from now on, with empty caches."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.home.mkdir(parents=True)
+        (self.home / ".npmrc").write_text(carrier.npmrc)
+        self.carrier = carrier
+
+    def run(self, *command: str | Path) -> Done:
+        """`command` with the carrier's variables and none of this machine."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "NPM_CONFIG_GLOBALCONFIG": str(self.home / "no-npmrc"),
+            **self.carrier.variables,
+            **self.settings,
+        }
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout)
+
+    def python_module(self, name: str) -> str | None:
+        """The version that a package of the registry says it has, None if it is not installed."""
+        module = f"{name.replace('-', '_')}.py"
+        files = [path for path in self.folder.rglob(module) if not path.is_relative_to(self.home)]
+        return None if not files else re.findall(r"'(.*)'", files[0].read_text())[0]
+
+    def node_module(self, name: str) -> str | None:
+        """The version in the package's own file, None if it is not installed."""
+        file = self.folder / "node_modules" / name / "package.json"
+        return str(json.loads(file.read_text())["version"]) if file.exists() else None
+
+    def forget(self, *names: str) -> None:
+        """Remove these folders: what was installed."""
+        for name in names:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+
+class Manager:
+    """A package manager. `add` resolves and installs, `install_locked` repeats it by the lock."""
+
+    client: Client
+    lock: str
+    """The name of its lock file."""
+
+    @property
+    def ecosystem(self) -> Ecosystem:
+        is_python = self.client in {Client.PIP, Client.UV, Client.POETRY}
+        return Ecosystem.PYPI if is_python else Ecosystem.NPM
+
+    def pinned(self, name: str, version: str) -> str:
+        """The requirement of exactly this version."""
+        return f"{name}=={version}" if self.ecosystem is Ecosystem.PYPI else f"{name}@{version}"
+
+    def below_2(self, name: str) -> str:
+        """The requirement of any version 1."""
+        return f"{name}>=1,<2" if self.ecosystem is Ecosystem.PYPI else f"{name}@^1.0.0"
+
+    def command(self, *requirements: str) -> Sequence[str | Path]:
+        """The command that installs `requirements` once `prepare` has been called."""
+        raise NotImplementedError
+
+    def locked_command(self) -> Sequence[str | Path]:
+        """The command that installs what the lock file says, or fails."""
+        raise NotImplementedError
+
+    def prepare(self, project: Project, *requirements: str) -> None:
+        """Write the files of a project that wants `requirements`."""
+
+    def add(self, project: Project, *requirements: str) -> Done:
+        """Install `requirements`."""
+        self.prepare(project, *requirements)
+        return project.run(*self.command(*requirements))
+
+    def install_locked(self, project: Project) -> Done:
+        """Install from the lock file alone what `add` has installed."""
+        project.forget("site", ".venv", "node_modules", ".yarn")
+        return project.run(*self.locked_command())
+
+    def version(self, project: Project, name: str) -> str | None:
+        """The installed version of a package."""
+        is_python = self.ecosystem is Ecosystem.PYPI
+        return project.python_module(name) if is_python else project.node_module(name)
+
+
+class Pip(Manager):
+    client = Client.PIP
+    lock = "requirements.txt"
+
+    def __init__(self, pip: Sequence[str | Path] = (_PYTHON / "pip",)) -> None:
+        self._pip = pip
+
+    def command(self, *requirements: str) -> Sequence[str | Path]:
+        return (*self._pip, "install", "--no-cache-dir", "--target", "site", *requirements)
+
+    def locked_command(self) -> Sequence[str | Path]:
+        return self.command("--require-hashes", "-r", self.lock)
+
+
+class Uv(Manager):
+    """Its own projects. `uv pip` reads the same variables, and its `pip install` is `UvPip`."""
+
+    client = Client.UV
+    lock = "uv.lock"
+
+    def prepare(self, project: Project, *requirements: str) -> None:
+        _write_pyproject(project, requirements)
+        project.settings = {"UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never"}
+
+    def command(self, *_: str) -> Sequence[str | Path]:
+        return (_PYTHON / "uv", "sync", "--no-install-project")
+
+    def locked_command(self) -> Sequence[str | Path]:
+        return (*self.command(), "--locked")
+
+
+class UvPip(Pip):
+    """`uv pip`, where pip's files are used with uv."""
+
+    client = Client.UV
+
+    def __init__(self) -> None:
+        super().__init__((_PYTHON / "uv", "pip"))
+
+    def prepare(self, project: Project, *_: str) -> None:
+        project.settings = {"UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never"}
+
+    def command(self, *requirements: str) -> Sequence[str | Path]:
+        return (*self._pip, "install", "--no-cache", "--target", "site", *requirements)
+
+
+class Poetry(Manager):
+    client = Client.POETRY
+    lock = "poetry.lock"
+
+    def prepare(self, project: Project, *requirements: str) -> None:
+        _write_pyproject(project, requirements)
+        project.settings = {"POETRY_VIRTUALENVS_IN_PROJECT": "true"}
+
+    def command(self, *_: str) -> Sequence[str | Path]:
+        return (_PYTHON / "poetry", "install", "--no-root", "--no-interaction")
+
+    def locked_command(self) -> Sequence[str | Path]:
+        return self.command()
+
+
+class Npm(Manager):
+    client = Client.NPM
+    lock = "package-lock.json"
+
+    def prepare(self, project: Project, *_: str) -> None:
+        _write_package(project)
+
+    def command(self, *requirements: str) -> Sequence[str | Path]:
+        return (NPM or "npm", "install", *requirements)
+
+    def locked_command(self) -> Sequence[str | Path]:
+        return (NPM or "npm", "ci")
+
+
+class Pnpm(Npm):
+    client = Client.PNPM
+    lock = "pnpm-lock.yaml"
+
+    def command(self, *requirements: str) -> Sequence[str | Path]:
+        return (*self._pnpm, "add", *requirements)
+
+    def locked_command(self) -> Sequence[str | Path]:
+        return (*self._pnpm, "install", "--frozen-lockfile")
+
+    @property
+    def _pnpm(self) -> Sequence[str | Path]:
+        return (NODE or "node", _MODULES / "pnpm" / "bin" / "pnpm.mjs")
+
+
+class Yarn1(Npm):
+    client = Client.YARN_1
+    lock = "yarn.lock"
+
+    def prepare(self, project: Project, *_: str) -> None:
+        _write_package(project)
+        # root's cache would be one for all projects
+        project.settings = {"YARN_CACHE_FOLDER": str(project.home / "yarn-cache")}
+
+    def command(self, *requirements: str) -> Sequence[str | Path]:
+        return (*self._yarn, "add", *requirements)
+
+    def locked_command(self) -> Sequence[str | Path]:
+        return (*self._yarn, "install", "--frozen-lockfile")
+
+    @property
+    def _yarn(self) -> Sequence[str | Path]:
+        return (NODE or "node", _MODULES / "yarn" / "bin" / "yarn.js", "--non-interactive")
+
+
+class Yarn(Npm):
+    client = Client.YARN
+    lock = "yarn.lock"
+
+    def prepare(self, project: Project, *_: str) -> None:
+        _write_package(project)
+        (project.folder / self.lock).touch()  # which makes the folder a project
+        # The linker that has the files of packages on the disk.
+        project.settings = {"YARN_NODE_LINKER": "node-modules", "YARN_ENABLE_TELEMETRY": "0"}
+
+    def command(self, *requirements: str) -> Sequence[str | Path]:
+        return (*self._yarn, "add", *requirements)
+
+    def locked_command(self) -> Sequence[str | Path]:
+        return (*self._yarn, "install", "--immutable")
+
+    @property
+    def _yarn(self) -> Sequence[str | Path]:
+        return (NODE or "node", _MODULES / "@yarnpkg" / "cli-dist" / "bin" / "yarn.js")
+
+
+def _write_pyproject(project: Project, requirements: Sequence[str]) -> None:
+    """With the source that the documentation has for poetry, which uv does not read."""
+    wanted = json.dumps(list(requirements))
+    source = project_snippet(Client.POETRY, project.address)
+    (project.folder / "pyproject.toml").write_text(
+        f'[project]\nname = "app"\nversion = "1.0.0"\nrequires-python = ">=3.11"\n'
+        f"dependencies = {wanted}\n\n{source.text if source else ''}"
+    )
+
+
+def _write_package(project: Project) -> None:
+    manifest = {"name": "app", "version": "1.0.0", "license": "MIT", "private": True}
+    (project.folder / "package.json").write_text(json.dumps(manifest))

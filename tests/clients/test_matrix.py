@@ -1,0 +1,157 @@
+"""Every client installs through the proxy, takes the newest release allowed, and fails on others."""
+
+import pytest
+
+from service.packages.ecosystems import Ecosystem
+from service.proxy.clients import Client
+from tests.budgets import only_full
+from tests.clients.managers import Done, Manager, Project, documented
+from tests.clients.stands import RULES, RUN_ID, Key, Stand
+
+pytestmark = [pytest.mark.slow, only_full]
+
+HIDES_ADDRESS = {Client.PNPM, Client.YARN_1}
+"""They do not print where they were sent, and so no audit row."""
+
+
+@pytest.fixture
+def key(stand: Stand, project: Project, manager: Manager) -> Key:
+    """A key of the test's own, which the client uses as the documentation says."""
+    key = stand.key()
+    project.use(documented(manager.client, stand.address, key.secret))
+    return key
+
+
+def test_one_install_is_one_row(stand: Stand, project: Project, manager: Manager, key: Key) -> None:
+    """Of the newest release that the requirement and the policy allow: 1.2.0 is denied."""
+    done = manager.add(project, manager.below_2("left-pad"))
+
+    assert done.code == 0, done.log
+    assert manager.version(project, "left-pad") == "1.1.0"
+    assert stand.installs(key) == [("ALLOWED", manager.ecosystem, "left-pad", "1.1.0")]
+
+
+def test_without_a_version_the_newest_one_allowed_is_taken(
+    stand: Stand, project: Project, manager: Manager, key: Key
+) -> None:
+    """Npm's `latest` points at a denied release upstream, and at an allowed one in the proxy."""
+    done = manager.add(project, "left-pad")
+
+    assert done.code == 0, done.log
+    assert manager.version(project, "left-pad") == "1.1.0"
+    assert stand.installs(key) == [("ALLOWED", manager.ecosystem, "left-pad", "1.1.0")]
+
+
+def test_a_denied_release_fails_the_install(
+    stand: Stand, project: Project, manager: Manager, key: Key
+) -> None:
+    """The log says which rule, and where the client prints addresses, which audit row."""
+    done = manager.add(project, manager.pinned("left-pad", "1.2.0"))
+    row, rule = only_row(stand, key), RULES[manager.ecosystem]
+
+    assert done.code != 0, done.log
+    assert manager.version(project, "left-pad") is None
+    assert (row["decision"], row["event"], row["version"]) == ("BLOCKED", "blocklist_hit", "1.2.0")
+    assert row["decision_reason"] == f'{{"rule_id":"{rule}","source":"operator"}}'
+    assert_says(done, manager, rule, row["id"])
+
+
+def test_a_release_in_its_cooldown_is_left_out(
+    stand: Stand, project: Project, manager: Manager, key: Key
+) -> None:
+    """1.1.0 was published two days ago, and seven are wanted."""
+    done = manager.add(project, manager.below_2("fresh"))
+
+    assert done.code == 0, done.log
+    assert manager.version(project, "fresh") == "1.0.0"
+    assert stand.installs(key) == [("ALLOWED", manager.ecosystem, "fresh", "1.0.0")]
+
+
+def test_a_release_in_its_cooldown_fails_the_install_if_it_is_pinned(
+    stand: Stand, project: Project, manager: Manager, key: Key
+) -> None:
+    """With the reason."""
+    done = manager.add(project, manager.pinned("fresh", "1.1.0"))
+    row = only_row(stand, key)
+
+    assert done.code != 0, done.log
+    assert manager.version(project, "fresh") is None
+    assert (row["decision"], row["event"]) == ("BLOCKED", "cooldown_active")
+    text = "too new" if manager.client is Client.YARN_1 else "too-new"
+    assert_says(done, manager, text, row["id"])
+
+
+def test_a_first_party_name_never_comes_from_upstream(
+    stand: Stand, project: Project, manager: Manager, key: Key
+) -> None:
+    """A stranger's package of that name is there: neither its page nor its file is asked for."""
+    done = manager.add(project, "acme-internal")
+
+    assert done.code != 0, done.log
+    assert manager.version(project, "acme-internal") is None
+    assert stand.installs(key) == []
+    assert not [path for path in stand.packages.asked if "acme-internal" in path]
+
+
+def test_a_name_is_found_however_it_is_written(
+    stand: Stand, project: Project, manager: Manager, key: Key
+) -> None:
+    """PyPI's names have one canonical form, npm's scoped names a slash, which clients escape."""
+    is_python = manager.ecosystem is Ecosystem.PYPI
+    wanted = "Left.Pad==1.1.0" if is_python else "@tools/pad"
+    done = manager.add(project, wanted)
+    allowed = [("ALLOWED", manager.ecosystem, "left-pad", "1.1.0")]
+
+    assert done.code == 0, done.log
+    if not is_python:  # which needs left-pad
+        assert manager.version(project, "@tools/pad") == "2.1.0"
+        allowed.append(("ALLOWED", "npm", "@tools/pad", "2.1.0"))
+    assert sorted(stand.installs(key)) == sorted(allowed)
+
+
+def test_extras_bring_their_packages(
+    stand: Stand, project: Project, python_manager: Manager, key: Key
+) -> None:
+    """What an extra needs is in a wheel's metadata, which the proxy reads out of it."""
+    done = python_manager.add(project, "whole[more]>=2")
+
+    assert done.code == 0, done.log
+    assert python_manager.version(project, "part") == "3.1.0"
+    assert sorted(stand.installs(key)) == [
+        ("ALLOWED", "pypi", "part", "3.1.0"),
+        ("ALLOWED", "pypi", "whole", "2.0.0"),
+    ]
+
+
+def test_a_job_s_install_names_its_run(
+    stand: Stand, project: Project, manager: Manager, key: Key
+) -> None:
+    """With an install token the row has the binding and the run."""
+    token = stand.install_token(key)
+    project.use(documented(manager.client, stand.address, token))
+    done = manager.add(project, manager.below_2("left-pad"))
+    row = only_row(stand, key)
+
+    assert done.code == 0, done.log
+    assert (row["decision"], row["ecosystem"]) == ("ALLOWED", manager.ecosystem)
+    assert (row["oidc_binding_id"], row["run_id"]) == (stand.binding, RUN_ID)
+
+
+def only_row(stand: Stand, key: Key) -> dict[str, object]:
+    rows = stand.rows(key)
+    assert len(rows) == 1, rows
+    return rows[0]
+
+
+def assert_says(done: Done, manager: Manager, reason: str, audit_id: object) -> None:
+    """The log has the reason and the audit row's id, unless the client keeps them for itself.
+
+    yarn 1 prints the reason as a deprecation; pnpm says that the release is deprecated and answers
+    403, and `pnpm view` has the reason.
+    """
+    if manager.client is Client.PNPM:
+        assert "[WARN] deprecated" in done.log, done.log
+        assert "HTTP 403" in done.log
+    else:
+        assert reason in done.log, done.log
+    assert (str(audit_id) in done.log) == (manager.client not in HIDES_ADDRESS), done.log
