@@ -1,17 +1,19 @@
-# Every target sets up what it needs: a virtual environment in .venv, and nothing outside it except
-# Debian's Chromium for the browser tests and its PostgreSQL for the benchmarks, where there is none
-# and apt may install it.
+# Every target sets up what it needs: a virtual environment in .venv, the package managers of
+# `make test-all` in .clients, and nothing outside them except Debian's Chromium for the browser tests
+# and its PostgreSQL for the benchmarks, where there is none and apt may install it.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SIZE ?= 2m
+# Package managers that tests install with.
+export CLIENTS ?= $(CURDIR)/.clients
 # A file's tests stay together, because they may share a fixture; the longest files come first (see
 # tests/conftest.py), so that no worker ends long after the others. One worker more than there are
 # cores, because tests of processes wait for them now and then.
 PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo serve test test-all guards check format bench clean help
+.PHONY: demo serve test test-all proxy-live guards check format bench clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -31,7 +33,12 @@ test: $(VENV)/.installed-dev ## what CI runs
 
 test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of
 	@sh tests/browser/install-chromium.sh
+	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)
 	TESTS=all $(BIN)/pytest $(PARALLEL)
+
+proxy-live: $(VENV)/.installed-dev ## install through the proxy from the registries that this machine has configured
+	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)
+	$(BIN)/pytest --numprocesses 0 tests/clients/live.py
 
 guards: $(VENV)/.installed-dev ## drop each guard and want its test to fail (SINCE=main: what changed)
 	TESTS=all SINCE=$(SINCE) $(BIN)/pytest -q --numprocesses $(shell nproc) tests/test_guards.py
@@ -54,7 +61,7 @@ bench: $(VENV)/.installed-bench ## compare with other engines (SIZE=2m, 20m, 100
 	$(BIN)/python -m benchmarks.report
 
 clean: ## remove the virtual environment and what tools leave behind; data stays
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .clients .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -19,11 +19,12 @@ from tests.clients.managers import (
     UvPip,
     Yarn,
     Yarn1,
+    is_installed,
 )
 from tests.clients.stands import Stand, build_stand
 from tests.issuers.fixtures import IssuerProcess
 from tests.processes.homes import Home, add_acme
-from tests.processes.package_registry import running_packages
+from tests.processes.package_registry import PackageRegistry, running_packages
 
 _MANAGERS = {
     "pip": Pip,
@@ -38,12 +39,18 @@ _MANAGERS = {
 
 
 @pytest.fixture(scope="session")
-def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+def packages() -> Iterator[PackageRegistry]:
+    """The registry on loopback that the proxy asks."""
+    with running_packages() as registry:
+        yield registry
+
+
+@pytest.fixture(scope="session")
+def stand(tmp_path_factory: pytest.TempPathFactory, packages: PackageRegistry) -> Iterator[Stand]:
     home, issuer = Home(tmp_path_factory.mktemp("stand")), IssuerProcess()
     try:
         home.change(add_acme)
-        with running_packages() as packages:
-            yield build_stand(home, packages, issuer)
+        yield build_stand(home, packages, issuer)
     finally:
         home.end()
         issuer.stop()
@@ -59,11 +66,11 @@ def project(tmp_path: Path, stand: Stand) -> Project:
 
 @pytest.fixture(params=_MANAGERS)
 def manager(request: pytest.FixtureRequest) -> Manager:
-    """Each package manager; one that could not be installed fails, but for a machine without npm."""
+    """Each package manager. A missing one is a failure, except on a machine without npm."""
     manager = _MANAGERS[request.param]()
     if manager.ecosystem is Ecosystem.NPM and NPM is None:
         pytest.skip("no npm on this machine")
-    if not (FOLDER / "installed").exists():
+    if not is_installed():
         pytest.fail(f"{FOLDER} has no package managers: run sh tests/clients/install.sh {FOLDER}")
     return manager
 

@@ -1,4 +1,4 @@
-"""The package managers, each as its users start it, in a project that has nothing of this machine."""
+"""The package managers, each as its users start it, in a project apart from this machine."""
 
 import json
 import os
@@ -26,6 +26,11 @@ DEADLINE_S: Final = 120.0
 
 _PYTHON: Final = FOLDER / "python" / "bin"
 _MODULES: Final = FOLDER / "node" / "node_modules"
+
+
+def is_installed() -> bool:
+    """True if install.sh has ended."""
+    return (FOLDER / "installed").exists()
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,6 @@ class Stand:
 
     home: Home
     server: Server
-    packages: PackageRegistry
     issuer: IssuerProcess
     binding: str
 
@@ -117,17 +116,22 @@ def stock(packages: PackageRegistry) -> None:
 
 
 def build_stand(home: Home, packages: PackageRegistry, issuer: IssuerProcess) -> Stand:
-    """A server on `home`, which has the organisation acme."""
+    """A server on `home`, which has the organisation acme, in front of `packages`."""
     stock(packages)
     home.settings |= {
-        "issuers_file": str(issuer.file(home.folder)),
         "proxy_pypi_upstream": f"{packages.url}/simple/",
         "proxy_npm_upstream": f"{packages.url}/npm/",
     }
+    return serve_stand(home, issuer, POLICY)
+
+
+def serve_stand(home: Home, issuer: IssuerProcess, policy: dict[str, Any]) -> Stand:
+    """A server with the settings of `home`, for an organisation with this policy."""
+    home.settings["issuers_file"] = str(issuer.file(home.folder))
     server = home.serve()
     with server.client() as operator:
         bound = operator.post(bindings_path(), json=binding_body(issuer=issuer.url))
         path = "/api/v1/admin/orgs/acme/policy"
-        put = operator.put(path, headers={"if-match": "*"}, json=POLICY)
+        put = operator.put(path, headers={"if-match": "*"}, json=policy)
     assert (bound.status_code, put.status_code) == (201, 200), put.text
-    return Stand(home, server, packages, issuer, bound.json()["id"])
+    return Stand(home, server, issuer, bound.json()["id"])

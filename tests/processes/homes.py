@@ -139,6 +139,8 @@ class Home:
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
     servers: list[Server] = field(default_factory=list)
+    inherits: set[str] = field(default_factory=lambda: {"PATH", "HOME"})
+    """The variables of this process that its processes have, too."""
 
     @property
     def data_dir(self) -> Path:
@@ -161,7 +163,7 @@ class Home:
             **self.settings,
             **changes,
         }
-        inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        inherited = {name: os.environ[name] for name in self.inherits if name in os.environ}
         return inherited | {PREFIX + name.upper(): value for name, value in settings.items()}
 
     def start(self, **changes: str) -> Server:

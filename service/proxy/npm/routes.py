@@ -95,6 +95,8 @@ async def package(services: ProxyServices, slug: str, wanted: str) -> ResponseRe
     """
     principal, org = await services.authorize(request, slug)
     name, rest = _split(wanted)
+    if name == "-":  # what npm has beside packages, such as its search, and is not served here
+        raise PackageFileMissing
     if rest.startswith("-/"):
         return await _file(services, org, principal, name, rest.removeprefix("-/"))
     if "/" in rest:
