@@ -22,6 +22,8 @@ from service.composition import EXTENSION, Services, build_services
 from service.dashboard.evidence.routes import blueprint as evidence
 from service.dashboard.investigate.routes import blueprint as investigate
 from service.dashboard.people.routes import blueprint as people
+from service.dashboard.policy.routes import blueprint as dashboard_policy
+from service.dashboard.proxy.routes import blueprint as dashboard_proxy
 from service.dashboard.routes import blueprint as dashboard
 from service.dashboard.trust.change_routes import blueprint as dashboard_trust_changes
 from service.dashboard.trust.routes import blueprint as dashboard_trust
@@ -104,6 +106,8 @@ _BLUEPRINTS: Final = (
     evidence,
     dashboard_trust_changes,
     people,
+    dashboard_policy,
+    dashboard_proxy,
 )
 
 

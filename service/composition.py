@@ -124,13 +124,14 @@ class Services:
             self.audit_queries,
             self.exporter,
         )
+        policy = PolicyServices(self.clock, self.access, self.store, self.lake, self.policy_book)
         return (
             audit,
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
             self.binding_services(),
             InstallTokenServices(self.exchange),
             self.proxy,
-            PolicyServices(self.clock, self.access, self.store, self.lake, self.policy_book),
+            policy,
             self.sign_in,
             SystemServices(self.store, self.lake, self.metrics, self.settings.metrics_token),
             DashboardServices(
@@ -143,6 +144,9 @@ class Services:
                 self.binding_services(),
                 self.sign_in,
                 self.live,
+                policy,
+                self.proxy,
+                self.packages,
             ),
         )
 

@@ -40,6 +40,8 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
         Destination("Projects", "dashboard_people.projects_page", Capability.ORG_ADMIN),
         Destination("API keys", "dashboard_people.keys_page", Capability.ORG_ADMIN),
         Destination("Roles", "dashboard_people.roles_page", Capability.ORG_ADMIN),
+        Destination("Install policy", "dashboard_policy.policy_page", Capability.POLICY_READ),
+        Destination("Install proxy", "dashboard_proxy.proxy_page", Capability.POLICY_READ),
     ),
 }
 """The organisation's pages by section, in the order of the navigation.

@@ -11,6 +11,9 @@ from service.bindings.services import BindingServices
 from service.clock import Clock
 from service.dashboard.live_places import LivePlaces
 from service.orgs.roles import Capability
+from service.policy.services import PolicyServices
+from service.proxy.caches import PackageCaches
+from service.proxy.services import ProxyServices
 from service.settings import Settings
 from service.sign_in.services import SignInServices
 from service.store.store import Store
@@ -19,7 +22,7 @@ from service.store.tables import Organisation
 
 @dataclass(frozen=True, slots=True)
 class DashboardServices:
-    """The groups for the audit log, bindings and sign-in, and what all pages share."""
+    """The groups for each kind of page, and what all pages share."""
 
     settings: Settings
     clock: Clock
@@ -30,6 +33,9 @@ class DashboardServices:
     bindings: BindingServices
     sign_in: SignInServices
     live: LivePlaces
+    policy: PolicyServices
+    proxy: ProxyServices
+    packages: PackageCaches
 
     async def authorize(
         self, slug: str, capability: Capability, *, keeps_alive: bool = True

@@ -1,6 +1,7 @@
 """Queries for policies and the blocklist. None of them commits."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
@@ -55,6 +56,14 @@ class InForce(NamedTuple):
     generation: int
 
 
+class RevisionHead(NamedTuple):
+    """Which revision of a policy, and who put it in force when."""
+
+    revision: int
+    changed_by: str
+    changed_at: datetime
+
+
 def find_in_force(transaction: Transaction, tenant_id: str) -> InForce:
     """What is in force for the organisation now: one statement on two indexes."""
     ((revision, generation),) = transaction.rows(_IN_FORCE, {"tenant_id": tenant_id})
@@ -93,6 +102,18 @@ async def find_revision(
     if revision is not None:
         mine = mine.where(PolicyRevision.revision == revision)
     return await session.scalar(mine.order_by(PolicyRevision.revision.desc()).limit(1))
+
+
+async def list_revisions(session: AsyncSession, tenant_id: str) -> Sequence[RevisionHead]:
+    """All kept revisions of the organisation's policy without their documents, newest first."""
+    columns = (PolicyRevision.revision, PolicyRevision.changed_by, PolicyRevision.changed_at)
+    newest = (
+        select(*columns)
+        .where(PolicyRevision.tenant_id == tenant_id)
+        .order_by(PolicyRevision.revision.desc())
+        .limit(REVISIONS_KEPT)
+    )
+    return [RevisionHead(*row) for row in await session.execute(newest)]
 
 
 async def forget_old_revisions(session: AsyncSession, tenant_id: str, last: int) -> None:

@@ -45,6 +45,11 @@ async def json_object(request: Request) -> dict[str, Any]:
     raw = await read_body(request, request.max_content_length or _BODY_BYTES_MAX)
     if raw and request.mimetype != "application/json":
         raise NotJson
+    return parse_object(raw)
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """The one JSON object in `raw`. Raises NotAnObject, DuplicateMember, NotANumber."""
     try:
         value = json.loads(
             raw.decode(),

@@ -36,10 +36,17 @@ class ShownGroup:
 
 
 async def load_groups(
-    store: Store, log: TenantLog, state: State, by: Sequence[str]
+    store: Store,
+    log: TenantLog,
+    state: State,
+    by: Sequence[str],
+    now: datetime | None = None,
 ) -> list[ShownGroup] | SummaryUnavailable:
-    """The largest groups of the rows of `state` with equal values of the filters `by`."""
-    query = parse_query(state.filters)
+    """The largest groups of the rows of `state` with equal values of the filters `by`.
+
+    A state with a window up to `now` needs that.
+    """
+    query = parse_query((state if now is None else state.as_of(now)).filters)
     columns = [FILTER_COLUMNS[name] for name in by]
     groups = await or_unavailable(log.groups(query, columns, GROUPS_MAX, GLANCE_MAX_S))
     if isinstance(groups, SummaryUnavailable):

@@ -21,6 +21,8 @@ CAPABILITY_WORDS: Final[dict[Capability, str]] = {
     Capability.OIDC_WRITE: "change bindings",
     Capability.AUDIT_READ: "read the audit log",
     Capability.AUDIT_EXPORT: "export the audit log",
+    Capability.POLICY_READ: "see the install policy and the proxy",
+    Capability.POLICY_WRITE: "change the install policy",
     Capability.ORG_ADMIN: "manage the organisation",
     Capability.PACKAGES_INSTALL: "issue keys that install packages",
 }
