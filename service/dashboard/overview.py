@@ -1,6 +1,6 @@
 """The overview: the last day at a glance; each part needs the capability for its details."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -8,6 +8,7 @@ from quart import url_for
 
 from analytics.export.wire import json_objects
 from analytics.model.envelopes import ADMIN_EVENTS
+from analytics.model.events import Decision
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.query.summaries import TOP_MAX, ValueCount
 from service.access.callers import Caller, MemberPrincipal
@@ -65,6 +66,7 @@ class LogView:
     summary: Later[SummaryPanel | SummaryUnavailable]
     blocked_packages: Later[Facet | SummaryUnavailable]
     ci_jobs: Later[Facet | SummaryUnavailable]
+    ecosystems: Later[Facet | SummaryUnavailable]
     changes: Later[list[ShownRow] | SummaryUnavailable]
 
 
@@ -81,6 +83,7 @@ class _LogParts:
     def view(self) -> LogView:
         """The view, of which nothing is loaded yet."""
         blocked = self.state.only("decision", "BLOCKED")
+        installs = replace(self.state, given={**self.state.given, "decision": tuple(Decision)})
         jobs = self.state.beginning("actor_source", CI_SOURCE_PREFIX)
         return LogView(
             state=self.state,
@@ -88,6 +91,7 @@ class _LogParts:
             summary=Later(self._summary),
             blocked_packages=Later(lambda: self._facet("package", blocked)),
             ci_jobs=Later(lambda: self._facet("subject", jobs)),
+            ecosystems=Later(lambda: self._facet("ecosystem", installs)),
             changes=Later(self._changes),
         )
 

@@ -82,9 +82,20 @@ VIEWS: Final = (
         },
     ),
     View(
-        "API keys and bindings",
+        "API keys, bindings, install tokens",
         "issued, rotated, created, revoked",
-        {"event": (*RIGHTS[-5:],)},
+        {"event": (*RIGHTS[-5:], Event.INSTALL_TOKEN_ISSUED)},
+    ),
+    View(
+        "Install policy",
+        "changes of the policy and of the operator’s blocklist, and what audit mode let through",
+        {
+            "event": (
+                Event.POLICY_CHANGED,
+                Event.BLOCKLIST_IMPORTED,
+                Event.INSTALL_WOULD_BLOCK,
+            )
+        },
     ),
     View(
         "What may be installed",

@@ -32,6 +32,14 @@ class PackageView:
     retention: RetentionWindow
 
     @property
+    def policy_ecosystem(self) -> str | None:
+        """The ecosystem to ask the policy about, None if no row names one."""
+        if self.ecosystem is not None or isinstance(self.versions, SummaryUnavailable):
+            return self.ecosystem
+        found = (group.values["ecosystem"] for group in self.versions)
+        return next((ecosystem for ecosystem in found if ecosystem), None)
+
+    @property
     def totals(self) -> dict[str, Any]:
         """The number of rows and blocked rows of the versions, and when the first and last were."""
         groups = [] if isinstance(self.versions, SummaryUnavailable) else self.versions

@@ -48,6 +48,7 @@ FIELDS: Final[dict[EditKind, tuple[str, ...]]] = {
     EditKind.REMOVE: ("part", "entry"),
     EditKind.DOCUMENT: ("document",),
 }
+_TAKEN: Final = " is the id of "
 _ADDED_TO: Final = {
     EditKind.ADD_FIRST_PARTY: "first_party",
     EditKind.ADD_DENY: "deny",
@@ -188,7 +189,9 @@ def _with_entry(part: str, given: Mapping[str, str], document: Document) -> Inst
             is_own = prefix == f"{part}[{number}" and name in given
             if not is_own or name in faults:
                 raise EditRefused(faults | {ANYWHERE: [_bare(fault)]}) from fault
-            faults[name] = [_bare(fault)]
+            faults[name] = [
+                "is the name of another rule" if _TAKEN in fault.text else _bare(fault)
+            ]
             entry = entry | {name: _VALID[name]}
         else:
             break

@@ -13,7 +13,7 @@ from service.access.callers import Caller
 from service.audit.tenant_log import TenantLog, open_log
 from service.dashboard.display_names import Person, find_names
 from service.dashboard.navigation import may
-from service.dashboard.policy.edits import ANYWHERE, Edit, entry_of, pattern_of
+from service.dashboard.policy.edits import Edit, entry_of, pattern_of
 from service.dashboard.services import DashboardServices
 from service.dashboard.streaming import Later
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
@@ -48,6 +48,13 @@ PART_WORDS: Final = {
 }
 """The parts of a policy in their order, as pages name them."""
 
+FIELD_WORDS: Final = {
+    "id": "name of the rule",
+    "min_age_days": "days",
+    "exempt": "exempt packages",
+}
+"""The labels of fields whose name is another."""
+
 RowIds = dict[int, str]
 """The audit rows of changes, by revision."""
 
@@ -60,14 +67,13 @@ class Refused:
     faults: Mapping[str, list[str]]
 
     @property
-    def is_elsewhere(self) -> bool:
-        """True if an error is about no field of the form."""
-        return ANYWHERE in self.faults
-
-    @property
     def texts(self) -> list[tuple[str, str]]:
-        """All errors, with the field of each."""
-        return [(name, text) for name, texts in self.faults.items() for text in texts]
+        """All errors, with the label of the field of each."""
+        return [
+            (FIELD_WORDS.get(name, name), text)
+            for name, texts in self.faults.items()
+            for text in texts
+        ]
 
     def fault_in(self, kind: str, name: str) -> str | None:
         """The errors at a field of the form of this kind."""
