@@ -29,6 +29,8 @@ _ICONS: Final[dict[str, str]] = {
     Event.INSTALL_WOULD_BLOCK: "alert",
     Event.INSTALL_TOKEN_ISSUED: "key",
     Event.POLICY_CHANGED: "shield",
+    Event.POLICY_EXCEPTION_REQUESTED: "shield",
+    Event.POLICY_EXCEPTION_DECIDED: "shield",
     Event.BLOCKLIST_IMPORTED: "shield",
     Event.OIDC_BINDING_CREATED: "link",
     Event.OIDC_BINDING_REVOKED: "link",

@@ -87,13 +87,14 @@ VIEWS: Final = (
         {"event": (*RIGHTS[-5:], Event.INSTALL_TOKEN_ISSUED)},
     ),
     View(
-        "Install policy",
-        "changes of the policy and of the operator’s blocklist, and what audit mode let through",
+        "What may be installed",
+        "changes of the install policy and the blocklist, exceptions asked for and decided",
         {
             "event": (
                 Event.POLICY_CHANGED,
+                Event.POLICY_EXCEPTION_REQUESTED,
+                Event.POLICY_EXCEPTION_DECIDED,
                 Event.BLOCKLIST_IMPORTED,
-                Event.INSTALL_WOULD_BLOCK,
             )
         },
     ),
