@@ -22,6 +22,7 @@ from service.composition import EXTENSION, Services, build_services
 from service.dashboard.evidence.routes import blueprint as evidence
 from service.dashboard.investigate.routes import blueprint as investigate
 from service.dashboard.people.routes import blueprint as people
+from service.dashboard.policy.exception_routes import blueprint as dashboard_exceptions
 from service.dashboard.policy.routes import blueprint as dashboard_policy
 from service.dashboard.proxy.routes import blueprint as dashboard_proxy
 from service.dashboard.routes import blueprint as dashboard
@@ -107,6 +108,7 @@ _BLUEPRINTS: Final = (
     dashboard_trust_changes,
     people,
     dashboard_policy,
+    dashboard_exceptions,
     dashboard_proxy,
 )
 

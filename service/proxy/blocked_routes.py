@@ -7,8 +7,11 @@ from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.schema import parse_audit_id
+from service.audit.services import AuditServices
 from service.errors import NotFound
 from service.proxy.blocked import REASON_CHARS_MAX
+from service.proxy.blocked_page import load_member_view
+from service.web.dependencies import receives
 from service.web.responses import error_answer
 from service.web.templates import render_template
 
@@ -16,6 +19,7 @@ _NAME: Final = re.compile(r"(?:@[A-Za-z0-9._~-]{1,214}/)?[A-Za-z0-9._~-]{1,214}"
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,255}")
 _WORDS: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{REASON_CHARS_MAX}}}")
 _DENIED: Final = "denied-by-"
+_TOO_NEW: Final = "too new"
 _STATUS: Final = 403
 """Not 451: pnpm repeats that for minutes."""
 
@@ -23,11 +27,14 @@ blueprint = Blueprint("proxy_blocked", __name__)
 
 
 @blueprint.get("/proxy/<slug>/blocked/<audit_id>/<path:rest>")
-async def blocked(slug: str, audit_id: str, rest: str) -> ResponseReturnValue:
+@receives(AuditServices)
+async def blocked(
+    services: AuditServices, slug: str, audit_id: str, rest: str
+) -> ResponseReturnValue:
     """Say which install was refused and where its audit row is.
 
     It needs no credentials, which package managers do not send along, and so it shows only what its
-    address says. The row itself is for those who may read the audit log.
+    address says. Members of the organisation who are signed in see more, each what they may.
     """
     name, version, reason = _parts(rest)
     if parse_audit_id(audit_id) is None:
@@ -36,7 +43,14 @@ async def blocked(slug: str, audit_id: str, rest: str) -> ResponseReturnValue:
     if "text/html" not in request.accept_mimetypes.values():
         return _uncached(error_answer(f"{text} (audit row {audit_id})", _STATUS))
     page = await render_template(
-        "blocked.html", slug=slug, audit_id=audit_id, name=name, version=version, reason=reason
+        "blocked.html",
+        slug=slug,
+        audit_id=audit_id,
+        name=name,
+        version=version,
+        reason=reason,
+        is_too_new=reason == _TOO_NEW,
+        member=await load_member_view(services, slug, audit_id, name, version),
     )
     return _uncached(Response(page, status=_STATUS, content_type="text/html; charset=utf-8"))
 

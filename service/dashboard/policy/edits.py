@@ -189,9 +189,7 @@ def _with_entry(part: str, given: Mapping[str, str], document: Document) -> Inst
             is_own = prefix == f"{part}[{number}" and name in given
             if not is_own or name in faults:
                 raise EditRefused(faults | {ANYWHERE: [_bare(fault)]}) from fault
-            faults[name] = [
-                "is the name of another rule" if _TAKEN in fault.text else _bare(fault)
-            ]
+            faults[name] = ["is the name of another rule" if _TAKEN in fault.text else _bare(fault)]
             entry = entry | {name: _VALID[name]}
         else:
             break

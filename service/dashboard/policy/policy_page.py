@@ -22,6 +22,7 @@ from service.orgs.roles import Capability
 from service.packages.ecosystems import Ecosystem
 from service.policy.differences import PolicyDifference, difference
 from service.policy.document import DOCUMENT_BYTES_MAX
+from service.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
 from service.policy.model import NO_POLICY, InstallPolicy, Mode
 from service.policy.parsing import decode_document, to_json
 from service.policy.repository import (
@@ -86,7 +87,8 @@ class PolicyView:
     """The page's data. `revision` is None for an organisation that never set a policy.
 
     `in_force` is the number of the revision in force, `before` what differs in the one before a
-    past one. `rows` is None for callers who may not read the audit log.
+    past one. `waiting` counts the requests for exceptions
+    without a decision. `rows` is None for callers who may not read the audit log.
     """
 
     policy: InstallPolicy
@@ -95,6 +97,7 @@ class PolicyView:
     revisions: list[RevisionHead]
     people: Mapping[str, Person]
     blocklist: BlocklistImport | None
+    waiting: int
     rows: Later[RowIds | SummaryUnavailable] | None
     since_before: PolicyDifference | None
     may_change: bool
@@ -166,6 +169,7 @@ async def load_policy_view(
             before = await find_revision(session, org.id, revision.revision - 1)
         names = await find_names(session, org.id, actors={head.changed_by for head in revisions})
         blocklist = await find_current_import(session)
+        waiting = len(await list_exceptions(session, org.id, OPEN, OPEN_MAX))
     rows = None
     if may(caller, Capability.AUDIT_READ, org):
         log = await open_log(services.store, services.audit.lake, org, services.clock())
@@ -178,6 +182,7 @@ async def load_policy_view(
         revisions=revisions,
         people={head.changed_by: names.person(head.changed_by) for head in revisions},
         blocklist=blocklist,
+        waiting=waiting,
         rows=rows,
         since_before=None
         if before is None

@@ -6,6 +6,7 @@ from typing import Final
 
 from quart import url_for
 
+from analytics.model.labels import job_label
 from service.access.callers import Caller
 from service.audit.tenant_log import TenantLog, open_log
 from service.dashboard.display_names import Person, find_names
@@ -21,7 +22,6 @@ from service.errors import Invalid, PolicyMoved
 from service.orgs.roles import Capability
 from service.policy.changes import set_policy
 from service.policy.differences import PolicyDifference, difference
-from service.policy.forms import summary_of
 from service.policy.model import NO_POLICY, InstallPolicy, Mode
 from service.policy.parsing import decode_document
 from service.policy.preview import TOP, Preview, preview_policy
@@ -45,10 +45,9 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class ShownPreview:
-    """What the policy would have done: the sentence, and the most frequent of each kind."""
+    """What the policy would have done, and the most frequent of each kind."""
 
     preview: Preview
-    sentence: str
     packages: list[Counted]
     rules: list[Counted]
     jobs: list[Counted]
@@ -173,13 +172,13 @@ def _shown(preview: Preview, log: TenantLog, *, has_links: bool) -> ShownPreview
 
     return ShownPreview(
         preview=preview,
-        sentence=summary_of(preview),
         packages=[
             Counted(package, count, href(package=package, ecosystem=ecosystem), ecosystem)
             for (ecosystem, package), count in preview.packages.most_common(TOP)
         ],
         rules=[Counted(rule, count) for rule, count in preview.rules.most_common(TOP)],
         jobs=[
-            Counted(job, count, href(subject=job)) for job, count in preview.jobs.most_common(TOP)
+            Counted(job_label(job) or job, count, href(subject=job))
+            for job, count in preview.jobs.most_common(TOP)
         ],
     )

@@ -115,6 +115,8 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
         Event.INSTALL_ALLOWED,
         Event.BLOCKLIST_HIT,
         Event.COOLDOWN_ACTIVE,
+        Event.INSTALL_WOULD_BLOCK,
+        Event.POLICY_EXCEPTION_REQUESTED,
         Event.OAUTH_LOGIN_SUCCEEDED,
         Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
         Event.LINK_SIGN_IN_SUCCEEDED,

@@ -1,0 +1,98 @@
+"""What the page of a refused install shows beyond its address, to members of the organisation."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from analytics.model.errors import StoreFault
+from analytics.model.events import Event
+from service.access.callers import is_allowed
+from service.audit.query_service import find_entry
+from service.audit.services import AuditServices
+from service.audit.tenant_log import open_log
+from service.errors import AuditRowNotFound, Refusal
+from service.orgs.repository import list_owners
+from service.orgs.roles import Capability
+from service.store.tables import Organisation
+
+OWNERS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedInstall:
+    """The row of the install, as far as people ask for it. `matches`: its address says the same."""
+
+    event: str
+    ecosystem: str | None
+    package: str | None
+    version: str | None
+    created_at: str
+    subject: str | None
+    reason: dict[str, Any]
+    matches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """What a member sees: who could allow it and, if they may read audit rows, the row.
+
+    Without a `row`, `is_missing` tells that there is none of this id.
+    """
+
+    owners: list[str]
+    may_see_policy: bool
+    may_read_rows: bool = False
+    row: RefusedInstall | None = None
+    is_missing: bool = False
+
+
+async def load_member_view(
+    services: AuditServices, slug: str, audit_id: str, name: str, version: str
+) -> MemberView | None:
+    """The view of the caller; None for all who do not belong to the organisation.
+
+    Never raises for a caller: the page is for everyone, and answers all others the same.
+    """
+    try:
+        caller, org = await services.access.authorize_member(slug)
+        async with services.store.read() as session:
+            owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
+    except Refusal:
+        return None
+    may_see_policy = is_allowed(caller.require, Capability.POLICY_READ, org)
+    if not is_allowed(caller.require, Capability.AUDIT_READ, org):
+        return MemberView(owners, may_see_policy)
+    try:
+        row = await _find_row(services, org, audit_id, name, version)
+    except AuditRowNotFound:
+        return MemberView(owners, may_see_policy, may_read_rows=True, is_missing=True)
+    except (Refusal, StoreFault):
+        return MemberView(owners, may_see_policy, may_read_rows=True)
+    return MemberView(owners, may_see_policy, may_read_rows=True, row=row)
+
+
+async def _find_row(
+    services: AuditServices, org: Organisation, audit_id: str, name: str, version: str
+) -> RefusedInstall:
+    log = await open_log(services.store, services.lake, org, services.clock())
+    entry = json.loads(await find_entry(log, audit_id))
+    is_block = entry["event"] in {Event.BLOCKLIST_HIT, Event.COOLDOWN_ACTIVE}
+    return RefusedInstall(
+        event=entry["event"],
+        ecosystem=entry["ecosystem"],
+        package=entry["packageName"],
+        version=entry["version"],
+        created_at=entry["created_at"],
+        subject=entry["subject"],
+        reason=_reason(entry["decision_reason"]),
+        matches=is_block and (entry["packageName"], entry["version"]) == (name, version),
+    )
+
+
+def _reason(text: str | None) -> dict[str, Any]:
+    """The keys of a decision's envelope; empty for rows of imports that have none."""
+    try:
+        reason = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return reason if isinstance(reason, dict) else {}
