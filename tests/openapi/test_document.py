@@ -20,6 +20,8 @@ from tests.conftest import World
 
 PAGES = {"/", "/sign-in", "/sign-out", "/docs", "/device", "/device/decision"}
 """What people look at and send from there, besides all below /admin/ui/."""
+PROXY = "/proxy/"
+"""Protocols of PyPI and npm, which docs/install-proxy.md describes: clients know them already."""
 EXPORT = "/admin/ui/orgs/{slug}/audit/export"
 """The one endpoint there that is for scripts, too."""
 
@@ -46,7 +48,8 @@ async def test_every_endpoint_for_scripts_is_described(world: World, document: A
     expected = {
         route
         for route in routes
-        if route[0] == EXPORT or not (route[0] in PAGES or route[0].startswith("/admin/ui/"))
+        if route[0] == EXPORT
+        or not (route[0] in PAGES or route[0].startswith(("/admin/ui/", PROXY)))
     }
     assert described == expected - {("/openapi.json", "get")}
     assert len(described) >= 9

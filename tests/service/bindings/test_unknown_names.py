@@ -91,5 +91,7 @@ async def test_every_endpoint_of_the_api_refuses_unknown_query_parameters(shared
 
     # The admin token has no session to end, whatever is asked with it.
     assert answers.pop(("DELETE", "/api/v1/session"))[0] == 401
+    # Nor does it install anything.
+    assert answers.pop(("POST", "/api/v1/orgs/<slug>/install-tokens"))[0] == 401
     assert len(answers) >= 7
     assert answers == dict.fromkeys(answers, (400, "unknown query parameter: nonsense"))

@@ -146,8 +146,10 @@ async def test_another_organisation_is_refused(gate: Gate):
         await install(gate.world, bearer(token), slug="other")
     with pytest.raises(OrgNotFound):
         await install(gate.world, bearer(token), slug="missing")
+        await install(gate.world, bearer(token), slug="unknown")
     with pytest.raises(InstallUnauthenticated):
         await install(gate.world, slug="missing")
+        await install(gate.world, slug="unknown")
 
 
 @pytest.mark.parametrize("scopes", [("audit:r",), ("audit:r", "audit:export", "oidc:r")], ids=str)

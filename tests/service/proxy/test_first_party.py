@@ -118,7 +118,7 @@ async def test_a_first_party_package_comes_from_its_own_registry(
 async def test_a_registry_serves_only_the_organisations_that_it_lists(
     own: Proxied, elsewhere: FakeRegistry
 ):
-    """And only its ecosystem: whoever may write a policy must not choose who reads a registry."""
+    """And only its ecosystem: a writer of policies must not choose who reads a registry."""
     Proxied(own.world, elsewhere, own.key, own.client).publishes(
         "acme-lib", wheel_of("acme-lib", "1.0")
     )

@@ -73,9 +73,15 @@ async def test_a_path_that_is_not_exactly_an_endpoints_is_404(shared_world: Worl
 async def test_every_other_method_of_every_path_is_405_and_names_the_good_ones(
     shared_world: World,
 ):
-    """Taken from the app's own list of paths. OPTIONS and TRACE are not answered either."""
+    """Taken from the app's own list of paths. OPTIONS and TRACE are not answered either.
+
+    But for the install proxy, which asks for credentials first, whatever the method; see
+    tests/service/proxy/test_requests.py.
+    """
     wrong = []
     for rule, allowed in rules(shared_world).items():
+        if rule.startswith("/proxy/"):
+            continue
         for method in METHODS - allowed:
             answer = await shared_world.client.open(concrete(rule), method=method)
             named = answer.headers.get("allow")
