@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,9 +59,9 @@ class Killing:
 
 
 @pytest.fixture
-async def killing(proxied: Proxied) -> AsyncIterator[Killing]:
+async def killing(proxied: Proxied) -> Killing:
     """Over a data dir that other processes use, too."""
-    yield Killing(proxied)
+    return Killing(proxied)
 
 
 async def test_killed_before_the_row_is_durable(killing: Killing):
