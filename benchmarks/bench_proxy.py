@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from benchmarks.client import Client, Times, timed
@@ -56,7 +57,7 @@ def page(name: str, files: int, url: str) -> bytes:
 class _Upstream(asyncio.Protocol):
     """Sends what is ready for a path; requests are small and come one by one."""
 
-    answers: dict[bytes, bytes] = {}
+    answers: ClassVar[dict[bytes, bytes]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -139,9 +140,7 @@ def main() -> None:
     record("proxy", figures, estimated=ESTIMATED)
 
 
-def measured(
-    proxy: Client, direct: Client, server_id: int, upstream_id: int
-) -> dict[str, float]:
+def measured(proxy: Client, direct: Client, server_id: int, upstream_id: int) -> dict[str, float]:
     """All figures, with everything warm."""
     small, large = "/proxy/acme/pypi/simple/small/", "/proxy/acme/pypi/simple/large/"
     for path in (small, large):

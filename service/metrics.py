@@ -115,6 +115,7 @@ class Metrics:
             "cache",
             "result",
         )
+        self._package_cache_of = cache(self._package_caches.labels)
         self._upstream_latency = Histogram(
             "countersign_proxy_upstream_seconds",
             "Time from a request to a package registry to its response's head.",
@@ -159,9 +160,9 @@ class Metrics:
         """Count a row of the install proxy."""
         self._installs.labels(ecosystem, event).inc()
 
-    def package_cache_used(self, cache: str, result: str) -> None:
+    def package_cache_used(self, name: str, result: str) -> None:
         """Count a use of one of the proxy's caches."""
-        self._package_caches.labels(cache, result).inc()
+        self._package_cache_of(name, result).inc()
 
     def upstream_began(self, ecosystem: str, seconds: float) -> None:
         """Note how long a package registry took until its response began."""

@@ -138,20 +138,28 @@ class DocumentCache(Generic[_Value]):
 
     async def get(self, name: str) -> CachedDocument[_Value]:
         """The document of `name`, canonical. Raises UpstreamMissing or UpstreamFailed."""
+        return self.in_memory(name) or self._document(
+            await self._refreshes.run(name, partial(self._refresh, name))
+        )
+
+    def in_memory(self, name: str) -> CachedDocument[_Value] | None:
+        """The document if the registry need not be asked; raises as `get`."""
         known = self._known(name)
         if known is None or not self._is_current(known):
-            known = await self._refreshes.run(name, partial(self._refresh, name))
-        else:
-            self._count("hits")
+            return None
+        self._count("hits")
+        return self._document(known)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._refreshes.close()
+
+    def _document(self, known: _Known[_Value]) -> CachedDocument[_Value]:
         if known.document is None:
             raise UpstreamMissing if known.failure is None else UpstreamFailed(known.failure)
         if known.document.is_stale:
             self._count("stale")
         return known.document
-
-    async def close(self) -> None:
-        """End what is under way."""
-        await self._refreshes.close()
 
     def _count(self, name: str) -> None:
         setattr(self.counts, name, getattr(self.counts, name) + 1)

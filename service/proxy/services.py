@@ -91,6 +91,9 @@ class ProxyServices:
         policy = await self.policies.of(org, ecosystem, canonical)
         while True:
             registry = _registry(registries, org, policy)
+            known = registry.documents.in_memory(canonical)
+            if known is not None:
+                return Located(policy, registry, known)
             document = await registry.documents.get(canonical)
             # Asked again: the registry may have taken a minute, and a rule may be new.
             asked_for, policy = policy, await self.policies.of(org, ecosystem, canonical)

@@ -1,6 +1,7 @@
 """Which form of a page a client prefers (PEP 691)."""
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from werkzeug.datastructures import MIMEAccept
@@ -20,6 +21,8 @@ class PageForm(StrEnum):
         return self is PageForm.JSON
 
 
+_CACHED_CHARS_MAX: Final = 512
+
 _OFFERED: Final = {
     "text/html": PageForm.PLAIN_HTML,
     "application/vnd.pypi.simple.v1+html": PageForm.HTML,
@@ -35,8 +38,18 @@ def negotiate(accept: str | None) -> PageForm | None:
 
     Without a preference the answer is `text/html`, as it was before there was a choice.
     """
+    if accept is None or len(accept) <= _CACHED_CHARS_MAX:
+        return _negotiate_known(accept)
+    return _negotiate(accept)
+
+
+def _negotiate(accept: str | None) -> PageForm | None:
     preferences = parse_accept_header(accept or "*/*", MIMEAccept)
     if not preferences:
         return PageForm.PLAIN_HTML
     best = preferences.best_match(list(_OFFERED))
     return None if best is None else _OFFERED[best]
+
+
+# Each client sends one and the same header; to parse it takes a tenth of a small request.
+_negotiate_known = lru_cache(maxsize=256)(_negotiate)
