@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 
 import msgspec
 
@@ -12,10 +13,13 @@ from service.cli.context import Answer, one_line_failures
 from service.cli.progress import row_progress
 from service.clock import utc_now
 from service.composition import build_services
+from service.demo.installs import InstallLines, install_lines, issue_demo_key
+from service.demo.registry import releases, serve_registry
 from service.demo.seed import DEMO_ORG, seed_demo
 from service.orgs.changes import issue_sign_in
 from service.orgs.repository import get_org, list_members
 from service.orgs.roles import Role
+from service.proxy.clients import ProxyAddress
 from service.server import listen, serve
 from service.settings import Settings, load_settings
 
@@ -39,27 +43,47 @@ _WELCOME = """
     curl -s -H 'x-service-admin-token: {token}' '{api}/audit?decision=BLOCKED&limit=5'
     curl -s -H 'x-service-admin-token: {token}' '{ui}/audit/export?format=csv&decision=BLOCKED'
 
-  API documentation: {url}/docs      Stop with Ctrl-C.
+{installs}  API documentation: {url}/docs      Stop with Ctrl-C.
+"""
+
+_INSTALLS = """  Install through the proxy, which records each install. This one is allowed:
+    {allowed}
+  and this one the policy blocks:
+    {blocked}
+
 """
 
 
 def run_demo(*, is_serving: bool, as_json: bool) -> None:
     """Create the demo organisation, unless it exists, and serve it."""
-    with one_line_failures(as_json=as_json):
+    with one_line_failures(as_json=as_json), ExitStack() as stack:
         settings = load_settings()
-        with listen(settings.host, settings.port) if is_serving else nullcontext() as listener:
-            ready, token = asyncio.run(_prepare(settings))
-            _welcome(ready, token).show(as_json=as_json)
-            sys.stdout.flush()
-            if listener is not None:
-                # The log lines of requests would scroll the lines above off the screen.
-                serve(
-                    msgspec.structs.replace(ready, log_level="warning", components_page=True),
-                    listener,
-                )
+        listener = None
+        if is_serving:
+            listener = stack.enter_context(listen(settings.host, settings.port))
+        ready, started = asyncio.run(_prepare(settings, is_serving=is_serving))
+        _welcome(ready, started).show(as_json=as_json)
+        sys.stdout.flush()
+        if listener is not None:
+            upstream = ready.proxy_pypi_upstream
+            if not upstream:
+                upstream = stack.enter_context(serve_registry(releases(utc_now())))
+            # The log lines of requests would scroll the lines above off the screen.
+            serving = msgspec.structs.replace(
+                ready, log_level="warning", components_page=True, proxy_pypi_upstream=upstream
+            )
+            serve(serving, listener)
 
 
-def _welcome(ready: Settings, token: str) -> Answer:
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """What a start of the demo gives out: a sign-in token, and while it serves lines to install."""
+
+    token: str
+    lines: InstallLines | None
+
+
+def _welcome(ready: Settings, started: _Started) -> Answer:
     """The demo's addresses and credentials."""
     url = ready.public_url
     values = {
@@ -68,13 +92,17 @@ def _welcome(ready: Settings, token: str) -> Answer:
         "api": f"{url}/api/v1/admin/orgs/{DEMO_ORG}",
         "ui": f"{url}/admin/ui/orgs/{DEMO_ORG}",
         "token": ready.admin_token,
-        "link": f"{url}/sign-in?token={token}",
+        "link": f"{url}/sign-in?token={started.token}",
     }
-    return Answer(values, [_WELCOME.format(**values)])
+    installs = {} if started.lines is None else asdict(started.lines)
+    text = _INSTALLS.format(**installs) if installs else ""
+    data = values | ({"installs": installs} if installs else {})
+    # A line each: what a line has of control characters is shown, not obeyed.
+    return Answer(data, _WELCOME.format(**values, installs=text).splitlines())
 
 
-async def _prepare(settings: Settings) -> tuple[Settings, str]:
-    """Store the demo; return the complete settings and a sign-in token for its owner."""
+async def _prepare(settings: Settings, *, is_serving: bool) -> tuple[Settings, _Started]:
+    """Store the demo; return the complete settings and what its start gives out."""
     ready = await prepare(settings)
     services = build_services(ready, utc_now)
     try:
@@ -85,6 +113,15 @@ async def _prepare(settings: Settings) -> tuple[Settings, str]:
             members = await list_members(work.session, org)
             owner = next(member for member in members if member.role == Role.OWNER)
             audit_context = cli_caller(ready.platform_tenant_id).audit_context
-            return ready, await issue_sign_in(work, org, owner, audit_context)
+            token = await issue_sign_in(work, org, owner, audit_context)
+            if not is_serving:
+                return ready, _Started(token, None)
+            secret = await issue_demo_key(work, org, audit_context)
+            lines = install_lines(
+                ProxyAddress(ready.public_url, DEMO_ORG),
+                secret,
+                has_upstream=bool(ready.proxy_pypi_upstream),
+            )
+            return ready, _Started(token, lines)
     finally:
         await services.close()

@@ -116,7 +116,7 @@ def _package(
     versions = (ecosystem.first_party if is_first_party else ecosystem.packages)[name]
     allowed = OssFirstParty(registry=ecosystem.registry) if is_first_party else InstallAllowed()
     verdicts = tuple(verdict(name, version, allowed) for version in versions)
-    min_age_days = 0 if is_first_party else ecosystem.min_age_days
+    min_age_days = 0 if is_first_party else profile.policy.min_age_days
     chance = seeded(profile.seed, "release", ecosystem.registry, name)
     published_us = to_us(calendar.opened_at) + int(
         chance.uniform(-min_age_days, HISTORY_DAYS - 1) * 86_400_000_000

@@ -108,13 +108,21 @@ class BindingEntry(Table, frozen=True, kw_only=True):
 
 
 class Rule(Table, frozen=True, kw_only=True):
-    """A package version on the blocklist."""
+    """A package version on the blocklist. `reason` is for those whose install it blocks."""
 
     rule_id: str
     source: Literal["osv", "operator"]
     ecosystem: EcosystemName
     package: str
     version: str
+    reason: str
+
+
+class PolicyEntry(Table, frozen=True, kw_only=True):
+    """The install policy's cooldown, and the member who writes the policy."""
+
+    by: str
+    min_age_days: int
 
 
 class Incident(Moment, frozen=True, kw_only=True):
@@ -134,7 +142,6 @@ class Ecosystem(Table, frozen=True, kw_only=True):
     """Packages by popularity, the most popular first; each with versions, the newest first."""
 
     registry: str
-    min_age_days: int
     first_party: dict[str, tuple[str, ...]]
     packages: dict[str, tuple[str, ...]]
 
@@ -186,6 +193,7 @@ class Profile(Table, frozen=True, kw_only=True):
     bindings: tuple[BindingEntry, ...]
     incident: Incident
     habits: Habits
+    policy: PolicyEntry
     blocklist: tuple[Rule, ...]
     ecosystems: dict[EcosystemName, Ecosystem]
 

@@ -20,7 +20,8 @@ from service.bindings.changes import add_binding, revoke_binding
 from service.composition import Services
 from service.demo.actors import Actors, Key, Person, Trust
 from service.demo.calendar import Calendar, drawn_id, drawn_request_id, seeded, to_us
-from service.demo.profile import BindingEntry, Change, MemberEntry, Moment, Profile, Revocation
+from service.demo.install_policy import install_policy
+from service.demo.profile import BindingEntry, MemberEntry, Moment, Profile, Revocation
 from service.orgs.changes import (
     add_member,
     create_org,
@@ -32,6 +33,7 @@ from service.orgs.changes import (
     set_team_admin,
 )
 from service.orgs.roles import Capability, Role
+from service.policy.changes import set_policy
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Binding, Member, Organisation, Origin, Project, Team
 
@@ -120,6 +122,8 @@ class OrganisationBuilder:
             yield None, partial(self._make_team, org, team, admins)
         for role, capabilities in profile.role_overrides.items():
             yield None, partial(self._override, org, role, capabilities)
+        yield None, partial(self._set_policy, org, is_after_incident=False)
+        yield profile.incident, partial(self._set_policy, org, is_after_incident=True)
         for name, key in profile.keys.items():
             yield key.issued, partial(self._issue, org, name, key.project)
         for number, binding in enumerate(profile.bindings):
@@ -151,6 +155,11 @@ class OrganisationBuilder:
     ) -> None:
         await set_role_override(self._work, org, role, capabilities, self._operator)
 
+    async def _set_policy(self, org: Organisation, *, is_after_incident: bool) -> None:
+        policy = install_policy(self._profile, is_after_incident=is_after_incident)
+        author = self._author(org, self._profile.policy.by, Capability.POLICY_WRITE)
+        await set_policy(self._work, org, policy, author.audit_context)
+
     async def _issue(self, org: Organisation, name: str, project: str | None) -> None:
         limit = None if project is None else self._projects[project]
         # The key's value is discarded: the demo's keys appear only in its history.
@@ -171,37 +180,38 @@ class OrganisationBuilder:
             self._work,
             org,
             body,
-            self._author(org, entry.added),
+            self._author(org, entry.added.by, Capability.OIDC_WRITE),
             self._services.issuers,
         )
 
     async def _revoke(self, org: Organisation, number: int, revoked: Revocation) -> None:
-        binding, author = self.bindings[number], self._author(org, revoked)
+        binding = self.bindings[number]
+        author = self._author(org, revoked.by, Capability.OIDC_WRITE)
         await revoke_binding(self._work, org, binding.id, revoked.reason, author)
         await self._work.session.refresh(binding)
 
-    def _author(self, org: Organisation, change: Change) -> Caller:
-        """The caller who made `change`, with their actual rights. Raises Forbidden."""
+    def _author(self, org: Organisation, name: str, needed: Capability) -> Caller:
+        """The member `name`, or ADMIN_TOKEN, with their actual rights. Raises Forbidden."""
         origin = RequestOrigin(
             VerdictSource.ADMIN_API,
             drawn_request_id(self._chance, to_us(self._work.now)),
             f"{self._profile.networks.office}.{self._chance.randint(10, 40)}",
         )
-        if change.by == ADMIN_TOKEN:
+        if name == ADMIN_TOKEN:
             return admin_token_caller(origin)
-        member = self._members[change.by]
-        teams = (name for name, admins in self._profile.teams.items() if change.by in admins)
+        member = self._members[name]
+        teams = (team for team, admins in self._profile.teams.items() if name in admins)
         author = MemberPrincipal(
             session_id=drawn_id(self._chance, "sess"),
             member_id=member.id,
             tenant_id=org.id,
             role=Role(member.role),
             identity_provider=member.identity_provider,
-            admin_of=frozenset(self._teams[name].id for name in teams),
+            admin_of=frozenset(self._teams[team].id for team in teams),
             origin=origin,
             is_cross_site=False,
         )
-        author.require(Capability.OIDC_WRITE, org)
+        author.require(needed, org)
         return author
 
 

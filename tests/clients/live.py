@@ -1,7 +1,7 @@
 """Real installs from the registries that this machine has configured: `make proxy-live`.
 
-Its name keeps it out of all other runs. What the machine has is read when the test runs, and no
-host stands here: a registry's files may be at further origins, which its own documents name.
+Its name keeps it out of all other runs. What the machine has is read when the test runs: no file
+names a host. A registry's files may be at further origins, which its own documents name.
 """
 
 import json
