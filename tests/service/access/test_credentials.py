@@ -62,6 +62,12 @@ class Request:
     is_form: bool = False
     """Sent empty: an allowed caller gets its page, or hears that the form was on none."""
 
+    form: dict[str, str] | None = None
+    """What is sent instead of an empty form."""
+
+
+NO_CHANGE: Final = {"kind": "mode", "mode": "enforce", "replaces": "0"}
+"""The form of the policy page that changes nothing while there is no policy."""
 
 REQUESTS: Final = {
     "bindings.list_": Request("oidc:r"),
@@ -152,6 +158,17 @@ REQUESTS: Final = {
             "grant",
         )
     },
+    "dashboard_policy.policy_page": Request("policy:r"),
+    "dashboard_policy.check_page": Request("policy:r"),
+    **{
+        f"dashboard_policy.{form}": Request("policy:w", is_form=True, form=NO_CHANGE)
+        for form in ("preview", "save")
+    },
+    "dashboard_proxy.proxy_page": Request("policy:r"),
+    "dashboard_exceptions.exceptions_page": Request("policy:r"),
+    "dashboard_exceptions.new_exception": Request(BELONGING),
+    "dashboard_exceptions.ask_exception": Request(BELONGING, is_form=True),
+    "dashboard_exceptions.decide_form": Request("policy:w", is_form=True),
 }
 """A new endpoint is refused by the tests below until it has a row here."""
 
@@ -467,6 +484,8 @@ async def body_of(world: World, wanted: Request, slug: str) -> dict[str, Any]:
         body = {"json": new_exception()}
     if wanted.has_repository:
         body = {"json": await bound_repository(world, slug)}
+    if wanted.form is not None:
+        body = {"form": wanted.form}
     if wanted.items is not None or wanted.body is not None:
         body = {"json": wanted.items or wanted.body}
     return body
@@ -528,6 +547,8 @@ def expected_of_belonging(wanted: Request, row: Row, name: str, slug: str) -> tu
     home = "other" if "other organisation" in name else "acme"
     if row.has_scopes:
         return 403, NotForKeys.text
+    if wanted.is_form and slug == home and not row.is_operator:
+        return 403, ForeignForm.text
     return (wanted.good, "") if row.is_operator or slug == home else (403, NotMember.text)
 
 
