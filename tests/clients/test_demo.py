@@ -92,6 +92,7 @@ def test_the_built_in_packages_are_installed_and_blocked(home: Home, tmp_path: P
     assert f"{second['id']}/acme-ledgr/0.1.0/denied-by-acme-lookalike-names-pypi" in blocked.log
 
 
+@only_full
 def test_an_upstream_that_is_configured_is_asked(home: Home, tmp_path: Path) -> None:
     """With lines for packages of public registries."""
     with running_packages() as packages:
