@@ -236,11 +236,16 @@ class Npm(Manager):
     def prepare(self, project: Project, *_: str) -> None:
         _write_package(project)
 
+    @property
+    def program(self) -> Sequence[str | Path]:
+        """The client without a command."""
+        return (NPM or "npm",)
+
     def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (NPM or "npm", "install", *requirements)
+        return (*self.program, "install", *requirements)
 
     def locked_command(self) -> Sequence[str | Path]:
-        return (NPM or "npm", "ci")
+        return (*self.program, "ci")
 
 
 class Pnpm(Npm):
@@ -248,13 +253,13 @@ class Pnpm(Npm):
     lock = "pnpm-lock.yaml"
 
     def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self._pnpm, "add", *requirements)
+        return (*self.program, "add", *requirements)
 
     def locked_command(self) -> Sequence[str | Path]:
-        return (*self._pnpm, "install", "--frozen-lockfile")
+        return (*self.program, "install", "--frozen-lockfile")
 
     @property
-    def _pnpm(self) -> Sequence[str | Path]:
+    def program(self) -> Sequence[str | Path]:
         return (NODE or "node", _MODULES / "pnpm" / "bin" / "pnpm.mjs")
 
 
@@ -268,13 +273,13 @@ class Yarn1(Npm):
         project.settings = {"YARN_CACHE_FOLDER": str(project.home / "yarn-cache")}
 
     def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self._yarn, "add", *requirements)
+        return (*self.program, "add", *requirements)
 
     def locked_command(self) -> Sequence[str | Path]:
-        return (*self._yarn, "install", "--frozen-lockfile")
+        return (*self.program, "install", "--frozen-lockfile")
 
     @property
-    def _yarn(self) -> Sequence[str | Path]:
+    def program(self) -> Sequence[str | Path]:
         return (NODE or "node", _MODULES / "yarn" / "bin" / "yarn.js", "--non-interactive")
 
 
@@ -289,13 +294,13 @@ class Yarn(Npm):
         project.settings = {"YARN_NODE_LINKER": "node-modules", "YARN_ENABLE_TELEMETRY": "0"}
 
     def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self._yarn, "add", *requirements)
+        return (*self.program, "add", *requirements)
 
     def locked_command(self) -> Sequence[str | Path]:
-        return (*self._yarn, "install", "--immutable")
+        return (*self.program, "install", "--immutable")
 
     @property
-    def _yarn(self) -> Sequence[str | Path]:
+    def program(self) -> Sequence[str | Path]:
         return (NODE or "node", _MODULES / "@yarnpkg" / "cli-dist" / "bin" / "yarn.js")
 
 

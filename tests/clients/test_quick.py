@@ -7,6 +7,7 @@ import pytest
 from service.packages.ecosystems import Ecosystem
 from tests.clients.managers import NPM, Manager, Npm, Pip, Project, documented
 from tests.clients.stands import RULES, Stand
+from tests.processes.package_registry import PackageRegistry
 
 pytestmark = pytest.mark.slow
 
@@ -38,3 +39,16 @@ def test_an_install_is_decided_recorded_and_attributed(
     assert (blocked["decision"], blocked["version"]) == ("BLOCKED", "1.2.0")
     assert RULES[common.ecosystem] in refused.log
     assert blocked["id"] in refused.log
+
+
+def test_what_is_no_package_is_not_looked_for_upstream(
+    stand: Stand, packages: PackageRegistry
+) -> None:
+    """The search of npm has a path of its own beside packages, and is not served."""
+    headers = {"authorization": f"Bearer {stand.key().secret}"}
+    with stand.server.client(headers=headers) as client:
+        searched = client.get("/proxy/acme/npm/-/v1/search?text=left-pad")
+
+    assert searched.status_code == 404
+    assert not [path for path in packages.asked if path.startswith("/npm/-/v1")]
+    assert "/npm/-" not in packages.asked
