@@ -1,0 +1,53 @@
+"""The demo's install policy decides as its history says."""
+
+from datetime import timedelta
+
+import pytest
+
+from analytics.model.events import Event
+from service.demo.calendar import Calendar
+from service.demo.history import open_markets
+from service.demo.install_policy import install_policy
+from service.demo.profile import load_profile
+from service.packages.ecosystems import Ecosystem
+from service.packages.release import Release
+from service.policy.evaluation import decide
+from tests.issuers.issuer import START
+
+PROFILE = load_profile()
+RULES = [*PROFILE.blocklist, PROFILE.incident.rule]
+AFTER = install_policy(PROFILE, is_after_incident=True)
+
+
+def release(ecosystem: str, name: str, version: str, days: int = 400) -> Release:
+    published_at = START - timedelta(days=days)
+    return Release(Ecosystem(ecosystem), name, version, published_at, frozenset())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule_id)
+def test_each_rule_of_the_rows_is_in_the_policy(rule):
+    """Under the same id."""
+    decision = decide(AFTER, [], release(rule.ecosystem, rule.package, rule.version), START)
+
+    assert (decision.kind, decision.rule_id) == (Event.BLOCKLIST_HIT, rule.rule_id)
+    assert rule.reason in decision.reason
+
+
+def test_the_incident_s_rule_was_not_there_before():
+    """Else the package would not have got through."""
+    before = install_policy(PROFILE, is_after_incident=False)
+    rule = PROFILE.incident.rule
+    decision = decide(before, [], release(rule.ecosystem, rule.package, rule.version), START)
+
+    assert decision.kind is Event.INSTALL_ALLOWED
+
+
+def test_what_the_rows_allow_the_policy_allows():
+    """Each package with its versions, first-party ones by their registry, new ones not yet."""
+    for ecosystem, market in open_markets(PROFILE, Calendar(START)).items():
+        for package in (*market.packages, *market.first_party):
+            for verdict in (*package.older, package.newest):
+                wanted = release(ecosystem, verdict.package, verdict.version)
+                assert decide(AFTER, [], wanted, START).kind.value == verdict.event, verdict
+        young = release(ecosystem, market.packages[0].newest.package, "1.0", days=1)
+        assert decide(AFTER, [], young, START).envelope.min_age_days == 7
