@@ -5,7 +5,7 @@ import pytest
 from analytics.model.events import Event
 from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.labels import EVENT_LABELS, FILTER_LABELS, event_label
-from service.dashboard.labels import ci_words, cut
+from service.dashboard.labels import ci_words, cut, icon_of
 
 
 def test_every_event_and_every_filter_has_words_of_its_own():
@@ -38,3 +38,17 @@ def test_what_is_long_loses_its_middle(length):
     assert len(cut(text, length)) == length
     assert cut(text, length)[0] == "a"
     assert cut(text, length)[-1] == "z"
+
+
+@pytest.mark.parametrize(
+    ("event", "icon"),
+    [
+        (Event.POLICY_CHANGED, "shield"),
+        (Event.BLOCKLIST_IMPORTED, "shield"),
+        (Event.INSTALL_TOKEN_ISSUED, "key"),
+        (Event.INSTALL_WOULD_BLOCK, "alert"),
+    ],
+)
+def test_installs_and_their_policy_have_icons(event, icon):
+    """A row that audit mode let through must not look like any allowed install."""
+    assert icon_of(event, "ALLOWED" if event is Event.INSTALL_WOULD_BLOCK else None) == icon

@@ -128,6 +128,22 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
     }
 
 
+async def test_installs_are_counted_by_ecosystem(world):
+    """Of the last day, allowed and blocked; each value leads to the rows that it counts."""
+    for name, ecosystem in (("left-pad", "npm"), ("lodash", "npm"), ("requests", "pypi")):
+        await add_install(world, package_name=name, ecosystem=ecosystem)
+    await add_install(world, BLOCK, package_name="evil", ecosystem="npm")
+    await add_install(world, package_name="unnamed")
+    page = await open_page(world, ORG, **world.session("auditor"))
+    rows = await open_page(world, page.facet("npm"), **world.session("auditor"))
+
+    assert page.facet("npm").startswith(f"{AUDIT}?last=24h")
+    assert len(rows.row_ids) == 3
+    assert (
+        len((await open_page(world, page.facet("pypi"), **world.session("auditor"))).row_ids) == 1
+    )
+
+
 async def test_a_day_on_which_nothing_happened_says_so(world):
     """An empty drawing would look like a fault."""
     world.clock.advance(hours=25)
