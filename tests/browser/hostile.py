@@ -22,6 +22,11 @@ from service.orgs.changes import (
 )
 from service.orgs.repository import get_member, get_org
 from service.orgs.sessions import issue_session
+from service.packages.ecosystems import Ecosystem
+from service.packages.release import Release
+from service.policy.changes import set_policy
+from service.policy.exceptions import request_exception
+from service.policy.parsing import parse_policy
 from service.rejected.subjects import RejectedSubjects
 from service.store.journal import append
 from service.store.store import UnitOfWork
@@ -46,6 +51,7 @@ async def fill(services: Services) -> None:
         owner = await get_member(work.session, acme, _OWNER)
         await _add_people(work, acme, owner)
         await _add_trust(work, acme, services)
+        await _add_policy(work, acme)
         await append(work.session, acme.id, _rows(), received_at=work.now)
     notes = RejectedSubjects(services.store, Metrics())
     for text in (*TEXTS, LONG):
@@ -103,6 +109,20 @@ async def _add_trust(work: UnitOfWork, acme: Organisation, services: Services) -
         await add_binding(work, acme, body, by, services.issuers)
         other = await add_binding(work, acme, body | {"repository_id": "2"}, by, services.issuers)
         await revoke_binding(work, acme, other.id, text, by)
+
+
+async def _add_policy(work: UnitOfWork, acme: Organisation) -> None:
+    """Rules, and requests for exceptions, with these reasons."""
+    rules = [
+        {"ecosystem": "npm", "package": f"p{number}", "id": text, "reason": text}
+        for number, text in enumerate(TEXTS)
+    ]
+    first_party = [{"ecosystem": "pypi", "package": "x", "registry": text} for text in TEXTS]
+    policy = parse_policy({"deny": rules, "first_party": first_party})
+    await set_policy(work, acme, policy, BY_OPERATOR)
+    for number, text in enumerate(TEXTS):
+        release = Release(Ecosystem.NPM, f"p{number}", "1.0.0")
+        await request_exception(work, acme, release, text, BY_OPERATOR)
 
 
 def _rows() -> list[Any]:
