@@ -160,13 +160,13 @@ async def load_proxy_view(
     if may(caller, Capability.AUDIT_READ, org):
         log = await open_log(services.store, services.audit.lake, org, now)
         installs = Later(lambda: load_groups(services.store, log, state, ["ecosystem"], now))
-    registries = {Ecosystem.PYPI: services.proxy.pypi, Ecosystem.NPM: services.proxy.npm}
+    pypi, npm = services.proxy.pypi, services.proxy.npm
     upstreams = [
-        _shown(ecosystem, None if registry is None else registry.upstream, now)
-        for ecosystem, registry in registries.items()
+        _shown(Ecosystem.PYPI, None if pypi is None else pypi.upstream, now),
+        _shown(Ecosystem.NPM, None if npm is None else npm.upstream, now),
     ]
     return ProxyView(
-        is_configured=any(registries.values()),
+        is_configured=pypi is not None or npm is not None,
         pypi_url=address.pypi,
         npm_url=address.npm,
         upstreams=upstreams,
