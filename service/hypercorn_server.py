@@ -21,7 +21,7 @@ from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
-from hypercorn.protocol.events import Body, EndBody
+from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
@@ -146,18 +146,32 @@ class Http2(H2Protocol):
 
     config: ServerConfig
 
+    _unfinished: set[int]
+    """Streams whose response has begun and not ended."""
+
     async def initiate(self, *rest: Any) -> None:  # noqa: ANN401 - as hypercorn has it
         """Start the connection, which is idle until its first request."""
+        self._unfinished = set()
         await super().initiate(*rest)
         await self.send(Updated(idle=self.idle))
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """Send a part of a response; reset the stream if flow control blocks it for too long."""
+        """Send a part of a response; reset the stream if flow control blocks it for too long.
+
+        Also if the app fails midway: else the client would wait for the rest until the connection
+        is closed.
+        """
+        if isinstance(event, Response):
+            self._unfinished.add(event.stream_id)
+        elif isinstance(event, StreamClosed) and event.stream_id in self._unfinished:
+            await self._reset(event.stream_id, ErrorCodes.INTERNAL_ERROR)
+            return
         try:
             if isinstance(event, Body):
                 for part in _parts(event.data):
                     await self._send_part(Body(event.stream_id, data=part))
             elif isinstance(event, EndBody):
+                self._unfinished.discard(event.stream_id)
                 await self._send_part(event)
             else:
                 await super().stream_send(event)
@@ -200,6 +214,7 @@ class Http2(H2Protocol):
             await self.send(Closed())
 
     async def _reset(self, stream_id: int, code: ErrorCodes) -> None:
+        self._unfinished.discard(stream_id)
         with suppress(ProtocolError):  # the client has ended the stream, or the connection
             self.connection.reset_stream(stream_id, code)
         await self._flush()

@@ -188,4 +188,4 @@ async def test_over_http2_the_stream_is_reset(served: Served):
                 ends.append(type(event))
     writer.close()
 
-    assert ends[0] is not StreamEnded
+    assert ends == [StreamReset]
