@@ -160,7 +160,7 @@ async def load_proxy_view(
     if may(caller, Capability.AUDIT_READ, org):
         log = await open_log(services.store, services.audit.lake, org, now)
         installs = Later(lambda: load_groups(services.store, log, state, ["ecosystem"], now))
-    pypi, npm = services.proxy.pypi, services.proxy.npm
+    pypi, npm = services.proxy.pypi.public, services.proxy.npm.public
     upstreams = [
         _shown(Ecosystem.PYPI, None if pypi is None else pypi.upstream, now),
         _shown(Ecosystem.NPM, None if npm is None else npm.upstream, now),
