@@ -8,6 +8,7 @@ that a scrape of one of them shows all.
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
+from itertools import product
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -155,6 +156,11 @@ class Metrics:
     def auth_failed(self, code: str) -> None:
         """Count a request whose token was rejected."""
         self._auth_failures.labels(code).inc()
+
+    def installs(self, ecosystems: Iterable[str], events: Iterable[str]) -> None:
+        """Show the counters below from now on."""
+        for ecosystem, event in product(ecosystems, events):
+            self._installs.labels(ecosystem, event)
 
     def installed(self, ecosystem: str, event: str) -> None:
         """Count a row of the install proxy."""

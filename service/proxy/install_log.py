@@ -8,7 +8,7 @@ from typing import Final, Literal, cast
 from cachetools import LRUCache
 
 from analytics.model.envelopes import InstallWouldBlock
-from analytics.model.events import Envelope
+from analytics.model.events import Envelope, Event
 from analytics.model.rows import audit_row
 from analytics.storage.journal_batches import EncodedBatch, encode_days
 from service.audit.journal_room import check_journal_room
@@ -19,6 +19,7 @@ from service.install_tokens.authorization import InstallAuthorizer
 from service.install_tokens.principal import InstallPrincipal
 from service.metrics import Metrics
 from service.orgs.repository import find_trust_revision
+from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.policy.model import Decision
 from service.proxy.install_marks import Mark, find_mark, install_key, keep_mark
@@ -33,6 +34,15 @@ MARKS_MAX: Final = 100_000
 
 ATTRIBUTIONS_MAX: Final = 3
 """Attempts to attribute a row to a CI job while bindings keep changing."""
+
+
+_EVENTS: Final = (
+    Event.OSS_FIRST_PARTY,
+    Event.INSTALL_ALLOWED,
+    Event.INSTALL_WOULD_BLOCK,
+    Event.BLOCKLIST_HIT,
+    Event.COOLDOWN_ACTIVE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,7 @@ class InstallLog:
         self._journal_rows_max = settings.ingest_journal_rows_max
         self._seal_rows = settings.seal_rows
         self._metrics = metrics
+        metrics.installs(Ecosystem, _EVENTS)
         self._marks = LRUCache[str, Mark](MARKS_MAX)
 
     async def record(self, org: Organisation, principal: InstallPrincipal, install: Install) -> str:

@@ -5,6 +5,7 @@ import json
 import sqlite3
 
 import pytest
+from sqlalchemy import text
 
 from service.settings import Settings
 from tests.service.gates import Gate
@@ -283,3 +284,23 @@ async def test_a_database_without_its_tables_is_a_503_without_a_byte(proxied: Pr
 
     assert status == 503
     assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 0
+
+
+async def test_a_full_disk_is_a_503_without_a_byte(proxied: Proxied, path: str):
+    """Package managers try again after it."""
+    store = proxied.world.services.store
+    async with store.write() as work:
+        pages = await work.session.scalar(text("PRAGMA page_count"))
+        await work.session.execute(text(f"PRAGMA max_page_count = {pages}"))
+    answers = []
+    for number in range(40):  # there is some room in the pages
+        proxied.publishes("bar", wheel_of("bar", f"1.{number}"))
+        proxied.clock.advance(minutes=2)
+        answers.append(await proxied.get(await proxied.path_of("bar")))
+
+    status, said = await shown(answers[-1])
+    assert (status, "storage is full" in said) == (503, True)
+    served = sum(answer.status_code == 200 for answer in answers)
+    assert served == len(await proxied.rows())
+    files = [asked for asked in proxied.registry.asked if asked.path.startswith("/files/bar")]
+    assert served == len(files)
