@@ -98,7 +98,11 @@ def page_answer(request: Request, page: Page, content_type: str) -> Response:
     if is_compressed:
         headers["content-encoding"] = Compression.GZIP.value
     body = page.compressed if is_compressed and page.compressed is not None else page.body
-    return Response(body, headers=headers, content_type=content_type)
+    answer = Response(body, headers=headers, content_type=content_type)
+    # A document of 20 MB takes a slow client more than Quart's minute; the connection's own limits
+    # are for a lack of progress.
+    answer.timeout = None
+    return answer
 
 
 def _page(render: Callable[[], tuple[bytes, datetime | None]]) -> Page:
