@@ -99,31 +99,6 @@ VIEWS: Final = (
         },
     ),
     View(
-        "What may be installed",
-        "changes of the install policy and the blocklist, exceptions asked for and decided",
-        {
-            "event": (
-                Event.POLICY_CHANGED,
-                Event.POLICY_EXCEPTION_REQUESTED,
-                Event.POLICY_EXCEPTION_DECIDED,
-                Event.BLOCKLIST_IMPORTED,
-            )
-        },
-        {"event": (*RIGHTS[-5:], Event.INSTALL_TOKEN_ISSUED)},
-    ),
-    View(
-        "What may be installed",
-        "changes of the install policy and the blocklist, exceptions asked for and decided",
-        {
-            "event": (
-                Event.POLICY_CHANGED,
-                Event.POLICY_EXCEPTION_REQUESTED,
-                Event.POLICY_EXCEPTION_DECIDED,
-                Event.BLOCKLIST_IMPORTED,
-            )
-        },
-    ),
-    View(
         "Exports, imports, dropped rows",
         "what left, came in, or was deleted after retention",
         {
