@@ -261,9 +261,7 @@ class RevisionMissing(Invalid):
     """A policy would be replaced without saying which one."""
 
     field = "if-match"
-    text = (
-        'If-Match is required: the ETag of the policy that this one replaces ("0" for none), or *'
-    )
+    text = "If-Match is required: the ETag of the policy that this one replaces, or * for any"
 
 
 class BindingIdsNotStrings(Invalid):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analytics.model.instants import format_ms
 from service.packages.ecosystems import Ecosystem
@@ -48,8 +48,19 @@ class ExceptionDecision(Struct, kw_only=True, forbid_unknown_fields=True):
 class ExceptionQuery(Struct, kw_only=True):
     """Which requests."""
 
-    state: Literal["open", "allowed", "declined"] | None = None
-    limit: Annotated[int, Meta(ge=1, le=LISTED_MAX)] = LISTED_MAX
+    state: (
+        Annotated[
+            Literal["open", "allowed", "declined"], Meta(description="Only those in this state.")
+        ]
+        | UnsetType
+    ) = UNSET
+    limit: (
+        Annotated[
+            int,
+            Meta(ge=1, le=LISTED_MAX, description=f"At most so many; default {LISTED_MAX}."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class ExceptionForm(Struct, kw_only=True):

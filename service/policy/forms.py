@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from analytics.model.instants import format_ms, format_us
 from service.packages.ecosystems import Ecosystem
@@ -25,8 +25,8 @@ class PolicyQuery(Struct, kw_only=True):
             int,
             Meta(ge=1, le=999_999_999, description="An older one; default: the one in force."),
         ]
-        | None
-    ) = None
+        | UnsetType
+    ) = UNSET
 
 
 class IfMatch(Struct, kw_only=True):

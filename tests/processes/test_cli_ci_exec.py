@@ -274,9 +274,12 @@ def test_signals_reach_the_command(ci: Ci, number: signal.Signals) -> None:
         f"trap 'echo $NPM_CONFIG_USERCONFIG > {heard}; exit 9' {name}; echo > {ready};"
         " while true; do sleep 0.05; done"
     )
+    # A shell cannot trap what it was started to ignore, as `nohup` makes of SIGHUP.
+    inherited = signal.signal(number, signal.SIG_DFL)
     process = start_module(
         CLI, "ci", "exec", "--", "sh", "-c", script, env=ci.environment(), stderr=subprocess.PIPE
     )
+    signal.signal(number, inherited)
     try:
         eventually(ready.exists, "the command runs")
         process.send_signal(number)

@@ -6,7 +6,7 @@ import pytest
 
 from service.dashboard.policy.edits import ANYWHERE, Edit, EditKind, EditRefused, propose
 from service.dashboard.policy.policy_page import document_text
-from service.policy.document import DOCUMENT_EXAMPLE
+from service.policy.document import DOCUMENT_EXAMPLE, RULES_MAX
 from service.policy.model import NO_POLICY, InstallPolicy, Mode
 from service.policy.parsing import parse_policy, to_json
 
@@ -84,7 +84,7 @@ def test_an_ecosystem_that_is_none_is_a_fault_of_its_field():
 def test_too_many_rules_are_a_fault_of_no_field():
     """No field of the form could be corrected."""
     full = parse_policy(
-        {"deny": [{"ecosystem": "npm", "package": f"p{number}"} for number in range(500)]}
+        {"deny": [{"ecosystem": "npm", "package": f"p{number}"} for number in range(RULES_MAX)]}
     )
 
     assert set(faults(EditKind.ADD_DENY, full, **rule())) == {ANYWHERE}

@@ -52,7 +52,7 @@ async def test_registries_are_shown_without_their_credentials(proxied: World):
 
 async def test_the_state_is_that_of_the_last_request(proxied: World):
     """A later answer ends a failure; why it failed is shown as text."""
-    registry = proxied.services.proxy.pypi
+    registry = proxied.services.proxy.pypi.public
     assert registry is not None
     health, now = registry.upstream.health, proxied.clock.now
     health.answered_at = now - timedelta(hours=2)
