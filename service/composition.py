@@ -46,7 +46,7 @@ from service.proxy.caches import PackageCaches, open_caches
 from service.proxy.install_log import InstallLog
 from service.proxy.install_marks import forget_marks
 from service.proxy.page_cache import PageCache
-from service.proxy.registries import npm_registries, pypi_registries, registry_parts
+from service.proxy.registries import RegistryParts, npm_registries, pypi_registries, registry_parts
 from service.proxy.registries_file import load_registries
 from service.proxy.services import ProxyServices
 from service.proxy.upstream import upstream_client
@@ -264,6 +264,30 @@ def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:
     )
 
 
+def _proxy(
+    settings: Settings,
+    clock: Clock,
+    lake: Lake,
+    metrics: Metrics,
+    parts: RegistryParts,
+    installers: InstallAuthorizer,
+    policies: PolicyBook,
+    installs: InstallLog,
+) -> ProxyServices:
+    own_registries = load_registries(settings.proxy_registries_file)
+    return ProxyServices(
+        public_url=settings.public_url,
+        clock=clock,
+        installers=installers,
+        policies=policies,
+        installs=installs,
+        pages=PageCache(lake, clock, partial(metrics.package_cache_used, "pages")),
+        files=parts.caches.files,
+        pypi=pypi_registries(settings.pypi_registry, own_registries, parts),
+        npm=npm_registries(settings.npm_registry, own_registries, parts),
+    )
+
+
 def build_services(
     settings: Settings, clock: Clock, transport: httpx.AsyncBaseTransport | None = None
 ) -> Services:
@@ -309,18 +333,15 @@ def build_services(
     policy_book = PolicyBook(store)
     packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
     upstream_http = upstream_client()
-    parts = registry_parts(settings, upstream_http, packages, worker, clock, metrics)
-    own_registries = load_registries(settings.proxy_registries_file)
-    proxy = ProxyServices(
-        public_url=settings.public_url,
-        clock=clock,
-        installers=installers,
-        policies=policy_book,
-        installs=InstallLog(group_commit, installers, sealer, clock, settings, metrics),
-        pages=PageCache(lake, clock, partial(metrics.package_cache_used, "pages")),
-        files=packages.files,
-        pypi=pypi_registries(settings.pypi_registry, own_registries, parts),
-        npm=npm_registries(settings.npm_registry, own_registries, parts),
+    proxy = _proxy(
+        settings,
+        clock,
+        lake,
+        metrics,
+        registry_parts(settings, upstream_http, packages, worker, clock, metrics),
+        installers,
+        policy_book,
+        InstallLog(group_commit, installers, sealer, clock, settings, metrics),
     )
     return Services(
         settings=settings,

@@ -69,7 +69,7 @@ def has_local(version: Version) -> bool:
 def parse_range(ecosystem: Ecosystem, text: str) -> VersionRange:
     """The versions that `text` names. Raises InvalidRange.
 
-    PyPI: specifiers (PEP 440) such as `>=1.0,<2.0`; a version alone stands for `==`. Prereleases
+    PyPI: specifiers (PEP 440) such as `>=1.0,<2.0`; a version alone means `==`. Prereleases
     are included wherever the specifier itself allows them, and `==1.0` includes `1.0+local`. npm:
     its ranges, with prereleases.
     """
@@ -109,7 +109,7 @@ def _pypi_range(text: str) -> VersionRange:
 
 @dataclass(frozen=True, slots=True)
 class ExactVersions:
-    """Listed versions. One without a local part stands for all its local builds, too."""
+    """Listed versions. One without a local part includes all its local builds."""
 
     versions: frozenset[Version]
     unreadable: frozenset[str]

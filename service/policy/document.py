@@ -62,7 +62,7 @@ class RuleEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
         RangeText | Annotated[list[RangeText], Meta(max_length=RANGES_MAX)],
         Meta(
             description="Ranges in the ecosystem's own form (PEP 440, npm), any of which may"
-            " match. None stands for all versions."
+            " match. Without any, all versions match."
         ),
     ] = []
     id: Annotated[

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from service.origins import Origin, parse_origin
 from service.proxy.documents import EntryDropped
 
 URL_CHARS_MAX: Final = 2048
@@ -41,24 +42,20 @@ class Origins:
     """
 
     def __init__(self, origins: Mapping[str, str]) -> None:
-        self._keys: dict[tuple[str, str, int], str] = {}
+        self._keys: dict[Origin, str] = {}
         self._prefixes: dict[str, str] = {}
         for key, origin in origins.items():
             self._add(key, origin)
 
-    def _add(self, key: str, origin: str) -> None:
-        parts = urlsplit(origin)
+    def _add(self, key: str, text: str) -> None:
         if not _KEY.fullmatch(key):
             raise ValueError(f"origin key {key!r} must be 1..32 characters of a-z, 0-9 and -")
-        if parts.scheme not in _PORTS or not parts.hostname or parts.path.strip("/"):
-            raise ValueError(f"origin {key!r} must be a URL such as https://files.example")
-        if "@" in parts.netloc or parts.query or parts.fragment:
-            raise ValueError(f"origin {key!r} must be a URL such as https://files.example")
-        self._keys[_origin(parts)] = key
-        self._prefixes[f"{parts.scheme}://{parts.netloc}/"] = key
-        if parts.scheme == "https" and parts.port is None:
+        origin = parse_origin(text)
+        self._keys[origin] = key
+        self._prefixes[f"{origin}/"] = key
+        if origin.scheme == "https" and origin.port == _PORTS["https"]:
             # Old documents name http for hosts that have moved to https; fetched over https.
-            self._keys.setdefault(("http", parts.hostname, 80), key)
+            self._keys.setdefault(Origin("http", origin.host, _PORTS["http"]), key)
 
     def locate(self, url: str, page_url: str) -> Location:
         """Where the file at `url` is, which may be relative to `page_url`.
@@ -102,10 +99,10 @@ class Origins:
         return Location(key, parts.path, parts.fragment)
 
 
-def _origin(parts: SplitResult) -> tuple[str, str, int]:
-    """Scheme, host and port (RFC 6454)."""
+def _origin(parts: SplitResult) -> Origin:
+    """The origin of a URL of any scheme. Raises ValueError for a port that is none."""
     port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
-    return parts.scheme, parts.hostname or "", port
+    return Origin(parts.scheme, parts.hostname or "", port)
 
 
 def _are_plain(escapes: list[str]) -> bool:

@@ -66,7 +66,7 @@ class Project:
     address: ProxyAddress
     carrier: Carrier = field(default_factory=lambda: Carrier({}))
     settings: dict[str, str] = field(default_factory=dict)
-    """Variables that stand for a line of the project's own files, above the carrier's."""
+    """Variables that override lines of the project's own files, besides the carrier's."""
 
     @property
     def home(self) -> Path:

@@ -298,8 +298,7 @@ async def test_a_known_credential_costs_no_statement(gate: Gate, monkeypatch: py
     key = await new_key(gate.world, INSTALL)
     token, ci_token = await token_of(gate, key), gate.issuer.sign()
     carriers = ([bearer(token)], [basic(key.secret, ci_token)], headers_of(key))
-    for carrier in carriers:
-        await install(gate.world, *carrier)
+    before = [await install(gate.world, *carrier) for carrier in carriers]
 
     def refuse(*_: object) -> None:
         raise AssertionError("a statement for a known credential")
@@ -307,5 +306,7 @@ async def test_a_known_credential_costs_no_statement(gate: Gate, monkeypatch: py
     monkeypatch.setattr(Store, "read_at_once", refuse)
     monkeypatch.setattr(Store, "read", refuse)
     monkeypatch.setattr(Store, "write", refuse)
-    for carrier in carriers:
-        await install(gate.world, *carrier)
+    again = [await install(gate.world, *carrier) for carrier in carriers]
+    assert [one.principal.credential for one in again] == [
+        one.principal.credential for one in before
+    ]

@@ -45,11 +45,11 @@ async def test_a_rule_holds_at_the_next_request_in_every_worker(
     world: World, worker: Services
 ) -> None:
     """Also for a package that was asked for a moment ago, and a rule that is removed."""
-    here = world.services
+    services = world.services
     seen = []
     for document in ({}, DENY, {}, DENY):
-        await put(here.store, world.acme, document)
-        seen.append((await is_refused(here, world.acme), await is_refused(worker, world.acme)))
+        await put(services.store, world.acme, document)
+        seen.append((await is_refused(services, world.acme), await is_refused(worker, world.acme)))
 
     assert seen == [(False, False), (True, True), (False, False), (True, True)]
 

@@ -250,7 +250,7 @@ def test_a_scoped_tarball_is_found_in_any_style(file: str) -> None:
 
 
 def test_a_cached_package_is_the_same() -> None:
-    """Bytes of the document cache stand for the document."""
+    """What the document cache stores is decoded to the same document."""
     package = parsed(package_version("1.0.0"), package_version("1.1.0", deprecated="x"))
 
     again = decode_package(encode_package(package))

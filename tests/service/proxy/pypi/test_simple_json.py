@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_trusted_is_dropped(changes: Json, reason: str) ->
 
 
 def test_a_name_that_is_listed_twice_is_offered_once() -> None:
-    """A file name stands for one record, whose decision is the file's."""
+    """A file name has one record, whose decision is the file's."""
     first, second = simple_file(SDIST), simple_file(SDIST, url=f"{FILES}/other/{SDIST}")
 
     project = parsed(simple_page(first, second))
@@ -248,7 +248,7 @@ def test_releases_are_grouped_by_normalised_version() -> None:
 
 
 def test_a_cached_project_is_the_same() -> None:
-    """Bytes of the document cache stand for the page."""
+    """What the document cache stores is decoded to the same page."""
     many = [simple_file(f"some_project-{n}.zip") for n in range(2 * ENTRIES_PER_CHUNK + 1)]
     project = parsed(simple_page(*many, simple_file(WHEEL, yanked="x")))
 
