@@ -262,8 +262,11 @@ def _run_in_background(app: Quart, *, is_first: bool) -> None:
 
     @app.before_serving
     async def start() -> None:
-        maintenance = services.maintenance() if is_first else services.sealing()
-        loops = (maintenance, services.write_behind(), services.key_renewal())
+        loops = [services.write_behind(), services.key_renewal()]
+        if is_first:
+            loops += [services.maintenance(), services.housekeeping()]
+        else:
+            loops += [services.sealing()]
         running = [loop.run(stop) for loop in loops]
         warming = (services.keys.warm_up(), services.lake.warm_up())
         app.extensions["background"] = asyncio.gather(*warming, *running)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import httpx
@@ -32,6 +31,7 @@ from service.clock import Clock
 from service.dashboard.live_places import LivePlaces
 from service.dashboard.services import DashboardServices
 from service.errors import StoreUnavailable
+from service.http_client import outgoing_client
 from service.install_tokens.authorization import InstallAuthorizer
 from service.install_tokens.exchange import Exchange
 from service.install_tokens.services import InstallTokenServices
@@ -181,28 +181,29 @@ class Services:
         return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
 
     def write_behind(self) -> Maintenance:
-        """What one process of `serve` writes down every few seconds, beside its maintenance.
+        """What each process of `serve` writes down every few seconds: what only its memory has.
 
-        Apart from it, because a merge of segments may take longer than that.
+        Apart from maintenance, because a merge of segments may take longer than that.
         """
         jobs = [
             Job("count_uses", 0, self.binding_use.flush),
             Job("note_key_uses", 0, self.key_use.flush),
             Job("note_rejections", 0, self.rejected.flush),
-            Job("forget_rejections", self.settings.sweep_interval_s, self.rejected.forget_old),
+        ]
+        return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, self.clock, self.metrics)
+
+    def housekeeping(self) -> Maintenance:
+        """What one process over a data dir closes and deletes, beside its maintenance."""
+        swept = {
+            "forget_rejections": self.rejected.forget_old,
+            "forget_sessions": self.authenticator.forget_ended_sessions,
+            "forget_install_tokens": self.forget_install_tokens,
+            "forget_install_marks": self.forget_install_marks,
+            "sweep_package_cache": self.packages.sweep,
+        }
+        jobs = [
             Job("close_broken_exports", CLOSE_EXPORTS_INTERVAL_S, self.close_silent_exports),
-            Job(
-                "forget_sessions",
-                self.settings.sweep_interval_s,
-                self.authenticator.forget_ended_sessions,
-            ),
-            Job(
-                "forget_install_tokens",
-                self.settings.sweep_interval_s,
-                self.forget_install_tokens,
-            ),
-            Job("forget_install_marks", self.settings.sweep_interval_s, self.forget_install_marks),
-            Job("sweep_package_cache", self.settings.sweep_interval_s, self.packages.sweep),
+            *(Job(name, self.settings.sweep_interval_s, run) for name, run in swept.items()),
         ]
         return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, self.clock, self.metrics)
 
@@ -246,12 +247,6 @@ class Services:
         self.worker.close()
         await self.store.close()
         self.lake.close()
-
-
-def _http_client(transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
-    # A cookie that one server sets must not be sent with another request.
-    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-    return httpx.AsyncClient(transport=transport, cookies=no_cookies)
 
 
 def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:
@@ -299,7 +294,7 @@ def build_services(
     lake = Lake(settings)
     metrics = Metrics(is_shared=settings.workers > 1)
     issuers = load_issuers(settings.issuers_file)
-    http = _http_client(transport)
+    http = outgoing_client(transport)
     keys = KeySource(issuers, http, clock, metrics)
     binding_use = BindingUse(store, metrics)
     rejected = RejectedSubjects(store, metrics)

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, NoReturn
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ import structlog
 
 from service.clock import Clock, utc_now
 from service.errors import UpstreamFailed, UpstreamMissing
+from service.http_client import outgoing_client
 from service.origins import Origin, Registry
 from service.proxy.answers import (
     Document,
@@ -227,11 +227,8 @@ async def _network_faults(url: httpx.URL, time_max_s: float) -> AsyncGenerator[N
 
 def upstream_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
     """The client for registries, with connections of its own: sign-ins must not wait for files."""
-    return httpx.AsyncClient(
-        transport=transport,
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
-        limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=16),
-    )
+    limits = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=16)
+    return outgoing_client(transport, limits)
 
 
 def _parse(url: str, base: httpx.URL | None = None) -> httpx.URL:

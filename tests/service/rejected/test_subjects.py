@@ -391,12 +391,13 @@ async def test_what_was_last_seen_long_ago_is_forgotten(world, notes):
         assert [row.sub for row in await remembered(world, org.id)] == ["repo:acme/edge"]
 
 
-async def test_the_bookkeeping_writes_and_forgets(world, notes):
-    """All the jobs there are, in its first round."""
+async def test_the_background_writes_and_forgets(world, notes):
+    """Each process writes, one of them forgets; both in their first round."""
     await remember(world, rejection(world.acme.id, at=START - 2 * KEPT_FOR))
     notes.note(rejection(world.acme.id, sub="repo:acme/new"))
     stop = asyncio.Event()
-    rounds = asyncio.create_task(world.services.write_behind().run(stop))
+    loops = (world.services.write_behind(), world.services.housekeeping())
+    rounds = asyncio.gather(*(loop.run(stop) for loop in loops))
     async with asyncio.timeout(30):
         while [row.sub for row in await remembered(world)] != ["repo:acme/new"]:
             await world.services.store.ping()
