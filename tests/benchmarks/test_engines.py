@@ -18,6 +18,7 @@ from benchmarks.lake import FIRST_DAY, day_rows, tenant_id
 from benchmarks.measure import LOADED, load
 from benchmarks.measuring import ingest
 from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS
+from tests.budgets import only_full
 
 DAYS = 3
 ROWS_A_DAY = 1_500
@@ -89,7 +90,9 @@ def test_the_questions_find_something(answers: Answers) -> None:
     assert empty <= {"absent", "rare actor"}
 
 
-SLOW_PEERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "clickhouse")]
+SLOW_PEERS = [
+    pytest.param(name, marks=[pytest.mark.slow, only_full]) for name in ("postgres", "clickhouse")
+]
 
 
 @pytest.mark.parametrize("name", ["sqlite", "duckdb", *SLOW_PEERS])
@@ -121,6 +124,7 @@ def change_and_restore(peer: StoringEngine, source: Source) -> None:
     peer.forget_ingested()
 
 
+@only_full
 @pytest.mark.slow
 def test_we_take_in_what_the_comparison_sends(ours: StoringEngine) -> None:
     """Over HTTP, from a server that checks each item."""

@@ -80,6 +80,7 @@ def test_a_file_is_exported_and_compared_with_its_receipt(
     )
 
 
+@only_full
 def test_a_running_export_shows_that_it_goes_on_and_how_it_ends(visit: Visits) -> None:  # noqa: F811
     """Its page is updated while the rows are sent, and reloads with the end."""
     with visit.place.server.client() as client:

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from service.settings import REPOSITORY
+from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.docs.programs import add_countersign, add_program
 from tests.issuers.fixtures import IssuerProcess, issuer_process
@@ -152,6 +153,7 @@ def test_a_job_gets_a_token_for_this_service_alone() -> None:
     assert bindings["permissions"] == {"contents": "read"}
 
 
+@only_full
 def test_bindings_are_planned_and_applied_over_ssh(home: Home, tmp_path: Path) -> None:
     """The workflow's lines, with an `ssh` that runs the forced command of its key."""
     page = (REPOSITORY / "docs" / "ci.md").read_text()

@@ -21,6 +21,7 @@ from service.errors import BodyTooLarge
 from service.hypercorn_server import LAST_S
 from service.settings import PREFIX, REPOSITORY, Settings, load_settings
 from service.supervisor import KILL_AFTER_S
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN
 from tests.docs.programs import add_countersign
 from tests.processes.command_line import invoke
@@ -333,6 +334,7 @@ def test_the_image_has_all_that_the_service_needs(empty_home: Home, tmp_path: Pa
     assert server.stop() == 0
 
 
+@only_full
 def test_the_scripts_back_up_and_keep_the_last_good_one(home: Home, tmp_path: Path) -> None:
     """A new backup, and only then the deletion of old ones."""
     programs = add_countersign(tmp_path)

@@ -141,7 +141,7 @@ def test_every_failure_of_a_token_is_documented() -> None:
 async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
     """An alert needs the names of the jobs."""
     here = world.services
-    for group in (here.maintenance, here.write_behind, here.key_renewal):
+    for group in (here.maintenance, here.housekeeping, here.write_behind, here.key_renewal):
         group()
     exposed = here.metrics.exposition().decode()
     jobs = set(re.findall(r'maintenance_failures_total\{job="(\w+)"\}', exposed))

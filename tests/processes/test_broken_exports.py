@@ -9,7 +9,7 @@ import pytest
 
 from service.errors import StorageDamaged
 from service.orgs.repository import get_org
-from tests.budgets import only_full
+from tests.budgets import budget, only_full
 from tests.conftest import ADMIN_TOKEN
 from tests.processes.exports import DAYS, EXPORT_PATH, ROWS_A_DAY
 from tests.processes.homes import Home, Server, all_entries, eventually
@@ -168,7 +168,7 @@ def test_a_place_is_free_again_when_its_client_has_gone(long_home):
 
 def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):
     """Files are kept as long as the longest export: no client may hold one open for ever."""
-    server = long_home.serve(export_max_s="10")
+    server = long_home.serve(export_max_s=str(budget(3, 10)))
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
         pieces = response.iter_raw()
         next(pieces)

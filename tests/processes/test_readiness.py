@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from service.errors import StorageBusy, StorageDamaged
+from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, all_bindings, all_entries, eventually
 
@@ -37,6 +38,7 @@ def _is_locked(file) -> bool:
     return True
 
 
+@only_full  # SQLite takes ten seconds to give up
 def test_a_locked_database_is_not_ready_and_ready_again_without_a_restart(home):
     """An orchestrator must stop sending requests, and must not kill the process for it."""
     server = home.serve(database_wait_s="0.5")

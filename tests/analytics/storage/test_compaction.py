@@ -27,6 +27,7 @@ from analytics.storage.segment_metadata import Segment, WrongOrder
 from analytics.storage.segment_reader import open_segment
 from analytics.storage.segment_writer import write_segment, write_sorted
 from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
+from tests.budgets import only_full
 
 OFFSETS_S = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=7), min_size=1, max_size=5)
 
@@ -165,6 +166,7 @@ def overlapping(root: Path, count: int, rows: int, payload: str) -> list[Segment
     return parts
 
 
+@only_full
 def test_memory_is_bounded_however_many_files_overlap(tmp_path):
     """As many as one merge takes, of long rows: together they are larger than the bound.
 
