@@ -57,6 +57,7 @@ from service.sign_in.services import SignInServices
 from service.store.engine import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
+from service.tls import client_tls
 from service.verifier.usage import BindingUse
 from service.verifier.verifier import Verifier
 from service.web.system import SystemServices
@@ -251,7 +252,7 @@ class Services:
 def _http_client(transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
     # A cookie that one server sets must not be sent with another request.
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-    return httpx.AsyncClient(transport=transport, cookies=no_cookies)
+    return httpx.AsyncClient(transport=transport, cookies=no_cookies, verify=client_tls())
 
 
 def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:

@@ -28,6 +28,7 @@ from service.proxy.answers import (
     Validators,
 )
 from service.proxy.bodies import BodyFault, read_body
+from service.tls import client_tls
 
 REDIRECTS_MAX: Final = 5
 CONNECTIONS_MAX: Final = 128
@@ -229,6 +230,7 @@ def upstream_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.
     """The client for registries, with connections of its own: sign-ins must not wait for files."""
     return httpx.AsyncClient(
         transport=transport,
+        verify=client_tls(),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=16),
     )
