@@ -1,11 +1,11 @@
 """The HTTP clients that the service calls other servers with."""
 
-import ssl
-from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import httpx
+
+from service.tls import client_tls
 
 _DEFAULT_LIMITS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 """As httpx has them."""
@@ -19,14 +19,8 @@ def outgoing_client(
     It stores no cookies: what one server sets must not be sent with another request.
     """
     return httpx.AsyncClient(
-        verify=_trusted_authorities(),
+        verify=client_tls(),
         transport=transport,
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         limits=limits,
     )
-
-
-@cache
-def _trusted_authorities() -> ssl.SSLContext:
-    """One for all clients of the process: reading the authorities takes 20 ms."""
-    return httpx.create_ssl_context()

@@ -1,11 +1,10 @@
 """How much the tests try: a part for every commit, everything with `make test-all`."""
 
-import os
 from typing import Final
 
 import pytest
 
-IS_FULL: Final = os.environ.get("TESTS") == "all"
+from tests.effort import IS_FULL
 
 only_full: Final = pytest.mark.full
 """Marks what `make test-all` alone runs."""

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from service.settings import REPOSITORY
-from tests.budgets import IS_FULL
+from tests.effort import IS_FULL
 from tests.forks import ForkedProcess
 
 

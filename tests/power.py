@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from sqlalchemy import event
 
 from service.settings import Settings
 from service.store.connection import DirectTransaction
 from service.store.store import Store
 from tests.interpreters import run_module
+from tests.replaced import replaced
 
 Last = Callable[[str], bool]
 """Says of each step, in order, whether it is the one that does not happen any more."""
@@ -91,12 +91,15 @@ def watched_steps(store: Store, on_step: Callable[[str], None]) -> Iterator[None
     event.listen(writer, "before_cursor_execute", on_statement)
     event.listen(writer, "commit", on_commit)
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(DirectTransaction, "execute", stepping_execute)
-            for name in ("fsync", "utime"):
-                patch.setattr(os, name, stepping(name, getattr(os, name)))
-            for name in ("rename", "unlink", "mkdir"):
-                patch.setattr(Path, name, stepping(name, getattr(Path, name)))
+        of_os = [(os, name) for name in ("fsync", "utime")]
+        of_paths = [(Path, name) for name in ("rename", "unlink", "mkdir")]
+        with replaced(
+            (DirectTransaction, "execute", stepping_execute),
+            *(
+                (owner, name, stepping(name, getattr(owner, name)))
+                for owner, name in (*of_os, *of_paths)
+            ),
+        ):
             yield
     finally:
         event.remove(writer, "before_cursor_execute", on_statement)

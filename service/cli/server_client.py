@@ -17,6 +17,7 @@ from service.cli.backend import ExportScope
 from service.cli.credentials import Credential
 from service.cli.target import is_loopback, parse_server
 from service.errors import Invalid, Refusal
+from service.tls import client_tls
 
 TIMEOUT_S: Final = 60.0
 """Longer than COUNTERSIGN_QUERY_MAX_S, after which a server cancels a query."""
@@ -68,6 +69,7 @@ class ServerClient:
             headers={"user-agent": user_agent(), "accept": "application/json"},
             timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             follow_redirects=False,
+            verify=client_tls(),
             # A proxy for the outside must not get what stays on this machine.
             trust_env=not is_loopback(host),
         )

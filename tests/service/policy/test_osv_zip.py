@@ -9,6 +9,7 @@ import pytest
 
 from service.policy import osv_zip as limits
 from service.policy.osv_zip import RecordFile, UnusableZip
+from tests.budgets import budget
 from tests.service.policy.osv_files import osv_record, osv_zip
 
 
@@ -125,12 +126,15 @@ def test_an_encrypted_entry_is_refused() -> None:
         RecordFile(io.BytesIO(content))
 
 
-def test_the_form_for_large_files_is_read() -> None:
+def test_the_form_for_large_files_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """OSV's file of everything has more than 65,535 entries."""
+    limit = budget(100, 65_535)
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", limit)  # beyond it the form is another
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as opened:
-        for number in range(66_000):
+        for number in range(limit + 1):
             opened.writestr(f"{number}.txt", b"")
         opened.writestr("MAL-1.json", b'{"id": "MAL-1"}')
 
+    assert b"PK\6\6" in file.getvalue()
     assert read(file) == ["MAL-1"]

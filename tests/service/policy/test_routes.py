@@ -126,15 +126,15 @@ async def test_two_who_edit_at_once_do_not_overwrite_each_other(world: World) ->
     await put(world, {}, 'W/"1"')
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [({}, 400), ({"if_match": "x"}, 400), ({"if_match": '"1", "2"'}, 400), ({"if_match": ""}, 400)],
-)
-async def test_a_change_says_what_it_replaces(
-    world: World, headers: dict[str, str], status: int
-) -> None:
+async def test_a_change_says_what_it_replaces(world: World) -> None:
     """Without that, a script would overwrite what a person has just saved."""
-    assert (await ask(world, "PUT", body={}, **headers)).status_code == status
+    for headers in (
+        {},
+        {"if_match": "x"},
+        {"if_match": '"1", "2"'},
+        {"if_match": ""},
+    ):
+        assert (await ask(world, "PUT", body={}, **headers)).status_code == 400, headers
 
 
 async def test_a_wrong_policy_changes_nothing(world: World) -> None:
@@ -221,9 +221,9 @@ async def test_a_first_party_name_and_audit_mode(world: World) -> None:
     assert "npm.acme.example" in own["reason"]
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
+async def test_a_wrong_question_names_the_field(world: World) -> None:
+    """Nothing is guessed."""
+    for body, said in (
         ({}, "ecosystem is required"),
         ({"ecosystem": "gem", "package": "a==1"}, "ecosystem must be one of pypi, npm"),
         ({"ecosystem": "npm", "package": 1}, "package is required"),
@@ -236,16 +236,10 @@ async def test_a_first_party_name_and_audit_mode(world: World) -> None:
         ({"ecosystem": "npm", "package": "a", "version": "1" * 257}, "version must be"),
         ({"ecosystem": "npm", "package": "a@1", "published_at": "x"}, "published_at: "),
         ({"ecosystem": "npm", "package": "a@1", "who": "x"}, "unknown field: who"),
-    ],
-)
-async def test_a_wrong_question_names_the_field(
-    world: World, body: dict[str, Any], said: str
-) -> None:
-    """Nothing is guessed."""
-    status, text = await refusal(await ask(world, "POST", "/check", body))
-
-    assert status == 400
-    assert said in text
+    ):
+        status, text = await refusal(await ask(world, "POST", "/check", body))
+        assert status == 400, body
+        assert said in text
 
 
 async def send(world: World, *installs: tuple[str, str, str]) -> None:

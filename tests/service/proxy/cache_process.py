@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from service.proxy.file_keys import parse_file_key
+from tests.replaced import replaced
 from tests.service.proxy.files import open_files
 from tests.service.proxy.registry import FakeRegistry, http_client
 
-STEPS = ("fsync", "rename", "unlink", "pwrite")
+STEPS = ((os, "fsync"), (os, "pwrite"), (Path, "rename"), (Path, "unlink"))
 
 
 class Order(msgspec.Struct):
@@ -44,11 +44,7 @@ def counted_steps(last: int) -> Any:
 
         return run
 
-    with pytest.MonkeyPatch.context() as patch:
-        for owner in (os, Path):
-            for name in STEPS:
-                if hasattr(owner, name) and not (owner is os and hasattr(Path, name)):
-                    patch.setattr(owner, name, stepping(getattr(owner, name)))
+    with replaced(*((owner, name, stepping(getattr(owner, name))) for owner, name in STEPS)):
         yield
 
 

@@ -7,7 +7,7 @@ from tests.budgets import budget
 from tests.service.proxy.synthetic import FILES, INDEX
 
 SEEDED = settings(
-    max_examples=budget(150, 1000),
+    max_examples=budget(50, 1000),
     derandomize=True,
     database=None,
     deadline=None,

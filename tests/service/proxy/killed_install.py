@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from service.app import create_app
 from service.composition import EXTENSION
 from service.logs import configure_logs
 from service.settings import Settings
 from tests.power import at, watched_steps
+from tests.replaced import replaced
 
 
 class Order(msgspec.Struct):
@@ -57,13 +57,11 @@ async def obey(order: Order) -> None:
 
     app.asgi_app = observed  # type: ignore[method-assign]
     services = app.extensions[EXTENSION]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "pwrite", writing)
-        with watched_steps(services.store, on_step):
-            headers = {"x-service-api-key": order.secret}
-            await app.test_client().get(order.path, headers=headers)
-            await services.packages.files.close()
-            on_step("END")
+    with replaced((os, "pwrite", writing)), watched_steps(services.store, on_step):
+        headers = {"x-service-api-key": order.secret}
+        await app.test_client().get(order.path, headers=headers)
+        await services.packages.files.close()
+        on_step("END")
     await services.close()
 
 

@@ -34,9 +34,9 @@ async def test_a_person_gets_a_page(world: World):
     assert f"/admin/ui/orgs/acme/audit/{AUDIT_ID}" in page
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+async def test_the_page_says_nothing_but_what_we_write(world: World):
+    """Its address could be made by anyone: no free text fits into it."""
+    for path in (
         "aud_x/foo/1.0/too-new",
         f"{AUDIT_ID}/foo/1.0/<script>",
         f"{AUDIT_ID}/foo/%3Cscript%3E/too-new",
@@ -45,14 +45,10 @@ async def test_a_person_gets_a_page(world: World):
         f"{AUDIT_ID}/foo/1.0/{'a' * 121}",
         f"{AUDIT_ID}/foo/1.0/call+0900+now",
         f"{AUDIT_ID}/foo",
-    ],
-)
-async def test_the_page_says_nothing_but_what_we_write(world: World, path: str):
-    """Its address could be made by anyone: no free text fits into it."""
-    answer = await world.client.get(f"/proxy/acme/blocked/{path}")
-
-    assert answer.status_code in {401, 404}
-    assert "script" not in await answer.get_data(as_text=True)
+    ):
+        answer = await world.client.get(f"/proxy/acme/blocked/{path}")
+        assert answer.status_code in {401, 404}, path
+        assert "script" not in await answer.get_data(as_text=True)
 
 
 @pytest.mark.parametrize(

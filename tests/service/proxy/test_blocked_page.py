@@ -137,11 +137,13 @@ async def test_a_package_manager_gets_the_same_as_before(world: World):
     )
 
 
-@pytest.mark.parametrize(
-    "rest", ["%3Cscript%3E/1.0.0/too-new", "left-pad/1.0.0/%22%3E", "left-pad/1%20x/too-new", "x/y"]
-)
-async def test_an_address_that_is_not_ours_is_no_page(world: World, rest: str):
+async def test_an_address_that_is_not_ours_is_no_page(world: World):
     """Its words are shown on our page, so only what we make is."""
-    answer = await world.client.get(f"/proxy/acme/blocked/aud_0/{rest}", headers=HTML)
-
-    assert answer.status_code == 404
+    for rest in (
+        "%3Cscript%3E/1.0.0/too-new",
+        "left-pad/1.0.0/%22%3E",
+        "left-pad/1%20x/too-new",
+        "x/y",
+    ):
+        answer = await world.client.get(f"/proxy/acme/blocked/aud_0/{rest}", headers=HTML)
+        assert answer.status_code == 404, rest

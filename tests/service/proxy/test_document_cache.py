@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pickle
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -11,8 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.errors import UpstreamFailed, UpstreamMissing
-from service.proxy.answers import UpstreamLimits
+from service.proxy.answers import Document, UpstreamLimits, Validators
 from service.proxy.document_cache import MISSING_FOR, RETRY_AFTER
+from tests.budgets import only_full
 from tests.polling import until
 from tests.service.proxy.documents import AGES, Documents, open_documents
 from tests.service.proxy.registry import head
@@ -364,6 +366,20 @@ class TestHeavy:
             (path,) = documents.paths()
             assert path.stat().st_size < 5000
 
+    async def test_what_parses_it_can_be_sent_to_another_process(self, proxied):
+        """For both registries, and also why a document is invalid comes back."""
+        proxy = proxied.world.services.proxy
+        for codec in (proxy.pypi.public.documents._codec, proxy.npm.public.documents._codec):
+            document = Document("https://a.example/", "application/json", b"{", Validators())
+            sent = pickle.dumps((codec.parse, codec.encode, document))
+            parse, _, received = pickle.loads(sent)  # noqa: S301 - our own bytes
+            with pytest.raises(codec.invalid) as invalid:
+                parse(received, "a")
+
+            came_back = pickle.loads(pickle.dumps(invalid.value))  # noqa: S301 - our own bytes
+            assert str(came_back) == "document is not JSON"
+
+    @only_full
     @pytest.mark.slow
     async def test_it_is_parsed_in_the_worker_process_once_that_is_ready(
         self, tmp_path, registry, http, clock

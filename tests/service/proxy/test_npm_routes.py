@@ -45,9 +45,9 @@ async def test_names_are_case_sensitive(proxied: Proxied):
     assert (await proxied.get("npm/jsonstream")).status_code == 404
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+async def test_what_can_be_no_name_never_reaches_the_registry(proxied: Proxied):
+    """404, whichever way it is written."""
+    for name in (
         "..",
         "%2e%2e",
         "@acme",
@@ -64,12 +64,9 @@ async def test_names_are_case_sensitive(proxied: Proxied):
         "@%2fb",
         "a%3fb",
         "%ff",
-    ],
-)
-async def test_what_can_be_no_name_never_reaches_the_registry(proxied: Proxied, name: str):
-    """404, whichever way it is written."""
-    assert (await shown(await proxied.get(f"npm/{name}")))[0] == 404
-    assert [asked.path for asked in proxied.registry.asked] in ([], ["/npm/a"])
+    ):
+        assert (await shown(await proxied.get(f"npm/{name}")))[0] == 404, name
+        assert {asked.path for asked in proxied.registry.asked} <= {"/npm/a"}
 
 
 async def test_a_blocked_version_is_marked_and_its_tag_moves(proxied: Proxied):
@@ -161,9 +158,10 @@ async def test_a_document_is_confirmed_and_compressed(proxied: Proxied):
     assert proxied.registry.times("/npm/left-pad") == 1
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+async def test_only_what_the_document_lists_is_there(proxied: Proxied):
+    """Everything else is a 404 in JSON."""
+    proxied.publishes_npm("left-pad", "1.0.0")
+    for path in (
         "left-pad/-/left-pad-9.9.9.tgz",
         "left-pad/-/right-pad-1.0.0.tgz",
         "left-pad/-/../left-pad-1.0.0.tgz",
@@ -177,13 +175,8 @@ async def test_a_document_is_confirmed_and_compressed(proxied: Proxied):
         "-/v1/search",
         "-/package/left-pad/dist-tags",
         "-/all",
-    ],
-)
-async def test_only_what_the_document_lists_is_there(proxied: Proxied, path: str):
-    """Everything else is a 404 in JSON."""
-    proxied.publishes_npm("left-pad", "1.0.0")
-
-    assert (await shown(await proxied.get(f"npm/{path}")))[0] == 404
+    ):
+        assert (await shown(await proxied.get(f"npm/{path}")))[0] == 404, path
     assert await proxied.rows() == []
 
 
@@ -246,9 +239,9 @@ async def test_a_tree_of_packages_is_passed_on_without_first_party_names(proxied
     }
 
 
-@pytest.mark.parametrize(
-    ("body", "coding", "status"),
-    [
+async def test_an_audit_query_that_cannot_be_read_goes_nowhere(proxied: Proxied):
+    """It could hold any name."""
+    for body, coding, status in (
         (b"{", "identity", 400),
         (b"[]", "identity", 400),
         (b"{}", "br", 400),
@@ -256,15 +249,9 @@ async def test_a_tree_of_packages_is_passed_on_without_first_party_names(proxied
         (gzip.compress(b"0" * 2**27), "gzip", 400),
         (b'{"dependencies":{"a":' * 3000 + b"{}" + b"}}" * 3000, "identity", 400),
         (b" " * (QUERY_BYTES_MAX + 1), "identity", 413),
-    ],
-)
-async def test_an_audit_query_that_cannot_be_read_goes_nowhere(
-    proxied: Proxied, body: bytes, coding: str, status: int
-):
-    """It could hold any name."""
-    answer = await _audit(proxied, "audits", body, coding)
-
-    assert (await shown(answer))[0] == status
+    ):
+        answer = await _audit(proxied, "audits", body, coding)
+        assert (await shown(answer))[0] == status, body[:20]
     assert proxied.registry.asked == []
 
 

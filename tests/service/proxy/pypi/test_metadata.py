@@ -148,7 +148,7 @@ def test_metadata_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 
 def test_a_bomb_is_not_inflated(tmp_path: Path) -> None:
     """It states a small size: no more than that is inflated, and the checksum then differs."""
-    wheel = archive((PATH, bytes(200 << 20)))
+    wheel = archive((PATH, bytes(budget(20, 200) << 20)))
     wheel = patched(wheel, CENTRAL, 24, struct.pack("<I", 1000))
 
     with pytest.raises(MetadataUnavailable):

@@ -1,0 +1,7 @@
+"""Whether everything is tried; apart from `tests.budgets`, so that processes need no pytest."""
+
+import os
+from typing import Final
+
+IS_FULL: Final = os.environ.get("TESTS") == "all"
+"""True with `make test-all`."""
