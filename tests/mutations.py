@@ -126,11 +126,14 @@ def _matches(scope: ast.AST, fragment: str) -> Iterator[_Place]:
     wanted: Sequence[ast.AST] = ast.parse(fragment).body
     if len(wanted) == 1 and isinstance(wanted[0], ast.Expr):
         wanted = [wanted[0].value]
-    dumps = [[ast.dump(node) for node in wanted]]
+    forms = [wanted]
     if keyword := _keyword(wanted):
-        dumps.append([ast.dump(keyword)])
+        forms.append([keyword])
+    # Most nodes are of another kind; to dump each with all that is in it takes long.
+    dumps = {tuple(map(type, form)): [ast.dump(node) for node in form] for form in forms}
     for place, nodes in _places(scope, len(wanted)):
-        if [ast.dump(node) for node in nodes] in dumps:
+        dump = dumps.get(tuple(map(type, nodes)))
+        if dump is not None and [ast.dump(node) for node in nodes] == dump:
             yield place
 
 

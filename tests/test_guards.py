@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -96,13 +97,19 @@ def guards_to_try(revision: str | None) -> list[Guard]:
     return [guard for guard in GUARDS if changed & {guard.file, guard.test.partition("::")[0]}]
 
 
+@cache
+def as_parsed(code: str) -> str:
+    """`code` as its syntax tree is written, without comments."""
+    return ast.unparse(ast.parse(code))
+
+
 def fault_of(guard: Guard) -> str | None:
     """Why the guard cannot be taken out, or has no test; None if it can and has."""
     code = (REPOSITORY / guard.file).read_text()
     file, _, within = guard.test.partition("::")
     test = within.rpartition("::")[2].partition("[")[0]
     try:
-        if guard.without(code) == ast.unparse(ast.parse(code)):
+        if guard.without(code) == as_parsed(code):
             return "changes nothing"
     except MutationError as error:
         return str(error)
