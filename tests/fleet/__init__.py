@@ -1,0 +1,1 @@
+"""A fleet on one machine: PostgreSQL, an S3 server, and nodes behind a balancer, all real."""
