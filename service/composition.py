@@ -54,7 +54,7 @@ from service.rejected.subjects import RejectedSubjects
 from service.secrets import derive_key
 from service.settings import Settings
 from service.sign_in.services import SignInServices
-from service.store.engine import create_engines
+from service.store.engines import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
 from service.verifier.usage import BindingUse

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.cache.lru import ByteCache
 from analytics.model.events import Envelope
@@ -17,7 +17,7 @@ from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.snapshot import Snapshot
 from service.clock import Clock
 from service.store.commit_cache import CommitCache
-from service.store.engine import Engines
+from service.store.engines import Engines
 from service.store.faults import store_faults
 from service.store.journal import last_seq
 from service.store.journal_writer import JournalWriter
@@ -80,8 +80,9 @@ class Store:
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
         """One read transaction: all its queries see the same snapshot."""
-        async with _session(self._engines.reader) as session, session.begin():
-            yield session
+        with store_faults():
+            async with self._engines.read() as session:
+                yield session
 
     async def cached(
         self, key: Hashable, load: Callable[[AsyncSession], Awaitable[_Found]]
@@ -118,11 +119,12 @@ class Store:
     @asynccontextmanager
     async def write(self) -> AsyncIterator[UnitOfWork]:
         """One write transaction; leaving the block commits it durably, or rolls it back."""
-        async with _session(self._engines.writer) as session, session.begin():
-            await session.connection()  # takes the write lock, so that `now` follows commit order
-            work = UnitOfWork(session, self._clock())
-            yield work
-            await work.journal_rows()
+        with store_faults():
+            async with self._engines.write() as session:
+                # Under the write lock, so that `now` follows commit order.
+                work = UnitOfWork(session, self._clock())
+                yield work
+                await work.journal_rows()
 
     async def write_at_once(self, change: Callable[[SyncUnitOfWork], _Found]) -> _Found:
         """The result of `change` in a write transaction, once that is durable.
@@ -155,10 +157,3 @@ class Store:
     async def close(self) -> None:
         """Close every connection."""
         await self._engines.dispose()
-
-
-@asynccontextmanager
-async def _session(engine: AsyncEngine) -> AsyncIterator[AsyncSession]:
-    with store_faults():
-        async with AsyncSession(engine, expire_on_commit=False) as session:
-            yield session

@@ -282,7 +282,7 @@ class CommitWatcher:
         self._connection: sqlite3.Connection | None = None
         self._opened = 0
 
-    def version(self) -> Version | None:
+    async def version(self) -> Version | None:
         """A version that changes with every commit; None if unavailable."""
         try:
             if self._connection is None:
