@@ -44,6 +44,7 @@ from tests.budgets import IS_FULL, budget
 from tests.compiled_statements import share_compiled_statements
 from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
+from tests.postgres import _stop_shared_postgres, own_postgres, postgres, postgres_url
 from tests.route_builders import share_route_builders
 from tests.run_costs import (
     collect_garbage_less_often,
@@ -52,7 +53,7 @@ from tests.run_costs import (
     use_memory_for_files,
 )
 
-__all__ = ["file_steps"]  # a fixture for all tests
+__all__ = ["_stop_shared_postgres", "file_steps", "own_postgres", "postgres", "postgres_url"]
 
 ADMIN_TOKEN = "test-admin-token"
 BY_OPERATOR = cli_caller("org_platform").audit_context
