@@ -8,6 +8,7 @@ from typing import Final, Protocol, TypeVar
 from sqlalchemy import URL, exc, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
+from service.clock import Clock
 from service.settings import PREFIX, InvalidSetting
 from service.store.transaction import Transaction
 
@@ -39,6 +40,8 @@ class Engines(ABC):
     writer: AsyncEngine
     reader: AsyncEngine
     watch: CommitWatch
+    clock: Clock | None
+    """The database's own clock; None for a database on this machine, which has none."""
 
     @abstractmethod
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
@@ -72,9 +75,29 @@ def create_engines(url: str | URL, wait_s: float) -> Engines:
     """
     # Imported here: only the driver of the database in use has to be installed and loaded.
     with url_faults():
-        from service.store.sqlite.engine import sqlite_engines
+        parsed = make_url(url)
+        match parsed.get_backend_name():
+            case "sqlite":
+                from service.store.sqlite.engine import sqlite_engines
 
-        return sqlite_engines(make_url(url), wait_s)
+                return sqlite_engines(parsed, wait_s)
+            case "postgresql":
+                return _postgres_engines(parsed, wait_s)
+            case other:
+                raise InvalidSetting(f"{URL_SETTING}: {other} is none of sqlite, postgresql")
+
+
+def _postgres_engines(url: URL, wait_s: float) -> Engines:
+    if url.drivername != "postgresql+asyncpg":
+        raise InvalidSetting(f"{URL_SETTING}: write postgresql+asyncpg://, not {url.drivername}://")
+    try:
+        from service.store.postgres.engine import postgres_engines
+    except ModuleNotFoundError as error:
+        raise InvalidSetting(
+            f"{URL_SETTING}: PostgreSQL needs the extra `postgres`: pip install"
+            " 'countersign[postgres]'"
+        ) from error
+    return postgres_engines(url, wait_s)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ def store_faults() -> Iterator[None]:
     """Raise StoreUnavailable where the block finds the database locked, full, gone or damaged."""
     try:
         yield
-    except exc.TimeoutError as error:
+    except exc.TimeoutError as error:  # no connection became free
         raise StorageBusy from error
     except (exc.OperationalError, exc.InterfaceError, *DRIVER_FAULTS) as error:
         raise _fault(error) from error

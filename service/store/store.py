@@ -15,7 +15,7 @@ from analytics.model.events import Envelope
 from analytics.model.rows import AuditContext, audit_row
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.snapshot import Snapshot
-from service.clock import Clock
+from service.clock import Clock, utc_now
 from service.store.commit_cache import CommitCache
 from service.store.engines import Engines
 from service.store.faults import store_faults
@@ -23,7 +23,7 @@ from service.store.journal import last_seq
 from service.store.journal_writer import JournalWriter
 from service.store.snapshots import LINE_BYTES, keep_batches, snapshot, snapshot_size
 from service.store.tables import Counter
-from service.store.transaction import Transaction, within
+from service.store.transaction import BEGAN_AT, Transaction, within
 
 KEPT_BYTES_MAX: Final = 64 * 2**20
 """Memory for the catalog lines and journal batches that snapshots cache."""
@@ -72,8 +72,15 @@ class Store:
     """The database as transactions. All methods raise StoreUnavailable if it does not respond."""
 
     def __init__(self, engines: Engines, clock: Clock) -> None:
+        """`clock` is used as it is, unless it is the system's and the database has its own.
+
+        Then that one is `clock` of this store, and what transactions are stamped with: nodes share
+        it, whatever their own clocks say. Tests that set a clock get it on every database.
+        """
         self._engines = engines
-        self._clock = clock
+        is_replaced = engines.clock is not None and clock is utc_now
+        self.clock: Clock = engines.clock if engines.clock and is_replaced else clock
+        self._is_stamped_by_database = is_replaced
         self._kept = ByteCache(KEPT_BYTES_MAX)
         self._cache = CommitCache(engines.watch)
 
@@ -122,7 +129,7 @@ class Store:
         with store_faults():
             async with self._engines.write() as session:
                 # Under the write lock, so that `now` follows commit order.
-                work = UnitOfWork(session, self._clock())
+                work = UnitOfWork(session, self._now(session.info.get(BEGAN_AT)))
                 yield work
                 await work.journal_rows()
 
@@ -133,7 +140,7 @@ class Store:
         """
 
         def run(transaction: Transaction) -> tuple[_Found, list[JournalBatch]]:
-            work = SyncUnitOfWork(transaction, self._clock())
+            work = SyncUnitOfWork(transaction, self._now(transaction.began_at))
             result = change(work)
             return result, work.journal.write(transaction, work.now)
 
@@ -147,6 +154,10 @@ class Store:
         """The result of `query` in a read transaction; runs as in `write_at_once`."""
         with store_faults():
             return await self._engines.read_at_once(query)
+
+    def _now(self, began_at: datetime | None) -> datetime:
+        """The time of a write transaction that has the lock, so that it follows commit order."""
+        return began_at if began_at and self._is_stamped_by_database else self.clock()
 
     async def ping(self) -> None:
         """Raise StoreUnavailable unless the database responds."""

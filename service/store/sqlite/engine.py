@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.util import await_only, greenlet_spawn
 
+from service.clock import Clock
 from service.settings import InvalidSetting
 from service.store.engines import URL_SETTING, CommitWatch, Engines
 from service.store.sqlite.connection import CommitWatcher, Connection, open_connection
@@ -38,6 +39,7 @@ class SqliteEngines(Engines):
     writer: AsyncEngine
     reader: AsyncEngine
     watch: CommitWatch
+    clock: Clock | None = None
     are_direct: bool = True
     """Each connection runs a whole transaction in one thread switch."""
 
