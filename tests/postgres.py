@@ -127,9 +127,7 @@ class PostgresServer:
 
     def keep_template(self, name: str, fill: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         """Make the template `name`, if it is not there: an empty database filled by `fill(url)`."""
-        with self._making:
-            if name in self._templates:
-                return
+        if name not in self._templates:
             self._copy(EMPTY, name)
             _run_apart(fill(self.url(name)))
             self._templates.add(name)

@@ -1,9 +1,11 @@
 """What store tests share: a prepared database, and a Store over it without any app."""
 
 import sqlite3
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,6 +19,7 @@ from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, SettableClock, settings_over
+from tests.databases import IS_POSTGRESQL, fill_database
 
 _prepared: list[bytes] = []
 """The database that `prepare` makes, once a test of this process needed one."""
@@ -24,14 +27,27 @@ _prepared: list[bytes] = []
 
 async def prepare_from_copy(settings: Settings) -> None:
     """Prepare an empty data dir; from the second one on with a copy of the first's database."""
+    if IS_POSTGRESQL:
+        fill_database(settings.data_dir, "prepared", _prepare_database)
+        _make_folders(settings)
+        return
     if not _prepared:
         await prepare(settings)
         _prepared.append(file_of(settings.database).read_bytes())
         return
-    for folder in (settings.data_dir, settings.audit_dir, settings.temp_dir):
-        folder.mkdir(mode=0o700)
+    _make_folders(settings)
     make_private(settings.database)
     file_of(settings.database).write_bytes(_prepared[0])
+
+
+async def _prepare_database(url: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        await prepare(settings_over(Path(folder), url))
+
+
+def _make_folders(settings: Settings) -> None:
+    for folder in (settings.data_dir, settings.audit_dir, settings.temp_dir):
+        folder.mkdir(mode=0o700)
 
 
 @pytest.fixture
