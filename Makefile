@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a virtual environment in .venv, the package managers of
 # `make test-all` in .clients, and nothing outside them except Debian's Chromium for the browser tests
-# and its PostgreSQL for the benchmarks, where there is none and apt may install it.
+# and its PostgreSQL 15 for tests and benchmarks, where there is none and apt may install it.
 
 PYTHON ?= python3
 VENV := .venv
@@ -26,6 +26,7 @@ serve: $(VENV)/.installed ## serve the default data dir, with a process for each
 
 test: $(VENV)/.installed-dev ## what CI runs
 	@sh tests/browser/install-chromium.sh
+	@sh tests/install-postgres.sh
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -33,6 +34,7 @@ test: $(VENV)/.installed-dev ## what CI runs
 
 test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of
 	@sh tests/browser/install-chromium.sh
+	@sh tests/install-postgres.sh
 	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)
 	TESTS=all $(BIN)/pytest $(PARALLEL)
 
@@ -54,7 +56,7 @@ format: $(VENV)/.installed-dev ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.installed-bench ## compare with other engines (SIZE=2m, 20m, 100m), then try every claim
-	@sh benchmarks/setup_postgres.sh
+	@sh tests/install-postgres.sh
 	$(BIN)/python -m benchmarks.compare --size $(SIZE)
 	@for script in $(notdir $(basename $(wildcard benchmarks/bench_*.py))); do \
 		$(BIN)/python -m benchmarks.$$script || exit 1; done

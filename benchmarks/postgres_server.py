@@ -1,17 +1,12 @@
 """A private PostgreSQL 15: a cluster and its socket in a folder; nothing else is changed."""
 
 import os
-import pwd
-import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
 
-VERSION: Final = "15"
-_INSTALLED: Final = Path(f"/usr/lib/postgresql/{VERSION}/bin")
-_ACCOUNTS: Final = ("postgres", "daemon")
-"""Accounts to run it as if we are root, as which it refuses to run."""
+from benchmarks.postgres_programs import VERSION, find_program, give_away, run_as
+
+__all__ = ["VERSION", "PostgresServer"]
 
 
 class PostgresServer:
@@ -21,7 +16,7 @@ class PostgresServer:
     """
 
     def __init__(self, folder: Path) -> None:
-        _program("initdb")
+        find_program("initdb")
         # The socket needs a short path: at most 107 characters.
         self.data, self.socket = folder / "data", folder
         self._folder = folder
@@ -30,8 +25,7 @@ class PostgresServer:
         """Start it on the socket. Raises CalledProcessError, FileNotFoundError."""
         if not (self.data / "PG_VERSION").exists():
             self._folder.mkdir(parents=True, exist_ok=True)
-            if (account := _account()) is not None:
-                shutil.chown(self._folder, account, pwd.getpwnam(account).pw_gid)
+            give_away(self._folder)
             _run(
                 "initdb", "-D", self.data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale"
             )
@@ -77,27 +71,6 @@ class PostgresServer:
         }
 
 
-def _account() -> str | None:
-    """The account to run it as; None is the current one."""
-    if os.geteuid() != 0:
-        return None
-    names = {entry.pw_name for entry in pwd.getpwall()}
-    return next(name for name in _ACCOUNTS if name in names)
-
-
 def _run(program: str, *arguments: object) -> None:
-    account = _account()
-    own: dict[str, Any] = {}
-    if account is not None:
-        own = {"user": account, "group": pwd.getpwnam(account).pw_gid, "extra_groups": []}
-    command: Sequence[str] = [str(_program(program)), *map(str, arguments)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **own)
-
-
-def _program(name: str) -> Path:
-    """Debian's, which is not on the PATH, or else the one on the PATH."""
-    installed = _INSTALLED / name
-    found = str(installed) if installed.exists() else shutil.which(name)
-    if found is None:
-        raise FileNotFoundError(f"no {name} of PostgreSQL {VERSION}")
-    return Path(found)
+    command = [str(find_program(program)), *map(str, arguments)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **run_as())

@@ -36,13 +36,17 @@ from service.orgs.changes import (
 )
 from service.secrets import with_secrets
 from service.settings import Settings
-from service.store.engine import create_engines, file_of, make_private
+from service.store.engines import create_engines
+from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store
 from service.store.tables import Member, Organisation, Project, Team
+from tests import databases
 from tests.budgets import IS_FULL, budget
 from tests.compiled_statements import share_compiled_statements
+from tests.databases import IS_POSTGRESQL, database_url, fill_database
 from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
+from tests.postgres import _stop_shared_postgres, own_postgres, postgres, postgres_url
 from tests.route_builders import share_route_builders
 from tests.run_costs import (
     collect_garbage_less_often,
@@ -51,7 +55,13 @@ from tests.run_costs import (
     use_memory_for_files,
 )
 
-__all__ = ["file_steps"]  # a fixture for all tests
+__all__ = ["_stop_shared_postgres", "file_steps", "own_postgres", "postgres", "postgres_url"]
+
+if IS_POSTGRESQL:
+    from tests.databases import (  # noqa: F401 - fixtures for all tests
+        drop_databases_of_module,
+        drop_databases_of_test,
+    )
 
 ADMIN_TOKEN = "test-admin-token"
 BY_OPERATOR = cli_caller("org_platform").audit_context
@@ -107,6 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+    databases.mark_skipped(items)
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
 
@@ -208,10 +219,11 @@ def binding_body(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in body.items() if value is not ...}
 
 
-def settings_over(folder: Path) -> Settings:
-    """Settings over an empty data dir in `folder`."""
+def settings_over(folder: Path, url: str | None = None) -> Settings:
+    """Settings over an empty data dir in `folder`; with `url`, that of another database."""
     return Settings(
         data_dir=folder / "data",
+        database_url=database_url(folder / "data") if url is None else url,
         admin_token=ADMIN_TOKEN,
         secret_key="test-secret-key-of-at-least-32-characters",
         base_url="http://localhost:8080",
@@ -290,9 +302,12 @@ async def _lay_foundation(settings: Settings, clock: SettableClock) -> Founded |
 
     To migrate and to found take as long as the rest of a world, and have tests of their own.
     """
-    is_usual = not settings.database_url and settings.binding_slot == Settings().binding_slot
+    is_own = settings.database_url in {"", database_url(settings.data_dir)}
+    is_usual = is_own and settings.binding_slot == Settings().binding_slot
     if settings.data_dir.exists() or clock.now != START or not is_usual:
         return None
+    if IS_POSTGRESQL:
+        return _lay_postgresql_foundation(settings)
     if not _foundation:
         with tempfile.TemporaryDirectory() as folder:
             first = settings_over(Path(folder))
@@ -301,12 +316,30 @@ async def _lay_foundation(settings: Settings, clock: SettableClock) -> Founded |
             database = file_of(first.database).read_bytes()
             _foundation.append((database, pickle.dumps(founded)))
     database, people = _foundation[0]
-    for folder in (settings.data_dir, settings.audit_dir, settings.temp_dir):
-        folder.mkdir(parents=True, mode=0o700)
+    _make_folders(settings)
     make_private(settings.database)
     file_of(settings.database).write_bytes(database)
     # A copy for each test: what one does to its organisation is not there for the next.
     return cast("Founded", pickle.loads(people))  # noqa: S301 - our own bytes
+
+
+def _lay_postgresql_foundation(settings: Settings) -> Founded:
+    """The same as a copy of a database of the server."""
+
+    async def fill(url: str) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            first = settings_over(Path(folder), url)
+            await prepare(first, SettableClock())
+            _foundation.append((b"", pickle.dumps(await _found(first, SettableClock()))))
+
+    fill_database(settings.data_dir, "foundation", fill)
+    _make_folders(settings)
+    return cast("Founded", pickle.loads(_foundation[0][1]))  # noqa: S301 - our own bytes
+
+
+def _make_folders(settings: Settings) -> None:
+    for folder in (settings.data_dir, settings.audit_dir, settings.temp_dir):
+        folder.mkdir(parents=True, mode=0o700)
 
 
 @asynccontextmanager

@@ -41,6 +41,7 @@ _COMMANDS: Final = {
     "login": Late("login", "Sign in to the server at URL: commands then work there.", "login"),
     "logout": Late("login", "Sign out of the server in use, or of URL.", "logout"),
     "member": Late("people", "Members: the people of an organisation.", "member"),
+    "migrate": Late("migrate", "Copy the database from SQLite to PostgreSQL.", "migrate"),
     "org": Late("orgs", "Organisations: the tenants of this service.", "org"),
     "policy": Late(
         "policy", "Install policies: which packages an organisation's builds may install.", "policy"

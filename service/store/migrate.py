@@ -11,9 +11,16 @@ from sqlalchemy import Connection
 
 from service.errors import Conflict
 from service.settings import REPOSITORY
-from service.store.engine import Engines
+from service.store.engines import Engines
 from service.store.faults import store_faults
+from service.store.postgres.columns import set_up_columns
 from service.store.store import Store
+from service.store.tables import Base
+
+COPYING: Final = "copying "
+"""Before a version: rows of another database are being copied here, see `service.migration`."""
+MOVED: Final = "moved "
+"""Before a version: all rows were copied to another database, which is used instead."""
 
 _SCRIPTS: Final = REPOSITORY / "service" / "store" / "migrations"
 
@@ -30,19 +37,38 @@ class NewerDatabase(Conflict):
     text = "the database was written by a newer version of Countersign: update this one"
 
 
+class UnfinishedCopy(Conflict):
+    """Only a part of another database's rows has been copied to this one."""
+
+    text = "the copy into this database is not finished: run `countersign migrate` again"
+
+
+class MovedDatabase(Conflict):
+    """The rows are in another database now; to change both would tear them apart."""
+
+    text = (
+        "the database was copied to another one by `countersign migrate`: set"
+        " COUNTERSIGN_DATABASE_URL to that one"
+    )
+
+
 async def migrate(engines: Engines) -> None:
     """Apply all missing migrations.
 
     Runs in one write transaction: of two processes that start at once, the second waits and then
-    finds the schema up to date. Raises NewerDatabase, StoreUnavailable.
+    finds the schema up to date. Raises NewerDatabase, UnfinishedCopy, MovedDatabase,
+    StoreUnavailable.
     """
     with store_faults():
-        async with engines.writer.begin() as connection:
-            await connection.run_sync(_upgrade)
+        async with engines.migration() as connection:
+            await connection.run_sync(upgrade)
 
 
 async def check_schema(store: Store) -> None:
-    """Raise OlderDatabase or NewerDatabase unless the schema is current."""
+    """Raise OlderDatabase or NewerDatabase unless the schema is current.
+
+    Also raises UnfinishedCopy, MovedDatabase.
+    """
     async with store.read() as session:
         if not await (await session.connection()).run_sync(_is_current):
             raise OlderDatabase
@@ -51,7 +77,7 @@ async def check_schema(store: Store) -> None:
 async def schema_version(store: Store) -> str:
     """The last migration applied to the database; "" if none was."""
     async with store.read() as session:
-        return await (await session.connection()).run_sync(_current) or ""
+        return await (await session.connection()).run_sync(current_version) or ""
 
 
 def check_version(version: str) -> None:
@@ -60,22 +86,35 @@ def check_version(version: str) -> None:
         raise NewerDatabase
 
 
-def _upgrade(connection: Connection) -> None:
+def upgrade(connection: Connection) -> None:
+    """Apply all missing migrations in the transaction of `connection`; raises as `migrate`."""
     if not _is_current(connection):
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        if connection.dialect.name == "postgresql":
+            set_up_columns(connection, Base.metadata)
 
 
 def _is_current(connection: Connection) -> bool:
-    """False if migrations are missing. Raises NewerDatabase."""
-    scripts, version = _scripts(), _current(connection)
+    """False if migrations are missing. Raises NewerDatabase, UnfinishedCopy, MovedDatabase."""
+    scripts, version = _scripts(), current_version(connection)
+    if version is not None and version.startswith(COPYING):
+        raise UnfinishedCopy
+    if version is not None and version.startswith(MOVED):
+        raise MovedDatabase
     if version is not None and version not in _known(scripts):
         raise NewerDatabase
     return version == scripts.get_current_head()
 
 
-def _current(connection: Connection) -> str | None:
+def latest_version() -> str:
+    """The last migration of this version of the code."""
+    return _scripts().get_current_head() or ""
+
+
+def current_version(connection: Connection) -> str | None:
+    """The last migration applied, possibly marked by COPYING or MOVED; None for an empty one."""
     return MigrationContext.configure(connection).get_current_revision()
 
 

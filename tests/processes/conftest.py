@@ -1,12 +1,12 @@
 """Process tests: a data dir in a temporary folder, and no process that outlives its test."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ADMIN_TOKEN
+from tests.databases import copy_data_dir, keep_until_the_end
 from tests.processes.desks import Desk
 from tests.processes.exports import add_history
 from tests.processes.homes import Home, Server, add_acme, owner_cookie
@@ -27,13 +27,13 @@ def acme(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data dir with the organisation acme, to be copied: to migrate one takes longer."""
     model = Home(tmp_path_factory.mktemp("acme"))
     model.change(add_acme)
-    return model.data_dir
+    return keep_until_the_end(model.data_dir)
 
 
 @pytest.fixture
 def home(empty_home: Home, acme: Path) -> Home:
     """A data dir with the organisation acme."""
-    shutil.copytree(acme, empty_home.data_dir)
+    copy_data_dir(acme, empty_home.data_dir)
     return empty_home
 
 
@@ -41,7 +41,7 @@ def home(empty_home: Home, acme: Path) -> Home:
 def quiet_home(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[Home]:
     """A data dir with acme for commands that are refused, and so change nothing in it."""
     home = Home(tmp_path_factory.mktemp("quiet"))
-    shutil.copytree(acme, home.data_dir)
+    copy_data_dir(acme, home.data_dir)
     yield home
     home.end()
 
@@ -56,15 +56,15 @@ def quiet_server(quiet_home: Home) -> Server:
 def long_history(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Path:
     """A data dir with an audit log larger than what sockets buffer, to be copied."""
     model = Home(tmp_path_factory.mktemp("long"))
-    shutil.copytree(acme, model.data_dir)
+    copy_data_dir(acme, model.data_dir)
     model.change(add_history)
-    return model.data_dir
+    return keep_until_the_end(model.data_dir)
 
 
 @pytest.fixture
 def long_home(empty_home: Home, long_history: Path) -> Home:
     """Acme with a copy of `long_history`."""
-    shutil.copytree(long_history, empty_home.data_dir)
+    copy_data_dir(long_history, empty_home.data_dir)
     return empty_home
 
 
@@ -79,7 +79,7 @@ def desk(tmp_path: Path) -> Desk:
 def there(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Iterator[Home]:
     """A data dir with acme and a server for all tests of this module."""
     home = Home(tmp_path_factory.mktemp("there"))
-    shutil.copytree(acme, home.data_dir)
+    copy_data_dir(acme, home.data_dir)
     yield home
     home.end()
 

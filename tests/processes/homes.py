@@ -23,6 +23,7 @@ from service.orgs.changes import add_member, create_org, issue_cookie
 from service.orgs.repository import get_org
 from service.settings import PREFIX, Settings, load_settings
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR
+from tests.databases import database_url
 from tests.interpreters import run_module, start_module
 from tests.processes.command_line import Ran, invoke
 from tests.talking import PLAIN
@@ -163,6 +164,9 @@ class Home:
             **self.settings,
             **changes,
         }
+        url = database_url(Path(settings["data_dir"]))
+        if url:
+            settings.setdefault("database_url", url)
         inherited = {name: os.environ[name] for name in self.inherits if name in os.environ}
         return inherited | {PREFIX + name.upper(): value for name, value in settings.items()}
 

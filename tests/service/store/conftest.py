@@ -1,9 +1,11 @@
 """What store tests share: a prepared database, and a Store over it without any app."""
 
 import sqlite3
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,10 +13,13 @@ import pytest
 from service.bootstrap import prepare
 from service.orgs.changes import create_org
 from service.settings import Settings
-from service.store.engine import Engines, create_engines, file_of, make_private
+from service.store.engines import create_engines
+from service.store.sqlite.engine import SqliteEngines
+from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, SettableClock, settings_over
+from tests.databases import IS_POSTGRESQL, fill_database
 
 _prepared: list[bytes] = []
 """The database that `prepare` makes, once a test of this process needed one."""
@@ -22,14 +27,27 @@ _prepared: list[bytes] = []
 
 async def prepare_from_copy(settings: Settings) -> None:
     """Prepare an empty data dir; from the second one on with a copy of the first's database."""
+    if IS_POSTGRESQL:
+        fill_database(settings.data_dir, "prepared", _prepare_database)
+        _make_folders(settings)
+        return
     if not _prepared:
         await prepare(settings)
         _prepared.append(file_of(settings.database).read_bytes())
         return
-    for folder in (settings.data_dir, settings.audit_dir, settings.temp_dir):
-        folder.mkdir(mode=0o700)
+    _make_folders(settings)
     make_private(settings.database)
     file_of(settings.database).write_bytes(_prepared[0])
+
+
+async def _prepare_database(url: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        await prepare(settings_over(Path(folder), url))
+
+
+def _make_folders(settings: Settings) -> None:
+    for folder in (settings.data_dir, settings.audit_dir, settings.temp_dir):
+        folder.mkdir(mode=0o700)
 
 
 @pytest.fixture
@@ -39,7 +57,7 @@ def settings(tmp_path) -> Settings:
 
 
 @pytest.fixture
-async def engines(settings: Settings) -> AsyncIterator[Engines]:
+async def engines(settings: Settings) -> AsyncIterator[SqliteEngines]:
     """Connections to a prepared database."""
     await prepare_from_copy(settings)
     opened = create_engines(settings.database, settings.database_wait_s)
@@ -48,14 +66,16 @@ async def engines(settings: Settings) -> AsyncIterator[Engines]:
 
 
 @pytest.fixture(params=[True, False], ids=["in one trip", "by a session"])
-def either_store(engines: Engines, clock: SettableClock, request: pytest.FixtureRequest) -> Store:
+def either_store(
+    engines: SqliteEngines, clock: SettableClock, request: pytest.FixtureRequest
+) -> Store:
     """A store for SQLite's own way to run a transaction, and for that of every other database."""
     assert engines.are_direct
     return Store(replace(engines, are_direct=request.param), clock)
 
 
 @pytest.fixture
-def store(engines: Engines, clock: SettableClock) -> Store:
+def store(engines: SqliteEngines, clock: SettableClock) -> Store:
     return Store(engines, clock)
 
 

@@ -1,0 +1,82 @@
+"""`countersign migrate`: from SQLite to PostgreSQL."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from service.cli.context import Answer, one_line_failures, refuse_unencodable_text
+from service.cli.progress import row_progress
+from service.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from service.migration.copy import Copied
+
+
+@click.command("migrate")
+@click.option(
+    "--from",
+    "source",
+    metavar="URL",
+    help="The SQLite database, sqlite:///PATH; default: the data dir's.",
+)
+@click.option(
+    "--to",
+    "target",
+    metavar="URL",
+    help="An empty PostgreSQL database; default: COUNTERSIGN_DATABASE_URL, which hides its password"
+    " from other users of this machine.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
+def migrate(source: str | None, target: str | None, *, as_json: bool) -> None:
+    """Copy the database from SQLite to PostgreSQL.
+
+    The service must be stopped. Every row of every table is copied, and compared on both sides;
+    only then can a service start on the new database, and none can on the old one, which is kept. A
+    copy that was interrupted goes on where it ended when the command is given again.
+
+    Segments are not copied: they stay in the data dir.
+    """
+    with one_line_failures(as_json=as_json):
+        refuse_unencodable_text({"source": source or "", "target": target or ""})
+        asyncio.run(_migrate(load_settings(), source, target)).end(as_json=as_json)
+
+
+async def _migrate(settings: Settings, source: str | None, target: str | None) -> Answer:
+    from service.logs import configure_logs
+    from service.migration.copy import copy_all
+    from service.migration.places import open_source, open_target, shown_url
+
+    configure_logs("warning")
+    file, reading = open_source(settings, source)
+    writing = open_target(settings, target)
+    try:
+        copied = await copy_all(reading, writing, row_progress)
+    finally:
+        await reading.dispose()
+        await writing.dispose()
+    return _answer(settings, copied, file, shown_url(writing))
+
+
+def _answer(settings: Settings, copied: "Copied", file: Path, url: str) -> Answer:
+    data: dict[str, Any] = {
+        "from": str(file),
+        "to": url,
+        "rows": copied.rows,
+        "rows_found": copied.found_rows,
+        "tables": [
+            {"table": table.name, "rows": table.rows, "sha256": table.sha256}
+            for table in copied.tables
+        ],
+        "segments": str(settings.audit_dir),
+    }
+    resumed = f", {copied.found_rows} of them before" if copied.found_rows else ""
+    lines = [
+        f"Copied {copied.rows} rows of {len(copied.tables)} tables{resumed}, equal on both sides:"
+        f" {file} to {url}.",
+        f"Segments stay in {settings.audit_dir}.",
+        "Start the service with COUNTERSIGN_DATABASE_URL set to the new database; it does not"
+        " start on the old one any more.",
+    ]
+    return Answer(data, lines)

@@ -1,0 +1,1 @@
+"""Copying the database to another one."""
