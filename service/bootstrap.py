@@ -10,8 +10,9 @@ from service.clock import Clock, utc_now
 from service.errors import StorageReadOnly
 from service.secrets import with_secrets
 from service.settings import Settings
-from service.store.engine import create_engines, make_private
+from service.store.engines import create_engines
 from service.store.migrate import migrate
+from service.store.sqlite.files import make_private
 from service.store.store import Store
 
 

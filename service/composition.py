@@ -54,7 +54,7 @@ from service.rejected.subjects import RejectedSubjects
 from service.secrets import derive_key
 from service.settings import Settings
 from service.sign_in.services import SignInServices
-from service.store.engine import create_engines
+from service.store.engines import create_engines
 from service.store.group_commit import GroupCommit
 from service.store.store import Store
 from service.verifier.usage import BindingUse
@@ -296,6 +296,7 @@ def build_services(
     What they ask of the network goes through `transport`; None is the network itself.
     """
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
+    clock = store.clock  # what is compared with stored times is of the same clock
     lake = Lake(settings)
     metrics = Metrics(is_shared=settings.workers > 1)
     issuers = load_issuers(settings.issuers_file)

@@ -893,6 +893,12 @@ class StorageDamaged(StoreUnavailable):
     text = "stored data is missing or damaged: the log says where"
 
 
+class StorageUnsafe(StoreUnavailable):
+    """The database is set up so that rows it has confirmed may be lost; the log says how."""
+
+    text = "the database is not set up for this service: the log says what to change"
+
+
 class PackageCacheFull(StoreUnavailable):
     """The disk has no room for a package that must be fetched; no byte of it was sent."""
 

@@ -36,7 +36,8 @@ from service.orgs.changes import (
 )
 from service.secrets import with_secrets
 from service.settings import Settings
-from service.store.engine import create_engines, file_of, make_private
+from service.store.engines import create_engines
+from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store
 from service.store.tables import Member, Organisation, Project, Team
 from tests import databases

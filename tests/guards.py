@@ -468,7 +468,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a commit is synced",
-        "service/store/engine.py::_open_durably.on_connect",
+        "service/store/sqlite/engine.py::_open_durably.on_connect",
         Replace(
             "cursor.execute('PRAGMA synchronous = FULL')",
             "cursor.execute('PRAGMA synchronous = NORMAL')",
@@ -477,19 +477,19 @@ GUARDS: Final = [
     ),
     Guard(
         "a read is one transaction",
-        "service/store/connection.py::_run",
+        "service/store/sqlite/connection.py::_run",
         DropCall("cursor.execute"),
         f"{_TAKEOVER}::test_a_read_transaction_stays_at_its_instant",
     ),
     Guard(
         "the snapshot's reads share that transaction",
-        "service/store/connection.py::_run",
+        "service/store/sqlite/connection.py::_run",
         DropCall("cursor.execute"),
         "tests/service/store/test_connections.py::test_a_read_transaction_sees_one_instant",
     ),
     Guard(
         "a transaction whose caller is gone is rolled back",
-        "service/store/connection.py::Connection._execute",
+        "service/store/sqlite/connection.py::Connection._execute",
         Drop("self._is_settled = False"),
         "tests/service/store/test_connection.py::"
         "test_a_transaction_whose_beginning_was_abandoned_is_rolled_back",
@@ -538,7 +538,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the version of one connection is none of another's",
-        "service/store/connection.py::CommitWatcher.version",
+        "service/store/sqlite/connection.py::CommitWatcher.version",
         Replace("self._opened", "0"),
         f"{_COMMIT_CACHE}::test_a_watch_that_looks_anew_repeats_no_version",
     ),
@@ -568,13 +568,13 @@ GUARDS: Final = [
     ),
     Guard(
         "a write begins with the write lock",
-        "service/store/engine.py::_BEGIN_WRITING",
+        "service/store/sqlite/engine.py::_BEGIN_WRITING",
         Replace("'BEGIN IMMEDIATE'", "'BEGIN'"),
         "tests/service/store/test_connections.py::test_a_write_transaction_begins_with_the_write_lock",
     ),
     Guard(
         "so does a write in one trip",
-        "service/store/engine.py::Engines.write_at_once",
+        "service/store/sqlite/engine.py::SqliteEngines.write_at_once",
         Replace(
             "self._at_once(self.writer, _BEGIN_WRITING, work)",
             "self._at_once(self.writer, _BEGIN_READING, work)",
@@ -583,7 +583,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a read in one trip is one transaction",
-        "service/store/connection.py::_transact",
+        "service/store/sqlite/connection.py::_transact",
         Drop("transaction.execute(begin)"),
         f"{_TRANSACTION}::test_a_read_sees_one_instant[in one trip]",
     ),
@@ -1254,7 +1254,7 @@ GUARDS: Final = [
     ),
     Guard(
         "what another connection changed is counted anew",
-        "service/store/connection.py::_transact",
+        "service/store/sqlite/connection.py::_transact",
         Replace(
             "kept.version == (others, connection.total_changes) and len(kept.values) <= KEPT_MAX",
             "kept.version and kept.version[1] == connection.total_changes and "
@@ -1265,7 +1265,7 @@ GUARDS: Final = [
     ),
     Guard(
         "and what a session changed",
-        "service/store/connection.py::_transact",
+        "service/store/sqlite/connection.py::_transact",
         Replace(
             "kept.version == (others, connection.total_changes) and len(kept.values) <= KEPT_MAX",
             "kept.version and kept.version[0] == others and (len(kept.values) <= KEPT_MAX)",

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import event
 
 from service.settings import Settings
-from service.store.connection import DirectTransaction
+from service.store.sqlite.connection import DirectTransaction
 from service.store.store import Store
 from tests.interpreters import run_module
 

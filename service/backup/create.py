@@ -32,8 +32,9 @@ from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossib
 from service.composition import Services
 from service.secrets import secret_files
 from service.store.catalog import is_live, list_live_segments
-from service.store.engine import copy_database, create_engines, file_of, url_of
+from service.store.engines import create_engines
 from service.store.migrate import schema_version
+from service.store.sqlite.files import copy_database, file_of, url_of
 from service.store.storage_stats import storage_stats_by_tenant, total_of
 from service.store.store import Store
 

@@ -25,7 +25,8 @@ from service.backup.refusals import (
 )
 from service.clock import utc_now
 from service.settings import Settings
-from service.store.engine import create_engines, file_of, is_in_use, url_of
+from service.store.engines import create_engines
+from service.store.sqlite.files import file_of, is_in_use, url_of
 from service.store.store import Store
 
 

@@ -24,7 +24,7 @@ from service.migration.refusals import (
     TargetNotEmpty,
 )
 from service.migration.rows import TableDigest, batches, count_rows
-from service.store.engine import Engines
+from service.store.engines import Engines
 from service.store.faults import store_faults
 from service.store.migrate import (
     COPYING,
@@ -104,7 +104,7 @@ async def _is_begun(target: Engines, *, is_moved: bool) -> bool:
 
     Raises TargetNotEmpty, OtherVersionBegan; MovedDatabase if nothing is left to be done.
     """
-    async with target.writer.begin() as connection:
+    async with target.migration() as connection:
         try:
             is_begun = await connection.run_sync(_has_mark)
         except TargetNotEmpty:
@@ -130,7 +130,7 @@ def _has_mark(connection: Connection) -> bool:
 
 async def _begin(target: Engines) -> None:
     """Make the schema, without any row, and mark it, in one transaction."""
-    async with target.writer.begin() as connection:
+    async with target.migration() as connection:
         await connection.run_sync(upgrade)
         for table in reversed(Base.metadata.sorted_tables):
             await connection.execute(delete(table))  # what migrations have put there
@@ -145,7 +145,7 @@ async def _copy_tables(reading: AsyncConnection, target: Engines, show: Show) ->
     """Copy the rows that are not there yet; returns how many are."""
     tables = Base.metadata.sorted_tables  # what is referred to comes first
     total = sum([await count_rows(reading, table) for table in tables])
-    async with target.reader.connect() as connection:
+    async with target.migration() as connection:
         found = {table.name: await count_rows(connection, table) for table in tables}
     done = found_rows = sum(found.values())
     show(done, total)
@@ -180,7 +180,7 @@ async def _compare(reading: AsyncConnection, target: Engines, show: Show) -> lis
     """Every table, equal on both sides. Raises CopyDiffers."""
     tables, compared = Base.metadata.sorted_tables, list[CopiedTable]()
     total = sum([await count_rows(reading, table) for table in tables])
-    async with target.reader.connect() as other:
+    async with target.migration() as other:  # no other writer, and no limit of time
         for table in tables:
             there, here = await _digest(reading, table), await _digest(other, table)
             if there != here:
@@ -199,7 +199,7 @@ async def _digest(connection: AsyncConnection, table: Table) -> TableDigest:
 
 async def _finish(target: Engines) -> None:
     """Let services start on the target: with statistics for its planner, and without leases."""
-    async with target.writer.begin() as connection:
+    async with target.migration() as connection:
         await connection.execute(text("ANALYZE"))
     async with Store(target, utc_now).write() as work:
         await end_leases(work)

@@ -7,7 +7,8 @@ from sqlalchemy import URL, exc, make_url
 
 from service.migration.refusals import NoSource, NotFromSqlite, NotToPostgresql, SourceInUse
 from service.settings import Settings
-from service.store.engine import Engines, create_engines, file_of, is_in_use, url_of
+from service.store.engines import Engines, create_engines
+from service.store.sqlite.files import file_of, is_in_use, url_of
 
 _DRIVERS: Final = {"postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 """The drivers of URLs that name none."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, TypeVar
 
 from analytics.cache.lru import ByteCache
-from service.store.connection import CommitWatcher, Version
+from service.store.engines import CommitWatch
 
 KEPT_BYTES_MAX: Final = 32 * 2**20
 
@@ -19,9 +19,9 @@ class CommitCache:
     the row set costs a dozen statements. Concurrent requests for one key share one load.
     """
 
-    def __init__(self, watch: CommitWatcher | None) -> None:
+    def __init__(self, watch: CommitWatch) -> None:
         self._watch = watch
-        self._as_of: Version | None = None
+        self._as_of: Hashable | None = None
         self._kept = ByteCache(KEPT_BYTES_MAX)
         self._coming: dict[Hashable, asyncio.Task[Any]] = {}
         """The loads in progress since the last commit."""
@@ -36,7 +36,7 @@ class CommitCache:
 
         The result may depend on `key` and the database only. Callers must not change it.
         """
-        version = None if self._watch is None else self._watch.version()
+        version = await self._watch.version()
         if version is None:
             return await load()
         if version != self._as_of:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from service.errors import Conflict
 from service.settings import REPOSITORY
-from service.store.engine import Engines
+from service.store.engines import Engines
 from service.store.faults import store_faults
 from service.store.store import Store
 
@@ -58,7 +58,7 @@ async def migrate(engines: Engines) -> None:
     StoreUnavailable.
     """
     with store_faults():
-        async with engines.writer.begin() as connection:
+        async with engines.migration() as connection:
             await connection.run_sync(upgrade)
 
 

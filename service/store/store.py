@@ -8,22 +8,22 @@ from functools import partial
 from typing import Final, TypeVar
 
 from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.cache.lru import ByteCache
 from analytics.model.events import Envelope
 from analytics.model.rows import AuditContext, audit_row
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.snapshot import Snapshot
-from service.clock import Clock
+from service.clock import Clock, utc_now
 from service.store.commit_cache import CommitCache
-from service.store.engine import Engines
+from service.store.engines import Engines
 from service.store.faults import store_faults
 from service.store.journal import last_seq
 from service.store.journal_writer import JournalWriter
 from service.store.snapshots import LINE_BYTES, keep_batches, snapshot, snapshot_size
 from service.store.tables import Counter
-from service.store.transaction import Transaction, within
+from service.store.transaction import BEGAN_AT, Transaction, within
 
 KEPT_BYTES_MAX: Final = 64 * 2**20
 """Memory for the catalog lines and journal batches that snapshots cache."""
@@ -72,16 +72,24 @@ class Store:
     """The database as transactions. All methods raise StoreUnavailable if it does not respond."""
 
     def __init__(self, engines: Engines, clock: Clock) -> None:
+        """`clock` is used as it is, unless it is the system's and the database has its own.
+
+        Then that one is `clock` of this store, and what transactions are stamped with: nodes share
+        it, whatever their own clocks say. Tests that set a clock get it on every database.
+        """
         self._engines = engines
-        self._clock = clock
+        is_replaced = engines.clock is not None and clock is utc_now
+        self.clock: Clock = engines.clock if engines.clock and is_replaced else clock
+        self._is_stamped_by_database = is_replaced
         self._kept = ByteCache(KEPT_BYTES_MAX)
         self._cache = CommitCache(engines.watch)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
         """One read transaction: all its queries see the same snapshot."""
-        async with _session(self._engines.reader) as session, session.begin():
-            yield session
+        with store_faults():
+            async with self._engines.read() as session:
+                yield session
 
     async def cached(
         self, key: Hashable, load: Callable[[AsyncSession], Awaitable[_Found]]
@@ -118,11 +126,12 @@ class Store:
     @asynccontextmanager
     async def write(self) -> AsyncIterator[UnitOfWork]:
         """One write transaction; leaving the block commits it durably, or rolls it back."""
-        async with _session(self._engines.writer) as session, session.begin():
-            await session.connection()  # takes the write lock, so that `now` follows commit order
-            work = UnitOfWork(session, self._clock())
-            yield work
-            await work.journal_rows()
+        with store_faults():
+            async with self._engines.write() as session:
+                # Under the write lock, so that `now` follows commit order.
+                work = UnitOfWork(session, self._now(session.info.get(BEGAN_AT)))
+                yield work
+                await work.journal_rows()
 
     async def write_at_once(self, change: Callable[[SyncUnitOfWork], _Found]) -> _Found:
         """The result of `change` in a write transaction, once that is durable.
@@ -131,7 +140,7 @@ class Store:
         """
 
         def run(transaction: Transaction) -> tuple[_Found, list[JournalBatch]]:
-            work = SyncUnitOfWork(transaction, self._clock())
+            work = SyncUnitOfWork(transaction, self._now(transaction.began_at))
             result = change(work)
             return result, work.journal.write(transaction, work.now)
 
@@ -146,6 +155,10 @@ class Store:
         with store_faults():
             return await self._engines.read_at_once(query)
 
+    def _now(self, began_at: datetime | None) -> datetime:
+        """The time of a write transaction that has the lock, so that it follows commit order."""
+        return began_at if began_at and self._is_stamped_by_database else self.clock()
+
     async def ping(self) -> None:
         """Raise StoreUnavailable unless the database responds."""
         async with self.read() as session:
@@ -155,10 +168,3 @@ class Store:
     async def close(self) -> None:
         """Close every connection."""
         await self._engines.dispose()
-
-
-@asynccontextmanager
-async def _session(engine: AsyncEngine) -> AsyncIterator[AsyncSession]:
-    with store_faults():
-        async with AsyncSession(engine, expire_on_commit=False) as session:
-            yield session

@@ -1,7 +1,8 @@
 """Transactions for synchronous code that runs in the database's thread."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from datetime import datetime
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Delete, Insert, Select, Update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -9,6 +10,12 @@ from sqlalchemy.orm import Session
 
 Statement = Select[*tuple[Any, ...]] | Insert | Update | Delete
 """On columns, not on mapped objects: what the ORM adds to a row exists only in sessions."""
+
+BEGAN_AT: Final = "began_at"
+"""Key in the `info` of connections and sessions: when a write transaction got the lock.
+
+By the database's clock; where it has none, the key is missing.
+"""
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -22,6 +29,8 @@ class Transaction(Protocol):
     """
 
     kept: dict[Hashable, Any]
+    began_at: datetime | None
+    """When a write transaction got the lock, by the database's clock; None: it has no clock."""
 
     def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """The rows that `statement` selects or returns."""
@@ -36,6 +45,7 @@ class SessionTransaction:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.kept: dict[Hashable, Any] = {}
+        self.began_at: datetime | None = session.info.get(BEGAN_AT)
 
     def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """The rows that `statement` selects or returns."""

@@ -20,9 +20,9 @@ from service.audit import ingest, journal_room, sealer
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.settings import Settings
 from service.store import idempotency
-from service.store.connection import Connection
 from service.store.idempotency import forget_old_answers
 from service.store.journal import JournalSize, count_journal
+from service.store.sqlite.connection import Connection
 from service.store.tables import ApiKey, IdempotencyKey, Organisation
 from tests.analytics.samples import sample_row
 from tests.conftest import (

@@ -9,8 +9,8 @@ from analytics.cache.lru import ByteCache
 from analytics.storage.journal_batches import decode_batches
 from service.errors import StoreUnavailable
 from service.store.catalog import list_segments, retire_segments
-from service.store.connection import DirectTransaction
 from service.store.snapshots import snapshot
+from service.store.sqlite.connection import DirectTransaction
 from service.store.transaction import within
 from tests.analytics.samples import sample_row
 from tests.conftest import START

@@ -11,8 +11,8 @@ from analytics.cache.lru import ByteCache
 from analytics.model.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.composition import Services
-from service.store.connection import DirectTransaction
 from service.store.snapshots import snapshot
+from service.store.sqlite.connection import DirectTransaction
 from service.store.tables import JournalEntry, SegmentEntry
 from service.store.transaction import within
 from tests.analytics.samples import sample_row

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from service.migration.copy import copy_all
-from service.store.engine import create_engines
+from service.store.engines import create_engines
 
 _shown = count()
 

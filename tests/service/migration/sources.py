@@ -12,7 +12,7 @@ from sqlalchemy import insert as insert_into
 from service.bootstrap import prepare
 from service.settings import Settings
 from service.store.column_types import Instant
-from service.store.engine import file_of
+from service.store.sqlite.files import file_of
 from service.store.tables import Base, Counter, Fact
 from tests.conftest import SettableClock
 from tests.issuers.issuer import START

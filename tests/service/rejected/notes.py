@@ -11,7 +11,7 @@ from sqlalchemy import select
 from service.metrics import Metrics
 from service.rejected.subjects import RejectedSubjects
 from service.settings import Settings
-from service.store.engine import create_engines
+from service.store.engines import create_engines
 from service.store.store import Store
 from service.store.tables import RejectedSubject
 from service.verifier.codes import FailureCode

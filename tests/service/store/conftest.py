@@ -13,7 +13,9 @@ import pytest
 from service.bootstrap import prepare
 from service.orgs.changes import create_org
 from service.settings import Settings
-from service.store.engine import Engines, create_engines, file_of, make_private
+from service.store.engines import create_engines
+from service.store.sqlite.engine import SqliteEngines
+from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, SettableClock, settings_over
@@ -55,7 +57,7 @@ def settings(tmp_path) -> Settings:
 
 
 @pytest.fixture
-async def engines(settings: Settings) -> AsyncIterator[Engines]:
+async def engines(settings: Settings) -> AsyncIterator[SqliteEngines]:
     """Connections to a prepared database."""
     await prepare_from_copy(settings)
     opened = create_engines(settings.database, settings.database_wait_s)
@@ -64,14 +66,16 @@ async def engines(settings: Settings) -> AsyncIterator[Engines]:
 
 
 @pytest.fixture(params=[True, False], ids=["in one trip", "by a session"])
-def either_store(engines: Engines, clock: SettableClock, request: pytest.FixtureRequest) -> Store:
+def either_store(
+    engines: SqliteEngines, clock: SettableClock, request: pytest.FixtureRequest
+) -> Store:
     """A store for SQLite's own way to run a transaction, and for that of every other database."""
     assert engines.are_direct
     return Store(replace(engines, are_direct=request.param), clock)
 
 
 @pytest.fixture
-def store(engines: Engines, clock: SettableClock) -> Store:
+def store(engines: SqliteEngines, clock: SettableClock) -> Store:
     return Store(engines, clock)
 
 

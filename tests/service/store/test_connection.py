@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 from sqlalchemy import select
 
-from service.store.connection import Connection
+from service.store.sqlite.connection import Connection
 from service.store.store import Store
 from service.store.tables import Counter
 

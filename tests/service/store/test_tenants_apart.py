@@ -11,7 +11,7 @@ from analytics.model.filters import Query, parse_query
 from service.bootstrap import prepare
 from service.lake import Lake
 from service.store.catalog import add_segment, list_ids, load_segments
-from service.store.engine import create_engines
+from service.store.engines import create_engines
 from service.store.journal import (
     append,
     list_batches,

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -212,6 +213,7 @@ class DirectTransaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.kept: dict[Hashable, Any] = {}
+        self.began_at: datetime | None = None
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Execute one SQL statement and return its rows."""
@@ -282,7 +284,7 @@ class CommitWatcher:
         self._connection: sqlite3.Connection | None = None
         self._opened = 0
 
-    def version(self) -> Version | None:
+    async def version(self) -> Version | None:
         """A version that changes with every commit; None if unavailable."""
         try:
             if self._connection is None:

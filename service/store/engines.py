@@ -1,0 +1,112 @@
+"""Connections to a database: what each kind of database provides, and how one is chosen."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Final, Protocol, TypeVar
+
+from sqlalchemy import URL, exc, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+
+from service.clock import Clock
+from service.settings import PREFIX, InvalidSetting
+from service.store.transaction import Transaction
+
+URL_SETTING: Final = f"{PREFIX}DATABASE_URL"
+
+_Result = TypeVar("_Result")
+
+
+class CommitWatch(Protocol):
+    """Detects commits to a database, by any process, without reading what was committed."""
+
+    async def version(self) -> Hashable | None:
+        """A version that changes with every commit; None if unavailable.
+
+        As of an instant after the call: a commit confirmed before it is in the version.
+        """
+
+    def close(self) -> None:
+        """Close the connection, if one is open."""
+
+
+class Engines(ABC):
+    """Connections to one database: every commit is durable, every read sees one snapshot.
+
+    Transactions of `writer` start with the write lock, which all nodes share; those of `reader`
+    have a stable snapshot. `watch` detects commits.
+    """
+
+    writer: AsyncEngine
+    reader: AsyncEngine
+    watch: CommitWatch
+    clock: Clock | None
+    """The database's own clock; None for a database on this machine, which has none."""
+
+    @abstractmethod
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """One read transaction."""
+
+    @abstractmethod
+    def write(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """One write transaction, which has the write lock; leaving the block commits it."""
+
+    @abstractmethod
+    async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
+        """The result of `work` in a read transaction."""
+
+    @abstractmethod
+    async def write_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
+        """The result of `work` in a write transaction, returned after the commit."""
+
+    @abstractmethod
+    def migration(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """One write transaction that may change tables and take its time over it."""
+
+    @abstractmethod
+    async def dispose(self) -> None:
+        """Close every connection."""
+
+
+def create_engines(url: str | URL, wait_s: float) -> Engines:
+    """Engines for `url`; waits for a connection or a lock end after `wait_s` seconds.
+
+    Does not connect yet. Raises InvalidSetting for a URL that SQLAlchemy cannot use.
+    """
+    # Imported here: only the driver of the database in use has to be installed and loaded.
+    with url_faults():
+        parsed = make_url(url)
+        match parsed.get_backend_name():
+            case "sqlite":
+                from service.store.sqlite.engine import sqlite_engines
+
+                return sqlite_engines(parsed, wait_s)
+            case "postgresql":
+                return _postgres_engines(parsed, wait_s)
+            case other:
+                raise InvalidSetting(f"{URL_SETTING}: {other} is none of sqlite, postgresql")
+
+
+def _postgres_engines(url: URL, wait_s: float) -> Engines:
+    if url.drivername != "postgresql+asyncpg":
+        raise InvalidSetting(f"{URL_SETTING}: write postgresql+asyncpg://, not {url.drivername}://")
+    try:
+        from service.store.postgres.engine import postgres_engines
+    except ModuleNotFoundError as error:
+        raise InvalidSetting(
+            f"{URL_SETTING}: PostgreSQL needs the extra `postgres`: pip install"
+            " 'countersign[postgres]'"
+        ) from error
+    return postgres_engines(url, wait_s)
+
+
+@contextmanager
+def url_faults() -> Iterator[None]:
+    """Turn SQLAlchemy's errors about the URL into InvalidSetting."""
+    try:
+        yield
+    except ValueError as error:
+        # The error's own text repeats the presumed port, which may be part of a password.
+        raise InvalidSetting(f"{URL_SETTING}: the port is not a number") from error
+    except (exc.ArgumentError, exc.InvalidRequestError, ImportError) as error:
+        raise InvalidSetting(f"{URL_SETTING}: {error}") from error

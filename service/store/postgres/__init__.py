@@ -1,0 +1,1 @@
+"""PostgreSQL: everything that is its own, and of no other database."""

@@ -1,0 +1,101 @@
+"""Opening connections to PostgreSQL: durable, with every wait limited, and quick to close."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+import asyncpg
+
+from service.errors import StorageUnsafe, StoreUnavailable
+from service.store.postgres.faults import driver_faults
+
+VERSION_MIN: Final = 15
+DURABLE: Final = ("on", "remote_apply", "remote_write")
+"""Values of `synchronous_commit` with which a commit is confirmed once it is on the disk.
+
+`local` is not among them: it ignores the standbys that an operator named as synchronous.
+"""
+
+_CLOSE_S: Final = 2.0
+_ON_SERVER: Final = 0.9
+"""The share of a wait after which the server ends it: before we give the connection up."""
+_CHECK: Final = """
+    SELECT current_setting('server_version_num')::int / 10000,
+           current_setting('server_encoding'),
+           current_setting('fsync'),
+           current_setting('synchronous_commit')
+"""
+
+
+class Connection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that is given up at once where a graceful end would have to be waited for."""
+
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncpg has it
+        """Say goodbye; hang up if a `timeout` is given, as SQLAlchemy does after a fault.
+
+        The server ends the transaction of a connection that is gone, and releases its locks.
+        """
+        if timeout is None:
+            await super().close(timeout=_CLOSE_S)
+        else:
+            self.terminate()
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """Opens connections to one database on which no wait takes longer than `wait_s` seconds.
+
+    `options` are those of `asyncpg.connect`. Without `limits_statements` a statement may take any
+    time, as a migration may.
+    """
+
+    options: dict[str, Any]
+    wait_s: float
+    limits_statements: bool = True
+
+    async def open(self) -> Connection:
+        """A new connection. Raises StoreUnavailable, StorageUnsafe."""
+        with driver_faults():
+            try:
+                async with asyncio.timeout(self.wait_s):
+                    connection: Connection = await asyncpg.connect(
+                        **self.options,
+                        connection_class=Connection,
+                        timeout=self.wait_s,
+                        command_timeout=self.wait_s if self.limits_statements else None,
+                        server_settings=self._settings(),
+                    )
+                    await _check(connection)
+            except asyncpg.PostgresError as error:
+                # Such as a wrong password or a database that is not there: nothing was asked yet.
+                raise StoreUnavailable from error
+        return connection
+
+    def _settings(self) -> dict[str, str]:
+        limit = str(max(1, int(self.wait_s * _ON_SERVER * 1000)))
+        return {
+            "application_name": "countersign",
+            "timezone": "UTC",
+            "lock_timeout": limit,
+            "statement_timeout": limit if self.limits_statements else "0",
+            # A paused process must not keep the writer's lock from all others.
+            "idle_in_transaction_session_timeout": limit,
+            "client_connection_check_interval": "1000",
+        }
+
+
+async def _check(connection: Connection) -> None:
+    """Raise StorageUnsafe, and hang up, unless a confirmed commit survives a power loss."""
+    version, encoding, fsync, synchronous_commit = await connection.fetchrow(_CHECK)
+    wrong = None
+    if version < VERSION_MIN:
+        wrong = f"PostgreSQL {version} is too old: use {VERSION_MIN} or newer"
+    elif encoding != "UTF8":
+        wrong = f"the database's encoding is {encoding}: create it with ENCODING 'UTF8'"
+    elif fsync != "on":
+        wrong = f"fsync is {fsync}: set it to on"
+    elif synchronous_commit not in DURABLE:
+        wrong = f"synchronous_commit is {synchronous_commit}: set it to on"
+    if wrong is not None:
+        connection.terminate()
+        raise StorageUnsafe from ValueError(wrong)

@@ -1,0 +1,168 @@
+"""PostgreSQL engines: one writer of all nodes, readers with a snapshot, every wait limited."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import URL, event, exc
+from sqlalchemy import Connection as SyncConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
+from sqlalchemy.ext.asyncio import (
+    AsyncConnection,
+    AsyncEngine,
+    AsyncSession,
+    create_async_engine,
+)
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+
+from service.clock import Clock
+from service.errors import StorageBusy
+from service.store.engines import CommitWatch, Engines
+from service.store.postgres.clock import DatabaseClock
+from service.store.postgres.connection import Connection, Connector
+from service.store.postgres.faults import fault_of
+from service.store.postgres.probe import SnapshotProbe
+from service.store.transaction import BEGAN_AT, Transaction, within
+
+WRITERS: Final = 2
+"""One writes; the next has begun to wait for the lock, so that it is not free for a round trip."""
+READERS: Final = 8
+
+# The key is "Countersign" in a way: any number that other programs in the database do not lock.
+WRITE_LOCK: Final = 0x436F756E7465
+_BEGIN_WRITING: Final = f"""
+    WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock({WRITE_LOCK}))
+    SELECT clock_timestamp() FROM locked
+"""  # noqa: S608 - a constant
+"""Takes the writer's lock, then reads the clock: `now` and `seq` follow commit order.
+
+To wait for the lock takes no transaction id, so it does not change the visible snapshot.
+"""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresEngines(Engines):
+    """Writers that queue for one lock of the database, and readers; no wait exceeds `wait_s`."""
+
+    writer: AsyncEngine
+    reader: AsyncEngine
+    watch: CommitWatch
+    clock: Clock | None
+    migrator: AsyncEngine
+    wait_s: float
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
+        """One read transaction; its snapshot is taken by the first statement."""
+        async with AsyncSession(self.reader, expire_on_commit=False) as session, session.begin():
+            await self._begin(session)
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        """One write transaction, which has the writer's lock; leaving the block commits it."""
+        async with AsyncSession(self.writer, expire_on_commit=False) as session, session.begin():
+            await self._begin(session)
+            yield session
+
+    async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
+        """The result of `work` in a read transaction."""
+        async with self.read() as session:
+            return await within(session, work)
+
+    async def write_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
+        """The result of `work` in a write transaction, returned after the commit."""
+        async with self.write() as session:
+            return await within(session, work)
+
+    async def _begin(self, session: AsyncSession) -> None:
+        """Get a connection and begin, within `wait_s` altogether. Raises StorageBusy."""
+        try:
+            async with asyncio.timeout(self.wait_s):
+                connection = await session.connection()
+        except TimeoutError as error:
+            raise StorageBusy from error
+        session.info[BEGAN_AT] = connection.info.get(BEGAN_AT)
+
+    @asynccontextmanager
+    async def migration(self) -> AsyncIterator[AsyncConnection]:
+        """One write transaction whose statements may take any time."""
+        async with self.migrator.begin() as connection:
+            yield connection
+
+    async def dispose(self) -> None:
+        """Close every connection."""
+        self.watch.close()
+        for engine in (self.writer, self.reader, self.migrator):
+            await engine.dispose()
+
+
+def postgres_engines(url: URL, wait_s: float) -> PostgresEngines:
+    """Engines for the database at `url`. Does not connect yet."""
+    dialect = url.get_dialect()()
+    _, options = dialect.create_connect_args(url)
+    for name in ("prepared_statement_cache_size", "prepared_statement_name_func"):
+        options.pop(name, None)  # SQLAlchemy's own
+    connector = Connector(dict(options), wait_s)
+
+    def engine(opened_by: Connector, **options: Any) -> AsyncEngine:  # noqa: ANN401 - as SQLAlchemy has it
+        made = create_async_engine(
+            url, async_creator=opened_by.open, hide_parameters=True, **options
+        )
+        _listen(made)
+        return made
+
+    pool = {"max_overflow": 0, "pool_timeout": wait_s}
+    writer = engine(connector, isolation_level="READ COMMITTED", pool_size=WRITERS, **pool)
+    reader = engine(connector, isolation_level="REPEATABLE READ", pool_size=READERS, **pool)
+    migrator = engine(
+        replace(connector, limits_statements=False),
+        isolation_level="READ COMMITTED",
+        poolclass=NullPool,
+    )
+    for locking in (writer, migrator):
+        _begin_writing(locking)
+    _read_only(reader)
+    clock = DatabaseClock()
+    return PostgresEngines(writer, reader, SnapshotProbe(connector, clock), clock, migrator, wait_s)
+
+
+def _begin_writing(engine: AsyncEngine) -> None:
+    @event.listens_for(engine.sync_engine, "begin")
+    def on_begin(connection: SyncConnection) -> None:
+        now: datetime = connection.exec_driver_sql(_BEGIN_WRITING).scalar_one()
+        connection.info[BEGAN_AT] = now
+
+
+def _read_only(engine: AsyncEngine) -> None:
+    @event.listens_for(engine.sync_engine, "connect")
+    def on_connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        connection.readonly = True
+
+
+def _listen(engine: AsyncEngine) -> None:
+    """Replace connections that are gone before they are used, and raise faults as the store's."""
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def on_checkout(connection: DBAPIConnection, _: ConnectionPoolEntry, __: object) -> None:
+        if _driver(connection).is_closed():
+            raise exc.DisconnectionError
+
+    @event.listens_for(engine.sync_engine, "handle_error")
+    def on_error(context: ExceptionContext) -> None:
+        fault = fault_of(context.original_exception)
+        if fault is None:
+            return
+        if isinstance(context.original_exception, OSError):  # no answer, or no way to the server
+            context.is_disconnect = True
+        raise fault from context.original_exception
+
+
+def _driver(connection: DBAPIConnection) -> Connection:
+    driver: Connection = connection.driver_connection
+    return driver

@@ -1,0 +1,64 @@
+"""PostgreSQL's SQLSTATE codes, and a server that is gone, as the store's errors.
+
+Source: https://www.postgresql.org/docs/15/errcodes-appendix.html
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import asyncpg
+
+from service.errors import (
+    StorageBusy,
+    StorageDamaged,
+    StorageFull,
+    StorageReadOnly,
+    StoreUnavailable,
+)
+
+_BY_CODE: Final[dict[str, type[StoreUnavailable]]] = {
+    "25006": StorageReadOnly,  # a standby, or default_transaction_read_only
+    "25P03": StorageBusy,  # idle_in_transaction_session_timeout: this process was paused
+    "40001": StorageBusy,
+    "40P01": StorageBusy,
+    "53100": StorageFull,
+    "53300": StorageBusy,  # too many connections
+    "55P03": StorageBusy,  # lock_timeout
+    "57014": StorageBusy,  # statement_timeout, or cancelled by an administrator
+    "58P01": StorageDamaged,  # a file of a table is missing
+    "XX001": StorageDamaged,
+    "XX002": StorageDamaged,
+}
+_BY_CLASS: Final[dict[str, type[StoreUnavailable]]] = {
+    "08": StoreUnavailable,  # the connection is lost
+    "53": StoreUnavailable,  # out of memory and the like
+    "57": StoreUnavailable,  # shutting down, or not accepting connections yet
+    "58": StoreUnavailable,  # an error of the system below it
+}
+"""For codes that are not in `_BY_CODE`, by their first two characters."""
+
+
+_CLOSED: Final = "connection is closed"
+"""What the driver says of a connection that ended before the call."""
+
+
+def fault_of(error: BaseException) -> type[StoreUnavailable] | None:
+    """The StoreUnavailable class for an exception of the driver; None: a statement was refused."""
+    code = getattr(error, "sqlstate", None)
+    if code:
+        return _BY_CODE.get(code) or _BY_CLASS.get(code[:2])
+    # A TimeoutError is an OSError. The driver's InterfaceError is of many meanings.
+    is_gone = isinstance(error, OSError) or _CLOSED in str(error)
+    return StoreUnavailable if is_gone else None
+
+
+@contextmanager
+def driver_faults() -> Iterator[None]:
+    """Raise StoreUnavailable for faults of the driver's calls in the block."""
+    try:
+        yield
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        if (fault := fault_of(error)) is None:
+            raise
+        raise fault from error

@@ -1,0 +1,95 @@
+"""Detects commits to a PostgreSQL database, by any node, with one small statement."""
+
+import asyncio
+from collections.abc import Hashable
+from typing import Final
+
+import asyncpg
+
+from service.errors import StoreUnavailable
+from service.store.postgres.clock import DatabaseClock
+from service.store.postgres.connection import Connection, Connector
+from service.store.postgres.faults import driver_faults, fault_of
+
+_LOOK: Final = "SELECT pg_current_snapshot()::text, clock_timestamp()"
+
+
+class SnapshotProbe:
+    """Asks which transactions are visible: the same ones mean that nothing was committed.
+
+    All requests that arrived before a look was sent share it; none uses one that was sent before
+    it arrived, because the commit it must see may be newer. Transactions in flight, of any database
+    of the server, change the answer as well: that costs a load, and is never wrong.
+    """
+
+    def __init__(self, connector: Connector, clock: DatabaseClock) -> None:
+        self._connector = connector
+        self._clock = clock
+        self._connection: Connection | None = None
+        self._opened = 0
+        self._next: asyncio.Future[Hashable] | None = None
+        """The answer to the next look, which is not sent yet."""
+
+        self._looking: asyncio.Task[None] | None = None
+
+    async def version(self) -> Hashable:
+        """A version that changes with every commit. Raises StoreUnavailable."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            if self._looking is None:
+                self._looking = asyncio.create_task(self._look_while_asked())
+        try:
+            async with asyncio.timeout(self._connector.wait_s):
+                return await asyncio.shield(self._next)
+        except TimeoutError as error:
+            raise StoreUnavailable from error
+
+    def close(self) -> None:
+        """Close the connection, if it is open."""
+        if self._looking is not None:
+            self._looking.cancel()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def _look_while_asked(self) -> None:
+        try:
+            while (asked := self._next) is not None:
+                self._next = None  # requests from now on wait for the next look
+                try:
+                    asked.set_result(await self._look())
+                except StoreUnavailable as fault:
+                    asked.set_exception(fault)
+                    asked.exception()  # retrieved here: every waiter may have been cancelled
+        finally:
+            self._looking = None
+
+    async def _look(self) -> Hashable:
+        with driver_faults():
+            if self._connection is not None:
+                try:
+                    return await self._ask(self._connection)
+                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                    self._hang_up()
+                    # The server was stopped meanwhile: it may be there again.
+                    if isinstance(error, TimeoutError) or fault_of(error) is not StoreUnavailable:
+                        raise
+            self._connection = await self._connector.open()
+            self._opened += 1
+            try:
+                return await self._ask(self._connection)
+            except BaseException:
+                self._hang_up()
+                raise
+
+    async def _ask(self, connection: Connection) -> Hashable:
+        answer = self._clock.asking()
+        visible, now = await connection.fetchrow(_LOOK)
+        answer(now)
+        # A new connection may be to another server, which counts its transactions differently.
+        return self._opened, visible
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None

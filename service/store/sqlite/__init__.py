@@ -1,0 +1,1 @@
+"""SQLite: everything that is its own, and of no other database."""

@@ -1,0 +1,165 @@
+"""SQLite engines: one writer that queues, readers with a snapshot, every commit synced."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+from sqlalchemy import URL, event
+from sqlalchemy import Connection as SyncConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
+from sqlalchemy.ext.asyncio import (
+    AsyncConnection,
+    AsyncEngine,
+    AsyncSession,
+    create_async_engine,
+)
+from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.util import await_only, greenlet_spawn
+
+from service.clock import Clock
+from service.settings import InvalidSetting
+from service.store.engines import URL_SETTING, CommitWatch, Engines
+from service.store.sqlite.connection import CommitWatcher, Connection, open_connection
+from service.store.transaction import Transaction, within
+
+_BEGIN_READING: Final = "BEGIN"
+_BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
+_Result = TypeVar("_Result")
+_READERS: Final = 8
+_WAL_ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteEngines(Engines):
+    """One `writer` and several readers of a file; `watch` looks at shared memory."""
+
+    writer: AsyncEngine
+    reader: AsyncEngine
+    watch: CommitWatch
+    clock: Clock | None = None
+    are_direct: bool = True
+    """Each connection runs a whole transaction in one thread switch."""
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
+        """One read transaction; it begins with the first statement."""
+        async with AsyncSession(self.reader, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        """One write transaction, which has the write lock; leaving the block commits it."""
+        async with AsyncSession(self.writer, expire_on_commit=False) as session, session.begin():
+            await session.connection()  # takes the write lock
+            yield session
+
+    async def write_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
+        """The result of `work` in a write transaction, returned after the commit."""
+        return await self._at_once(self.writer, _BEGIN_WRITING, work)
+
+    async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
+        """The result of `work` in a read transaction."""
+        return await self._at_once(self.reader, _BEGIN_READING, work)
+
+    async def _at_once(
+        self, engine: AsyncEngine, begin: str, work: Callable[[Transaction], _Result]
+    ) -> _Result:
+        if not self.are_direct:
+            async with AsyncSession(engine) as session, session.begin():
+                await session.connection()  # begin the transaction before `work`
+                return await within(session, work)
+
+        # An AsyncConnection takes three times as long to check out and return as a raw one.
+        def run() -> _Result:
+            pooled = engine.sync_engine.raw_connection()
+            try:
+                connection = cast("Connection", pooled.driver_connection)
+                return await_only(connection.transact(begin, work))
+            finally:
+                pooled.close()
+
+        return await greenlet_spawn(run)
+
+    @asynccontextmanager
+    async def migration(self) -> AsyncIterator[AsyncConnection]:
+        """One write transaction that may change tables and take its time over it."""
+        async with self.writer.begin() as connection:
+            yield connection
+
+    async def dispose(self) -> None:
+        """Close every connection."""
+        self.watch.close()
+        await self.writer.dispose()
+        await self.reader.dispose()
+
+
+def sqlite_engines(url: URL, wait_s: float) -> SqliteEngines:
+    """One writer, as in SQLite itself: callers queue for it instead of polling the lock.
+
+    Raises InvalidSetting for a database that is not in a file.
+    """
+    path = url.database
+    if not path or path == ":memory:":
+        raise InvalidSetting(f"{URL_SETTING}: must name a file; memory is not shared or durable")
+
+    shared: dict[str, Any] = {
+        "async_creator": partial(open_connection, partial(sqlite3.connect, path)),
+        "max_overflow": 0,
+        "pool_timeout": wait_s,
+        "hide_parameters": True,
+    }
+    writer = create_async_engine(url, pool_size=1, **shared)
+    reader = create_async_engine(url, pool_size=_READERS, **shared)
+    for engine in (writer, reader):
+        _open_durably(engine, wait_s)
+    _begin_writing(writer)
+    _begin_reading(reader)
+    return SqliteEngines(writer, reader, CommitWatcher(path))
+
+
+def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
+    @event.listens_for(engine.sync_engine, "connect")
+    def on_connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        # Disables sqlite3's implicit transactions: every BEGIN is issued by this module.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
+        _switch_to_wal(cursor)
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute("PRAGMA synchronous")
+        if cursor.fetchone() != (2,):
+            raise sqlite3.OperationalError("SQLite did not accept synchronous = FULL")
+        cursor.close()
+
+
+def _switch_to_wal(cursor: DBAPICursor) -> None:
+    """Switch the database to WAL mode, if it is not yet.
+
+    `busy_timeout` does not apply to this pragma: of two processes that open a new database at once,
+    the second fails with "locked". Taking the write lock does wait, so it comes before each retry.
+    """
+    for _ in range(_WAL_ATTEMPTS):
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            if cursor.fetchone() == ("wal",):
+                return
+        except sqlite3.OperationalError:
+            cursor.execute("BEGIN IMMEDIATE")
+            cursor.execute("COMMIT")
+    raise sqlite3.OperationalError("SQLite did not accept journal_mode = WAL")
+
+
+def _begin_writing(engine: AsyncEngine) -> None:
+    @event.listens_for(engine.sync_engine, "begin")
+    def on_begin(connection: SyncConnection) -> None:
+        connection.exec_driver_sql(_BEGIN_WRITING)
+
+
+def _begin_reading(engine: AsyncEngine) -> None:
+    @event.listens_for(engine.sync_engine, "begin")
+    def on_begin(connection: SyncConnection) -> None:
+        cast("Connection", connection.connection.driver_connection).begin_with_next()

@@ -1,0 +1,196 @@
+"""A server that is stopped, paused, full or read-only: 503 in time, and then back without us."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy import event, text
+
+from service.errors import (
+    StorageBusy,
+    StorageDamaged,
+    StorageFull,
+    StorageReadOnly,
+    StoreUnavailable,
+)
+from service.orgs.repository import find_org
+from service.store.postgres.faults import fault_of
+from service.store.store import Store
+from tests.postgres import PostgresServer
+from tests.service.store.conftest import add_org
+from tests.service.store.postgres.conftest import open_store
+
+WAIT_S = 1.0
+
+
+async def read(node: Store) -> Any:
+    async with node.read() as session:
+        return await find_org(session, "acme")
+
+
+async def read_cached(node: Store) -> Any:
+    return await node.last_seq()
+
+
+async def write(node: Store) -> Any:
+    return await add_org(node, f"org-{time.monotonic_ns()}")
+
+
+async def write_at_once(node: Store) -> Any:
+    return await node.write_at_once(lambda work: work.now)
+
+
+WORK = (read, read_cached, write, write_at_once)
+
+
+@pytest.fixture
+async def node(own_postgres: PostgresServer) -> AsyncIterator[Store]:
+    """A node with open connections of every kind."""
+    opened = open_store(own_postgres.url(own_postgres.create_database()), wait_s=WAIT_S)
+    await asyncio.gather(*(work(opened) for work in WORK * 3))
+    yield opened
+    await opened.close()
+
+
+async def fault_in_time(work: Callable[[Store], Awaitable[Any]], node: Store) -> None:
+    """`work` fails as unavailable, and within the limit on waiting."""
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await work(node)
+    assert time.monotonic() - started < WAIT_S + 0.5
+
+
+@pytest.mark.parametrize("is_crash", [False, True], ids=["stopped", "crashed"])
+async def test_the_first_requests_after_an_outage_work(
+    node: Store, own_postgres: PostgresServer, is_crash: bool
+):
+    """Connections of before it are replaced when they are taken, without a restart of ours."""
+    await asyncio.to_thread(own_postgres.stop, is_crash=is_crash)
+    for work in WORK:
+        await fault_in_time(work, node)
+    await asyncio.to_thread(own_postgres.start)
+
+    await asyncio.gather(*(work(node) for work in WORK * 3))
+
+
+async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_said(
+    node: Store, own_postgres: PostgresServer
+):
+    """Its connections are open and its kernel takes in what we send: only time tells."""
+    own_postgres.pause()
+    try:
+        await asyncio.gather(*(fault_in_time(work, node) for work in WORK))
+        await fault_in_time(write, node)  # on a connection that must be opened first
+    finally:
+        own_postgres.resume()
+
+    await asyncio.gather(*(work(node) for work in WORK * 3))
+
+
+async def test_a_server_that_stops_answering_within_a_transaction(
+    node: Store, own_postgres: PostgresServer
+):
+    """The statement ends in time, and so does the transaction."""
+
+    async def write_slowly(node: Store) -> None:
+        async with node.write() as work:
+            own_postgres.pause()
+            await work.session.execute(text("SELECT 1"))
+
+    try:
+        await fault_in_time(write_slowly, node)
+    finally:
+        own_postgres.resume()
+    await write(node)
+
+
+async def test_a_connection_that_an_administrator_ends_is_replaced(
+    node: Store, own_postgres: PostgresServer
+):
+    """By the request that takes it next."""
+    with own_postgres.connect() as program:
+        program.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'countersign'"
+        )
+    await asyncio.sleep(0.1)
+
+    await asyncio.gather(*(work(node) for work in WORK * 3))
+
+
+async def test_a_slow_statement_is_ended_by_the_server(node: Store):
+    """So that it does not go on after its request has ended; the connection is used again."""
+    opened: list[object] = []
+    pool = node._engines.reader.sync_engine.pool
+    event.listen(pool, "connect", lambda connection, _: opened.append(connection))
+    with pytest.raises(StorageBusy):
+        async with node.read() as session:
+            await session.execute(text("SELECT pg_sleep(5)"))
+    await asyncio.gather(*(read(node) for _ in range(8)))
+    assert opened == []
+
+
+async def test_more_readers_than_connections_wait_no_longer_than_said(node: Store):
+    """A pool without a limit on waiting would be a service without an answer."""
+
+    async def occupy() -> None:
+        async with node.read():
+            await asyncio.sleep(WAIT_S + 0.5)
+
+    occupied = [asyncio.create_task(occupy()) for _ in range(8)]
+    await asyncio.sleep(0.1)
+    await fault_in_time(read, node)
+    await asyncio.gather(*occupied)
+    await read(node)
+
+
+async def test_a_read_only_server_is_that(node: Store, own_postgres: PostgresServer):
+    """A standby, or a server that is about to be replaced: reading goes on."""
+    name = str(node._engines.reader.url.database)
+    with own_postgres.connect() as program:
+        program.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        program.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+    await asyncio.sleep(0.1)
+
+    await read(node)
+    with pytest.raises(StorageReadOnly):
+        await write(node)
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (asyncpg.DiskFullError("x"), StorageFull),
+        (asyncpg.OutOfMemoryError("x"), StoreUnavailable),
+        (asyncpg.TooManyConnectionsError("x"), StorageBusy),
+        (asyncpg.ReadOnlySQLTransactionError("x"), StorageReadOnly),
+        (asyncpg.SerializationError("x"), StorageBusy),
+        (asyncpg.DeadlockDetectedError("x"), StorageBusy),
+        (asyncpg.LockNotAvailableError("x"), StorageBusy),
+        (asyncpg.QueryCanceledError("x"), StorageBusy),
+        (asyncpg.IdleInTransactionSessionTimeoutError("x"), StorageBusy),
+        (asyncpg.AdminShutdownError("x"), StoreUnavailable),
+        (asyncpg.CrashShutdownError("x"), StoreUnavailable),
+        (asyncpg.CannotConnectNowError("x"), StoreUnavailable),
+        (asyncpg.ConnectionDoesNotExistError("x"), StoreUnavailable),
+        (asyncpg.PostgresIOError("x"), StoreUnavailable),
+        (asyncpg.DataCorruptedError("x"), StorageDamaged),
+        (asyncpg.IndexCorruptedError("x"), StorageDamaged),
+        (ConnectionResetError(), StoreUnavailable),
+        (TimeoutError(), StoreUnavailable),
+        (asyncpg.InterfaceError("connection is closed"), StoreUnavailable),
+        (asyncpg.UniqueViolationError("x"), None),
+        (asyncpg.CharacterNotInRepertoireError("x"), None),
+        (asyncpg.DataError("invalid input for query argument $1"), None),
+        (ValueError("x"), None),
+    ],
+    ids=lambda value: getattr(type(value), "__name__", "") if isinstance(value, Exception) else "",
+)
+def test_faults_are_told_from_refusals_by_their_code(error, fault):
+    """A refused statement is an error of ours: 503 would hide it."""
+    assert fault_of(error) is fault

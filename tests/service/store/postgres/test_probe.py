@@ -1,0 +1,183 @@
+"""What was read is answered from memory until any node commits, and no longer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text, update
+
+from service.errors import StoreUnavailable
+from service.orgs.repository import get_org
+from service.store.commit_cache import CommitCache
+from service.store.postgres.connection import Connection
+from service.store.postgres.engine import PostgresEngines
+from service.store.postgres.probe import SnapshotProbe
+from service.store.store import Store, SyncUnitOfWork
+from service.store.tables import Counter
+from tests.postgres import PostgresServer
+from tests.service.store.conftest import add_org
+from tests.service.store.postgres.conftest import open_engines, open_store
+
+COUNTERS = Counter.__table__
+INCREMENT = (
+    update(COUNTERS)
+    .where(COUNTERS.c.name == "n")
+    .values(value=COUNTERS.c.value + 1)
+    .returning(COUNTERS.c.value)
+)
+
+
+@pytest.fixture
+async def engines(postgres_url: str) -> AsyncIterator[PostgresEngines]:
+    opened = open_engines(postgres_url)
+    yield opened
+    await opened.dispose()
+
+
+@pytest.fixture
+def probe(engines: PostgresEngines) -> SnapshotProbe:
+    assert isinstance(engines.watch, SnapshotProbe)
+    return engines.watch
+
+
+async def test_a_read_on_one_node_sees_what_another_has_confirmed(store: Store, other: Store):
+    """1,000 of 1,000, although both answer from memory in between."""
+    await add_org(store, "acme")
+
+    async def count(session: Any) -> int:
+        return int(await session.scalar(text("SELECT value FROM counters WHERE name = 'n'")) or 0)
+
+    def increment(work: SyncUnitOfWork) -> None:
+        work.transaction.rows(INCREMENT, {})
+
+    async with store.write() as work:
+        work.session.add(Counter(name="n", value=0))
+    stale = 0
+    for n in range(1, 1001):
+        await store.write_at_once(increment)
+        stale += await other.cached("n", count) != n
+        stale += await other.cached("n", count) != n
+    assert stale == 0
+
+
+async def test_while_nothing_is_committed_nothing_is_read_again(store: Store):
+    """A look is all that it takes."""
+    await add_org(store, "acme")
+    said: list[str] = []
+    reader = store._engines.reader.sync_engine
+    event.listen(reader, "before_cursor_execute", lambda c, cursor, sql, *rest: said.append(sql))
+
+    for _ in range(3):
+        await store.cached("acme", lambda session: get_org(session, "acme"))
+
+    assert len(said) == 1
+
+
+async def test_a_writer_that_waits_costs_no_cached_answer(store: Store, other: Store):
+    """It has no transaction id before it has the lock: a queue of writers is no commit."""
+    watch = other._engines.watch
+    async with store.write():
+        before = await watch.version()
+        waiting = asyncio.create_task(add_org(other, "acme"))
+        await asyncio.sleep(0.05)
+        assert await watch.version() == before
+    await waiting
+    assert await watch.version() != before
+
+
+class SlowLooks:
+    """Looks that wait until they are let through, each at an instant of its own."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.sent = 0
+        self.gate = asyncio.Semaphore(0)
+        ask = Connection.fetchrow
+
+        async def fetchrow(connection: Connection, *arguments: Any) -> Any:
+            self.sent += 1
+            answer = await ask(connection, *arguments)
+            await self.gate.acquire()
+            return answer
+
+        patch.setattr(Connection, "fetchrow", fetchrow)
+
+
+async def test_a_look_is_shared_by_those_who_came_before_it_was_sent(
+    probe: SnapshotProbe, monkeypatch
+):
+    """And by none who came later: what was committed since then would be missed."""
+    await probe.version()
+    looks = SlowLooks(monkeypatch)
+    early = [asyncio.create_task(probe.version()) for _ in range(5)]
+    await asyncio.sleep(0.05)
+    late = [asyncio.create_task(probe.version()) for _ in range(5)]
+    await asyncio.sleep(0.05)
+    assert looks.sent == 1
+    looks.gate.release()
+    assert len(set(await asyncio.gather(*early))) == 1
+    assert not any(task.done() for task in late)
+    looks.gate.release()
+    await asyncio.gather(*late)
+    assert looks.sent == 2
+
+
+async def test_who_comes_while_a_look_is_under_way_sees_the_commit_after_it(
+    engines: PostgresEngines, store: Store, probe: SnapshotProbe, monkeypatch
+):
+    """The look was answered before the commit, the request came after it."""
+    await add_org(store, "acme")
+    cache = CommitCache(probe)
+
+    async def tiers() -> int:
+        async with engines.read() as session:
+            return int(await session.scalar(text("SELECT count(*) FROM organisations")) or 0)
+
+    assert await cache.get("n", tiers, lambda _: 1) == 1
+    looks = SlowLooks(monkeypatch)
+    early = asyncio.create_task(cache.get("n", tiers, lambda _: 1))
+    await asyncio.sleep(0.05)
+    await add_org(store, "other")
+    late = asyncio.create_task(cache.get("n", tiers, lambda _: 1))
+    for _ in range(2):
+        looks.gate.release()
+
+    assert await late == 2
+    assert await early in {1, 2}
+
+
+async def test_a_client_that_leaves_ends_no_others_look(probe: SnapshotProbe):
+    """Although it asked first."""
+    first, second = (asyncio.create_task(probe.version()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+
+    assert await second is not None
+
+
+async def test_a_new_connection_repeats_no_version(probe: SnapshotProbe):
+    """It may be to another server, which counts differently."""
+    before = await probe.version()
+    probe.close()
+
+    assert await probe.version() != before
+
+
+async def test_a_look_without_an_answer_is_a_fault_in_time(own_postgres: PostgresServer):
+    """It must not be a hit, nor may the request wait for one look after the other."""
+    node = open_store(own_postgres.url(own_postgres.create_database()), wait_s=0.4)
+    await node.last_seq()
+    own_postgres.pause()
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    asked = [asyncio.create_task(node.last_seq()) for _ in range(3)]
+    await asyncio.sleep(0.2)
+    asked.append(asyncio.create_task(node.last_seq()))
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    took = loop.time() - started
+    own_postgres.resume()
+
+    assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+    assert took < 1
+    assert await node.last_seq() == 0
+    await node.close()
