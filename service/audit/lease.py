@@ -1,12 +1,15 @@
 """The lease: only one process at a time may add, merge or remove segments.
 
-It consists of two locks. A lock on a file in the data dir excludes other processes of this machine
-and is released when its holder ends. A row in the database excludes other machines, expires, and
-carries an epoch by which a commit verifies that its lease is still the current one.
+It consists of two locks. A lock on a file in the data dir excludes other processes over that data
+dir and is released when its holder ends. A row in the database excludes the processes over other
+data dirs, on this machine or another. It expires by the clock of write transactions, which nodes
+share, and carries an epoch by which a commit verifies that its lease is still the current one: a
+holder that was paused for too long commits nothing.
 """
 
 import fcntl
 import os
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +26,8 @@ from service.store.store import Store, UnitOfWork
 from service.store.tables import Lease
 
 _NAME: Final = "segments"
+_MARK: Final = re.compile(r"lock_[0-9a-z]{16}")
+_MARK_BYTES: Final = 64
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -73,6 +78,20 @@ async def end_leases(work: UnitOfWork) -> None:
     await work.session.execute(update(Lease).values(holder="", expires_at=_LONG_AGO))
 
 
+def _place_of(descriptor: int) -> str:
+    """Identifies the lock file, which is locked: no other file, nor a copy of it, has the same.
+
+    The host and the inode tell it from copies. The mark, written by the first holder, tells it from
+    files of the same inode number elsewhere: hosts of containers may share a name.
+    """
+    mark = os.pread(descriptor, _MARK_BYTES, 0).decode(errors="replace")
+    if not _MARK.fullmatch(mark):
+        mark = new_id("lock")
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, mark.encode(), 0)
+    return f"{socket.gethostname()}/{os.fstat(descriptor).st_ino:x}-{mark}/"
+
+
 def _lock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,7 +106,6 @@ class LeaseKeeper:
         self._store = store
         self._lock_file = data_dir / "segments.lock"
         self._lifetime = lifetime
-        self._host = socket.gethostname()
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[HeldLease]:
@@ -95,20 +113,21 @@ class LeaseKeeper:
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _lock(descriptor)
-            held = await self._take()
+            held = await self._take(_place_of(descriptor))
             yield held
             await self._give_back(held)
         finally:
             os.close(descriptor)  # releases the file lock
 
-    async def _take(self) -> HeldLease:
-        holder = f"{self._host}/{os.getpid()}/{new_id('lease')}"
+    async def _take(self, place: str) -> HeldLease:
+        """Take the row. A holder of the same place has ended, because we hold its file lock."""
+        holder = f"{place}{os.getpid()}/{new_id('lease')}"
         async with self._store.write() as work:
             lease = await work.session.get(Lease, _NAME)
             if lease is None:
                 lease = Lease(name=_NAME, holder="", epoch=0, expires_at=work.now)
                 work.session.add(lease)
-            elif lease.expires_at > work.now and not self._is_ours(lease.holder):
+            elif lease.expires_at > work.now and not lease.holder.startswith(place):
                 raise LeaseTaken
             lease.holder = holder
             lease.epoch += 1
@@ -122,7 +141,3 @@ class LeaseKeeper:
                 .where(Lease.name == _NAME, Lease.epoch == held.epoch)
                 .values(expires_at=work.now)
             )
-
-    def _is_ours(self, holder: str) -> bool:
-        """True for a holder on this machine: it has ended, because we hold its file lock."""
-        return holder.startswith(f"{self._host}/")

@@ -152,7 +152,7 @@ async def _copy_tables(reading: AsyncConnection, target: Engines, show: Show) ->
     for table in tables:
         async for rows in batches(reading, table, found[table.name]):
             with _row_faults(table):
-                async with target.writer.begin() as writing:
+                async with target.migration() as writing:
                     await writing.execute(insert(table), [_values(row) for row in rows])
             done += len(rows)
             show(done, total)

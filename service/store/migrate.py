@@ -14,7 +14,9 @@ from service.errors import Conflict
 from service.settings import REPOSITORY
 from service.store.engines import Engines
 from service.store.faults import store_faults
+from service.store.postgres.columns import set_up_columns
 from service.store.store import Store
+from service.store.tables import Base
 
 COPYING: Final = "copying "
 """Before a version: rows of another database are being copied here, see `service.migration`."""
@@ -90,6 +92,8 @@ def upgrade(connection: Connection) -> None:
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        if connection.dialect.name == "postgresql":
+            set_up_columns(connection, Base.metadata)
 
 
 def _is_current(connection: Connection) -> bool:

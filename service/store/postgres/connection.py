@@ -45,8 +45,8 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
 class Connector:
     """Opens connections to one database on which no wait takes longer than `wait_s` seconds.
 
-    `options` are those of `asyncpg.connect`. Without `limits_statements` a statement may take any
-    time, as a migration may.
+    `options` are those of `asyncpg.connect`. Without `limits_statements` a transaction and its
+    statements may take any time, as a migration may: only the wait for a lock is limited.
     """
 
     options: dict[str, Any]
@@ -79,7 +79,7 @@ class Connector:
             "lock_timeout": limit,
             "statement_timeout": limit if self.limits_statements else "0",
             # A paused process must not keep the writer's lock from all others.
-            "idle_in_transaction_session_timeout": limit,
+            "idle_in_transaction_session_timeout": limit if self.limits_statements else "0",
             "client_connection_check_interval": "1000",
         }
 

@@ -142,6 +142,27 @@ async def test_our_own_dead_process_is_not_waited_for(audit, keeper):
         assert lease.epoch == 2
 
 
+async def test_another_data_dirs_lease_on_this_machine_is_respected(audit, keeper, tmp_path):
+    """Nodes of a fleet may share a machine: the other's file lock says nothing about ours."""
+    other = LeaseKeeper(audit.services.store, tmp_path, LIFETIME)
+    async with keeper.hold():
+        with pytest.raises(LeaseTaken):
+            async with other.hold():
+                pass
+    async with other.hold() as lease:
+        assert lease.epoch == 2
+
+
+async def test_a_copied_data_dir_is_another_one(audit, keeper, tmp_path):
+    """Its lock file has the same content, and is not the one that the holder has locked."""
+    async with keeper.hold():
+        lock_file = audit.services.settings.data_dir / "segments.lock"
+        (tmp_path / "segments.lock").write_bytes(lock_file.read_bytes())
+        with pytest.raises(LeaseTaken):
+            async with LeaseKeeper(audit.services.store, tmp_path, LIFETIME).hold():
+                pass
+
+
 @pytest.mark.parametrize("takeover", [{"holder": "another-machine/1/x"}, {"epoch": 7}])
 async def test_nothing_is_committed_under_a_lost_lease(audit, keeper, takeover):
     """Two sealers would write the same rows into two segments."""
