@@ -296,8 +296,8 @@ def build_services(
     What they ask of the network goes through `transport`; None is the network itself.
     """
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
-    lake = Lake(settings)
     metrics = Metrics(is_shared=settings.workers > 1)
+    lake = Lake(settings, metrics.segment_cache if settings.segments_url else None)
     issuers = load_issuers(settings.issuers_file)
     http = _http_client(transport)
     keys = KeySource(issuers, http, clock, metrics)
