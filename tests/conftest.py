@@ -50,8 +50,9 @@ from tests.run_costs import (
     one_worker_at_a_time,
     use_memory_for_files,
 )
+from tests.seaweedfs import bucket, seaweedfs
 
-__all__ = ["file_steps"]  # a fixture for all tests
+__all__ = ["bucket", "file_steps", "seaweedfs"]  # fixtures for all tests
 
 ADMIN_TOKEN = "test-admin-token"
 BY_OPERATOR = cli_caller("org_platform").audit_context

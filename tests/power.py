@@ -2,6 +2,7 @@
 
 A step is a sync, a new name, a removed file, a new folder, a time of writing that is renewed, a
 statement of a writer or a commit; its name is the function's, the statement's text or `COMMIT`.
+Requests that change a bucket are steps too: `put object` and `delete object`.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import obstore
 import pytest
 from sqlalchemy import event
 
@@ -97,6 +99,8 @@ def watched_steps(store: Store, on_step: Callable[[str], None]) -> Iterator[None
                 patch.setattr(os, name, stepping(name, getattr(os, name)))
             for name in ("rename", "unlink", "mkdir"):
                 patch.setattr(Path, name, stepping(name, getattr(Path, name)))
+            for name in ("put", "delete"):
+                patch.setattr(obstore, name, stepping(f"{name} object", getattr(obstore, name)))
             yield
     finally:
         event.remove(writer, "before_cursor_execute", on_statement)

@@ -5,15 +5,27 @@ and a prefix of its own for each test.
 """
 
 import json
+import secrets
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from analytics.storage.objects import Objects, parse_place
+from service.settings import Settings
 
 BUCKET: Final = "lake"
 ACCESS_KEY: Final = "test-access-key"
@@ -79,20 +91,25 @@ class SeaweedFS:
             "AWS_REGION": REGION,
         }
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._process is not None
+
     def start(self) -> None:
         """Start the server, on the ports it had before, and wait until it answers."""
         for attempt in range(_STARTS_MAX):
             if not self._ports:
                 self._ports = _free_ports()
             try:
-                return self._start()
+                self._start()
+                return
             except ServerFailed:
                 self.stop()
                 if attempt == _STARTS_MAX - 1:
                     raise
                 if not self._has_data:
                     self._ports = {}
-        return None
 
     def stop(self) -> None:
         """Stop it if it runs. Its clients find no one at its address."""
@@ -151,7 +168,7 @@ class SeaweedFS:
             if self._process is None or self._process.poll() is not None:
                 break
             with suppress(Exception):  # of whichever part is not there yet
-                store.put("ready", b"ready")
+                obstore.put(store, "ready", b"ready")
                 return
             time.sleep(0.05)
         log = (self._folder / "log").read_text(errors="replace")[-2_000:]
@@ -162,28 +179,16 @@ class ServerFailed(Exception):
     """The server did not start; the text has the end of its log."""
 
 
-class _Client:
-    def __init__(self, server: SeaweedFS) -> None:
-        from obstore.store import S3Store
-
-        self._store = S3Store(
-            BUCKET,
-            endpoint=server.endpoint,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
-            region=REGION,
-            client_options={"allow_http": True, "timeout": "2s"},
-            retry_config={"max_retries": 0},
-        )
-
-    def put(self, key: str, content: bytes) -> None:
-        import obstore
-
-        obstore.put(self._store, key, content)
-
-
-def _client(server: SeaweedFS) -> _Client:
-    return _Client(server)
+def _client(server: SeaweedFS) -> S3Store:
+    return S3Store(
+        BUCKET,
+        endpoint=server.endpoint,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        region=REGION,
+        client_options={"allow_http": True, "timeout": timedelta(seconds=2)},
+        retry_config={"max_retries": 0},
+    )
 
 
 def _free_ports() -> dict[str, int]:
@@ -204,4 +209,54 @@ def running_seaweedfs(folder: Path) -> Iterator[SeaweedFS]:
         server.start()
         yield server
     finally:
-        server.stop()
+        server.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A place of the test's own in a running server."""
+
+    server: SeaweedFS
+    url: str
+
+    def settings(self, settings: Settings, **changes: Any) -> Settings:
+        """`settings` with segments in this place."""
+        own = {"segments_url": self.url, "segments_endpoint": self.server.endpoint}
+        return msgspec.structs.replace(settings, **own, **{"segments_wait_s": 2.0, **changes})
+
+    def objects(self) -> Objects:
+        """What the service sees of it."""
+        return Objects(parse_place(self.url), self.server.endpoint, 4.0)
+
+    def list_keys(self) -> set[str]:
+        """The keys of all segments and indexes."""
+        found = {entry.key for entry in self.objects().entries()}
+        return {key for key in found if key.startswith("tenant=")}
+
+    def content(self, key: str) -> bytes:
+        """The bytes of an object."""
+        return self.objects().read(key)
+
+    def write(self, key: str, content: bytes) -> None:
+        """Replace an object, as no code of ours does."""
+        self.objects().write(key, content)
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[SeaweedFS]:
+    """The server of this test process."""
+    with (
+        tempfile.TemporaryDirectory(prefix="seaweedfs-") as folder,
+        running_seaweedfs(Path(folder)) as server,
+    ):
+        yield server
+
+
+@pytest.fixture
+def bucket(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A place of the test's own; the credentials are in the environment. The server runs after."""
+    for name, value in seaweedfs.environment.items():
+        monkeypatch.setenv(name, value)
+    yield Bucket(seaweedfs, f"s3://{BUCKET}/{secrets.token_hex(6)}")
+    if not seaweedfs.is_running:
+        seaweedfs.start()
