@@ -28,6 +28,7 @@ from analytics.query.engine import Engine, EngineLimits
 from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.query.scans import Resources
+from analytics.storage.segment_store import LocalFolder
 from analytics.storage.snapshot import Snapshot
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.memory import line_mb
@@ -140,7 +141,7 @@ def compare(snapshot: Snapshot, folder: Path, count: int) -> dict[str, float]:
     figures: dict[str, float] = {}
     root = folder / "audit"
     engine = Engine(root, folder, LIMITS)
-    reader = Reader(Planner(), Resources(engine, root))
+    reader = Reader(Planner(), Resources(engine, LocalFolder(root)))
     print("million rows/s (core-seconds a million rows)  ours, estimated  DuckDB  encoder alone")
     for one in ExportFormat:
         taken = [

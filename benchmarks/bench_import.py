@@ -21,6 +21,7 @@ from analytics.model.filters import Query
 from analytics.query.engine import Engine, EngineLimits
 from analytics.query.ordered_scan import OrderedScan
 from analytics.query.scans import Resources
+from analytics.storage.segment_store import LocalFolder
 from analytics.storage.snapshot import Snapshot
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.results import record
@@ -49,7 +50,9 @@ def write_file(path: Path, folder: Path, snapshot: Snapshot, file_format: Export
         settings.engine_memory_mb, settings.engine_temp_mb, settings.engine_threads
     )
     engine = Engine(folder / "audit", settings.temp_dir, limits)  # an ordered scan does not open it
-    tables = OrderedScan(last_days, Query(), None).stream(Resources(engine, folder / "audit"))
+    tables = OrderedScan(last_days, Query(), None).stream(
+        Resources(engine, LocalFolder(folder / "audit"))
+    )
     with path.open("wb") as file:
         for piece in export_pieces(tables, snapshot.tenant_id, FileForm(file_format)):
             file.write(piece.content)

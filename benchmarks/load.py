@@ -26,6 +26,7 @@ from urllib.parse import urlencode
 
 from analytics.cache.row_groups import Decoded
 from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_store import LocalFolder
 from analytics.storage.segment_writer import write_segment
 from benchmarks.client import Client
 from benchmarks.lake import (
@@ -238,7 +239,7 @@ class Turns:
 def in_pieces(folder: Path, segments: Sequence[Segment]) -> Iterator[tuple[Path, list[Segment]]]:
     """The set with each day of the largest tenant in PIECES files, in a folder of its own."""
     largest = tenant_id(0)
-    decoded = Decoded(folder / "audit", 1)
+    decoded = Decoded(LocalFolder(folder / "audit"), 1)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         root = Path(name) / "audit"
         cut: list[Segment] = []

@@ -292,8 +292,8 @@ def build_services(
     """
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     clock = store.clock  # what is compared with stored times is of the same clock
-    lake = Lake(settings)
     metrics = Metrics(is_shared=settings.workers > 1)
+    lake = Lake(settings, metrics.segment_cache if settings.segments_url else None)
     issuers = load_issuers(settings.issuers_file)
     http = outgoing_client(transport)
     keys = KeySource(issuers, http, clock, metrics)

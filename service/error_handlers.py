@@ -6,7 +6,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 from werkzeug.wrappers import Response as BaseResponse
 
-from analytics.model.errors import StoreFault
+from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.filters import InvalidQuery
 from service.dashboard.refusals import refusal_page, wants_page
 from service.errors import (
@@ -35,6 +35,7 @@ def answer_errors(app: Quart) -> None:
     app.register_error_handler(Refusal, _refused)
     app.register_error_handler(InvalidQuery, _invalid_query)
     app.register_error_handler(StoreFault, _store_fault)
+    app.register_error_handler(StoreUnreachable, _store_unreachable)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(OSError, _os_error)
     app.register_error_handler(Exception, _internal)
@@ -64,6 +65,11 @@ async def _invalid_query(error: InvalidQuery) -> Answer:
 async def _store_fault(error: StoreFault) -> Answer:
     _log.error("store_fault", reason=str(error))
     return await _answer(StorageDamaged.text, StorageDamaged.status)
+
+
+async def _store_unreachable(error: StoreUnreachable) -> Answer:
+    _log.error("store_unreachable", reason=str(error))
+    return await _answer(StoreUnavailable.text, StoreUnavailable.status)
 
 
 async def _http_error(error: HTTPException) -> Answer:

@@ -14,7 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import copy_context
 from datetime import date, datetime
 from pathlib import Path
@@ -33,16 +33,18 @@ from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.query.scans import Resources
 from analytics.statistics.value_index import ValueIndex
-from analytics.storage.audit_files import list_files, remove_orphans, renew_segments
+from analytics.storage.cache_folder import CachedFile, CacheObserver, SilentObserver
 from analytics.storage.compaction import merge_segments
 from analytics.storage.integrity import Finding, SeqSet, check_batches, check_files, check_segment
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_writer import remove_segments, write_segment
+from analytics.storage.segment_store import Claim, SegmentStore, StoredFile
+from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
 from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
 from service.ids import new_id
+from service.segment_stores import open_segments
 from service.settings import Settings
 
 _Result = TypeVar("_Result")
@@ -65,8 +67,9 @@ _FILE_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
 class Lake:
     """The audit lake of one data dir. Every method may raise StoreFault or StoreUnavailable."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._root = settings.audit_dir
+    def __init__(self, settings: Settings, observer: CacheObserver | None = None) -> None:
+        """`observer` is told what the cache of segments does, if they are in an object store."""
+        self.segments: SegmentStore = open_segments(settings, observer or SilentObserver())
         self._query_max_s = settings.query_max_s
         self._export_max_s = settings.export_max_s
         # Python runs one thread at a time, so more threads slow each other. Measured with 16
@@ -87,11 +90,11 @@ class Lake:
             ),
         )
         each = settings.decoded_memory_mb * 2**20 // 2
-        self._index = ValueIndex(settings.audit_dir, each // 2)
-        decoded, results = Decoded(settings.audit_dir, each), ResultCache(each // 2)
+        self._index = ValueIndex(self.segments, each // 2)
+        decoded, results = Decoded(self.segments, each), ResultCache(each // 2)
         self._reader = Reader(
             Planner(self._index, decoded, results),
-            Resources(self._engine, settings.audit_dir, decoded, results),
+            Resources(self._engine, self.segments, decoded, results),
         )
 
     async def warm_up(self) -> None:
@@ -147,31 +150,54 @@ class Lake:
         self, tenant_id: str, day: date, segment_id: str, rows: pa.Table
     ) -> Segment:
         """See `write_segment`."""
-        return await _write(write_segment, self._root, tenant_id, day, segment_id, rows)
+        return await _write(
+            self.segments.put, lambda root: write_segment(root, tenant_id, day, segment_id, rows)
+        )
 
-    def segment_buffer(self, tenant_id: str) -> SegmentBuffer:
-        """An empty SegmentBuffer for rows of the tenant."""
-        return SegmentBuffer(self._root, tenant_id, lambda: new_id("seg"))
+    def claim(self, grace_s: float) -> Claim:
+        """See `SegmentStore.claim`."""
+        return self.segments.claim(grace_s)
+
+    def segment_buffer(self, tenant_id: str, claim: Claim) -> SegmentBuffer:
+        """An empty SegmentBuffer for rows of the tenant, which are stored under `claim`."""
+        return SegmentBuffer(claim, tenant_id, lambda: new_id("seg"))
 
     async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
         """See `merge_segments`."""
-        return await _write(merge_segments, self._root, segments, segment_id)
+        return await _write(self._merge, segments, segment_id)
+
+    def _merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
+        with self.segments.local(segments):
+            return self.segments.put(
+                lambda folder: merge_segments(self.segments.root, segments, segment_id, folder)
+            )
 
     async def reindex(self, segment: Segment) -> Segment:
         """See `analytics.storage.reindex.reindex`."""
-        return await _write(reindex, self._root, segment)
+        return await _write(self._reindex, segment)
+
+    def _reindex(self, segment: Segment) -> Segment:
+        with self.segments.local([segment]):
+            return self.segments.put_index(
+                lambda folder: reindex(self.segments.root, segment, folder)
+            )
 
     def damaged(self) -> list[Segment]:
         """The segments whose index a query found missing or damaged since the last call."""
         return self._index.take_damaged()
 
     async def remove_segments(self, segments: Sequence[Segment]) -> None:
-        """See `analytics.storage.segment_writer.remove_segments`."""
-        await _in_thread(remove_segments, self._root, segments)
+        """See `SegmentStore.delete`."""
+        await _in_thread(self.segments.delete, segments)
 
-    async def renew_segments(self, segments: Sequence[Segment], at: datetime) -> None:
-        """See `analytics.storage.orphans.renew_segments`. Raises FileNotFoundError."""
-        await _run_uncancellable(renew_segments, self._root, segments, at.timestamp())
+    @asynccontextmanager
+    async def local(self, segment: Segment) -> AsyncIterator[None]:
+        """In the block the file of `segment` and its index are local; see `SegmentStore.local`."""
+        async with AsyncExitStack() as stack:
+            for files in (self.segments.local([segment]), self.segments.local_index(segment)):
+                await _run_uncancellable(files.__enter__)
+                stack.callback(files.__exit__, None, None, None)
+            yield
 
     async def run_in_thread(self, work: Callable[[], _Result]) -> _Result:
         """The result of `work`, a long computation on rows."""
@@ -187,19 +213,36 @@ class Lake:
         while (step := await _run_uncancellable(next, remaining, None)) is not None:
             yield step
 
-    async def list_files(self, tenant_id: str | None = None) -> list[Path]:
-        """See `analytics.storage.audit_files.list_files`."""
-        return await _in_thread(list_files, self._root, tenant_id)
+    async def list_files(self, tenant_id: str | None = None) -> list[StoredFile]:
+        """See `SegmentStore.list_files`."""
+        return await _in_thread(self.segments.list_files, tenant_id)
 
-    async def remove_orphans(self, files: list[Path], known: set[str], before_s: float) -> int:
-        """See `analytics.storage.audit_files.remove_orphans`."""
-        return await _in_thread(remove_orphans, self._root, files, known, before_s)
+    async def claimed_segments(self, grace_s: float) -> set[str]:
+        """See `SegmentStore.claimed`."""
+        return await _in_thread(self.segments.claimed, grace_s)
+
+    async def remove_orphans(
+        self, files: list[StoredFile], known: set[str], now: datetime, grace_s: float
+    ) -> int:
+        """See `SegmentStore.remove_orphans`."""
+        now_s = now.timestamp()
+        return await _in_thread(self.segments.remove_orphans, files, known, now_s, grace_s)
+
+    async def list_copies(self) -> list[CachedFile]:
+        """See `SegmentStore.copies`."""
+        return await _in_thread(self.segments.copies)
+
+    async def drop_copies(self, copies: list[CachedFile], known: set[str]) -> int:
+        """See `SegmentStore.drop_copies`."""
+        return await _in_thread(self.segments.drop_copies, copies, known)
 
     async def check_files(
-        self, files: list[Path], places: Mapping[str, tuple[str, date]]
+        self, files: list[StoredFile], places: Mapping[str, tuple[str, date]]
     ) -> tuple[list[Finding], list[Finding]]:
         """See `analytics.storage.integrity.check_files`."""
-        return await _in_thread(check_files, self._root, files, places)
+        paths = [file.path for file in files]
+        store = self.segments
+        return await _in_thread(check_files, store.root, paths, places, store.is_there)
 
     async def check_batches(
         self, tenant_id: str, batches: Sequence[JournalBatch], seen: SeqSet
@@ -210,8 +253,16 @@ class Lake:
     async def check_segment(
         self, segment: Segment, seen: SeqSet, on_rows: Callable[[int], None]
     ) -> list[Finding]:
-        """See `analytics.storage.integrity.check_segment`; `on_rows` is called from a thread."""
-        return await _in_thread(check_segment, self._root, segment, seen, on_rows)
+        """See `analytics.storage.integrity.check_segment`; `on_rows` is called from a thread.
+
+        What is checked are the files as they are stored, not copies of them.
+        """
+
+        def check() -> list[Finding]:
+            with self.segments.as_stored(segment) as root:
+                return check_segment(root, segment, seen, on_rows)
+
+        return await _in_thread(check)
 
     async def ping(self) -> None:
         """Raise OSError unless the data dir takes a file."""
@@ -222,6 +273,7 @@ class Lake:
         for threads in (self._query_threads, self._row_thread):
             threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
+        self.segments.close()
 
     def _abandon(self, answer: asyncio.Task[Any], stop: Cancellation) -> None:
         """Stop the work of `answer`, whose caller does not wait for it any more."""

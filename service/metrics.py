@@ -25,6 +25,50 @@ _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST"
 _VERIFIED: Final = {True: "true", False: "false"}
 
 
+class SegmentCacheMetrics:
+    """What is counted of the cache of segments; see `CacheObserver`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        uses = Counter(
+            "countersign_segment_cache_files",
+            "Files of segments that were needed: found in the cache (hit), or fetched (miss).",
+            ["result"],
+            registry=registry,
+        )
+        self._hits, self._misses = uses.labels("hit"), uses.labels("miss")
+        self._bytes = Counter(
+            "countersign_segment_cache_fetched_bytes",
+            "Bytes of segments fetched from the object store.",
+            registry=registry,
+        )
+        self._fetch_latency = Histogram(
+            "countersign_segment_cache_fetch_seconds",
+            "Time to fetch one file of a segment.",
+            buckets=_LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self._dropped = Counter(
+            "countersign_segment_cache_evictions",
+            "Files that were dropped from the cache to make room.",
+            registry=registry,
+        )
+
+    def hit(self, files: int) -> None:
+        """Count files that were there."""
+        if files:
+            self._hits.inc(files)
+
+    def fetched(self, size: int, seconds: float) -> None:
+        """Count a file that was fetched."""
+        self._misses.inc()
+        self._bytes.inc(size)
+        self._fetch_latency.observe(seconds)
+
+    def dropped(self, files: int) -> None:
+        """Count files that were dropped."""
+        self._dropped.inc(files)
+
+
 class Metrics:
     """The service's counters and gauges. Labels never carry what a client chose.
 
@@ -62,6 +106,7 @@ class Metrics:
         )
         self._add_token_metrics()
         self._add_proxy_metrics()
+        self.segment_cache = SegmentCacheMetrics(self._registry)
 
     def _add_token_metrics(self) -> None:
         """What is counted of CI tokens, and of the keys they are verified with."""

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from analytics.storage.objects import InvalidPlace, parse_place
 from service.origins import InvalidOrigin, Registry, parse_origin, parse_registry
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
@@ -91,6 +92,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine_temp_mb: PositiveInt = 8192
     engine_threads: PositiveInt = 2
     decoded_memory_mb: PositiveInt = 256
+    segments_url: str = ""
+    segments_endpoint: str = ""
+    segments_wait_s: Seconds = 10.0
+    segment_cache_mb: PositiveInt = 10_240
     query_max_s: Seconds = 30.0
     shutdown_grace_s: Seconds = 20.0
     keep_alive_s: Seconds = 75.0
@@ -106,7 +111,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def audit_dir(self) -> Path:
-        """Folder of the segments, the only one that the query engine may read."""
+        """Folder of the segments, the only one that the query engine may read.
+
+        With `segments_url` it has copies of those that were read.
+        """
         return self.data_dir / "audit"
 
     @property
@@ -191,6 +199,7 @@ def load_settings(
         if not (token.isascii() and token.isprintable()):  # a header could not carry it
             raise InvalidSetting(f"{PREFIX}{name.upper()} must be printable ASCII")
     _check_registries(settings)
+    _check_segments(settings)
     _check_base_url(settings.public_url)
     if not settings.base_url and settings.host in _UNSPECIFIED:
         raise InvalidSetting(
@@ -223,15 +232,33 @@ def _check_registries(settings: Settings) -> None:
                 raise InvalidSetting(f"{PREFIX}{name.upper()} {error}") from None
 
 
+def _check_segments(settings: Settings) -> None:
+    try:
+        if settings.segments_url:
+            parse_place(settings.segments_url)
+    except InvalidPlace as error:
+        raise InvalidSetting(f"{PREFIX}SEGMENTS_URL {error}") from None
+    if settings.segments_endpoint and not settings.segments_url:
+        raise InvalidSetting(f"{PREFIX}SEGMENTS_ENDPOINT is for {PREFIX}SEGMENTS_URL: set both")
+    if settings.segments_endpoint and not _is_plain(settings.segments_endpoint):
+        raise InvalidSetting(
+            f"{PREFIX}SEGMENTS_ENDPOINT must be http:// or https://, a host, and no path"
+        )
+
+
 def _check_base_url(url: str) -> None:
+    if not _is_plain(url):
+        raise InvalidSetting(f"{PREFIX}BASE_URL must be http:// or https://, a host, and no path")
+
+
+def _is_plain(url: str) -> bool:
+    """True for a scheme, a host and perhaps a port."""
     try:
         parts = urlsplit(url)
         is_plain = bool(parts.hostname) and parts.scheme in _OWN_PORTS
-        is_plain = is_plain and not (parts.username or parts.query or parts.fragment or parts.path)
+        return is_plain and not (parts.username or parts.query or parts.fragment or parts.path)
     except ValueError:
-        is_plain = False
-    if not is_plain:
-        raise InvalidSetting(f"{PREFIX}BASE_URL must be http:// or https://, a host, and no path")
+        return False
 
 
 def _path(kind: type, value: object) -> object:

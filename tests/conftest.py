@@ -54,8 +54,17 @@ from tests.run_costs import (
     one_worker_at_a_time,
     use_memory_for_files,
 )
+from tests.seaweedfs import bucket, seaweedfs
 
-__all__ = ["_stop_shared_postgres", "file_steps", "own_postgres", "postgres", "postgres_url"]
+__all__ = [
+    "_stop_shared_postgres",
+    "bucket",
+    "file_steps",
+    "own_postgres",
+    "postgres",
+    "postgres_url",
+    "seaweedfs",
+]
 
 if IS_POSTGRESQL:
     from tests.databases import (  # noqa: F401 - fixtures for all tests

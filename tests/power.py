@@ -2,6 +2,7 @@
 
 A step is a sync, a new name, a removed file, a new folder, a time of writing that is renewed, a
 statement of a writer or a commit; its name is the function's, the statement's text or `COMMIT`.
+Requests that change a bucket are steps too: `put object` and `delete object`.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import obstore
 from sqlalchemy import event
 
 from service.settings import Settings
@@ -97,11 +99,16 @@ def watched_steps(store: Store, on_step: Callable[[str], None]) -> Iterator[None
     try:
         of_os = [(os, name) for name in ("fsync", "utime")]
         of_paths = [(Path, name) for name in ("rename", "unlink", "mkdir")]
+        of_objects = [(obstore, name) for name in ("put", "delete")]
         with replaced(
             (DirectTransaction, "execute", stepping_execute),
             *(
                 (owner, name, stepping(name, getattr(owner, name)))
                 for owner, name in (*of_os, *of_paths)
+            ),
+            *(
+                (owner, name, stepping(f"{name} object", getattr(owner, name)))
+                for owner, name in of_objects
             ),
         ):
             yield

@@ -1,10 +1,10 @@
 """Rows kept decoded: batches and row groups never change, so their Arrow tables may stay."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import accumulate
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -13,7 +13,8 @@ from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from analytics.model.schema import NO_ROWS
 from analytics.storage.journal_batches import JournalBatch, decode_batch
 from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_reader import RowGroup, open_segment
+from analytics.storage.segment_reader import RowGroup, SegmentFile, open_segment
+from analytics.storage.segment_store import SegmentStore
 from analytics.storage.segment_writer import newest_first
 
 RUN_ROWS_MAX: Final = 32_768
@@ -51,10 +52,10 @@ class JournalRun:
 
 
 class Decoded:
-    """The rows of batches and of segments below `root`. Every method may raise StoreFault."""
+    """The rows of batches and of `segments`. Every method may raise StoreFault."""
 
-    def __init__(self, root: Path, bytes_max: int) -> None:
-        self._root = root
+    def __init__(self, segments: SegmentStore, bytes_max: int) -> None:
+        self._segments = segments
         self.cache = ByteCache(bytes_max)
 
     def journal(self, batches: Iterable[JournalBatch]) -> pa.Table:
@@ -75,7 +76,7 @@ class Decoded:
         """The segment's row groups, in the file's order: newest first."""
 
         def read() -> tuple[tuple[RowGroup, ...], int]:
-            with open_segment(self._root, segment) as file:
+            with self._segments.local([segment]), self._open(segment) as file:
                 groups = file.row_groups()
             return groups, ENTRY_BYTES * (1 + len(groups))
 
@@ -86,11 +87,14 @@ class Decoded:
         """The rows of one row group, AUDIT_SCHEMA, newest first."""
 
         def read() -> tuple[pa.Table, int]:
-            with open_segment(self._root, segment) as file:
+            with self._segments.local([segment]), self._open(segment) as file:
                 rows = file.rows(index)
             return rows, rows.nbytes + ENTRY_BYTES
 
         return self.cache.get(_rows_key(segment, index), read)
+
+    def _open(self, segment: Segment) -> AbstractContextManager[SegmentFile]:
+        return open_segment(self._segments.root, segment)
 
     def holds(self, segment: Segment, index: int) -> bool:
         """True if this row group's rows are there without reading the file."""

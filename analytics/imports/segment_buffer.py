@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -14,7 +13,8 @@ from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, to_table
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_writer import remove_segments, write_segment
+from analytics.storage.segment_store import Claim, Write
+from analytics.storage.segment_writer import write_segment
 
 GATHERED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Rows that wait in memory for others of their day; beyond, the largest days are written."""
@@ -31,16 +31,17 @@ class SegmentBuffer:
 
     Rows count from 0 in the order in which they come: their place among all rows is settled by
     the commit that names the segments (see `Segment.with_seq_base`). No reader sees them before.
+    They are stored under `claim`.
     """
 
     def __init__(
         self,
-        root: Path,
+        claim: Claim,
         tenant_id: str,
         new_segment_id: Callable[[], str],
         bytes_max: int = GATHERED_BYTES_MAX,
     ) -> None:
-        self._root = root
+        self._claim = claim
         self._tenant_id = tenant_id
         self._new_segment_id = new_segment_id
         self._bytes_max = bytes_max
@@ -76,7 +77,7 @@ class SegmentBuffer:
         """Let go of every row, and remove what was written: no catalog names it."""
         self._days.clear()
         self._size = self.rows = 0
-        remove_segments(self._root, self.segments)
+        self._claim.remove(self.segments)
         self.segments.clear()
 
     def _write_down_to(self, size: int) -> None:
@@ -85,10 +86,12 @@ class SegmentBuffer:
                 return
             held = self._days.pop(day)
             rows = pa.concat_tables(held.tables).combine_chunks()
-            self.segments.append(
-                write_segment(self._root, self._tenant_id, day, self._new_segment_id(), rows)
-            )
+            self.segments.append(self._claim.put(self._writer(day, rows)))
             self._size -= held.size
+
+    def _writer(self, day: date, rows: pa.Table) -> Write:
+        tenant_id, segment_id = self._tenant_id, self._new_segment_id()
+        return lambda root: write_segment(root, tenant_id, day, segment_id, rows)
 
 
 def _places_by_day(rows: Sequence[AuditRow]) -> dict[date, list[int]]:

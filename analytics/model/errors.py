@@ -10,3 +10,7 @@ ARROW_FAULTS: Final = (pa.ArrowException, OSError, ValueError, KeyError)
 
 class StoreFault(Exception):
     """Stored rows could not be read. Never to be answered with an empty page."""
+
+
+class StoreUnreachable(StoreFault):
+    """The object store that has stored rows did not answer, or refused to; try again."""

@@ -7,7 +7,6 @@ their row groups follow each other as the rows of an export do.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from analytics.query.scans import Resources
 from analytics.statistics.zone_maps import is_within
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import ENCODED_SCHEMA, SegmentFile, open_segment
+from analytics.storage.segment_store import SegmentStore
 from analytics.storage.segment_writer import TEXT_DICTIONARIES, by_rows
 from analytics.storage.snapshot import Snapshot
 
@@ -49,7 +49,7 @@ class OrderedScan:
         Raises StoreFault, and QueryStopped once it is cancelled.
         """
         rows = _row_groups(
-            resources.root,
+            resources.segments,
             self.part.segments,
             self.query,
             self.part.watermark,
@@ -59,12 +59,16 @@ class OrderedScan:
 
 
 def _row_groups(
-    root: Path, segments: Sequence[Segment], query: Query, watermark: int, stop: Cancellation | None
+    store: SegmentStore,
+    segments: Sequence[Segment],
+    query: Query,
+    watermark: int,
+    stop: Cancellation | None,
 ) -> Iterator[pa.Table]:
     is_newest_first = query.order is Order.NEWEST_FIRST
     for segment in sorted(segments, key=lambda one: one.max_created_at, reverse=is_newest_first):
         is_whole = not query.conditions and is_within(segment, query, watermark)
-        with open_segment(root, segment, TEXT_DICTIONARIES) as file:
+        with store.local([segment]), open_segment(store.root, segment, TEXT_DICTIONARIES) as file:
             places = range(file.row_group_count)
             for index in places if is_newest_first else reversed(places):
                 if stop is not None:

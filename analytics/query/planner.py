@@ -27,10 +27,11 @@ from analytics.query.scans import (
     DuckDBScan,
     IndexAnswer,
     RowScan,
+    in_order,
 )
 from analytics.statistics.cardinality import FEW_ROWS_MAX, CardinalityEstimate
 from analytics.statistics.top_values import SegmentHead, has_heads, heads_of
-from analytics.statistics.value_counts import count_by_value
+from analytics.statistics.value_counts import count_by_value, countable
 from analytics.statistics.value_index import ValueIndex
 from analytics.statistics.zone_maps import is_within, known_counts, prune
 from analytics.storage.segment_metadata import Segment
@@ -62,7 +63,8 @@ class Planner:
         Each covers rows that come behind all rows of the one before. A scan that is not reached is
         not planned either: nothing is looked up for it.
         """
-        estimate = self._estimate(snapshot, query)
+        estimate, start = self._estimate(snapshot, query), after
+        estimate.expect(lambda: in_order(prune(snapshot, query, start), query.order).segments)
         if self.decoded is not None and query.order is Order.NEWEST_FIRST:
             lookup = plan_newest(self.decoded, snapshot, query, after, limit, estimate)
             if lookup is not None:
@@ -78,13 +80,16 @@ class Planner:
     def rows(self, snapshot: Snapshot, query: Query) -> CachedRowsScan | DuckDBScan:
         """The scan of all rows of `query`, in no order."""
         estimate = self._estimate(snapshot, query)
-        part = self._without_misses(prune(snapshot, query), estimate)
+        pruned = prune(snapshot, query)
+        estimate.expect(lambda: pruned.segments)
+        part = self._without_misses(pruned, estimate)
         return _scan(part, query, estimate, None)
 
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[OrderedScan | DuckDBScan]:
         """The scans of all rows of `query` in its order: one for each day."""
         estimate = self._estimate(snapshot, query)
         part = prune(snapshot, query)
+        estimate.expect(lambda: in_order(part, query.order).segments)
         for day in part.days(query.order):
             own = self._without_misses(part.of_days([day]), estimate)
             if own.is_empty:
@@ -116,6 +121,9 @@ class Planner:
         part = prune(snapshot, query)
         if self.index is None or not has_heads(query, column):
             return [], part
+        if not self.index.is_local:
+            within = [one for one in part.segments if is_within(one, query, part.watermark)]
+            self.index.fetch(within)
         heads: list[SegmentHead] = []
         rest: list[Segment] = []
         for segment in part.segments:
@@ -159,6 +167,8 @@ class Planner:
     ) -> tuple[list[CountScan], list[Segment]]:
         """The answers that need no rows, and the segments that nothing is known of."""
         by_catalog, by_index = _Sum(), _Sum()
+        if self.index is not None and not self.index.is_local:
+            self.index.fetch(countable(segments, query, watermark, column))
         unknown: list[Segment] = []
         for segment in segments:
             counts = known_counts(segment, query, watermark, column)
@@ -179,7 +189,8 @@ class Planner:
         return answers, unknown
 
     def _rest(self, part: Snapshot, query: Query) -> list[CountScan]:
-        estimate = self._estimate(part, query)
+        estimate, pruned = self._estimate(part, query), part
+        estimate.expect(lambda: pruned.segments)
         part = self._without_misses(part, estimate)
         return [] if part.is_empty else [_scan(part, query, estimate, None)]
 

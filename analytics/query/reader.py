@@ -14,6 +14,7 @@ from analytics.query.buckets import Bucket
 from analytics.query.engine import Cancellation
 from analytics.query.executor import Executor, ScanReport
 from analytics.query.planner import Planner
+from analytics.query.read_ahead import ahead
 from analytics.query.scans import (
     CachedRowsScan,
     CatalogAnswer,
@@ -23,7 +24,6 @@ from analytics.query.scans import (
     Work,
 )
 from analytics.statistics.top_values import top_values
-from analytics.storage.segment_reader import check_present
 from analytics.storage.snapshot import Snapshot
 
 
@@ -62,7 +62,7 @@ class Reader:
         scans = self.planner.count(snapshot, query)
         for scan in scans:
             if isinstance(scan, CatalogAnswer | IndexAnswer):
-                check_present(self.resources.root, scan.segments)
+                self.resources.segments.check_present(scan.segments)
         return Executor(self.resources).count(scans)
 
     def stream(self, snapshot: Snapshot, query: Query) -> Iterator[pa.Table]:
@@ -70,7 +70,8 @@ class Reader:
 
         AUDIT_SCHEMA, or ENCODED_SCHEMA: what need not be ordered comes as it lies in its files.
         """
-        for scan in self.planner.stream(snapshot, query):
+        scans = self.planner.stream(snapshot, query)
+        for scan in ahead(scans, self.resources.segments):
             yield from scan.stream(self.resources)
 
     def row(self, snapshot: Snapshot, seq: int, query: Query) -> pa.Table:

@@ -6,7 +6,6 @@ Which of them run is decided by `analytics.query.planner`; all of them give the 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from analytics.query.row_mask import first_of, matches, taken
 from analytics.query.sql import COLUMNS, Source, condition, ordering, source
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ class Resources:
     """What scans read with. Setting `cancellation` ends the scan that runs."""
 
     engine: Engine
-    root: Path
+    segments: SegmentStore
     row_groups: Decoded | None = None
     results: ResultCache | None = None
     cancellation: Cancellation | None = None
@@ -167,15 +167,17 @@ class CachedRowsScan:
         if not segments:
             return schema.empty_table()
         work.files += len(segments)
-        rows = source(resources.root, segments, files=True)
+        root = resources.segments.root
+        rows = source(root, segments, files=True)
         is_wanted, bound = where(Query(conditions=self.query.conditions))
-        found = resources.engine.select(
-            f"SELECT {COLUMNS}, filename FROM ({rows.sql}) WHERE {is_wanted}",
-            bound | rows.bound,
-            rows.tables,
-            resources.cancellation,
-        )
-        files = pa.array([str(segment.path(resources.root)) for segment in segments])
+        with resources.segments.local(segments):
+            found = resources.engine.select(
+                f"SELECT {COLUMNS}, filename FROM ({rows.sql}) WHERE {is_wanted}",
+                bound | rows.bound,
+                rows.tables,
+                resources.cancellation,
+            )
+        files = pa.array([str(segment.path(root)) for segment in segments])
         ids = pa.array([segment.segment_id for segment in segments])
         held_by = ids.take(pc.index_in(found["filename"], value_set=files))
         named = found.drop_columns(["filename"]).append_column(SEGMENT_ID, held_by)
@@ -209,13 +211,15 @@ class DuckDBScan:
         """The rows of the query in its order, STREAM_BATCH_ROWS at a time; AUDIT_SCHEMA."""
         is_wanted, bound = condition(self.query, self.part.watermark)
         rows = self._source(resources)
-        for table in resources.engine.stream(
-            f"SELECT {COLUMNS} FROM ({rows.sql}) WHERE {is_wanted} ORDER BY {ordering(self.query)}",
-            bound | rows.bound,
-            rows.tables,
-            resources.cancellation,
-        ):
-            yield conform(table)
+        with resources.segments.local(self.part.segments):
+            for table in resources.engine.stream(
+                f"SELECT {COLUMNS} FROM ({rows.sql}) WHERE {is_wanted}"
+                f" ORDER BY {ordering(self.query)}",
+                bound | rows.bound,
+                rows.tables,
+                resources.cancellation,
+            ):
+                yield conform(table)
 
     def count(self, resources: Resources, work: Work) -> int:
         """How many rows the query has in `part`."""
@@ -292,16 +296,17 @@ class DuckDBScan:
     ) -> pa.Table:
         work.files += len(self.part.segments)
         rows = self._source(resources)
-        return resources.engine.select(
-            f"SELECT {columns} FROM ({rows.sql}) WHERE {is_wanted}",
-            bound | rows.bound,
-            rows.tables,
-            resources.cancellation,
-        )
+        with resources.segments.local(self.part.segments):
+            return resources.engine.select(
+                f"SELECT {columns} FROM ({rows.sql}) WHERE {is_wanted}",
+                bound | rows.bound,
+                rows.tables,
+                resources.cancellation,
+            )
 
     def _source(self, resources: Resources) -> Source:
         journal = resources.journal(self.part.batches) if self.part.batches else None
-        return source(resources.root, self.part.segments, journal)
+        return source(resources.segments.root, self.part.segments, journal)
 
 
 CountScan = CatalogAnswer | IndexAnswer | CachedRowsScan | DuckDBScan

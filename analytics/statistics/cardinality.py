@@ -1,10 +1,11 @@
 """How many rows of one query each segment may hold, by its index and its catalog entry."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from analytics.cache.results import CachedRows
 from analytics.model.filters import Query
+from analytics.statistics.indexes_ahead import IndexesAhead
 from analytics.statistics.value_index import KIND_COLUMNS, ValueCounts, ValueIndex
 from analytics.statistics.zone_maps import matched_rows
 from analytics.storage.segment_index import INDEXED_COLUMNS
@@ -26,11 +27,17 @@ class CardinalityEstimate:
         self._on_kinds = [one for one in query.conditions if one.column in KIND_COLUMNS]
         self._indexed = [one for one in query.conditions if one.column in INDEXED_COLUMNS]
         self._counts: dict[str, list[ValueCounts]] = {}
+        self._ahead: IndexesAhead | None = None
 
     @property
     def is_indexed(self) -> bool:
         """True if the query has a condition on a column whose values indexes hold."""
         return self._index is not None and bool(self._indexed)
+
+    def expect(self, segments: Callable[[], Sequence[Segment]]) -> None:
+        """The plan will look at these segments, in this order, as far as it has to."""
+        if self._index is not None and self._indexed and not self._index.is_local:
+            self._ahead = IndexesAhead(self._index, segments())
 
     def rows(self, segment: Segment) -> int | None:
         """At most how many rows of `segment` are in the query; None if nothing is known of them."""
@@ -48,6 +55,8 @@ class CardinalityEstimate:
             return []
         found = self._counts.get(segment.segment_id)
         if found is None:
+            if self._ahead is not None:
+                self._ahead.reach(segment)
             looked_up = (self._index.count(segment, condition) for condition in self._indexed)
             found = [counts for counts in looked_up if counts is not None]
             self._counts[segment.segment_id] = found

@@ -1,10 +1,11 @@
 """Exact counts of a query in one segment, by event and decision, from its index."""
 
 from collections import Counter
+from collections.abc import Iterable
 
-from analytics.model.filters import Query
+from analytics.model.filters import Condition, Query
 from analytics.statistics.value_index import KIND_COLUMNS, ValueIndex, meets
-from analytics.statistics.zone_maps import is_within
+from analytics.statistics.zone_maps import is_within, known_counts
 from analytics.storage.segment_metadata import Segment
 
 
@@ -16,8 +17,8 @@ def count_by_value(
     None if the index cannot tell exactly: a bound cuts through the segment, or the query has
     conditions on several columns besides event and decision.
     """
-    others = [one for one in query.conditions if one.column not in KIND_COLUMNS]
-    if column not in KIND_COLUMNS or len(others) > 1 or not is_within(segment, query, watermark):
+    others = _others(query)
+    if not _may_tell(segment, query, watermark, column):
         return None
     counted = index.count(segment, others[0]) if others else index.count_all(segment)
     if counted is None:
@@ -28,3 +29,24 @@ def count_by_value(
         if meets(kind, on_kinds):
             rows_by_value[(kind.event if column == "event" else kind.decision) or ""] += rows
     return dict(rows_by_value)
+
+
+def countable(
+    segments: Iterable[Segment], query: Query, watermark: int, column: str
+) -> list[Segment]:
+    """Those of `segments` whose index is needed to count them: the catalog does not know."""
+    return [
+        segment
+        for segment in segments
+        if _may_tell(segment, query, watermark, column)
+        and known_counts(segment, query, watermark, column) is None
+    ]
+
+
+def _may_tell(segment: Segment, query: Query, watermark: int, column: str) -> bool:
+    is_counted = column in KIND_COLUMNS and len(_others(query)) < 2
+    return is_counted and is_within(segment, query, watermark)
+
+
+def _others(query: Query) -> list[Condition]:
+    return [one for one in query.conditions if one.column not in KIND_COLUMNS]

@@ -7,7 +7,6 @@ damaged leaves its counts unknown until it is rebuilt, and the query reads the r
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import add
-from pathlib import Path
 from threading import Lock
 from typing import Final, TypeVar
 
@@ -25,6 +24,7 @@ from analytics.storage.segment_index import (
     open_index,
 )
 from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_store import SegmentStore
 
 KIND_COLUMNS: Final = ("event", "decision")
 """What indexes count values apart by: most filters that are no search name these."""
@@ -61,11 +61,11 @@ class ValueCounts:
 
 
 class ValueIndex:
-    """The index files below `root`. Safe to use from several threads."""
+    """The indexes of `segments`. Safe to use from several threads."""
 
-    def __init__(self, root: Path, bytes_max: int) -> None:
+    def __init__(self, segments: SegmentStore, bytes_max: int) -> None:
         """Directories and counts are kept within `bytes_max` bytes: what they say never changes."""
-        self._root = root
+        self._segments = segments
         self._known = ByteCache(bytes_max)
         self._damaged: dict[str, Segment] = {}
         self._lock = Lock()
@@ -97,6 +97,16 @@ class ValueIndex:
         contents = self._contents_of(segment)
         return None if contents is None else contents.directory.column(name)
 
+    def fetch(self, segments: Sequence[Segment]) -> None:
+        """Make the indexes of `segments` local that were not read before. Raises StoreFault."""
+        if not self.is_local:
+            self._segments.fetch_indexes([one for one in segments if self._find(one) is None])
+
+    @property
+    def is_local(self) -> bool:
+        """True if no index has to be fetched."""
+        return self._segments.is_local
+
     def take_damaged(self) -> list[Segment]:
         """The segments whose index turned out missing or damaged since the last call."""
         with self._lock:
@@ -115,7 +125,10 @@ class ValueIndex:
         # What was read before says nothing of an index that has been rebuilt since: then once more.
         for contents in (self._find(segment), None):
             try:
-                with open_index(self._root, segment, contents) as reader:
+                with (
+                    self._segments.local_index(segment),
+                    open_index(self._segments.root, segment, contents) as reader,
+                ):
                     if contents is None:
                         size = reader.contents.directory.size
                         self._known.keep(segment.segment_id, reader.contents, size)

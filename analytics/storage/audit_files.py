@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from analytics.storage.layout import index_path, segment_path
+from analytics.storage.layout import OWN_FOLDER, index_path, segment_path
 from analytics.storage.segment_metadata import Segment
 
 
@@ -33,12 +33,17 @@ _PATHS: Final = {".parquet": segment_path, ".index": index_path}
 def list_files(root: Path, tenant_id: str | None = None) -> list[Path]:
     """Every file below `root` (or in the tenant's folder of it), wherever it lies."""
     top = root / f"tenant={tenant_id}" if tenant_id else root
-    return [path for path in top.rglob("*") if not path.is_dir()]
+    found: list[Path] = []
+    for folder, names, files in os.walk(top):
+        if Path(folder) == root and OWN_FOLDER in names:
+            names.remove(OWN_FOLDER)
+        found += (Path(folder, name) for name in files)
+    return found
 
 
 def role_of(root: Path, path: Path, places: Mapping[str, tuple[str, date]]) -> Role:
     """What the file at `path` is. `places` has tenant and day of every segment in the catalog."""
-    if _is_swept(root, path, places):
+    if is_swept(root, path, places):
         return Role.UNFINISHED if path.suffix == ".pending" else Role.ORPHAN
     path_of = _PATHS.get(path.suffix)
     if path_of is None or path.stem not in places:
@@ -47,7 +52,7 @@ def role_of(root: Path, path: Path, places: Mapping[str, tuple[str, date]]) -> R
     return Role.SEGMENT if is_in_place else Role.MISPLACED
 
 
-def _is_swept(root: Path, path: Path, known: Collection[str]) -> bool:
+def is_swept(root: Path, path: Path, known: Collection[str]) -> bool:
     """Whether the file lies where segments do and belongs to none of `known` (segment ids)."""
     place = path.relative_to(root)
     is_among_segments = len(place.parts) == 3 and place.match("tenant=*/day=*/*")
@@ -65,7 +70,7 @@ def remove_orphans(
     """
     removed = 0
     for path in files:
-        if not _is_swept(root, path, known):
+        if not is_swept(root, path, known):
             continue
         with contextlib.suppress(FileNotFoundError):  # renamed or removed since it was listed
             if path.stat().st_mtime < before_s:

@@ -33,18 +33,20 @@ class MergeTooLarge(Exception):
     """A merge of these segments would take more memory than it may: merge fewer at a time."""
 
 
-def merge_segments(root: Path, segments: Sequence[Segment], segment_id: str) -> Segment:
+def merge_segments(
+    root: Path, segments: Sequence[Segment], segment_id: str, into: Path | None = None
+) -> Segment:
     """One new segment with the rows of `segments`, all of one tenant and day; see `write_sorted`.
 
-    The files of `segments` stay as they are. Raises StoreFault if one cannot be read, and
-    MergeTooLarge unless there are just two of them.
+    It is written below `into` (None: `root`). The files of `segments` stay as they are. Raises
+    StoreFault if one cannot be read, and MergeTooLarge unless there are just two of them.
     """
     (tenant_id, day), *others = {(segment.tenant_id, segment.day) for segment in segments}
     if others:
         raise ValueError("only segments of one tenant and day can be merged")
     rows = merged_rows(root, segments)
     rows_expected = sum(segment.rows for segment in segments)
-    return write_sorted(root, tenant_id, day, segment_id, rows, rows_expected=rows_expected)
+    return write_sorted(into or root, tenant_id, day, segment_id, rows, rows_expected=rows_expected)
 
 
 def merged_rows(root: Path, segments: Sequence[Segment]) -> Iterator[pa.Table]:

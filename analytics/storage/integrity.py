@@ -271,19 +271,22 @@ def _check_batch(batch: JournalBatch, seen: SeqSet) -> Iterator[tuple[Kind, str]
 
 
 def check_files(
-    root: Path, files: Sequence[Path], places: Mapping[str, tuple[str, date]]
+    root: Path,
+    files: Sequence[Path],
+    places: Mapping[str, tuple[str, date]],
+    is_there: Callable[[Path], bool] = Path.exists,
 ) -> tuple[list[Finding], list[Finding]]:
     """Files that are no segment: those that stay where they are, and those that sweeps remove.
 
     `places` has tenant and day of every segment in the catalog, retired ones too, and was read
-    after `files` were listed.
+    after `files` were listed. `is_there` says whether one of them still is.
     """
     staying: list[Finding] = []
     swept: list[Finding] = []
     for path in files:
         role = role_of(root, path, places)
         # What was there may have been swept, or given its name, while the catalog was read.
-        if role is not Role.SEGMENT and path.exists():
+        if role is not Role.SEGMENT and is_there(path):
             finding = _finding(root, path, _FILE_KINDS[role])
             (swept if role in SWEPT else staying).append(finding)
     return staying, swept

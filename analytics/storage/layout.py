@@ -10,6 +10,10 @@ _TENANT: Final = re.compile(r"org_[a-z0-9]{1,40}", re.ASCII)
 _SEGMENT: Final = re.compile(r"seg_[a-z0-9]{1,40}", re.ASCII)
 
 
+OWN_FOLDER: Final = ".cache"
+"""Beside the folders of tenants, where segments are copies: locks, and unfinished files."""
+
+
 class UnsafePath(ValueError):
     """An id that must not become part of a path."""
 

@@ -10,13 +10,18 @@ from analytics.storage.segment_reader import open_segment
 from analytics.storage.segment_writer import write_index
 
 
-def reindex(root: Path, segment: Segment) -> Segment:
-    """Write the index of `segment`, replacing any other; see `write_index`. Raises StoreFault."""
+def reindex(root: Path, segment: Segment, into: Path | None = None) -> Segment:
+    """Write the index of `segment`, replacing any other; see `write_index`. Raises StoreFault.
+
+    It is written below `into` (None: `root`).
+    """
     with open_segment(root, segment) as file:
         index = IndexBuilder(share_bits(file.row_group_count))
         for group in range(file.row_group_count):
             index.add(file.rows(group))
-    return write_index(root, segment, index)
+    if into is not None:
+        segment.index_path(into).parent.mkdir(parents=True, exist_ok=True)
+    return write_index(into or root, segment, index)
 
 
 def same_bits(root: Path, segment: Segment) -> int:

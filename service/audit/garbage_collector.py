@@ -18,10 +18,24 @@ class GarbageCollector(LeasedJob):
         """Remove files without a catalog line that are past the grace period; returns how many."""
         async with self._lease.hold():
             files = await self._lake.list_files()
+            grace_s = self._settings.orphan_grace_s
+            claimed = await self._lake.claimed_segments(grace_s)
             async with self._store.read() as session:
                 known = await list_segment_ids(session)
-            before_s = self._clock().timestamp() - self._settings.orphan_grace_s
-            return await self._lake.remove_orphans(files, known, before_s)
+            return await self._lake.remove_orphans(files, known | claimed, self._clock(), grace_s)
+
+    async def drop_copies(self) -> int:
+        """Drop this machine's copies of segments that are in the catalog no more; how many files.
+
+        Without the lease: each machine has its own. A new segment that is not in the catalog yet
+        may lose its copy, and is fetched again.
+        """
+        copies = await self._lake.list_copies()
+        if not copies:
+            return 0
+        async with self._store.read() as session:
+            known = await list_segment_ids(session)
+        return await self._lake.drop_copies(copies, known)
 
     async def unlink_retired(self) -> int:
         """Remove the files of segments retired before the grace period; returns how many.

@@ -183,6 +183,7 @@ class Importer(LeasedJob):
         if known is not None:
             await files.discard()
             return Imported(result.sha256, known_since=known.imported_at)
+        await files.release()
         _log.info("file_imported", rows=result.rows, sha256=result.sha256)
         return result
 

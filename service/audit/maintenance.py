@@ -58,6 +58,7 @@ def maintenance_jobs(
         Job("index", settings.sweep_interval_s, indexer.build_missing),
         Job("prune", settings.prune_interval_s, pruner.prune_in_background),
         Job("unlink_retired", settings.sweep_interval_s, garbage_collector.unlink_retired),
+        Job("drop_copies", settings.sweep_interval_s, garbage_collector.drop_copies),
         Job("clear_orphans", settings.sweep_interval_s, garbage_collector.clear_orphans),
         Job("forget_old_answers", settings.sweep_interval_s, garbage_collector.forget_old_answers),
     ]

@@ -1,8 +1,10 @@
 """Protects files of an uncommitted import from the sweeper."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
+from analytics.storage.segment_store import Overtaken
 from service.clock import Clock
 from service.errors import Refusal
 from service.lake import Lake
@@ -26,12 +28,14 @@ class UnnamedFiles:
     """The segments in `buffer`, which are not in the catalog yet.
 
     To the sweeper such files are orphans: it removes those last modified before the grace period.
-    An import may take longer and does not hold the lease, so it renews the modification times. If
-    it is killed the renewal ends, and the files are swept.
+    An import may take longer and does not hold the lease, so it renews its claim on them: in a
+    folder their modification times, in an object store an object that lists them. If it is killed
+    the renewal ends, and the files are swept.
     """
 
     def __init__(self, lake: Lake, clock: Clock, grace_s: float, tenant_id: str) -> None:
-        self.buffer = lake.segment_buffer(tenant_id)
+        self._claim = lake.claim(grace_s)
+        self.buffer = lake.segment_buffer(tenant_id, self._claim)
         self._lake = lake
         self._clock = clock
         self._renew_after = timedelta(seconds=grace_s / _RENEWALS)
@@ -50,10 +54,16 @@ class UnnamedFiles:
         """
         self._renewed_at = self._clock()
         try:
-            await self._lake.renew_segments(self.buffer.segments, self._renewed_at)
-        except FileNotFoundError as error:
+            segments, now_s = self.buffer.segments, self._renewed_at.timestamp()
+            await self._lake.run_uncancellable(partial(self._claim.renew, segments, now_s))
+        except Overtaken as error:
             raise ImportOvertaken from error
 
     async def discard(self) -> None:
         """Remove the files, which were never added to the catalog."""
         await self._lake.run_uncancellable(self.buffer.discard)
+        await self.release()
+
+    async def release(self) -> None:
+        """End the claim on the files: the catalog names them, or they were removed."""
+        await self._lake.run_uncancellable(self._claim.release)

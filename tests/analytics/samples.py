@@ -23,6 +23,7 @@ from analytics.storage.file_copy import sha256_of
 from analytics.storage.journal_batches import JournalBatch, decode_batch, encode_day, split_by_day
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_store import LocalFolder
 from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
 
@@ -146,9 +147,10 @@ def open_lake(folder: Path) -> SampleLake:
     temp = folder / "tmp"
     root.mkdir()
     temp.mkdir()
-    decoded, results = Decoded(root, DECODED_BYTES), ResultCache(DECODED_BYTES)
+    segments = LocalFolder(root)
+    decoded, results = Decoded(segments, DECODED_BYTES), ResultCache(DECODED_BYTES)
     reader = Reader(
-        Planner(ValueIndex(root, DECODED_BYTES), decoded, results),
-        Resources(Engine(root, temp, LIMITS), root, decoded, results),
+        Planner(ValueIndex(segments, DECODED_BYTES), decoded, results),
+        Resources(Engine(root, temp, LIMITS), segments, decoded, results),
     )
     return SampleLake(root, reader)

@@ -17,6 +17,7 @@ from analytics.model.instants import format_us, utc_day
 from analytics.model.row_validation import AcceptedInterval, RowRefused
 from analytics.model.rows import AuditRow
 from analytics.storage.segment_reader import open_segment
+from analytics.storage.segment_store import LocalFolder
 from tests.analytics.samples import NOON, TENANT, sample_row
 from tests.budgets import budget
 from tests.conftest import BY_OPERATOR
@@ -32,7 +33,7 @@ def names() -> Callable[[], str]:
 
 def gathered(root: Path, batches: list[list[AuditRow]], bytes_max: int) -> SegmentBuffer:
     """A finished SegmentBuffer of `batches`."""
-    segment_buffer = SegmentBuffer(root, TENANT, names(), bytes_max)
+    segment_buffer = SegmentBuffer(LocalFolder(root).claim(3600.0), TENANT, names(), bytes_max)
     for batch in batches:
         segment_buffer.add(batch)
     segment_buffer.finish()
@@ -82,7 +83,7 @@ def test_any_bound_and_any_split_give_the_same_rows(tmp_path_factory, batches, b
 def test_the_largest_days_go_first_and_half_of_the_room_is_made(tmp_path):
     """Small days wait for more, so that files do not become tiny."""
     row = sample_row(NOON)
-    segment_buffer = SegmentBuffer(tmp_path, TENANT, names(), 10_000)
+    segment_buffer = SegmentBuffer(LocalFolder(tmp_path).claim(3600.0), TENANT, names(), 10_000)
     day = timedelta(days=1)
     while not segment_buffer.segments:
         segment_buffer.add([row, row, row, sample_row(NOON - day), sample_row(NOON - 2 * day)])
@@ -112,7 +113,7 @@ BAD = RowRefused("bad")
 @pytest.mark.parametrize("bytes_max", [0, ROOMY])
 def test_one_refused_row_holds_up_the_others_unless_partial(tmp_path, is_partial, bytes_max):
     """Also those that were written before it; and the rows behind it are judged nevertheless."""
-    segment_buffer = SegmentBuffer(tmp_path, TENANT, names(), bytes_max)
+    segment_buffer = SegmentBuffer(LocalFolder(tmp_path).claim(3600.0), TENANT, names(), bytes_max)
     row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOON, None))
     chunks = [
         Chunk([(1, GOOD), (2, GOOD)], 20),

@@ -14,6 +14,7 @@ from analytics.query.engine import Engine
 from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.storage import segment_writer
+from analytics.storage.segment_store import LocalFolder
 from tests.analytics.forced import forced
 from tests.analytics.samples import SampleLake, open_lake, sample_row, table_of
 from tests.budgets import budget
@@ -141,7 +142,7 @@ def test_rows_that_do_not_fit_are_read_each_time(lake):
     """A bound that is too small costs time, and nothing else."""
     lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
     lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=False)
-    small = Decoded(lake.root, 1)
+    small = Decoded(LocalFolder(lake.root), 1)
     lake.reader = Reader(
         Planner(decoded=small),
         replace(lake.reader.resources, row_groups=small),

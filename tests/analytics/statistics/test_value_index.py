@@ -21,6 +21,7 @@ from analytics.storage import index_builder, segment_writer
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_index import INDEXED_COLUMNS, open_index
 from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_store import LocalFolder
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.forced import KINDS, forced
 from tests.analytics.models import counted, in_order, matching, most_frequent, of_buckets
@@ -251,7 +252,7 @@ def test_an_index_that_was_rebuilt_is_read_anew(lake):
     condition = Condition("package_name", (Term("a", is_prefix=False, is_negated=False),))
     assert index.count(segment, condition).rows == (3,)
     content = segment.index_path(lake.root).read_bytes()
-    other = ValueIndex(lake.root, 2**20)
+    other = ValueIndex(LocalFolder(lake.root), 2**20)
     segment.index_path(lake.root).write_bytes(content[:20] + b"x" + content[21:])
     assert other.count(segment, condition) is None
     segment.index_path(lake.root).write_bytes(content)
@@ -273,7 +274,7 @@ def test_no_flipped_bit_of_a_block_changes_a_count(lake):
 
     for place in range(start, start + block.size):
         path.write_bytes(content[:place] + bytes([content[place] ^ 8]) + content[place + 1 :])
-        assert ValueIndex(lake.root, 2**20).count(segment, condition) is None
+        assert ValueIndex(LocalFolder(lake.root), 2**20).count(segment, condition) is None
 
 
 def test_a_column_whose_values_differ_from_row_to_row_is_not_indexed(lake, monkeypatch):

