@@ -11,7 +11,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
+
+from service.settings import Settings
 
 DATABASE: Final = os.environ.get("DATABASE") or "sqlite"
 IS_POSTGRESQL: Final = DATABASE == "postgresql"
@@ -62,6 +65,12 @@ def copy_data_dir(source: Path, target: Path) -> None:
 
         database_url(target)
         postgres_server().replace_database(_names[target], _names[source])
+
+
+def elsewhere(settings: Settings, data_dir: Path) -> Settings:
+    """`settings` over another data dir, with a database of its own."""
+    url = database_url(data_dir)
+    return msgspec.structs.replace(settings, data_dir=data_dir, database_url=url)
 
 
 def keep_until_the_end(data_dir: Path) -> Path:

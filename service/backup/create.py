@@ -18,10 +18,10 @@ from analytics.storage.file_copy import FileCopy, SourceFault, sha256_of
 from analytics.storage.fsync import fsync, sync_folders
 from analytics.storage.integrity import Kind
 from analytics.storage.segment_metadata import Segment
+from service.backup.databases import CopiedDatabase, copy_to
 from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import (
     AUDIT,
-    DATABASE,
     KeptFile,
     Manifest,
     MissingSegment,
@@ -31,12 +31,7 @@ from service.backup.manifest import (
 from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossible
 from service.composition import Services
 from service.secrets import secret_files
-from service.store.catalog import is_live, list_live_segments
-from service.store.engines import create_engines
-from service.store.migrate import schema_version
-from service.store.sqlite.files import copy_database, file_of, url_of
-from service.store.storage_stats import storage_stats_by_tenant, total_of
-from service.store.store import Store
+from service.store.catalog import is_live
 
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 """The errors of file systems that cannot create hard links between two places."""
@@ -55,26 +50,24 @@ async def take_backup(
     With `is_linked` segments are hard links, else copies; either way each is read and compared
     with its catalog line, and left out if it differs. `show` is called with the bytes done and in
     total. Raises BackupExists, BackupInside, LinksImpossible, NoRoom, BackupOvertaken,
-    StoreUnavailable.
+    StoreUnavailable, ProgramMissing.
     """
     data_dir = services.settings.data_dir
     _check_absent(target)
     check_apart(target, data_dir)
-    database = file_of(services.settings.database)
     with part_of(target) as part:
         taken_at = services.clock()
-        await services.lake.run_uncancellable(partial(copy_database, database, part / DATABASE))
-        schema, rows, segments = await _contents(services, part / DATABASE)
+        database = await copy_to(services, part)
         secrets = secret_files(data_dir) if has_secrets else []
         copier = _Copier(services, part, show, is_linked=is_linked)
-        copier.expect(segments)
-        await copier.keep_database()
-        for segment in segments:
+        copier.expect(database)
+        await copier.keep_database(database)
+        for segment in database.segments:
             await copier.copy_segment(segment)
         for secret in secrets:
             await copier.copy(FileCopy(secret, part / secret.name))
-        rows -= sum(segment.rows for segment in copier.missing)
-        manifest = make_manifest(schema, taken_at, rows, copier.kept, copier.missing)
+        rows = database.rows - sum(segment.rows for segment in copier.missing)
+        manifest = make_manifest(database.schema, taken_at, rows, copier.kept, copier.missing)
         write_manifest(part, manifest)
         await services.lake.run_uncancellable(partial(sync_folders, part))
         _check_absent(target)
@@ -86,20 +79,6 @@ async def take_backup(
 def _check_absent(target: Path) -> None:
     if os.path.lexists(target):
         raise BackupExists(value=str(target))
-
-
-async def _contents(services: Services, database: Path) -> tuple[str, int, list[Segment]]:
-    """Schema version, audit rows and live segments of the copied `database`."""
-    copy = Store(
-        create_engines(url_of(database), services.settings.database_wait_s), services.clock
-    )
-    try:
-        schema = await schema_version(copy)
-        async with copy.read() as session:
-            rows = total_of((await storage_stats_by_tenant(session)).values()).rows
-            return schema, rows, await list_live_segments(session)
-    finally:
-        await copy.close()  # also removes SQLite's two side files
 
 
 class _Copier:
@@ -117,22 +96,18 @@ class _Copier:
         self.kept: list[KeptFile] = []
         self.missing: list[MissingSegment] = []
 
-    def expect(self, segments: list[Segment]) -> None:
-        """Set the expected total, apart from the database. Raises NoRoom."""
-        size = sum(segment.size + segment.index_size for segment in segments)
-        self._total = size + (self._part / DATABASE).stat().st_size
+    def expect(self, database: CopiedDatabase) -> None:
+        """Set the expected total. Raises NoRoom."""
+        size = sum(segment.size + segment.index_size for segment in database.segments)
+        self._total = size + database.size
         if not self._is_linked:
             check_room(self._part, size)
 
-    async def keep_database(self) -> None:
+    async def keep_database(self, database: CopiedDatabase) -> None:
         """Add the database, which is already in the folder."""
-        database = self._part / DATABASE
-        fsync(database)  # SQLite may have written to it when the copy was closed
-        size = database.stat().st_size
-        self._keep(
-            database, size, await self._services.lake.run_in_thread(partial(sha256_of, database))
-        )
-        self._advance(size)
+        digest = partial(sha256_of, database.file)
+        self._keep(database.file, database.size, await self._services.lake.run_in_thread(digest))
+        self._advance(database.size)
 
     async def copy_segment(self, segment: Segment) -> None:
         """Add the segment's file if it matches the catalog, else record it as missing.

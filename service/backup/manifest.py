@@ -14,13 +14,15 @@ from analytics.storage.fsync import write_synced
 from service.backup.refusals import BackupDamaged, NewerBackup, NotABackup
 from service.store.migrate import check_version
 
-FORMAT: Final = 2
-"""The format that this version writes, and the newest that it reads."""
+FORMAT: Final = 3
+"""The newest format that this version reads: with a dump of PostgreSQL. 2 is with a SQLite file."""
 
 NAME: Final = "manifest.json"
 AUDIT: Final = "audit"
 DATABASE: Final = "countersign.db"
 """The file name of the database in a backup, regardless of its name in the data dir."""
+DUMP: Final = "countersign.dump"
+"""The file name of a PostgreSQL database in a backup, as pg_dump writes it (`--format=custom`)."""
 
 
 class KeptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +67,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return () if self.missing is msgspec.UNSET else self.missing
 
     @property
+    def is_postgresql(self) -> bool:
+        """True if the database is in it as a dump, False if as a SQLite file."""
+        return any(file.path == DUMP for file in self.files)
+
+    @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
@@ -90,12 +97,13 @@ def make_manifest(
     missing: Sequence[MissingSegment] = (),
 ) -> Manifest:
     """The manifest for `files`, and for the `missing` segments."""
+    kept = tuple(files)
     return Manifest(
-        format=FORMAT,
+        format=3 if any(file.path == DUMP for file in kept) else 2,
         schema=schema,
         taken_at=format_us(taken_at),
         rows=rows,
-        files=tuple(files),
+        files=kept,
         audit_schema=SCHEMA_VERSION,
         missing=tuple(missing) or msgspec.UNSET,
     ).with_digest()
@@ -124,7 +132,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise BackupDamaged(value=NAME) from error
     if manifest != manifest.with_digest() or not all(_is_within(file) for file in manifest.files):
         raise BackupDamaged(value=NAME)
-    if DATABASE not in {file.path for file in manifest.files}:
+    if not {DATABASE, DUMP} & {file.path for file in manifest.files}:
         raise BackupDamaged(value=f"{DATABASE} is not in {NAME}")
     check_version(manifest.schema)
     if (manifest.audit_schema or 1) > SCHEMA_VERSION:

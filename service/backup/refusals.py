@@ -81,3 +81,27 @@ class DataDirIsMount(Conflict):
     """The data dir is a mount point, which cannot be replaced in one step."""
 
     text = "{value} is a mount point: set COUNTERSIGN_DATA_DIR to a folder in it"
+
+
+class BackupOfPostgresql(Conflict):
+    """The backup holds a dump of PostgreSQL, and the settings name no such database."""
+
+    text = (
+        "the backup is of a PostgreSQL database: set COUNTERSIGN_DATABASE_URL to an empty one"
+        " (postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE)"
+    )
+
+
+class BackupOfSqlite(Conflict):
+    """The backup holds a SQLite file, and the settings name a PostgreSQL database."""
+
+    text = (
+        "the backup is of a SQLite database: restore it without COUNTERSIGN_DATABASE_URL, then run"
+        " `countersign migrate`"
+    )
+
+
+class DatabaseInTheWay(Conflict):
+    """The PostgreSQL database to restore to is not empty."""
+
+    text = "the database has tables already, such as {value}: restore to an empty one"

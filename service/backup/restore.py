@@ -3,7 +3,6 @@
 No service runs meanwhile, so all of this is synchronous.
 """
 
-import asyncio
 import errno
 import os
 from collections.abc import Callable
@@ -13,21 +12,19 @@ from pathlib import Path
 
 from analytics.storage.file_copy import FileCopy, SourceFault
 from analytics.storage.fsync import fsync, sync_folders
-from service.audit.lease import end_leases
+from service.backup.databases import is_postgresql
 from service.backup.folders import check_apart, check_room, part_of
-from service.backup.manifest import AUDIT, DATABASE, Manifest, read_manifest
+from service.backup.manifest import AUDIT, Manifest, read_manifest
 from service.backup.refusals import (
     BackupDamaged,
-    DatabaseElsewhere,
     DataDirInTheWay,
     DataDirInUse,
     DataDirIsMount,
 )
+from service.backup.restored_databases import restored_database
 from service.clock import utc_now
 from service.settings import Settings
-from service.store.engines import create_engines
-from service.store.sqlite.files import file_of, is_in_use, url_of
-from service.store.store import Store
+from service.store.sqlite.files import file_of, is_in_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +43,31 @@ def restore_backup(
     Segments that were missing from the backup stay in the catalog: queries over their days fail,
     and `audit check` lists them.
 
-    The data dir must be absent or empty; with `is_forced` an existing one is moved away. Nothing is
-    deleted and no migration is run. Raises NotABackup, BackupDamaged, BackupInside, NewerBackup,
-    NewerDatabase, DatabaseElsewhere, DataDirInTheWay, DataDirInUse, DataDirIsMount, NoRoom.
+    The data dir must be absent or empty, and so must a PostgreSQL database; with `is_forced` an
+    existing data dir is moved away. Nothing is deleted and no migration is run. Raises NotABackup,
+    BackupDamaged, BackupInside, NewerBackup, NewerDatabase, BackupOfPostgresql, BackupOfSqlite,
+    DatabaseElsewhere, DatabaseInTheWay, DataDirInTheWay, DataDirInUse, DataDirIsMount, NoRoom,
+    ProgramMissing.
     """
     data_dir = settings.data_dir
     manifest = read_manifest(source)
     check_apart(source, data_dir)
-    database = _place_of_database(settings)
+    database = restored_database(manifest, settings)
     _check_data_dir(settings, is_forced=is_forced)
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     with part_of(data_dir) as part:
         check_room(part, manifest.size)
         _copy(manifest, source, part, show)
-        (part / DATABASE).rename(part / database)
-        asyncio.run(_end_leases(part / database, settings.database_wait_s))
+        database.put_in(part)
         for folder in (part / AUDIT, part / settings.temp_dir.name):
             folder.mkdir(exist_ok=True)
-        fsync(part / database)
         sync_folders(part)
         # Checked again: a service may have been started during the copy.
         is_in_the_way = _check_data_dir(settings, is_forced=is_forced)
+        database.fill(part)
         return Restored(
             manifest, _put_in_place(part, data_dir, utc_now() if is_in_the_way else None)
         )
-
-
-def _place_of_database(settings: Settings) -> Path:
-    """The path of the database within the data dir. Raises DatabaseElsewhere."""
-    file = file_of(settings.database)
-    if file.parent != settings.data_dir:
-        raise DatabaseElsewhere
-    return Path(file.name)
 
 
 def _check_data_dir(settings: Settings, *, is_forced: bool) -> bool:
@@ -91,6 +81,8 @@ def _check_data_dir(settings: Settings, *, is_forced: bool) -> bool:
         return False
     if not is_forced:
         raise DataDirInTheWay(value=str(data_dir))
+    if is_postgresql(settings):
+        return True  # it must be empty, so that no service can be using it
     database = file_of(settings.database)
     if database.is_file() and is_in_use(database):
         raise DataDirInUse(value=str(data_dir))
@@ -112,16 +104,6 @@ def _copy(manifest: Manifest, source: Path, part: Path, show: Callable[[int, int
             raise BackupDamaged(value=f"{file.path} is missing") from error
         if (copy.size, copy.sha256) != (file.size, file.sha256):
             raise BackupDamaged(value=f"{file.path} is not what it was")
-
-
-async def _end_leases(database: Path, wait_s: float) -> None:
-    """Expire the leases in the backup: their holders do not run here."""
-    store = Store(create_engines(url_of(database), wait_s), utc_now)
-    try:
-        async with store.write() as work:
-            await end_leases(work)
-    finally:
-        await store.close()
 
 
 def _put_in_place(part: Path, data_dir: Path, moved_at: datetime | None) -> Path | None:

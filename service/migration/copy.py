@@ -145,7 +145,7 @@ async def _copy_tables(reading: AsyncConnection, target: Engines, show: Show) ->
     """Copy the rows that are not there yet; returns how many are."""
     tables = Base.metadata.sorted_tables  # what is referred to comes first
     total = sum([await count_rows(reading, table) for table in tables])
-    async with target.reader.connect() as connection:
+    async with target.migration() as connection:
         found = {table.name: await count_rows(connection, table) for table in tables}
     done = found_rows = sum(found.values())
     show(done, total)
@@ -180,7 +180,7 @@ async def _compare(reading: AsyncConnection, target: Engines, show: Show) -> lis
     """Every table, equal on both sides. Raises CopyDiffers."""
     tables, compared = Base.metadata.sorted_tables, list[CopiedTable]()
     total = sum([await count_rows(reading, table) for table in tables])
-    async with target.migration() as other:
+    async with target.migration() as other:  # no other writer, and no limit of time
         for table in tables:
             there, here = await _digest(reading, table), await _digest(other, table)
             if there != here:

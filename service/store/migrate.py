@@ -8,6 +8,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.errors import Conflict
 from service.settings import REPOSITORY
@@ -74,10 +75,9 @@ async def check_schema(store: Store) -> None:
             raise OlderDatabase
 
 
-async def schema_version(store: Store) -> str:
-    """The last migration applied to the database; "" if none was."""
-    async with store.read() as session:
-        return await (await session.connection()).run_sync(current_version) or ""
+async def schema_version_of(session: AsyncSession) -> str:
+    """The last migration applied to the database of `session`; "" if none was."""
+    return await (await session.connection()).run_sync(current_version) or ""
 
 
 def check_version(version: str) -> None:

@@ -53,7 +53,9 @@ class SessionTransaction:
 
     def run(self, statement: Statement, parameters: Iterable[Mapping[str, Any]]) -> None:
         """Execute `statement` once for each of `parameters`."""
-        self._session.execute(statement, [dict(line) for line in parameters])
+        lines = [dict(line) for line in parameters]
+        if lines:  # SQLAlchemy takes an empty list for one line without parameters
+            self._session.execute(statement, lines)
 
 
 async def within(

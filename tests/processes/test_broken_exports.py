@@ -1,7 +1,6 @@
 """An export that breaks off must not look whole, and the log must say that it broke off."""
 
 import hashlib
-import sqlite3
 from contextlib import ExitStack
 
 import httpx
@@ -11,6 +10,7 @@ from service.errors import StorageDamaged
 from service.orgs.repository import get_org
 from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN
+from tests.other_programs import execute
 from tests.processes.exports import DAYS, EXPORT_PATH, ROWS_A_DAY
 from tests.processes.homes import Home, Server, all_entries, eventually
 
@@ -59,9 +59,8 @@ def test_a_server_that_dies_midway_leaves_a_visibly_broken_file(long_home):
         export_id = response.headers["x-export-id"]
     assert state_of(long_home, export_id) == "running", "its process may yet be heard of"
 
-    with sqlite3.connect(long_home.database) as database:  # what a minute of waiting would do
-        minute_us = 60_000_000
-        database.execute("UPDATE exports SET progress_at = progress_at - ?", [minute_us])
+    # What a minute of waiting would do.
+    execute(long_home.data_dir, "UPDATE exports SET progress_at = progress_at - 60000000")
     assert state_of(long_home, export_id) == "broken"
     server = long_home.serve()
     end = finished(server)

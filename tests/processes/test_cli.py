@@ -1,14 +1,13 @@
 """The `countersign` command as scripts and people use it: answers, exit codes, one-line errors."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import pytest
 
 from tests.conftest import ISSUER, bindings_path
+from tests.other_programs import execute
 from tests.processes.command_line import Ran
 from tests.processes.homes import PLATFORM, Home, all_bindings, all_entries
 
@@ -82,8 +81,7 @@ def newest_id(home: Home, table: str, slug: str) -> str:
     query = (
         f"SELECT id FROM {table} WHERE tenant_id = (SELECT id FROM organisations WHERE slug = ?)"
     )
-    with closing(sqlite3.connect(home.database)) as database:
-        return database.execute(query, [slug]).fetchall()[-1][0]
+    return execute(home.data_dir, query, [slug])[-1][0]
 
 
 def test_every_command_answers_people_and_scripts(empty_home):

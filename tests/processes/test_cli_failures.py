@@ -2,8 +2,6 @@
 
 import fcntl
 import socket
-import sqlite3
-from contextlib import closing
 
 import pytest
 
@@ -14,6 +12,7 @@ from service.cli.audit_maintenance import audit_seal
 from service.cli.context import CommandContext
 from service.composition import Services
 from service.settings import REPOSITORY
+from tests.other_programs import execute
 from tests.processes.homes import PLATFORM, Home
 
 pytestmark = pytest.mark.slow
@@ -25,8 +24,7 @@ NO_TEXT = "arguments must be text in UTF-8"
 
 def set_revision(home: Home, revision: str) -> None:
     """Make the database look as if another version had written it."""
-    with closing(sqlite3.connect(home.database)) as database, database:
-        database.execute("UPDATE alembic_version SET version_num = ?", [revision])
+    execute(home.data_dir, "UPDATE alembic_version SET version_num = ?", [revision])
 
 
 @pytest.mark.parametrize("command", ["demo", "serve"])

@@ -1,8 +1,6 @@
 """`countersign org hold|release` and `audit prune`: who keeps what, at the command line."""
 
 import fcntl
-import sqlite3
-from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -14,6 +12,7 @@ from service.orgs.repository import get_org
 from service.store.journal import append
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR
+from tests.other_programs import execute
 from tests.processes.homes import PLATFORM, Home, eventually
 
 pytestmark = pytest.mark.slow
@@ -120,10 +119,10 @@ def past_home(home) -> Home:
 
 def last_run(home: Home, value: str | None = None) -> str:
     """The recorded instant of the last run; set to `value` first, if given."""
-    with closing(sqlite3.connect(home.database)) as database, database:
-        if value is not None:
-            database.execute("UPDATE facts SET value = ? WHERE name = 'pruner_clock'", [value])
-        return database.execute("SELECT value FROM facts WHERE name = 'pruner_clock'").fetchone()[0]
+    if value is not None:
+        execute(home.data_dir, "UPDATE facts SET value = ? WHERE name = 'pruner_clock'", [value])
+    ((recorded,),) = execute(home.data_dir, "SELECT value FROM facts WHERE name = 'pruner_clock'")
+    return str(recorded)
 
 
 def stored(home: Home) -> dict[str, int]:

@@ -10,6 +10,7 @@ import pytest
 
 from service.errors import StorageBusy, StorageDamaged
 from tests.conftest import binding_body, bindings_path
+from tests.other_programs import write_lock
 from tests.processes.homes import Home, all_bindings, all_entries, eventually
 
 pytestmark = pytest.mark.slow
@@ -37,6 +38,7 @@ def _is_locked(file) -> bool:
     return True
 
 
+@pytest.mark.sqlite_only(reason="readers lock bytes of a file; a paused server is tested instead")
 def test_a_locked_database_is_not_ready_and_ready_again_without_a_restart(home):
     """An orchestrator must stop sending requests, and must not kill the process for it."""
     server = home.serve(database_wait_s="0.5")
@@ -62,13 +64,12 @@ def test_a_locked_database_is_not_ready_and_ready_again_without_a_restart(home):
 def test_a_held_write_lock_refuses_changes_and_nothing_else(home):
     """A change that cannot be committed is a 503 that changed nothing; readers do not notice."""
     server = home.serve(database_wait_s="1")
-    with server.client() as client, closing(sqlite3.connect(home.database)) as holder:
-        holder.execute("BEGIN IMMEDIATE")
+    with server.client() as client, write_lock(home.data_dir) as release:
         answer = client.post(bindings_path(), json=binding_body())
         assert (answer.status_code, answer.json()) == BUSY
         assert all_bindings(client) == []
         assert client.get("/readyz").status_code == 200
-        holder.rollback()
+        release()
 
         assert client.post(bindings_path(), json=binding_body()).status_code == 201
         assert len(all_entries(client, event="oidc_binding_created")) == 1
@@ -98,6 +99,7 @@ def test_a_data_dir_that_is_gone_is_not_ready_until_it_is_back(home):
     assert server.stop() == 0
 
 
+@pytest.mark.sqlite_only(reason="locks the whole file")
 def test_a_server_does_not_start_on_a_database_it_cannot_have(home):
     """One line and exit code 3: a supervisor tries again, and a person can read why."""
     with closing(sqlite3.connect(home.database, isolation_level=None)) as holder:
@@ -111,6 +113,7 @@ def test_a_server_does_not_start_on_a_database_it_cannot_have(home):
         assert (ran.code, ran.refusal) == (3, f"{StorageBusy.text} (database is locked)")
 
 
+@pytest.mark.sqlite_only(reason="damages the file")
 def test_a_damaged_database_is_a_fault_and_not_an_empty_one(home):
     """A file that is no database any more says so; nothing is made anew in its place."""
     home.database.write_bytes(b"not a database, and long enough to be taken for one\n" * 100)

@@ -2,12 +2,12 @@
 
 import json
 import socket
-import sqlite3
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
 
+from tests import other_programs
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.exports import EXPORT_PATH
 from tests.processes.homes import DEADLINE_S, Home, Server, all_bindings, all_entries, eventually
@@ -48,8 +48,7 @@ class Create:
 @contextmanager
 def write_lock(home: Home):
     """Hold the database's write lock."""
-    with closing(sqlite3.connect(home.database, isolation_level=None)) as holder:
-        holder.execute("BEGIN IMMEDIATE")
+    with other_programs.write_lock(home.data_dir):
         yield
 
 

@@ -1,8 +1,6 @@
 """What is closed at the end, whatever fails on the way."""
 
 import asyncio
-import sqlite3
-from contextlib import closing
 
 import pytest
 from msgspec import structs
@@ -19,6 +17,7 @@ from service.composition import EXTENSION, build_services
 from service.settings import Settings
 from service.store.tables import Binding
 from tests.conftest import SettableClock, running_world
+from tests.other_programs import write_lock
 from tests.service.rejected.notes import another_store
 
 
@@ -27,10 +26,8 @@ async def test_a_database_that_is_held_up_keeps_nothing_open(settings: Settings)
     impatient = await prepare(structs.replace(settings, database_wait_s=0.1))
     services = build_services(impatient, utc_now)
     services.binding_use.note("obind_1", utc_now())
-    with closing(sqlite3.connect(impatient.data_dir / "countersign.db")) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with capture_logs() as logs:
-            await services.close()
+    with write_lock(impatient.data_dir), capture_logs() as logs:
+        await services.close()
     assert [line["event"] for line in logs] == ["last_flush_failed"]
     assert services.http.is_closed
 

@@ -1,7 +1,5 @@
 """When a key was last used: written behind, at most once a minute, and never in a request."""
 
-import contextlib
-import sqlite3
 from datetime import timedelta
 
 import pytest
@@ -12,6 +10,7 @@ from service.orgs.key_lifetimes import rotate_api_key
 from service.orgs.repository import get_api_key
 from service.store.tables import ApiKey
 from tests.conftest import BY_OPERATOR, START, refused
+from tests.other_programs import write_lock
 
 EVENTS = "/api/v1/admin/orgs/acme/audit/events"
 ROWS = [{"event": "install_allowed", "packageName": "left-pad"}]
@@ -88,9 +87,7 @@ async def test_what_the_database_does_not_take_is_kept(world, key):
     use.note(key_id, START)
     await use.flush()
     use.note(key_id, START + timedelta(minutes=2))
-    database = world.services.settings.data_dir / "countersign.db"
-    with contextlib.closing(sqlite3.connect(database, timeout=60)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with write_lock(world.services.settings.data_dir):  # noqa: SIM117 - it is held before
         with pytest.raises(StoreUnavailable):
             await use.flush()
     await use.flush()

@@ -1,12 +1,11 @@
 """Secrets that are handed out are stored only hashed, and no log repeats them."""
 
-from pathlib import Path
-
 import pytest
 
 from service.orgs.changes import issue_api_key, issue_sign_in
 from service.secrets import token_hash
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, binding_body, bindings_path
+from tests.other_programs import stored_bytes
 
 OWN = {"origin": "http://localhost:8080"}
 
@@ -44,11 +43,6 @@ async def used_secrets(world: World) -> dict[str, str]:
         "open link": open_link,
         "API key": api_key,
     }
-
-
-def stored_bytes(folder: Path) -> bytes:
-    """Everything the database wrote: its file and the write-ahead log beside it."""
-    return b"".join(path.read_bytes() for path in sorted(folder.glob("countersign.db*")))
 
 
 async def test_the_database_holds_no_secret_but_its_hash(world: World):

@@ -1,10 +1,8 @@
 """What another caller does at a chosen moment in the middle of what is tested."""
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from service.composition import Services
+from tests.other_programs import execute
 from tests.service.audit.conftest import AuditWorld, start_worker
 
 Action = Callable[[], None]
@@ -68,8 +67,6 @@ def by_hand(audit: AuditWorld, statement: str) -> Action:
     """`statement`, committed on the database past the service."""
 
     def run() -> None:
-        database = audit.services.settings.data_dir / "countersign.db"
-        with closing(sqlite3.connect(database)) as other, other:
-            other.execute(statement)
+        execute(audit.services.settings.data_dir, statement)
 
     return run

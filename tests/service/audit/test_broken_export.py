@@ -1,9 +1,7 @@
 """Exports that break off: never to be taken for whole, and recorded as what they are."""
 
 import asyncio
-import contextlib
 import socket
-import sqlite3
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,6 +22,7 @@ from service.audit.exports import ExportBroken, Exporter
 from service.errors import StorageBusy, StorageDamaged
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
+from tests.other_programs import write_lock
 from tests.polling import until
 from tests.power import watched_steps
 
@@ -153,9 +152,7 @@ async def test_what_cannot_be_counted_is_neither_exported_nor_recorded(filled):
 
 async def test_what_cannot_be_recorded_is_not_exported(filled):
     """No row about it, no file."""
-    database = filled.services.settings.data_dir / "countersign.db"
-    with contextlib.closing(sqlite3.connect(database)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with write_lock(filled.services.settings.data_dir):
         response = await filled.export(format="csv")
 
     assert await refused(response) == (503, StorageBusy.text)
@@ -166,12 +163,10 @@ async def test_an_end_that_the_database_does_not_take_is_recorded_once_it_does(f
     """Else the log would never say what became of the file."""
     monkeypatch.setattr(exporting, "_PAUSES_S", (0.01,) * 1_000)
     stream = await filled.services.exporter.stream(await begin(filled))
-    database = filled.services.settings.data_dir / "countersign.db"
-    with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
-        other.execute("BEGIN IMMEDIATE")
+    with write_lock(filled.services.settings.data_dir) as release, capture_logs() as logs:
         await _receive(stream, [])
         await until(lambda: "export_end_not_recorded" in {line["event"] for line in logs})
-        other.execute("ROLLBACK")
+        release()
         await until(lambda: not filled.services.exporter._closing)
 
     assert [end["complete"] for end in await events(filled, "audit_export_finished")] == [True]
@@ -181,9 +176,7 @@ async def test_an_end_that_is_never_recorded_is_in_the_log(filled):
     """The service stops while the database is held up: nothing waits for it for ever."""
     export = await begin(filled)
     stream = await filled.services.exporter.stream(export)
-    database = filled.services.settings.data_dir / "countersign.db"
-    with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
-        other.execute("BEGIN IMMEDIATE")
+    with write_lock(filled.services.settings.data_dir), capture_logs() as logs:
         await _receive(stream, [])
         await filled.services.exporter.drain()
 

@@ -16,6 +16,7 @@ from service.lake import Lake
 from tests.analytics.samples import sample_row
 from tests.budgets import budget
 from tests.conftest import START, settings_over
+from tests.databases import IS_POSTGRESQL
 
 GRACE_S = 100.0
 YESTERDAY = START - timedelta(days=1)
@@ -62,7 +63,8 @@ def files(audit) -> list[Path]:
 async def execute(audit, statement: str) -> None:
     """Change the database behind the service's back."""
     async with audit.services.store.write() as work:
-        await work.session.execute(text("PRAGMA defer_foreign_keys = ON"))
+        if not IS_POSTGRESQL:
+            await work.session.execute(text("PRAGMA defer_foreign_keys = ON"))
         await work.session.execute(text(statement))
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import sqlite3
 from datetime import timedelta
 
 import msgspec
@@ -19,6 +18,7 @@ from service.store.journal import list_pending_days
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, START, settings_over
+from tests.other_programs import write_lock
 
 PATIENCE_S = 30
 
@@ -70,14 +70,12 @@ async def test_a_round_that_fails_is_logged_and_the_next_one_tries_again(audit):
     """Nothing is lost meanwhile: the rows are in the journal."""
     await audit.accept([sample_row(START - timedelta(days=1))])
     before = await audit.pages()
-    database = audit.services.settings.data_dir / "countersign.db"
 
-    with contextlib.closing(sqlite3.connect(database)) as other, capture_logs() as logs:
-        other.execute("BEGIN IMMEDIATE")
+    with write_lock(audit.services.settings.data_dir) as release, capture_logs() as logs:
         async with running(audit):
             while "maintenance_failed" not in {line["event"] for line in logs}:
                 await audit.services.store.ping()
-            other.execute("ROLLBACK")
+            release()
             audit.clock.advance(seconds=1)
             await a_segment(audit)
 

@@ -331,7 +331,7 @@ async def test_a_damaged_database_is_not_taken_for_a_backup(filled, target, monk
     for start in range(8192, len(content) - 4096, 8192):
         content[start : start + 64] = b"\xff" * 64
     copy.write_bytes(content)
-    monkeypatch.setattr("service.backup.create.file_of", lambda url: copy)
+    monkeypatch.setattr("service.backup.databases.file_of", lambda url: copy)
 
     with pytest.raises(StorageDamaged):
         await take(filled.services, target.with_name("second"))

@@ -16,6 +16,7 @@ from service.orgs.sessions import forget_ended, revoke_sessions
 from service.sign_in.rate_limit import PER_ADDRESS_MAX
 from service.store.tables import DeviceSignIn, Member, Session
 from tests.conftest import BY_OPERATOR, World, bindings_path
+from tests.other_programs import stored_bytes
 from tests.service.browsing import Browser
 
 CODE = "/api/v1/device/code"
@@ -360,8 +361,7 @@ async def test_neither_code_is_stored(world: World):
     device = await ask(world)
     await decide(world, device.user_code)
     _, token = await device.poll()
-    folder = world.services.settings.data_dir
-    stored = b"".join(path.read_bytes() for path in sorted(folder.glob("countersign.db*")))
+    stored = stored_bytes(world.services.settings.data_dir)
 
     for secret in (device.device_code, device.user_code, token):
         assert secret.encode() not in stored

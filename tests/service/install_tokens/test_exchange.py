@@ -1,7 +1,6 @@
 """A CI job exchanges its token for an install token, once both it and the API key are proved."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from service.secrets import token_hash
 from service.store.tables import InstallToken
 from service.verifier.codes import Detail, FailureCode
 from tests.conftest import START, refused
+from tests.other_programs import stored_bytes
 from tests.service.gates import Gate
 from tests.service.install_tokens.jobs import (
     INSTALL,
@@ -27,11 +27,6 @@ from tests.service.install_tokens.jobs import (
 )
 
 HOUR = timedelta(hours=1)
-
-
-def stored_bytes(folder: Path) -> bytes:
-    """Everything the database wrote."""
-    return b"".join(path.read_bytes() for path in folder.glob("countersign.db*"))
 
 
 async def stored_tokens(gate: Gate) -> int:

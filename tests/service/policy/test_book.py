@@ -118,6 +118,7 @@ async def test_a_policy_is_read_once_for_all_packages(world: World) -> None:
     assert not any("document" in text for text in second)
 
 
+@pytest.mark.sqlite_only(reason="reads the plan in its words")
 async def test_the_look_up_uses_the_index(world: World) -> None:
     """220,000 advisories are not read for one package."""
     store = world.services.store

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-import sqlite3
 
 import pytest
 from sqlalchemy import text
 
 from service.settings import Settings
+from tests.other_programs import execute, write_lock
 from tests.service.gates import Gate
 from tests.service.install_tokens.jobs import INSTALL, bearer, exchanged, new_key
 from tests.service.proxy.proxied import (
@@ -262,11 +262,8 @@ async def test_a_locked_database_is_a_503_without_a_byte(
     async with running_proxy(settings, registry, database_wait_s=0.05) as proxied:
         proxied.publishes("foo", wheel_of("foo", "1.0"))
         path = await proxied.path_of("foo")
-        holder = sqlite3.connect(settings.data_dir / "countersign.db", isolation_level=None)
-        holder.execute("BEGIN IMMEDIATE")
-        status, _ = await shown(await proxied.get(path))
-        holder.execute("ROLLBACK")
-        holder.close()
+        with write_lock(settings.data_dir):
+            status, _ = await shown(await proxied.get(path))
 
         assert status == 503
         assert registry.times("/files/foo-1.0-py3-none-any.whl") == 0
@@ -276,16 +273,15 @@ async def test_a_locked_database_is_a_503_without_a_byte(
 
 async def test_a_database_without_its_tables_is_a_503_without_a_byte(proxied: Proxied, path: str):
     """Whatever the fault is."""
-    holder = sqlite3.connect(proxied.world.services.settings.data_dir / "countersign.db")
-    holder.execute("ALTER TABLE install_marks RENAME TO elsewhere")
-    holder.commit()
-    holder.close()
+    data_dir = proxied.world.services.settings.data_dir
+    execute(data_dir, "ALTER TABLE install_marks RENAME TO elsewhere")
     status, _ = await shown(await proxied.get(path))
 
     assert status == 503
     assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 0
 
 
+@pytest.mark.sqlite_only(reason="PostgreSQL has no limit of its own; a full disk is error 53100")
 async def test_a_full_disk_is_a_503_without_a_byte(proxied: Proxied, path: str):
     """Package managers try again after it."""
     store = proxied.world.services.store

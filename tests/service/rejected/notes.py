@@ -1,7 +1,6 @@
 """What tests of the verifier's memory share: a database of two, and rejections to note."""
 
 import contextlib
-import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,16 +16,14 @@ from service.store.tables import RejectedSubject
 from service.verifier.codes import FailureCode
 from service.verifier.rejections import Rejection
 from tests.conftest import ISSUER, START, SettableClock, World
+from tests.other_programs import write_lock
 
 
 @contextlib.contextmanager
 def locked(settings: Settings) -> Iterator[None]:
     """Another process holds the database: no write gets through."""
-    path = settings.data_dir / "countersign.db"
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with write_lock(settings.data_dir):
         yield
-        other.execute("ROLLBACK")
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from service.settings import Settings
@@ -10,6 +9,8 @@ from service.sign_in.flow import Flow
 from service.sign_in.rate_limit import PER_ADDRESS_MAX, TOTAL_MAX
 from service.web.header_names import SESSION_COOKIE
 from tests.conftest import SettableClock
+from tests.databases import elsewhere
+from tests.other_programs import stored_bytes
 from tests.service.sign_in.visitors import SIGN_IN, Visitor, open_visit, told
 from tests.sign_in.fixtures import PROVIDERS, ProviderProcess
 from tests.sign_in.server import CLIENT_ID, CLIENT_SECRET, DRIP_EVERY_S, TENANT
@@ -360,8 +361,7 @@ async def test_the_issuer_is_that_of_the_persons_tenant(
     several_tenants: Settings, idp: ProviderProcess, tid: object, issuer_of: str, status: int
 ) -> None:
     """Where several tenants may sign in there is no one issuer, but still one for each person."""
-    folder = several_tenants.data_dir.parent / "several"
-    own = msgspec.structs.replace(several_tenants, data_dir=folder)
+    own = elsewhere(several_tenants, several_tenants.data_dir.parent / "several")
     async with open_visit(own, idp) as visitor:
         await visitor.allow_domain(idp="microsoft")
         tenant(idp, tid, issuer_of)
@@ -373,8 +373,7 @@ async def test_one_subject_in_two_tenants_is_two_people(
     several_tenants: Settings, idp: ProviderProcess
 ) -> None:
     """A subject means something within its issuer alone."""
-    folder = several_tenants.data_dir.parent / "several"
-    own = msgspec.structs.replace(several_tenants, data_dir=folder)
+    own = elsewhere(several_tenants, several_tenants.data_dir.parent / "several")
     async with open_visit(own, idp) as visitor:
         await visitor.invite(idp="microsoft")
         tenant(idp, TENANT, TENANT)
@@ -447,10 +446,7 @@ async def test_no_secret_of_a_sign_in_is_kept_or_logged(
     seen.add(visitor.cookies.get(SESSION_COOKIE, CLIENT_SECRET))
 
     captured = capfd.readouterr()
-    stored = b"".join(
-        path.read_bytes()
-        for path in visitor.world.services.settings.data_dir.glob("countersign.db*")
-    )
+    stored = stored_bytes(visitor.world.services.settings.data_dir)
     logged = captured.out + captured.err + caplog.text
     assert "/admin/ui/sign-in/google/callback" in logged
     assert [secret for secret in seen if secret in logged] == []

@@ -1,0 +1,129 @@
+"""Dumps of a PostgreSQL database by its own programs: one snapshot, restored completely or not."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import URL, make_url
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.storage.fsync import fsync
+from service.errors import Conflict, StoreUnavailable
+from service.store.store import Store
+
+_DEBIAN: Final = Path("/usr/lib/postgresql")
+_SSL: Final = ("ssl", "sslmode")
+"""What drivers call libpq's `sslmode` in a URL."""
+
+
+class ProgramMissing(Conflict):
+    """PostgreSQL's client programs are not installed."""
+
+    text = (
+        "{value} is not on the PATH: install PostgreSQL's client programs (Debian:"
+        " postgresql-client), of the server's version or a newer one"
+    )
+
+
+class ProgramFailed(StoreUnavailable):
+    """A client program ended with an error, such as a full disk or a server that is gone."""
+
+    text = "PostgreSQL's program did not do its work"
+
+
+@asynccontextmanager
+async def exported_snapshot(store: Store) -> AsyncIterator[tuple[AsyncSession, str]]:
+    """A read transaction that may take any time, and the id under which a dump sees the same."""
+    async with store.read() as session:
+        # The limits are for requests; a dump takes as long as it takes.
+        for limit in ("idle_in_transaction_session_timeout", "statement_timeout"):
+            await session.execute(sa.text(f"SET LOCAL {limit} = 0"))
+        snapshot = await session.scalar(sa.text("SELECT pg_export_snapshot()"))
+        yield session, str(snapshot)
+
+
+async def dump(url: str, snapshot: str, target: Path) -> None:
+    """Write the database as of `snapshot` durably to the new file `target`, mode 0600.
+
+    In pg_dump's custom format: compressed, read by pg_restore. If the caller is cancelled it ends.
+    Raises ProgramMissing, ProgramFailed.
+    """
+    program = _program("pg_dump")
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *("--format=custom", f"--snapshot={snapshot}", "--no-password", f"--file={target}"),
+        env=_environment(make_url(url)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        _, said = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    _check(process.returncode, said)
+    fsync(target)
+
+
+def restore(url: str, dumped: Path) -> None:
+    """Make the empty database at `url` what `dumped` holds, in one transaction.
+
+    Owner and privileges are those of the user in `url`. Raises ProgramMissing, ProgramFailed.
+    """
+    parsed = make_url(url)
+    # Our own arguments and a path; no shell reads them.
+    ended = subprocess.run(  # noqa: S603
+        [
+            _program("pg_restore"),
+            *("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
+            *("--no-password", f"--dbname={parsed.database or ''}", str(dumped)),
+        ],
+        env=_environment(parsed),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    _check(ended.returncode, ended.stderr)
+
+
+def _check(code: int | None, said: bytes) -> None:
+    """Raise ProgramFailed, with the first line that the program wrote, unless `code` is 0."""
+    if code:
+        line = next(iter(said.decode(errors="replace").strip().splitlines()), f"exit code {code}")
+        raise ProgramFailed from RuntimeError(line)
+
+
+def _program(name: str) -> str:
+    """The newest of Debian's versions, which pg_wrapper on its PATH may not be; else the PATH's."""
+    installed: Sequence[Path] = sorted(
+        _DEBIAN.glob(f"[0-9]*/bin/{name}"), key=lambda path: int(path.parts[-3])
+    )
+    found = str(installed[-1]) if installed else shutil.which(name)
+    if found is None:
+        raise ProgramMissing(value=name)
+    return found
+
+
+def _environment(url: URL) -> dict[str, str]:
+    """How libpq connects as `url` says; a password in an argument would be seen by all users."""
+    query = {name: value for name, value in url.query.items() if isinstance(value, str)}
+    given = {
+        "PGHOST": url.host or query.get("host"),
+        "PGPORT": str(url.port) if url.port else query.get("port"),
+        "PGUSER": url.username,
+        "PGPASSWORD": None if url.password is None else str(url.password),
+        "PGDATABASE": url.database,
+        "PGSSLMODE": next((query[name] for name in _SSL if name in query), None),
+        "PGAPPNAME": "countersign",
+    }
+    own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return own | {name: value for name, value in given.items() if value}
