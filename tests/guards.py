@@ -613,7 +613,7 @@ GUARDS: Final = [
         "the time of a write is the database's",
         "service/store/store.py::Store._now",
         Replace(
-            "began_at if began_at and self._is_stamped_by_database else self.clock()",
+            "began_at if began_at and self._has_database_clock else self.clock()",
             "datetime.now().astimezone()",
         ),
         f"{_POSTGRES}/test_writer.py::test_a_clock_that_is_given_is_the_clock",

@@ -39,7 +39,7 @@ def test_before_the_first_look_it_is_the_machines():
 
 
 def test_it_is_ahead_by_no_more_than_a_look_takes():
-    """What the database has stamped is not in its future."""
+    """A time that the database has given is not in its future."""
     machine = Machine()
     machine.look(there=0.003, back=0.2)
     assert machine.error_s == 0.003
