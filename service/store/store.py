@@ -74,8 +74,8 @@ class Store:
     def __init__(self, engines: Engines, clock: Clock) -> None:
         """`clock` is used as it is, unless it is the system's and the database has its own.
 
-        Then that one is the clock of this store and of its transactions: nodes share X
-        their own clocks say. Tests that set a clock get it on every database.
+        Then that one is the clock of this store and of its transactions: nodes share it, also those
+        whose own clock is off. Tests that set a clock get it on every database.
         """
         self._engines = engines
         is_replaced = engines.clock is not None and clock is utc_now
