@@ -1,12 +1,51 @@
 """Custom column types."""
 
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import BigInteger, Dialect
+from sqlalchemy import BigInteger, Dialect, String
 from sqlalchemy.types import TypeDecorator
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Noncharacters (Unicode 23.7): for use within a program, and never a letter of anyone's text.
+_MARK: Final = "\ufdd0"
+_ENCODED: Final = {"\0": f"{_MARK}0", _MARK: f"{_MARK}1"}
+_DECODED: Final = {encoded: plain for plain, encoded in _ENCODED.items()}
+_TO_ENCODE: Final = re.compile(f"[\0{_MARK}]")
+_TO_DECODE: Final = re.compile(f"{_MARK}[01]")
+
+
+class AnyText(TypeDecorator[str]):
+    """Any text, also with U+0000, which PostgreSQL cannot store: there it is encoded.
+
+    Different texts stay different, so that none matches another one's binding.
+    """
+
+    impl = String
+    cache_ok = True
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+        """None where the database stores it as it is."""
+        return _encoded if dialect.name == "postgresql" else None
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
+        """None where the database stores it as it is."""
+        return _decoded if dialect.name == "postgresql" else None
+
+
+def _encoded(text: str | None) -> str | None:
+    if text is None or ("\0" not in text and _MARK not in text):
+        return text
+    return _TO_ENCODE.sub(lambda found: _ENCODED[found[0]], text)
+
+
+def _decoded(text: str | None) -> str | None:
+    if text is None or _MARK not in text:
+        return text
+    return _TO_DECODE.sub(lambda found: _DECODED[found[0]], text)
 
 
 class Instant(TypeDecorator[datetime]):

@@ -12,12 +12,11 @@ from sqlalchemy import (
     Index,
     LargeBinary,
     MetaData,
-    String,
     UniqueConstraint,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from service.store.column_types import Instant
+from service.store.column_types import AnyText, Instant
 
 
 class Base(DeclarativeBase):
@@ -32,6 +31,7 @@ class Base(DeclarativeBase):
         }
     )
     type_annotation_map: ClassVar[dict[Any, Any]] = {
+        str: AnyText,
         datetime: Instant,
         date: Date,
         int: BigInteger,
@@ -330,8 +330,8 @@ class Binding(Base):
     team_id: Mapped[str | None] = mapped_column(ForeignKey("teams.id"))
     slot: Mapped[str]
     issuer: Mapped[str]
-    sub_pattern: Mapped[str] = mapped_column(String(1024))
-    repository_id: Mapped[str | None] = mapped_column(String(32))
+    sub_pattern: Mapped[str] = mapped_column(AnyText(1024))
+    repository_id: Mapped[str | None] = mapped_column(AnyText(32))
     event_names: Mapped[list[str]]
     origin: Mapped[str]
     added_by: Mapped[str]

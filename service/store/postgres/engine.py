@@ -19,11 +19,11 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from service.clock import Clock
-from service.errors import StorageBusy
+from service.errors import NotStorableText, StorageBusy
 from service.store.engines import CommitWatch, Engines
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
-from service.store.postgres.faults import fault_of
+from service.store.postgres.faults import fault_of, is_text_refused
 from service.store.postgres.probe import SnapshotProbe
 from service.store.transaction import BEGAN_AT, Transaction, within
 
@@ -155,6 +155,8 @@ def _listen(engine: AsyncEngine) -> None:
 
     @event.listens_for(engine.sync_engine, "handle_error")
     def on_error(context: ExceptionContext) -> None:
+        if is_text_refused(context.original_exception):
+            raise NotStorableText from context.original_exception
         fault = fault_of(context.original_exception)
         if fault is None:
             return

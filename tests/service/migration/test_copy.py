@@ -12,7 +12,7 @@ from service.bootstrap import prepare
 from service.migration import copy as copying
 from service.settings import Settings
 from service.store.migrate import MovedDatabase, UnfinishedCopy, latest_version
-from service.store.tables import Base, Counter, Lease, Organisation
+from service.store.tables import Base, Counter, Lease, Organisation, Team
 from tests.conftest import SettableClock, settings_over
 from tests.interpreters import run_module
 from tests.postgres import EMPTY, MIGRATED, PostgresServer
@@ -222,14 +222,26 @@ async def test_a_source_of_an_older_version_is_refused(home, source, target):
     assert latest_version() not in {"0001", "9999"}
 
 
-async def test_a_value_that_postgresql_cannot_store_is_named(home, source, target):
-    """It has no text with a null character."""
-    execute(source, "UPDATE teams SET name = 'a' || char(0) || 'b' WHERE id LIKE 'a0%'")
+async def test_text_with_a_null_character_is_copied_as_it_is(home, source, target):
+    """PostgreSQL cannot store it; nothing else must become of it, nor anything else it."""
+    execute(source, "UPDATE teams SET name = 'a' || char(0) || char(64976) WHERE id LIKE 'a0%'")
+    execute(source, "UPDATE teams SET name = 'a' || char(64976) || '0' WHERE id NOT LIKE 'a0%'")
+
+    assert migrated(home, source, target).code == 0
+
+    with opened(target) as engine, closing(engine.connect()) as connection:
+        assert set(connection.scalars(select(Team.name))) == {"a\0\ufdd0", "a\ufdd00"}
+    assert everything(target) == everything(source)
+
+
+async def test_a_value_that_postgresql_does_not_accept_is_named(home, source, target):
+    """SQLite does not limit the length of a text."""
+    execute(source, "UPDATE bindings SET repository_id = '123456789012345678901234567890123'")
 
     refused = migrated(home, source, target)
 
     assert refused.code == 1
-    assert "does not accept a row of table teams: " in refused.refusal
+    assert "does not accept a row of table bindings: " in refused.refusal
 
 
 @pytest.mark.parametrize(

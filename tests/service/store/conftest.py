@@ -2,10 +2,11 @@
 
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, SettableClock, settings_over
 from tests.databases import IS_POSTGRESQL, fill_database
+from tests.other_programs import execute
 
 _prepared: list[bytes] = []
 """The database that `prepare` makes, once a test of this process needed one."""
@@ -65,11 +67,16 @@ async def engines(settings: Settings) -> AsyncIterator[SqliteEngines]:
     await opened.dispose()
 
 
-@pytest.fixture(params=[True, False], ids=["in one trip", "by a session"])
+@pytest.fixture(
+    params=[False] if IS_POSTGRESQL else [True, False],
+    ids=lambda is_direct: "in one trip" if is_direct else "by a session",
+)
 def either_store(
     engines: SqliteEngines, clock: SettableClock, request: pytest.FixtureRequest
 ) -> Store:
     """A store for SQLite's own way to run a transaction, and for that of every other database."""
+    if IS_POSTGRESQL:
+        return Store(engines, clock)
     assert engines.are_direct
     return Store(replace(engines, are_direct=request.param), clock)
 
@@ -85,9 +92,30 @@ async def add_org(store: Store, slug: str) -> Organisation:
         return await create_org(work, slug, "org", BY_OPERATOR)
 
 
+class _Executing:
+    """A connection of which only `execute` is used."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._data_dir = settings.data_dir
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> "_Executed":
+        return _Executed(execute(self._data_dir, statement, values))
+
+
+class _Executed(list[Any]):
+    def fetchall(self) -> list[Any]:
+        return self
+
+    def fetchone(self) -> Any:
+        return next(iter(self), None)
+
+
 @contextmanager
 def database(settings: Settings) -> Iterator[sqlite3.Connection]:
-    """The database file itself, as another program opens it."""
+    """The database itself, as another program opens it."""
+    if IS_POSTGRESQL:
+        yield cast("sqlite3.Connection", _Executing(settings))
+        return
     path = settings.data_dir / "countersign.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         yield connection

@@ -18,6 +18,10 @@ from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR
 from tests.service.store.conftest import add_org, database
 
+pytestmark = pytest.mark.sqlite_only(
+    reason="its watch reads shared memory; PostgreSQL's probe: postgres/test_probe.py"
+)
+
 Load = Callable[[], Awaitable[int]]
 
 

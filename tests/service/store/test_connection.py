@@ -13,6 +13,8 @@ from service.store.sqlite.connection import Connection
 from service.store.store import Store
 from service.store.tables import Counter
 
+pytestmark = pytest.mark.sqlite_only(reason="a connection in a thread")
+
 
 @pytest.fixture
 async def connection(tmp_path) -> AsyncIterator[Connection]:

@@ -16,6 +16,8 @@ from tests.conftest import START
 from tests.polling import until
 from tests.service.store.conftest import database
 
+pytestmark = pytest.mark.sqlite_only(reason="watches SQLite's one writing connection")
+
 ADD = insert(Organisation.__table__)
 NOWHERE = select(column("n")).select_from(table("nowhere"))
 

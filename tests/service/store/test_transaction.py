@@ -120,6 +120,7 @@ async def test_nothing_is_there_when_the_power_goes_at_any_statement(store, stat
     assert await journal_rows(store, acme.id) == 2
 
 
+@pytest.mark.sqlite_only(reason="the lock of the file; PostgreSQL's: postgres/test_writer.py")
 async def test_a_write_begins_with_the_write_lock(store, settings):
     """Its instant then follows commit order, and no upgrade can fail midway."""
 
@@ -143,6 +144,7 @@ async def test_a_read_sees_one_instant(store, settings):
     assert await store.read_at_once(query) == ("org", "org")
 
 
+@pytest.mark.sqlite_only(reason="counts switches to the connection's thread")
 async def test_all_of_a_transaction_is_one_trip(engines, clock):
     """To go to the thread and back takes longer than most statements."""
     store = Store(engines, clock)
@@ -162,6 +164,7 @@ async def test_all_of_a_transaction_is_one_trip(engines, clock):
     assert await journal_rows(store, acme.id) == 4
 
 
+@pytest.mark.sqlite_only(reason="it runs in the connection's thread")
 async def test_a_transaction_goes_on_when_its_client_leaves(engines, clock):
     """To its commit; and the next writer waits for that."""
     store = Store(engines, clock)
