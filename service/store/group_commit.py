@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from service.errors import Refusal
+from service.errors import Refusal, StoreUnavailable
 from service.store.store import Store, SyncUnitOfWork
 
 GROUP_MAX: Final = 64
@@ -78,5 +78,7 @@ def _attempt(
 ) -> tuple[Any, Refusal | None]:
     try:
         return change(work), None
+    except StoreUnavailable:
+        raise  # the transaction is broken: nothing of the group can be committed
     except Refusal as refusal:
         return None, refusal

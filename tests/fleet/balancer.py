@@ -43,10 +43,11 @@ class Balancer:
 
     async def _end(self) -> None:
         self._server.close()
-        serving = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        # Repeatedly: a connection that was just accepted becomes a task a moment later.
+        while serving := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
 
     async def _serve(self, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
         try:
@@ -59,9 +60,9 @@ class Balancer:
                 await _pass_on(replies, answer)
             finally:
                 sending.cancel()
-                requests.close()
+                await _close(requests)
         finally:
-            answer.close()
+            await _close(answer)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """A connection to the next node in turn that accepts one; None if there is none."""
@@ -82,3 +83,9 @@ async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -
             await target.drain()
     with suppress(OSError):
         target.write_eof()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()

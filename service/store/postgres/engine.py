@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from service.clock import Clock
-from service.errors import NotStorableText, StorageBusy
+from service.errors import NotStorableText, StorageBusy, StoreUnavailable
 from service.store.engines import CommitWatch, Engines
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
@@ -41,6 +41,9 @@ _BEGIN_WRITING: Final = f"""
 
 To wait for the lock takes no transaction id, so it does not change the visible snapshot.
 """
+
+_HAS_FAILED: Final = "countersign_has_failed"
+"""In a connection's `info`: a statement of its transaction failed."""
 
 _Result = TypeVar("_Result")
 
@@ -135,8 +138,21 @@ def postgres_engines(url: URL, wait_s: float) -> PostgresEngines:
 def _begin_writing(engine: AsyncEngine) -> None:
     @event.listens_for(engine.sync_engine, "begin")
     def on_begin(connection: SyncConnection) -> None:
+        connection.info[_HAS_FAILED] = False
         now: datetime = connection.exec_driver_sql(_BEGIN_WRITING).scalar_one()
         connection.info[BEGAN_AT] = now
+
+    # After a statement that failed PostgreSQL answers COMMIT with ROLLBACK, which is no error to
+    # the driver: a caller that goes on would take for stored what is not.
+    @event.listens_for(engine.sync_engine, "handle_error")
+    def on_error(context: ExceptionContext) -> None:
+        if context.connection is not None and not context.connection.invalidated:
+            context.connection.info[_HAS_FAILED] = True
+
+    @event.listens_for(engine.sync_engine, "commit")
+    def on_commit(connection: SyncConnection) -> None:
+        if connection.info[_HAS_FAILED]:
+            raise StoreUnavailable
 
 
 def _read_only(engine: AsyncEngine) -> None:
