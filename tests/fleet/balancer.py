@@ -21,9 +21,11 @@ class Balancer:
     def __init__(self, ports: Sequence[int], port: int = 0) -> None:
         self._ports = list(ports)
         self._next = count()
+        self._serving: set[asyncio.Task[None]] = set()
+        """Held here: the event loop alone would let a waiting task be collected as garbage."""
         self._loop = asyncio.new_event_loop()
         self._server = self._loop.run_until_complete(
-            asyncio.start_server(self._serve, "127.0.0.1", port)
+            asyncio.start_server(self._begin, "127.0.0.1", port)
         )
         self.port: int = self._server.sockets[0].getsockname()[1]
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -48,6 +50,12 @@ class Balancer:
             for task in serving:
                 task.cancel()
             await asyncio.gather(*serving, return_exceptions=True)
+        await asyncio.sleep(0.1)  # what was closed is closed in the loop's next round
+
+    def _begin(self, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(client, answer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
 
     async def _serve(self, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
         try:
@@ -60,9 +68,9 @@ class Balancer:
                 await _pass_on(replies, answer)
             finally:
                 sending.cancel()
-                await _close(requests)
+                requests.close()
         finally:
-            await _close(answer)
+            answer.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """A connection to the next node in turn that accepts one; None if there is none."""
@@ -83,9 +91,3 @@ async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -
             await target.drain()
     with suppress(OSError):
         target.write_eof()
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
