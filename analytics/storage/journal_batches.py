@@ -26,6 +26,7 @@ from analytics.model.schema import (
 
 # To hand each buffer to Arrow's threads takes longer than to compress it, in a batch of any size.
 _WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_RECEIVED_AT: Final = JOURNAL_SCHEMA.field("received_at")
 _READ_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
@@ -51,9 +52,14 @@ class EncodedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalBatch(EncodedBatch):
-    """One stored batch: `rows` rows whose seq run from `first_seq` upwards."""
+    """One stored batch: `rows` rows whose seq run from `first_seq` upwards.
+
+    All of them were received at `received_at`, the time of the transaction that gave them their
+    seq; so what has the later seq was received later. None: when each of them says.
+    """
 
     first_seq: int
+    received_at: datetime | None = None
 
     @property
     def min_seq(self) -> int:
@@ -112,6 +118,11 @@ def decode_batch(batch: JournalBatch) -> pa.Table:
         raise CorruptBatch(f"journal batch from seq {batch.first_seq} is not what was stored")
     seq = pa.array(range(batch.first_seq, batch.first_seq + batch.rows), pa.int64())
     rows = with_nulls(rows, JOURNAL_SCHEMA)
+    if batch.received_at is not None:
+        received_at = pa.repeat(pa.scalar(batch.received_at, _RECEIVED_AT.type), batch.rows)
+        rows = rows.set_column(
+            rows.schema.get_field_index("received_at"), _RECEIVED_AT, received_at
+        )
     return rows.add_column(0, AUDIT_SCHEMA.field("seq"), seq)
 
 

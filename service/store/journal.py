@@ -32,6 +32,7 @@ _BATCHES: Final = (
         JournalEntry.min_created_at,
         JournalEntry.max_created_at,
         JournalEntry.data,
+        JournalEntry.received_at,
         JournalEntry.first_seq,
     )
     .where(_IS_OF_TENANT)
@@ -107,7 +108,7 @@ def append_batches(
     ]
     transaction.run(_APPEND, lines)
     return [
-        JournalBatch(**_fields(batch), first_seq=line["first_seq"])
+        JournalBatch(**_fields(batch), first_seq=line["first_seq"], received_at=received_at)
         for line, (_, batch) in zip(lines, batches, strict=True)
     ]
 
@@ -147,7 +148,7 @@ async def list_batches(
 
 
 def _batch(line: Sequence[Any]) -> JournalBatch:
-    day, rows, size, min_created_at, max_created_at, data, first_seq = line
+    day, rows, size, min_created_at, max_created_at, data, received_at, first_seq = line
     first, last = bounds_of(day)
     return JournalBatch(
         day,
@@ -157,6 +158,7 @@ def _batch(line: Sequence[Any]) -> JournalBatch:
         max_created_at or last,
         data,
         first_seq=first_seq,
+        received_at=received_at,
     )
 
 

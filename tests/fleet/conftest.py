@@ -22,8 +22,8 @@ EAGER = {
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """Three nodes with the organisation acme."""
-    with running_fleet(tmp_path, **EAGER) as running:
+    """Three nodes with the organisation acme; the clocks of two are off by ten minutes."""
+    with running_fleet(tmp_path, (0, 600, -600), **EAGER) as running:
         running.run("org", "add", "acme", "--tier", "org")
         yield running
         for node in running.nodes:

@@ -1,7 +1,8 @@
 """Starts and stops a fleet: PostgreSQL, SeaweedFS, nodes of Countersign, and a balancer."""
 
 import secrets
-from collections.abc import Iterator, Mapping
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,16 @@ class Node:
         """Serve; returns once the node is ready."""
         self.server = self.home.serve(port=str(self.port), **changes)
         return self.server
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """In the block the process stands still, with what it holds."""
+        assert self.server is not None
+        self.server.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.server.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it as a power cut would; its data dir stays."""
@@ -67,20 +78,31 @@ class Fleet:
 
 @dataclass
 class FleetHome(Home):
-    """The data dir of a node, with the credentials of the S3 server."""
+    """The data dir of a node, with the credentials of the S3 server.
+
+    The clock of its machine is off by `clock_off_s` seconds.
+    """
 
     credentials: Mapping[str, str] = field(default_factory=dict)
+    clock_off_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.clock_off_s:
+            self.server_module = "tests.fleet.skewed_node"
 
     def environment(self, **changes: str) -> dict[str, str]:
         """See `Home.environment`."""
-        return {**super().environment(**changes), **self.credentials}
+        own = {"NODE_CLOCK_OFF_S": str(self.clock_off_s)}
+        return {**super().environment(**changes), **self.credentials, **own}
 
 
 @contextmanager
-def running_fleet(folder: Path, nodes: int = NODES, **settings: str) -> Iterator[Fleet]:
-    """A fleet with `nodes` below the empty `folder`, all ready; it ends with the block.
+def running_fleet(
+    folder: Path, clocks_off_s: Sequence[float] = (0.0,) * NODES, **settings: str
+) -> Iterator[Fleet]:
+    """A fleet below the empty `folder`, all nodes ready; it ends with the block.
 
-    `settings` are those of each node, by their names.
+    It has a node for each of `clocks_off_s`. `settings` are those of each node, by their names.
     """
     with ExitStack() as stack:
         postgres = PostgresServer()
@@ -97,13 +119,18 @@ def running_fleet(folder: Path, nodes: int = NODES, **settings: str) -> Iterator
             "secret_key": secrets.token_hex(24),
             **settings,
         }
-        ports = [free_port() for _ in range(nodes)]
+        ports = [free_port() for _ in clocks_off_s]
         balancer = Balancer(ports)
         stack.callback(balancer.close)
         shared.setdefault("base_url", balancer.url)
         fleet = Fleet(postgres, objects, [], balancer)
-        for number, port in enumerate(ports):
-            home = FleetHome(folder / f"node-{number}", shared, credentials=objects.environment)
+        for number, (port, off_s) in enumerate(zip(ports, clocks_off_s, strict=True)):
+            home = FleetHome(
+                folder / f"node-{number}",
+                shared,
+                credentials=objects.environment,
+                clock_off_s=off_s,
+            )
             home.folder.mkdir()
             node = Node(home, port)
             fleet.nodes.append(node)

@@ -7,10 +7,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
 
+from analytics.model.instants import format_us
+from service.clock import utc_now
 from tests.budgets import only_full
 from tests.fleet.fleet import Fleet
 from tests.fleet.ledger import Writer, fleet_client
@@ -30,6 +34,12 @@ def kill_a_node(fleet: Fleet, chance: random.Random) -> None:
     node.kill()
     time.sleep(chance.uniform(0, 1))
     node.start()
+
+
+def pause_a_node(fleet: Fleet, chance: random.Random) -> None:
+    """Also for longer than a lease: its holder must not go on with what others have taken over."""
+    with chance.choice(fleet.nodes).paused():
+        time.sleep(chance.uniform(0, 8))
 
 
 def crash_the_database(fleet: Fleet, chance: random.Random) -> None:
@@ -53,6 +63,7 @@ def pause_the_database(fleet: Fleet, chance: random.Random) -> None:
 FAULTS: list[Callable[[Fleet, random.Random], None]] = [
     kill_a_node,
     kill_a_node,
+    pause_a_node,
     crash_the_database,
     kill_the_object_store,
     pause_the_database,
@@ -75,6 +86,13 @@ def exported_packages(client: httpx.Client) -> Counter[str]:
     rows = list(csv.DictReader(io.StringIO(answer.text)))
     assert len(rows) == int(answer.headers["x-row-count"])
     return Counter(row["packageName"] for row in rows if row["packageName"])
+
+
+def assert_received_in_order(rows: list[dict[str, Any]]) -> None:
+    """What has the later number was received later, whichever node received it and by its clock."""
+    received = [row["received_at"] for row in sorted(rows, key=lambda row: row["id"])]
+    assert received == sorted(received)
+    assert received[-1] <= format_us(utc_now() + timedelta(seconds=1))
 
 
 def test_every_acknowledged_row_is_there_once_whatever_dies(fleet: Fleet) -> None:
@@ -106,6 +124,7 @@ def test_every_acknowledged_row_is_there_once_whatever_dies(fleet: Fleet) -> Non
             assert stored == acknowledged
             assert exported_packages(client) == acknowledged
             assert {one["subPattern"] for one in all_bindings(client)} == patterns
+            assert_received_in_order(rows)
             created = [row for row in rows if row["event"] == "oidc_binding_created"]
             assert len(created) == len(patterns)
     assert fleet.nodes[0].home.run("audit", "check").code == 0

@@ -22,6 +22,7 @@ from service.composition import Services, build_services
 from service.orgs.changes import add_member, create_org, issue_cookie
 from service.orgs.repository import get_org
 from service.settings import PREFIX, Settings, load_settings
+from tests.budgets import IS_FULL
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR
 from tests.databases import database_url
 from tests.interpreters import run_module, start_module
@@ -142,6 +143,8 @@ class Home:
     servers: list[Server] = field(default_factory=list)
     inherits: set[str] = field(default_factory=lambda: {"PATH", "HOME"})
     """The variables of this process that its processes have, too."""
+    server_module: str = CLI
+    """What serves: the command line, or a module of tests around it."""
 
     @property
     def data_dir(self) -> Path:
@@ -177,7 +180,14 @@ class Home:
         log = self.folder / f"server-{len(self.servers)}.log"
         with log.open("wb") as stderr:
             env = self.environment(**changes)
-            process = start_module(CLI, "serve", env=env, stdout=stderr, stderr=stderr)
+            process = start_module(
+                self.server_module,
+                "serve",
+                env=env,
+                stdout=stderr,
+                stderr=stderr,
+                is_fresh=IS_FULL or self.server_module != CLI,
+            )
         server = Server(process, port, log)
         self.servers.append(server)
         return server

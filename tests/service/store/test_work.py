@@ -1,13 +1,15 @@
 """Units of work: a change and its audit row together or not at all."""
 
 import asyncio
+from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 
 import pytest
 from sqlalchemy import func, select
 
 from analytics.model.org_envelopes import OrgCreated, SignedOut
-from analytics.storage.journal_batches import decode_batches, encode_days
+from analytics.storage.journal_batches import EncodedBatch, decode_batches, encode_days
 from service.orgs.changes import create_org
 from service.orgs.repository import find_org
 from service.store.journal import (
@@ -109,6 +111,29 @@ async def test_all_rows_of_one_work_have_its_instant(store, clock):
 
     assert {row["created_at"] for row in rows} == {START}
     assert {row["received_at"] for row in rows} == {START}
+
+
+async def test_rows_are_received_when_they_are_committed(store, clock):
+    """Rows that were encoded first may be committed second; their numbers and times agree."""
+    acme = await add_org(store, "acme")
+    early, late = encode_days([sample_row()]), encode_days([sample_row()])
+    for batch in (late, early):
+        clock.advance(seconds=1)
+        committed = await store.write_at_once(_adding(acme.id, batch))
+
+        async with store.read() as session:
+            rows = decode_batches(await list_batches(session, acme.id))
+        assert rows.column("received_at")[-1].as_py() == committed == clock()
+        kept = await store.snapshot(acme.id)
+        assert decode_batches(kept.batches).column("received_at")[-1].as_py() == committed
+
+
+def _adding(tenant_id: str, batches: list[EncodedBatch]) -> Callable[[SyncUnitOfWork], datetime]:
+    def change(work: SyncUnitOfWork) -> datetime:
+        work.journal.add_batches(tenant_id, batches)
+        return work.now
+
+    return change
 
 
 async def test_seq_is_given_out_in_commit_order_without_gaps_or_repeats(store):
