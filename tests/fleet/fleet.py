@@ -13,7 +13,6 @@ from tests.processes.homes import Home, Server, free_port
 from tests.seaweedfs import BUCKET, SeaweedFS, running_seaweedfs
 
 NODES = 3
-DATABASE = "countersign"
 
 
 @dataclass
@@ -60,6 +59,8 @@ class Fleet:
     """A running fleet. What serves it can be stopped and started one by one."""
 
     postgres: PostgresServer
+    database: str
+    """Its name in `postgres`."""
     objects: SeaweedFS
     nodes: list[Node]
     balancer: Balancer
@@ -123,7 +124,7 @@ def running_fleet(
         balancer = Balancer(ports)
         stack.callback(balancer.close)
         shared.setdefault("base_url", balancer.url)
-        fleet = Fleet(postgres, objects, [], balancer)
+        fleet = Fleet(postgres, database, objects, [], balancer)
         for number, (port, off_s) in enumerate(zip(ports, clocks_off_s, strict=True)):
             home = FleetHome(
                 folder / f"node-{number}",
