@@ -68,6 +68,12 @@ class NotANumber(Invalid):
     text = "request body has {value}, which is not a JSON number"
 
 
+class NotStorableText(Invalid):
+    """The request has text that the database cannot store or compare."""
+
+    text = "text must not have half of a surrogate pair"
+
+
 class NoBodyExpected(Invalid):
     """The endpoint takes no body."""
 
@@ -861,6 +867,7 @@ class StoreUnavailable(Refusal):
     status = 503
     text = "storage is unavailable"
     is_temporary = True
+    retry_after_s: ClassVar[int | None] = 1
 
     @property
     def reason(self) -> str:
@@ -873,12 +880,14 @@ class StorageFull(StoreUnavailable):
 
     status = 507
     text = "storage is full: nothing was changed"
+    retry_after_s = None  # until an operator has acted
 
 
 class StorageReadOnly(StoreUnavailable):
     """The database file or its folder is read-only. Reading still works."""
 
     text = "storage is read-only: nothing was changed"
+    retry_after_s = None  # until an operator has acted
 
 
 class StorageBusy(StoreUnavailable):
@@ -891,12 +900,14 @@ class StorageDamaged(StoreUnavailable):
     """Stored rows are missing or damaged; the log says which."""
 
     text = "stored data is missing or damaged: the log says where"
+    retry_after_s = None  # until an operator has acted
 
 
 class StorageUnsafe(StoreUnavailable):
     """The database is set up so that rows it has confirmed may be lost; the log says how."""
 
     text = "the database is not set up for this service: the log says what to change"
+    retry_after_s = None  # until an operator has acted
 
 
 class PackageCacheFull(StoreUnavailable):
@@ -905,6 +916,7 @@ class PackageCacheFull(StoreUnavailable):
     text = (
         "the package cache has no room: free disk space, or lower COUNTERSIGN_PROXY_CACHE_BYTES_MAX"
     )
+    retry_after_s = None
 
 
 class InstallNotRecorded(Refusal):

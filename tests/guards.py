@@ -70,6 +70,7 @@ _PROFILE = "tests/service/profile/test_profile.py"
 _PEOPLE = "tests/service/dashboard/people"
 _ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
+_POSTGRES = "tests/service/store/postgres"
 _COMMIT_CACHE = "tests/service/store/test_commit_cache.py"
 _TRANSACTION = "tests/service/store/test_transaction.py"
 _WORK = "tests/service/store/test_work.py"
@@ -580,6 +581,82 @@ GUARDS: Final = [
             "self._at_once(self.writer, _BEGIN_READING, work)",
         ),
         f"{_TRANSACTION}::test_a_write_begins_with_the_write_lock[in one trip]",
+    ),
+    Guard(
+        "on PostgreSQL a write takes the lock that all nodes share",
+        "service/store/postgres/engine.py::_begin_writing.on_begin",
+        Replace(
+            "connection.exec_driver_sql(_BEGIN_WRITING).scalar_one()",
+            "connection.exec_driver_sql('SELECT clock_timestamp()').scalar_one()",
+        ),
+        f"{_POSTGRES}/test_writer.py::test_a_write_has_the_lock_before_it_has_its_time",
+    ),
+    Guard(
+        "so seq and time follow commit order",
+        "service/store/postgres/engine.py::_begin_writing.on_begin",
+        Replace(
+            "connection.exec_driver_sql(_BEGIN_WRITING).scalar_one()",
+            "connection.exec_driver_sql('SELECT clock_timestamp()').scalar_one()",
+        ),
+        f"{_POSTGRES}/test_writer.py::test_seq_and_time_follow_commit_order_on_all_nodes",
+    ),
+    Guard(
+        "and twins are performed once",
+        "service/store/postgres/engine.py::_begin_writing.on_begin",
+        Replace(
+            "connection.exec_driver_sql(_BEGIN_WRITING).scalar_one()",
+            "connection.exec_driver_sql('SELECT clock_timestamp()').scalar_one()",
+        ),
+        f"{_POSTGRES}/test_twins.py",
+    ),
+    Guard(
+        "the time of a write is the database's",
+        "service/store/store.py::Store._now",
+        Replace(
+            "began_at if began_at and self._has_database_clock else self.clock()",
+            "datetime.now().astimezone()",
+        ),
+        f"{_POSTGRES}/test_writer.py::test_a_clock_that_is_given_is_the_clock",
+    ),
+    Guard(
+        "a commit of another node is looked for",
+        "service/store/postgres/probe.py::SnapshotProbe._ask",
+        Replace("(self._opened, visible)", "(self._opened, '')"),
+        f"{_POSTGRES}/test_probe.py::test_a_read_on_one_node_sees_what_another_has_confirmed",
+    ),
+    Guard(
+        "a look that was sent before a request came is not for it",
+        "service/store/postgres/probe.py::SnapshotProbe._look_while_asked",
+        Drop("self._next = None"),
+        f"{_POSTGRES}/test_probe.py",
+    ),
+    Guard(
+        "a look at another server is another version",
+        "service/store/postgres/probe.py::SnapshotProbe._ask",
+        Replace("(self._opened, visible)", "(0, visible)"),
+        f"{_POSTGRES}/test_probe.py::test_a_new_connection_repeats_no_version",
+    ),
+    Guard(
+        "a connection to a server that has gone is replaced",
+        "service/store/postgres/engine.py::_listen.on_checkout",
+        Replace("_driver(connection).is_closed()", "False"),
+        f"{_POSTGRES}/test_outages.py::test_the_first_requests_after_an_outage_work",
+    ),
+    Guard(
+        "a database that confirms too early is refused",
+        "service/store/postgres/connection.py::Connector.open",
+        DropCall("_check"),
+        f"{_POSTGRES}/test_durability.py::test_a_database_that_confirms_too_early_is_refused",
+    ),
+    Guard(
+        "another data dir's lease on this machine is not ours",
+        "service/audit/lease.py::_place_of",
+        Replace(
+            "f'{socket.gethostname()}/{os.fstat(descriptor).st_ino:x}-{mark}/'",
+            "f'{socket.gethostname()}/'",
+        ),
+        "tests/service/audit/test_lease.py::"
+        "test_another_data_dirs_lease_on_this_machine_is_respected",
     ),
     Guard(
         "a read in one trip is one transaction",

@@ -24,7 +24,7 @@ from tests.guards import GUARDS, Guard
 from tests.mutations import MutationError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PARTS = ("analytics", "data", "service", "templates", "tests")
+PARTS = ("analytics", "benchmarks", "data", "service", "templates", "tests")
 SINCE = os.environ.get("SINCE")
 TESTS_FAILED = 1
 Runner = Callable[..., tuple[int, str]]

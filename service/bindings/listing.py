@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, func, or_, select
@@ -29,6 +30,9 @@ PARAMETERS: Final = (
     "limit",
     "cursor",
 )
+_TO_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+"""As the database's `lower` on our columns, which knows ASCII letters alone."""
+
 _ACTIVE: Final = {"true": BindingState.ACTIVE, "false": BindingState.REVOKED}
 
 
@@ -177,7 +181,7 @@ def _contains(column: InstrumentedAttribute[Any], text: str) -> ColumnElement[bo
     Not by LIKE, whose time is the product of both lengths: seconds for a few thousand bindings.
     """
     lowered = func.lower(column)
-    return func.replace(lowered, func.lower(text), "") != lowered
+    return func.replace(lowered, text.translate(_TO_LOWER), "") != lowered
 
 
 def _state(state: str | None, active: str | None) -> BindingState | None:

@@ -5,7 +5,19 @@ from dataclasses import dataclass, fields
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    Select,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.segment_metadata import Segment
@@ -141,7 +153,7 @@ async def list_segmented_days(session: AsyncSession, before: date) -> list[Segme
             SegmentEntry.day,
             func.count(),
             func.max(SegmentEntry.sealed_at),
-            func.sum(SegmentEntry.rows),
+            cast(func.sum(SegmentEntry.rows), BigInteger),  # PostgreSQL's sum is a decimal
             func.max(SegmentEntry.rows),
         )
         .where(SegmentEntry.retired_at.is_(None), SegmentEntry.day < before)

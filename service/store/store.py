@@ -74,13 +74,13 @@ class Store:
     def __init__(self, engines: Engines, clock: Clock) -> None:
         """`clock` is used as it is, unless it is the system's and the database has its own.
 
-        Then that one is `clock` of this store, and what transactions are stamped with: nodes share
-        it, whatever their own clocks say. Tests that set a clock get it on every database.
+        Then that one is the clock of this store and of its transactions: nodes share it, also those
+        whose own clock is off. Tests that set a clock get it on every database.
         """
         self._engines = engines
         is_replaced = engines.clock is not None and clock is utc_now
         self.clock: Clock = engines.clock if engines.clock and is_replaced else clock
-        self._is_stamped_by_database = is_replaced
+        self._has_database_clock = is_replaced
         self._kept = ByteCache(KEPT_BYTES_MAX)
         self._cache = CommitCache(engines.watch)
 
@@ -157,7 +157,7 @@ class Store:
 
     def _now(self, began_at: datetime | None) -> datetime:
         """The time of a write transaction that has the lock, so that it follows commit order."""
-        return began_at if began_at and self._is_stamped_by_database else self.clock()
+        return began_at if began_at and self._has_database_clock else self.clock()
 
     async def ping(self) -> None:
         """Raise StoreUnavailable unless the database responds."""

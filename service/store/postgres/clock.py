@@ -12,11 +12,11 @@ FRESH_S: Final = 60.0
 
 
 class DatabaseClock:
-    """A clock that nodes share, whatever their own clocks say.
+    """A clock that nodes share, also those whose own clock is off.
 
-    It is not behind the database's: what the database has stamped is not in its future. It is ahead
-    by no more than the quickest look of the last minute took. Before the first look it is the clock
-    of this machine.
+    It is not behind the database's: a time that the database has given is not in its future. It is
+    ahead by no more than the quickest look of the last minute took. Before the first look it is the
+    clock of this machine.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -17,13 +17,15 @@ from sqlalchemy.ext.asyncio import (
     create_async_engine,
 )
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+from sqlalchemy.util import greenlet_spawn
 
 from service.clock import Clock
-from service.errors import StorageBusy
+from service.errors import NotStorableText, StorageBusy
 from service.store.engines import CommitWatch, Engines
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
-from service.store.postgres.faults import fault_of
+from service.store.postgres.direct import begin, finish, given_up_on_failure
+from service.store.postgres.faults import fault_of, is_text_refused
 from service.store.postgres.probe import SnapshotProbe
 from service.store.transaction import BEGAN_AT, Transaction, within
 
@@ -55,6 +57,8 @@ class PostgresEngines(Engines):
     clock: Clock | None
     migrator: AsyncEngine
     wait_s: float
+    are_direct: bool = True
+    """Transactions at once go around SQLAlchemy's execution, which takes longer than PostgreSQL."""
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
@@ -72,13 +76,28 @@ class PostgresEngines(Engines):
 
     async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
         """The result of `work` in a read transaction."""
-        async with self.read() as session:
-            return await within(session, work)
+        return await self._at_once(self.reader, None, work)
 
     async def write_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
         """The result of `work` in a write transaction, returned after the commit."""
-        async with self.write() as session:
-            return await within(session, work)
+        return await self._at_once(self.writer, _BEGIN_WRITING, work)
+
+    async def _at_once(
+        self, engine: AsyncEngine, lock: str | None, work: Callable[[Transaction], _Result]
+    ) -> _Result:
+        if not self.are_direct:
+            async with self.read() if lock is None else self.write() as session:
+                return await within(session, work)
+
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(self.wait_s):
+                    pooled = await greenlet_spawn(engine.sync_engine.raw_connection)
+                    connection = stack.enter_context(given_up_on_failure(pooled))
+                    transaction = await greenlet_spawn(begin, connection, lock)
+            except TimeoutError as error:
+                raise StorageBusy from error
+            return await greenlet_spawn(finish, transaction, work)
 
     async def _begin(self, session: AsyncSession) -> None:
         """Get a connection and begin, within `wait_s` altogether. Raises StorageBusy."""
@@ -155,6 +174,8 @@ def _listen(engine: AsyncEngine) -> None:
 
     @event.listens_for(engine.sync_engine, "handle_error")
     def on_error(context: ExceptionContext) -> None:
+        if is_text_refused(context.original_exception):
+            raise NotStorableText from context.original_exception
         fault = fault_of(context.original_exception)
         if fault is None:
             return

@@ -20,6 +20,10 @@ from service.errors import (
 _BY_CODE: Final[dict[str, type[StoreUnavailable]]] = {
     "25006": StorageReadOnly,  # a standby, or default_transaction_read_only
     "25P03": StorageBusy,  # idle_in_transaction_session_timeout: this process was paused
+    "3F000": StoreUnavailable,  # the schema, a table, a column is missing, or not ours to use:
+    "42P01": StoreUnavailable,
+    "42703": StoreUnavailable,
+    "42501": StoreUnavailable,
     "40001": StorageBusy,
     "40P01": StorageBusy,
     "53100": StorageFull,
@@ -39,6 +43,7 @@ _BY_CLASS: Final[dict[str, type[StoreUnavailable]]] = {
 """For codes that are not in `_BY_CODE`, by their first two characters."""
 
 
+_NO_TEXT: Final = frozenset({"22021", "22P05"})
 _CLOSED: Final = "connection is closed"
 """What the driver says of a connection that ended before the call."""
 
@@ -51,6 +56,19 @@ def fault_of(error: BaseException) -> type[StoreUnavailable] | None:
     # A TimeoutError is an OSError. The driver's InterfaceError is of many meanings.
     is_gone = isinstance(error, OSError) or _CLOSED in str(error)
     return StoreUnavailable if is_gone else None
+
+
+def is_text_refused(error: BaseException) -> bool:
+    """True for text that PostgreSQL cannot hold, such as a name in a path with a NUL character."""
+    code = getattr(error, "sqlstate", None)
+    return code in _NO_TEXT or isinstance(_cause(error), UnicodeEncodeError)
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """What the driver itself was told, below the exceptions that wrap it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from analytics.storage.journal_batches import decode_batches
 from service.errors import StoreUnavailable
 from service.store.catalog import list_segments, retire_segments
 from service.store.snapshots import snapshot
-from service.store.sqlite.connection import DirectTransaction
 from service.store.transaction import within
 from tests.analytics.samples import sample_row
 from tests.conftest import START
+from tests.databases import DirectTransaction
 from tests.service.store.conftest import add_org
 
 

@@ -31,7 +31,7 @@ async def received(store: Store) -> list[datetime]:
 
 
 async def test_seq_and_time_follow_commit_order_on_all_nodes(store: Store, other: Store):
-    """Of two nodes that write at once, neither is stamped with a time before the other's seq."""
+    """Of two nodes that write at once, neither has an earlier time and a later seq."""
     org = await add_org(store, "acme")
 
     async def write(node: Store) -> None:
@@ -57,7 +57,7 @@ async def test_seq_and_time_follow_commit_order_on_all_nodes(store: Store, other
 
 
 async def test_a_write_has_the_lock_before_it_has_its_time(store: Store, other: Store):
-    """Otherwise a writer that waited would be stamped with the time at which it began to wait."""
+    """Otherwise a writer that waited would have the time at which it began to wait."""
     async with store.write() as first:
         waiting = asyncio.create_task(add_org(other, "acme"))
         await asyncio.sleep(0.1)
