@@ -73,6 +73,7 @@ def statements(monkeypatch):
     return executed
 
 
+@pytest.mark.sqlite_only(reason="records the statements of its own way to execute")
 async def test_a_second_snapshot_reads_no_line_and_no_batch_again(filled, statements):
     """A year of days is 365 lines; reading them took longer than finding the page.
 
@@ -109,6 +110,7 @@ async def test_what_was_committed_in_one_trip_is_not_read_again(filled, statemen
     assert len(seen.batches) == 2
 
 
+@pytest.mark.sqlite_only(reason="breaks its own way to commit")
 async def test_a_commit_that_fails_leaves_nothing_behind(filled, monkeypatch):
     """The next rows get the seq that the failed ones had."""
     store, acme = filled.services.store, filled.world.acme.id
