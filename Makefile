@@ -13,6 +13,16 @@ export CLIENTS ?= $(CURDIR)/.clients
 # cores, because tests of processes wait for them now and then.
 PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 
+# What `make test` runs on PostgreSQL, too: each way in which rows and changes get into the database and
+# out of it. `make test-all` runs all tests of what uses a database.
+PART := $(addprefix tests/service/, store/test_work.py store/test_transaction.py \
+	audit/test_sealing.py audit/test_snapshots.py \
+	audit/test_query_service.py audit/test_export_ahead.py audit/test_lease.py audit/test_ingest_items.py \
+	bindings/test_race.py bindings/test_audit_rows.py bindings/test_revoke_repository.py \
+	policy/test_book.py policy/test_exceptions.py proxy/test_install_log.py proxy/test_install_marks.py \
+	rejected/test_subjects.py orgs sign_in/test_setting_up.py install_tokens/test_exchange.py)
+WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/browser tests/docs tests/clients
+
 .PHONY: demo serve test test-all proxy-live guards check format bench clean help
 
 help: ## list the targets
@@ -31,12 +41,14 @@ test: $(VENV)/.installed-dev ## what CI runs
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest $(PARALLEL)
+	DATABASE=postgresql $(BIN)/pytest $(PARALLEL) $(PART)
 
-test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of
+test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of, on both databases
 	@sh tests/browser/install-chromium.sh
 	@sh tests/install-postgres.sh
 	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)
 	TESTS=all $(BIN)/pytest $(PARALLEL)
+	TESTS=all DATABASE=postgresql $(BIN)/pytest $(PARALLEL) $(WITH_DATABASE)
 
 proxy-live: $(VENV)/.installed-dev ## install through the proxy from the registries that this machine has configured
 	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)

@@ -71,7 +71,7 @@ class NotANumber(Invalid):
 class NotStorableText(Invalid):
     """The request has text that the database cannot store or compare."""
 
-    text = "text must not have a NUL character or half of a surrogate pair"
+    text = "text must not have half of a surrogate pair"
 
 
 class NoBodyExpected(Invalid):

@@ -21,6 +21,11 @@ IS_POSTGRESQL: Final = DATABASE == "postgresql"
 if DATABASE not in {"sqlite", "postgresql"}:
     raise pytest.UsageError(f"DATABASE is sqlite or postgresql, not {DATABASE}")
 
+if IS_POSTGRESQL:
+    from service.store.postgres.direct import DirectTransaction as DirectTransaction
+else:
+    from service.store.sqlite.connection import DirectTransaction as DirectTransaction
+
 _names: dict[Path, str] = {}
 """The databases of data dirs, in the order in which they were made."""
 

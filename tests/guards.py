@@ -631,6 +631,18 @@ GUARDS: Final = [
         f"{_POSTGRES}/test_probe.py",
     ),
     Guard(
+        "what a writer has counted is not for the next one if a third was between them",
+        "service/store/postgres/kept.py::KeptValues.take",
+        Replace("self.visible == position.visible", "True"),
+        f"{_POSTGRES}/test_kept.py::test_another_nodes_commit_is_counted",
+    ),
+    Guard(
+        "nor if one was under way beside it",
+        "service/store/postgres/kept.py::KeptValues.leave",
+        Replace("position.is_next", "True"),
+        f"{_POSTGRES}/test_kept.py::test_a_program_that_takes_no_lock_is_noticed",
+    ),
+    Guard(
         "a look at another server is another version",
         "service/store/postgres/probe.py::SnapshotProbe._ask",
         Replace("(self._opened, visible)", "(0, visible)"),

@@ -19,9 +19,8 @@ import obstore
 from sqlalchemy import event
 
 from service.settings import Settings
-from service.store.sqlite.connection import DirectTransaction
 from service.store.store import Store
-from tests.databases import IS_POSTGRESQL
+from tests.databases import DirectTransaction
 from tests.interpreters import run_module
 from tests.replaced import replaced
 
@@ -91,10 +90,7 @@ def watched_steps(store: Store, on_step: Callable[[str], None]) -> Iterator[None
         return execute(transaction, sql, *values)
 
     writer = store._engines.writer.sync_engine
-    # SQLite's readers are watched where they execute, below.
-    engines = [writer, store._engines.reader.sync_engine] if IS_POSTGRESQL else [writer]
-    for engine in engines:
-        event.listen(engine, "before_cursor_execute", on_statement)
+    event.listen(writer, "before_cursor_execute", on_statement)
     event.listen(writer, "commit", on_commit)
     try:
         of_os = [(os, name) for name in ("fsync", "utime")]
@@ -113,8 +109,7 @@ def watched_steps(store: Store, on_step: Callable[[str], None]) -> Iterator[None
         ):
             yield
     finally:
-        for engine in engines:
-            event.remove(engine, "before_cursor_execute", on_statement)
+        event.remove(writer, "before_cursor_execute", on_statement)
         event.remove(writer, "commit", on_commit)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sqlalchemy import Connection, LargeBinary, MetaData, String, text
+from sqlalchemy import Connection, MetaData, text
 
 COLLATION: Final = "C"
 
@@ -33,16 +33,16 @@ def set_up_columns(connection: Connection, tables: MetaData) -> None:
     Called after migrations: only columns that are new need it.
     """
     for table, column, kind in connection.execute(_OTHERWISE).all():
-        if _is_ours(tables, table, column, String):
+        if _is_ours(tables, table, column):
             _alter(connection, table, column, f'TYPE {kind} COLLATE "{COLLATION}"')
     for table, column in connection.execute(_COMPRESSING).all():
-        if _is_ours(tables, table, column, LargeBinary):
+        if _is_ours(tables, table, column):
             _alter(connection, table, column, "SET STORAGE EXTERNAL")
 
 
-def _is_ours(tables: MetaData, table: str, column: str, kind: type) -> bool:
+def _is_ours(tables: MetaData, table: str, column: str) -> bool:
     known = tables.tables.get(table)
-    return known is not None and column in known.c and isinstance(known.c[column].type, kind)
+    return known is not None and column in known.c
 
 
 def _alter(connection: Connection, table: str, column: str, change: str) -> None:

@@ -20,6 +20,10 @@ from service.errors import (
 _BY_CODE: Final[dict[str, type[StoreUnavailable]]] = {
     "25006": StorageReadOnly,  # a standby, or default_transaction_read_only
     "25P03": StorageBusy,  # idle_in_transaction_session_timeout: this process was paused
+    "3F000": StoreUnavailable,  # the schema, a table, a column is missing, or not ours to use:
+    "42P01": StoreUnavailable,
+    "42703": StoreUnavailable,
+    "42501": StoreUnavailable,
     "40001": StorageBusy,
     "40P01": StorageBusy,
     "53100": StorageFull,

@@ -8,13 +8,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import aiosqlite
 from sqlalchemy.dialects import sqlite
 
+from service.store.prepared import PreparedStatement
 from service.store.transaction import Statement
 
 Version = tuple[int, int]
@@ -231,43 +232,7 @@ class DirectTransaction:
             self.execute(prepared.sql, prepared.inputs(values))
 
 
-class _Prepared:
-    """A compiled statement: its SQL and the conversions of its parameters and columns."""
-
-    def __init__(self, statement: Statement) -> None:
-        compiled = statement.compile(dialect=_DIALECT)
-        binds = [compiled.binds[name] for name in compiled.positiontup or ()]
-        types = [column.type.dialect_impl(_DIALECT) for column in statement.exported_columns]
-        self.sql = compiled.string
-        self._names = [bind.key for bind in binds]
-        self._constants = {bind.key: bind.effective_value for bind in binds if not bind.required}
-        self._encoders = [
-            bind.type.dialect_impl(_DIALECT).bind_processor(_DIALECT) for bind in binds
-        ]
-        self._decoders = [kind.result_processor(_DIALECT, None) for kind in types]
-
-    def inputs(self, parameters: Mapping[str, Any]) -> list[Any]:
-        """The values of `parameters` in positional order, converted for storage."""
-        given = {**self._constants, **parameters}
-        return [
-            given[name] if encode is None else encode(given[name])
-            for name, encode in zip(self._names, self._encoders, strict=True)
-        ]
-
-    def outputs(self, rows: list[Any]) -> list[Any]:
-        """`rows` converted to Python values."""
-        if not any(self._decoders):
-            return rows
-        return [
-            tuple(
-                value if decode is None else decode(value)
-                for value, decode in zip(row, self._decoders, strict=True)
-            )
-            for row in rows
-        ]
-
-
-_prepared: Final = cache(_Prepared)
+_prepared: Final = cache(partial(PreparedStatement, dialect=_DIALECT))
 """Unbounded: statements are constants of the source."""
 
 

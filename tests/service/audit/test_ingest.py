@@ -719,6 +719,7 @@ class TestIdempotency:
         assert len(rejected["error"]) <= 300
 
 
+@pytest.mark.sqlite_only(reason="counts switches to the connection's thread")
 async def test_a_row_takes_one_trip_to_the_writer_and_two_to_a_reader(proxy, monkeypatch):
     """Whose key it is, which organisation, and the commit: the way takes longer than the work."""
     await proxy.accepted(installs(1))

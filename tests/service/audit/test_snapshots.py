@@ -10,10 +10,10 @@ from analytics.storage.journal_batches import decode_batches
 from service.errors import StoreUnavailable
 from service.store.catalog import list_segments, retire_segments
 from service.store.snapshots import snapshot
-from service.store.sqlite.connection import DirectTransaction
 from service.store.transaction import within
 from tests.analytics.samples import sample_row
 from tests.conftest import START
+from tests.databases import DirectTransaction
 from tests.service.store.conftest import add_org
 
 
@@ -73,6 +73,7 @@ def statements(monkeypatch):
     return executed
 
 
+@pytest.mark.sqlite_only(reason="records the statements of its own way to execute")
 async def test_a_second_snapshot_reads_no_line_and_no_batch_again(filled, statements):
     """A year of days is 365 lines; reading them took longer than finding the page.
 
@@ -109,6 +110,7 @@ async def test_what_was_committed_in_one_trip_is_not_read_again(filled, statemen
     assert len(seen.batches) == 2
 
 
+@pytest.mark.sqlite_only(reason="breaks its own way to commit")
 async def test_a_commit_that_fails_leaves_nothing_behind(filled, monkeypatch):
     """The next rows get the seq that the failed ones had."""
     store, acme = filled.services.store, filled.world.acme.id

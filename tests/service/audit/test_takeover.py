@@ -12,11 +12,11 @@ from analytics.model.filters import Query
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.composition import Services
 from service.store.snapshots import snapshot
-from service.store.sqlite.connection import DirectTransaction
 from service.store.tables import JournalEntry, SegmentEntry
 from service.store.transaction import within
 from tests.analytics.samples import sample_row
 from tests.conftest import START
+from tests.databases import DirectTransaction
 from tests.service.audit.conftest import start_worker
 from tests.service.audit.meanwhile import TAKE_OVER, at_the_rename, by_another_worker, by_hand
 from tests.service.store.conftest import add_org

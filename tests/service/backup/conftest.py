@@ -92,9 +92,9 @@ def restore(
 
 
 @asynccontextmanager
-async def serving(filled: AuditWorld, data_dir: Path) -> AsyncIterator[Quart]:
-    """An app over `data_dir`, which has to pass its check."""
-    settings = msgspec.structs.replace(filled.services.settings, data_dir=data_dir)
+async def serving(filled: AuditWorld, data_dir: Path, **changes: Any) -> AsyncIterator[Quart]:
+    """An app over `data_dir`, which has to pass its check; `changes` are other settings."""
+    settings = msgspec.structs.replace(filled.services.settings, data_dir=data_dir, **changes)
     app = create_app(settings, filled.clock)
     here: Services = app.extensions[EXTENSION]
     try:

@@ -42,6 +42,8 @@ from tests.service.backup.conftest import (
     tree,
 )
 
+pytestmark = pytest.mark.sqlite_only(reason="copies a file; PostgreSQL: test_postgresql.py")
+
 
 @pytest.mark.parametrize("is_linked", [False, True])
 async def test_what_comes_back_is_what_was_there(filled, target, tmp_path, is_linked):

@@ -62,6 +62,8 @@ from tests.service.backup.conftest import (
     tree,
 )
 
+pytestmark = pytest.mark.sqlite_only(reason="copies a file; PostgreSQL: test_postgresql.py")
+
 STORED = REPOSITORY / "tests" / "stored" / "version_1.tar.gz"
 """A data dir and a backup of it, as the first version wrote them."""
 

@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from service.settings import Settings
+from tests.databases import IS_POSTGRESQL
 from tests.other_programs import execute, write_lock
 from tests.service.gates import Gate
 from tests.service.install_tokens.jobs import INSTALL, bearer, exchanged, new_key
@@ -259,7 +260,8 @@ async def test_a_locked_database_is_a_503_without_a_byte(
     settings: Settings, registry: FakeRegistry
 ):
     """Another process holds the write lock for longer than the limit."""
-    async with running_proxy(settings, registry, database_wait_s=0.05) as proxied:
+    wait_s = 2.0 if IS_POSTGRESQL else 0.05  # it must suffice for a new connection
+    async with running_proxy(settings, registry, database_wait_s=wait_s) as proxied:
         proxied.publishes("foo", wheel_of("foo", "1.0"))
         path = await proxied.path_of("foo")
         with write_lock(settings.data_dir):

@@ -68,15 +68,13 @@ async def engines(settings: Settings) -> AsyncIterator[SqliteEngines]:
 
 
 @pytest.fixture(
-    params=[False] if IS_POSTGRESQL else [True, False],
+    params=[True, False],
     ids=lambda is_direct: "in one trip" if is_direct else "by a session",
 )
 def either_store(
     engines: SqliteEngines, clock: SettableClock, request: pytest.FixtureRequest
 ) -> Store:
-    """A store for SQLite's own way to run a transaction, and for that of every other database."""
-    if IS_POSTGRESQL:
-        return Store(engines, clock)
+    """A store for the database's own way to run a transaction, and for that of a session."""
     assert engines.are_direct
     return Store(replace(engines, are_direct=request.param), clock)
 

@@ -19,7 +19,7 @@ from tests.conftest import BY_OPERATOR
 from tests.service.store.conftest import add_org, database
 
 pytestmark = pytest.mark.sqlite_only(
-    reason="its watch reads shared memory; PostgreSQL's probe: postgres/test_probe.py"
+    reason="reads shared memory; PostgreSQL: postgres/test_probe.py"
 )
 
 Load = Callable[[], Awaitable[int]]

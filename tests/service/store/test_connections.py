@@ -50,7 +50,7 @@ async def test_a_reference_to_nothing_is_refused_by_the_database(store):
         removed_at=None,
     )
 
-    with pytest.raises(IntegrityError, match="(?i)foreign key"):
+    with pytest.raises(IntegrityError, match=r"(?i)foreign key"):
         await _add(store, member)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import msgspec
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine

@@ -91,7 +91,7 @@ async def test_a_row_that_cannot_be_written_takes_its_change_with_it(store):
             await create_org(work, "acme", "org", BY_OPERATOR)
             work.record("org_missing", OrgCreated(slug="x", tier="org"), BY_OPERATOR)
 
-    with pytest.raises(Exception, match="(?i)foreign key"):
+    with pytest.raises(Exception, match=r"(?i)foreign key"):
         await fail()
 
     async with store.read() as session:

@@ -1,0 +1,136 @@
+"""Transactions on the driver's connection itself: SQLAlchemy only compiles their statements."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cache, partial
+from typing import Any, Final, TypeVar
+
+from sqlalchemy.dialects.postgresql import asyncpg as dialects
+from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.util import await_only
+
+from service.errors import NotStorableText
+from service.store.postgres.connection import Connection
+from service.store.postgres.faults import driver_faults, fault_of, is_text_refused
+from service.store.postgres.kept import KeptValues, Position
+from service.store.prepared import PreparedStatement
+from service.store.transaction import Statement
+
+_Result = TypeVar("_Result")
+
+
+class DirectTransaction:
+    """A `Transaction` for synchronous code; each statement is one round trip.
+
+    It runs in a greenlet, which waits in the event loop as SQLAlchemy's own calls do.
+    """
+
+    def __init__(self, connection: Connection, kept: KeptValues | None) -> None:
+        """`kept` is that of all writers of the process; None for a read transaction."""
+        self._connection = connection
+        self._handed_on = kept
+        self._kept: dict[Hashable, Any] | None = None if kept else {}
+        self._position: Position | None = None
+        self.began_at: datetime | None = None
+
+    @property
+    def kept(self) -> dict[Hashable, Any]:
+        """Values of earlier transactions; where they stand is asked when they are needed."""
+        if self._kept is None:
+            ((visible, own),) = self.execute(_POSITION)
+            self._position = Position(visible, int(own))
+            self._kept = self._handed_on.take(self._position) if self._handed_on else {}
+        return self._kept
+
+    @kept.setter
+    def kept(self, values: dict[Hashable, Any]) -> None:
+        self._kept = values
+
+    def commit(self) -> None:
+        """Commit, and leave what is kept to the next transaction."""
+        self.execute(_COMMIT)
+        if self._handed_on and self._position and self._kept is not None:
+            self._handed_on.leave(self._position, self._kept)
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute one SQL statement and return its rows."""
+        if not values and sql in _WITHOUT_ROWS:
+            await_only(self._connection.execute(sql))  # not prepared: one message
+            return []
+        return [tuple(row) for row in await_only(self._connection.fetch(sql, *values))]
+
+    def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> list[Any]:
+        """The rows that `statement` selects or returns."""
+        prepared = _prepared(statement)
+        return prepared.outputs(self.execute(prepared.sql, prepared.inputs(parameters)))
+
+    def run(self, statement: Statement, parameters: Iterable[Mapping[str, Any]]) -> None:
+        """Execute `statement` once for each of `parameters`."""
+        prepared = _prepared(statement)
+        for values in parameters:
+            self.execute(prepared.sql, prepared.inputs(values))
+
+
+BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+BEGIN_WRITING: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_POSITION: Final = "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text"
+_COMMIT: Final = "COMMIT"
+_ROLLBACK: Final = "ROLLBACK"
+_WITHOUT_ROWS: Final = frozenset({BEGIN_READING, BEGIN_WRITING, _COMMIT, _ROLLBACK})
+
+_prepared: Final = cache(
+    partial(PreparedStatement, dialect=dialects.dialect())  # type: ignore[no-untyped-call]
+)
+"""Unbounded: statements are constants of the source."""
+
+
+def begin_reading(connection: Connection) -> DirectTransaction:
+    """Begin a read transaction."""
+    transaction = DirectTransaction(connection, None)
+    transaction.execute(BEGIN_READING)
+    return transaction
+
+
+def begin_writing(connection: Connection, lock: str, kept: KeptValues) -> DirectTransaction:
+    """Begin a write transaction with `lock`, which takes the writer's lock and returns the time."""
+    transaction = DirectTransaction(connection, kept)
+    transaction.execute(BEGIN_WRITING)
+    ((transaction.began_at,),) = transaction.execute(lock)
+    return transaction
+
+
+def finish(transaction: DirectTransaction, work: Callable[[DirectTransaction], _Result]) -> _Result:
+    """The result of `work`, once its transaction is committed."""
+    try:
+        result = work(transaction)
+    except Exception as error:
+        if fault_of(error) is None:  # else the connection may be gone: it is given up
+            transaction.execute(_ROLLBACK)
+        raise
+    transaction.commit()
+    return result
+
+
+@contextmanager
+def given_up_on_failure(pooled: PoolProxiedConnection) -> Iterator[Connection]:
+    """The driver's connection; it is not used again if a transaction may still be open on it."""
+    connection: Connection = pooled.driver_connection  # type: ignore[assignment]
+    try:
+        with driver_faults(), _text_faults():
+            yield connection
+    finally:
+        if connection.is_closed() or connection.is_in_transaction():
+            connection.terminate()
+            pooled.invalidate()
+        pooled.close()
+
+
+@contextmanager
+def _text_faults() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if is_text_refused(error):
+            raise NotStorableText from error
+        raise
