@@ -97,6 +97,8 @@ class CacheFolder:
         _flock(self._work_lock)
         self._verified = LRUCache[Path, tuple[int, int, str]](_VERIFIED_MAX)
         self._verifying = Lock()
+        if not self._locks.read(_COUNT.size):
+            self._count(sum(copy.size for copy in self.copies()))
 
     def pinned(self, names: Iterable[str]) -> AbstractContextManager[None]:
         """No copy called so (`<name>.<suffix>`) is dropped during the block."""

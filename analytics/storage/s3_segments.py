@@ -296,7 +296,6 @@ class S3Segments:
                 if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                     raise
                 # Less room than the setting says: give back half of what is used, once.
-                target.unlink(missing_ok=True)
                 self._cache.drop_to(self._cache.bytes_max // 2)
                 size, sha256 = self._objects.download(key, target)
             if file.path.suffix == ".index" and (size, sha256) != (file.size, file.sha256):
@@ -328,7 +327,8 @@ class S3Segments:
             days = [segment.day for segment in segments if segment.tenant_id == tenant_id]
             folder = f"tenant={tenant_id}"
             last = f"{folder}/day={max(days)}/~"
-            for entry in self._objects.entries(folder, after=f"{folder}/day={min(days)}/"):
+            # Behind a name in the folder: some servers take the folder's own for all that is in it.
+            for entry in self._objects.entries(folder, after=f"{folder}/day={min(days)}/seg"):
                 if entry.key > last:
                     break
                 sizes[entry.key] = entry.size

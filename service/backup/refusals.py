@@ -81,3 +81,12 @@ class DataDirIsMount(Conflict):
     """The data dir is a mount point, which cannot be replaced in one step."""
 
     text = "{value} is a mount point: set COUNTERSIGN_DATA_DIR to a folder in it"
+
+
+class ObjectDiffers(Conflict):
+    """The bucket has another object under the name of a segment."""
+
+    text = (
+        "the bucket has another {value} than the backup: restore to an empty prefix"
+        " (COUNTERSIGN_SEGMENTS_URL)"
+    )
