@@ -120,7 +120,7 @@ class S3Segments:
 
     @contextmanager
     def as_stored(self, segment: Segment) -> Iterator[Path]:
-        """See SegmentStore. The objects are fetched, whatever copies there are."""
+        """See SegmentStore. The objects are fetched, past all copies."""
         with self._cache.work_folder() as folder:
             for path in (segment.path(folder), segment.index_path(folder)):
                 path.parent.mkdir(parents=True, exist_ok=True)

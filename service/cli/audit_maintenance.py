@@ -102,8 +102,9 @@ async def audit_upload(context: CommandContext) -> Answer:
     """
     from service.audit.upload import upload_segments
 
+    services = context.services
     with row_progress("Uploading") as show:
-        uploaded, failed = await upload_segments(context.services, show)
+        uploaded, failed = await upload_segments(services.store, services.lake, show)
     return Answer(
         {"uploaded": uploaded, "failed": failed},
         [*(f"failed: {line}" for line in failed), f"Uploaded {uploaded} segments."],

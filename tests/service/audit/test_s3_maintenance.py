@@ -69,7 +69,7 @@ async def test_a_data_dir_that_had_a_folder_is_uploaded(tmp_path, bucket, clock)
         await audit.accept([sample_row(START, package_name=f"p{n}") for n in range(4)])
         await audit.seal()
         with pytest.raises(NoBucket):
-            await upload_segments(audit.services, ignore)
+            await upload_segments(audit.services.store, audit.services.lake, ignore)
         services = build_services(bucket.settings(audit.services.settings), clock)
         services.lake.segments._cache.bytes_max = 1
         try:
@@ -77,8 +77,11 @@ async def test_a_data_dir_that_had_a_folder_is_uploaded(tmp_path, bucket, clock)
             segments = await live(moved)
             async with new_node(moved, tmp_path / "before") as node:
                 assert (await node.get()).status_code == 503
-            assert await upload_segments(services, ignore) == (len(segments), [])
-            assert await upload_segments(services, ignore) == (0, [])
+            assert await upload_segments(services.store, services.lake, ignore) == (
+                len(segments),
+                [],
+            )
+            assert await upload_segments(services.store, services.lake, ignore) == (0, [])
             async with new_node(moved, tmp_path / "after") as node:
                 assert await node.pages() == await audit.pages()
             root = local.audit_dir
