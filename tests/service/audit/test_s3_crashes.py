@@ -1,9 +1,12 @@
 """Crashes around a bucket: wherever a seal or an import ends, every row is there exactly once."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 from analytics.model.errors import StoreFault
-from analytics.storage.objects import Objects
+from analytics.storage.objects import ObjectEntry, Objects
 from service.audit.unnamed_files import ImportOvertaken, UnnamedFiles
 from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row, table_of
@@ -153,17 +156,30 @@ def files(audit, import_clock):
     return unnamed
 
 
-async def test_a_long_import_keeps_its_objects(audit, bucket, files, store_clock, import_clock):
+@pytest.fixture
+def old_objects(monkeypatch):
+    """All segments in the bucket were written longer ago than the grace; claims were not."""
+    entries = Objects.entries
+
+    def aged(objects: Objects, folder: str = "", after: str | None = None) -> Iterator[ObjectEntry]:
+        for entry in entries(objects, folder, after):
+            is_segment = entry.key.startswith("tenant=")
+            age_s = GRACE_S + 60 if is_segment else 0.0
+            yield replace(entry, written_s=entry.written_s - age_s)
+
+    monkeypatch.setattr(Objects, "entries", aged)
+
+
+@pytest.mark.usefixtures("old_objects")
+async def test_a_long_import_keeps_its_objects(audit, bucket, files, import_clock):
     """However old they are: it renews its claim to them until they are in the catalog."""
     import_clock[0] += GRACE_S / 3
     await files.confirm()
-    claimed_s = store_clock[0]
-    store_clock[0] = claimed_s + GRACE_S - 60
+
     assert await audit.services.garbage_collector.clear_orphans() == 0
     assert len(bucket.list_keys()) == 2
 
     await files.release()
-    store_clock[0] = GRACE_S + 60
     assert await audit.services.garbage_collector.clear_orphans() == 2
     assert bucket.list_keys() == set()
 
