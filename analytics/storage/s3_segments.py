@@ -7,7 +7,7 @@ under a name that no other has, and is never changed; only an index, which is de
 import errno
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import Final
 
-from analytics.model.errors import StoreFault
+from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.audit_files import is_swept
 from analytics.storage.cache_folder import CachedFile, CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
@@ -95,7 +95,7 @@ class S3Segments:
                 if file.path.exists():
                     continue
                 self._ahead[file.path] = file.size
-            self._threads.submit(self._fetch_quietly, segment.segment_id, file)
+            self._begin(self._fetch_quietly, segment.segment_id, file)
 
     def fetch_indexes(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore."""
@@ -248,8 +248,9 @@ class S3Segments:
             for file in missing:
                 self._fetch(file)
             return
-        coming = [self._threads.submit(self._fetch, file) for file in missing]
+        coming: list[Future[None]] = []
         try:
+            coming += (self._begin(self._fetch, file) for file in missing)
             for fetched in coming:
                 fetched.result()
         finally:
@@ -261,7 +262,13 @@ class S3Segments:
         try:
             return self._cache.holds(file.path, file.size, digest)
         except OSError as error:
-            raise StoreFault(f"{file.path}: {error.strerror}") from error
+            raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
+
+    def _begin(self, function: Callable[..., None], *arguments: object) -> Future[None]:
+        try:
+            return self._threads.submit(function, *arguments)
+        except RuntimeError as error:  # of a query that runs on while the process ends
+            raise StoreUnreachable("the store of segments was closed") from error
 
     def _fetch_quietly(self, name: str, file: _File) -> None:
         try:
@@ -284,7 +291,7 @@ class S3Segments:
             if file.path.suffix != ".index":
                 raise
         except OSError as error:
-            raise StoreFault(f"{file.path}: {error.strerror}") from error
+            raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
 
     def _download(self, file: _File) -> None:
         key, began_at = self._key(file.path), time.monotonic()

@@ -93,6 +93,10 @@ async def test_a_node_with_an_empty_disk_answers_as_the_one_that_wrote(filled, n
     assert exported == await (await filled.export(**asked)).get_data()
     assert exported.count(b"\n") == 4 * DAYS
 
+    shown = await (await node.world.client.get("/metrics")).get_data(as_text=True)
+    assert 'countersign_segment_cache_files_total{result="miss"}' in shown
+    assert 'countersign_segment_cache_files_total{result="miss"} 0.0' not in shown
+
 
 @pytest.mark.parametrize("fault", ["missing", "truncated", "changed"])
 async def test_a_faulty_object_is_a_503_and_never_an_empty_page(node, bucket, fault):

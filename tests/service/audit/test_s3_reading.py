@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
 import pytest
+import pytest_asyncio
 
 from service.settings import Settings
 from tests.analytics.samples import sample_row
-from tests.conftest import START, settings_over
+from tests.budgets import only_full
+from tests.conftest import START, SettableClock, running_world, settings_over
 from tests.interpreters import start_module
+from tests.seaweedfs import Bucket, SeaweedFS, bucket_of
+from tests.service.audit.conftest import AuditWorld
 from tests.service.audit.test_s3 import new_node
 from tests.slow_store import slow_store
 
@@ -17,23 +22,30 @@ DAYS = 30
 ROWS = 30
 DELAY_S = 0.03
 
-
-@pytest.fixture
-def settings(tmp_path, bucket):
-    return bucket.settings(settings_over(tmp_path))
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture
-async def filled(audit):
+@pytest.fixture(scope="module")
+def own_bucket(seaweedfs: SeaweedFS) -> Iterator[Bucket]:
+    """One place for all tests of this module: they only read."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield bucket_of(seaweedfs, patch)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def filled(own_bucket, tmp_path_factory) -> AsyncIterator[AuditWorld]:
     """Rows on each of many days, sealed; one value is rare."""
-    for day in range(DAYS):
-        at = START - timedelta(days=day)
-        rows = [sample_row(at, package_name=f"p{n}", payload=text(day, n)) for n in range(ROWS)]
-        if day % 10 == 9:
-            rows.append(sample_row(at, package_name="rare"))
-        await audit.accept(rows)
-    await audit.seal()
-    return audit
+    settings = own_bucket.settings(settings_over(tmp_path_factory.mktemp("filled")))
+    async with running_world(settings, SettableClock(), has_sealer=False) as world:
+        audit = AuditWorld(world)
+        for day in range(DAYS):
+            at = START - timedelta(days=day)
+            rows = [sample_row(at, package_name=f"p{n}", payload=text(day, n)) for n in range(ROWS)]
+            if day % 10 == 9:
+                rows.append(sample_row(at, package_name="rare"))
+            await audit.accept(rows)
+        await audit.seal()
+        yield audit
 
 
 def text(day: int, number: int) -> str:
@@ -41,10 +53,10 @@ def text(day: int, number: int) -> str:
     return json.dumps({"rule_id": f"{hash((day, number)):x}", "source": "osv"})
 
 
-@pytest.fixture
-async def slow(filled, bucket, tmp_path):
+@pytest_asyncio.fixture(loop_scope="module")
+async def slow(filled, own_bucket, tmp_path):
     """A node with an empty disk, and the slow way to its bucket."""
-    with slow_store(bucket.server.endpoint, DELAY_S) as store:
+    with slow_store(own_bucket.server.endpoint, DELAY_S) as store:
         async with new_node(filled, tmp_path / "node", segments_endpoint=store.endpoint) as node:
             yield node, store
 
@@ -82,6 +94,7 @@ async def test_a_page_over_all_days_fetches_many_at_a_time(slow):
     assert store.rounds <= 10
 
 
+@only_full
 async def test_an_export_fetches_ahead(slow):
     """While a day is written the next ones are on their way."""
     node, store = slow
@@ -93,6 +106,7 @@ async def test_an_export_fetches_ahead(slow):
     assert store.rounds <= DAYS // 2
 
 
+@only_full
 async def test_a_count_needs_the_indexes_and_no_rows(slow):
     """The summary of one value is in the indexes alone."""
     node, store = slow
@@ -135,6 +149,7 @@ def bound_files(audit):
     return audit.services.settings.audit_dir.glob("tenant=*/day=*/*.parquet")
 
 
+@only_full
 @pytest.mark.slow
 async def test_two_processes_share_one_cache_that_is_too_small_for_both(filled, tmp_path):
     """Neither drops what the other reads: every answer of both is whole."""
