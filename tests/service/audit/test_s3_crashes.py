@@ -13,7 +13,9 @@ from tests.analytics.samples import sample_row, table_of
 from tests.budgets import only_full
 from tests.conftest import START, settings_over
 from tests.power import PowerCut, at, kill_process, power_cut
-from tests.service.audit.test_import_crashes import CONTENT
+from tests.service.audit.test_import import take
+from tests.service.audit.test_import_crashes import CONTENT, ROWS
+from tests.service.audit.test_s3 import new_node
 
 GRACE_S = 3600.0
 
@@ -223,3 +225,14 @@ async def test_kill_9_of_an_import_leaves_no_row(audit, bucket, store_clock):
     )
 
     await assert_all_is_well(audit, bucket, store_clock, before)
+
+
+async def test_an_import_is_read_by_other_nodes_and_leaves_no_claim(audit, bucket, tmp_path):
+    """Its objects are written as it goes, and named by one commit."""
+    result = await take(audit, CONTENT)
+
+    assert result.rows == ROWS
+    assert list(bucket.objects().entries("_countersign/claims")) == []
+    async with new_node(audit, tmp_path / "node") as node:
+        names = [row["packageName"] for row in await node.pages(event="install_allowed")]
+    assert sorted(names) == sorted(f"p{number}" for number in range(ROWS))
