@@ -119,17 +119,28 @@ def test_files_that_are_no_copies_are_never_dropped(cache):
     assert held(cache) == set()
 
 
-def test_a_copy_with_other_bytes_is_not_taken_for_whole(cache):
-    """As a machine may have them that lost its power: copies are not synced."""
+def test_a_copy_of_another_size_is_not_taken_for_whole(cache):
     path = add(cache, 1)
-    digest = sha256_of(path)
-    assert cache.holds(path, SIZE, digest)
-    assert not cache.holds(path, SIZE + 1, digest)
 
-    path.chmod(0o600)
-    path.write_bytes(b"?" * SIZE)
+    assert cache.holds(path, SIZE, sha256_of(path))
+    assert not cache.holds(path, SIZE + 1, sha256_of(path))
 
-    assert not cache.holds(path, SIZE, digest)
+
+def test_after_a_start_of_the_machine_copies_are_compared_before_they_are_used(cache, tmp_path):
+    """They are not synced: a machine that lost its power may have other bytes in them."""
+    good, bad = add(cache, 1), add(cache, 2)
+    digests = {path: sha256_of(path) for path in (good, bad)}
+    bad.write_bytes(b"?" * SIZE)
+    (tmp_path / OWN_FOLDER / "boot").write_text("that of another start")
+
+    after = opened(tmp_path)
+    try:
+        assert not after.holds(bad, SIZE, digests[bad])
+        assert after.holds(good, SIZE, digests[good])
+        assert good.stat().st_mode & 0o777 == COPY_MODE
+        assert {copy.path for copy in after.copies()} == {good, bad}
+    finally:
+        after.close()
 
 
 def test_a_use_leaves_the_time_of_writing(cache):
