@@ -92,6 +92,10 @@ class Objects:
         self._lock = Lock()
         self._unreachable_until = 0.0
 
+    def url_of(self, key: str) -> str:
+        """The `s3://` URL of the object."""
+        return "/".join(filter(None, ["s3:/", self._place.bucket, self._place.prefix, key]))
+
     def download(self, key: str, target: Path) -> tuple[int, str]:
         """Write the object to the new file `target`; its size and SHA-256.
 

@@ -69,6 +69,10 @@ class S3Segments:
         self._ahead: dict[Path, int] = {}
         self._lock = Lock()
 
+    def address_of(self, segment: Segment) -> str:
+        """See SegmentStore."""
+        return self._objects.url_of(self._key(segment.path(self.root)))
+
     @contextmanager
     def local(self, segments: Iterable[Segment]) -> Iterator[None]:
         """See SegmentStore. What is missing is fetched, FETCHES_MAX at a time."""
