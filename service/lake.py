@@ -193,6 +193,9 @@ class Lake:
     @asynccontextmanager
     async def local(self, segment: Segment) -> AsyncIterator[None]:
         """In the block the file of `segment` and its index are local; see `SegmentStore.local`."""
+        if self.segments.is_local:
+            yield
+            return
         async with AsyncExitStack() as stack:
             for files in (self.segments.local([segment]), self.segments.local_index(segment)):
                 await _run_uncancellable(files.__enter__)
@@ -216,6 +219,14 @@ class Lake:
     async def list_files(self, tenant_id: str | None = None) -> list[StoredFile]:
         """See `SegmentStore.list_files`."""
         return await _in_thread(self.segments.list_files, tenant_id)
+
+    def path_of(self, segment: Segment) -> Path:
+        """Where the segment is among the files that are listed."""
+        return segment.path(self.segments.root)
+
+    async def is_stored(self, segment: Segment) -> bool:
+        """See `SegmentStore.is_there`."""
+        return await _in_thread(self.segments.is_there, self.path_of(segment))
 
     async def claimed_segments(self, grace_s: float) -> set[str]:
         """See `SegmentStore.claimed`."""

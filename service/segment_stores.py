@@ -1,10 +1,12 @@
 """Opens the store of segments that the settings name."""
 
+from importlib.util import find_spec
+
 from analytics.storage.cache_folder import CacheFolder, CacheObserver
 from analytics.storage.objects import Objects, parse_place
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_store import LocalFolder, SegmentStore
-from service.settings import Settings
+from service.settings import InvalidSetting, Settings
 
 
 def open_segments(settings: Settings, observer: CacheObserver) -> SegmentStore:
@@ -26,6 +28,11 @@ def open_s3(settings: Settings, observer: CacheObserver) -> S3Segments:
 
 
 def open_objects(settings: Settings) -> Objects:
-    """The objects in that bucket."""
+    """The objects in that bucket. Raises InvalidSetting without the package for it."""
+    if find_spec("obstore") is None:
+        raise InvalidSetting(
+            "COUNTERSIGN_SEGMENTS_URL needs the package obstore: install Countersign with the"
+            " extra `s3`"
+        )
     place = parse_place(settings.segments_url)
     return Objects(place, settings.segments_endpoint, settings.segments_wait_s)

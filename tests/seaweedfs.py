@@ -252,11 +252,16 @@ def seaweedfs() -> Iterator[SeaweedFS]:
         yield server
 
 
+def bucket_of(server: SeaweedFS, patch: pytest.MonkeyPatch) -> Bucket:
+    """A new place; the credentials are in the environment as long as `patch` lasts."""
+    for name, value in server.environment.items():
+        patch.setenv(name, value)
+    return Bucket(server, f"s3://{BUCKET}/{secrets.token_hex(6)}")
+
+
 @pytest.fixture
 def bucket(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """A place of the test's own; the credentials are in the environment. The server runs after."""
-    for name, value in seaweedfs.environment.items():
-        monkeypatch.setenv(name, value)
-    yield Bucket(seaweedfs, f"s3://{BUCKET}/{secrets.token_hex(6)}")
+    """A place of the test's own. The server runs after it."""
+    yield bucket_of(seaweedfs, monkeypatch)
     if not seaweedfs.is_running:
         seaweedfs.start()

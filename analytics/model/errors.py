@@ -13,4 +13,4 @@ class StoreFault(Exception):
 
 
 class StoreUnreachable(StoreFault):
-    """The object store that has stored rows did not answer, or refused to; try again."""
+    """Stored rows cannot be fetched now: no answer, or no room for them. Try again."""

@@ -142,6 +142,7 @@ class Planner:
         Each answer without rows is of one bucket: of segments that cross none of its bounds.
         """
         part = prune(snapshot, query)
+        self._fetch_indexes(part, query, "decision")
         whole: dict[datetime, list[Segment]] = {}
         crossing: list[Segment] = []
         for segment in part.segments:
@@ -159,6 +160,7 @@ class Planner:
 
     def _counted(self, snapshot: Snapshot, query: Query, column: str) -> list[CountScan]:
         part = prune(snapshot, query)
+        self._fetch_indexes(part, query, column)
         answers, unknown = self._answers(part.segments, query, part.watermark, column)
         return [*answers, *self._rest(part.with_segments(unknown), query)]
 
@@ -167,8 +169,6 @@ class Planner:
     ) -> tuple[list[CountScan], list[Segment]]:
         """The answers that need no rows, and the segments that nothing is known of."""
         by_catalog, by_index = _Sum(), _Sum()
-        if self.index is not None and not self.index.is_local:
-            self.index.fetch(countable(segments, query, watermark, column))
         unknown: list[Segment] = []
         for segment in segments:
             counts = known_counts(segment, query, watermark, column)
@@ -187,6 +187,11 @@ class Planner:
         if by_index.segments:
             answers.append(IndexAnswer(tuple(by_index.segments), by_index.counts))
         return answers, unknown
+
+    def _fetch_indexes(self, part: Snapshot, query: Query, column: str) -> None:
+        """Make those indexes local, together, that `_answers` reads one by one."""
+        if self.index is not None and not self.index.is_local:
+            self.index.fetch(countable(part.segments, query, part.watermark, column))
 
     def _rest(self, part: Snapshot, query: Query) -> list[CountScan]:
         estimate, pruned = self._estimate(part, query), part

@@ -1,14 +1,16 @@
 """A folder of copies, bounded in bytes, that several processes of one machine use together.
 
 The copies lie where a local folder has its segments, so that readers need not tell them apart. What
-makes a file a copy is its mode, COPY_MODE: no other file is ever dropped. So the segments of a data
-dir that had no object store before stay until they are uploaded.
+makes a file a copy is its mode, one of COPY_MODES: no other file is ever dropped. So the segments
+of a data dir that had no object store before stay until they are uploaded.
 
+- Copies are not synced: a power failure may leave other bytes under their names. So those from
+  before the machine's last start have another mode, and are hashed before they are used again.
 - A copy in use is pinned: its slot is shared (see `slot_locks`), and only unused ones are dropped.
 - The least recently used are dropped first. When a copy was used is its time of access: DuckDB
   keeps what it read of a file as long as the time of writing stays.
-- The bytes of all copies are counted in the lock file. Whoever drops copies counts anew, so that
-  what a killed process did not count is no error for long.
+- The bytes of all copies are counted in the lock file. A process that drops copies counts anew, so
+  that what a killed process did not count is no error for long.
 """
 
 import contextlib
@@ -21,23 +23,24 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Final, Protocol
-
-from cachetools import LRUCache
 
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.layout import OWN_FOLDER
 from analytics.storage.slot_locks import ACCOUNT, DROPPING, SlotLocks, slot_of
 
 COPY_MODE: Final = 0o400
+UNVERIFIED_MODE: Final = 0o500
+"""That of a copy from before the machine's last start, until its digest was compared."""
+
+COPY_MODES: Final = frozenset({COPY_MODE, UNVERIFIED_MODE})
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _NORMAL: Final = 0.9
 """The part of the bound to which copies are dropped: else each new one would drop another."""
 
 _USED_AGAIN_NS: Final = 60 * 10**9
 """A copy that was used so short a time ago is not noted as used once more."""
 
-_VERIFIED_MAX: Final = 65_536
 _STALE_S: Final = 60.0
 _COUNT: Final = struct.Struct("<q")
 
@@ -95,8 +98,8 @@ class CacheFolder:
         self._work.mkdir(mode=0o700)
         self._work_lock = os.open(self._work, os.O_RDONLY | os.O_CLOEXEC)
         _flock(self._work_lock)
-        self._verified = LRUCache[Path, tuple[int, int, str]](_VERIFIED_MAX)
-        self._verifying = Lock()
+        with self._locks.one_at_a_time(DROPPING):
+            self._begin(own / "boot")
 
     def pinned(self, names: Iterable[str]) -> AbstractContextManager[None]:
         """No copy called so (`<name>.<suffix>`) is dropped during the block."""
@@ -109,8 +112,7 @@ class CacheFolder:
     def holds(self, path: Path, size: int, sha256: str = "") -> bool:
         """Whether a pinned file is there with this size, and this digest (unless it is "").
 
-        The digest is that of the bytes on the disk, once for each file and process: copies are not
-        synced, so a machine that lost its power may have other bytes.
+        The digest is compared once after each start of the machine.
         """
         try:
             status = path.stat()
@@ -118,15 +120,10 @@ class CacheFolder:
             return False
         if status.st_size != size:
             return False
-        if sha256:
-            mark = (status.st_ino, status.st_mtime_ns, sha256)
-            with self._verifying:
-                is_verified = self._verified.get(path) == mark
-            if not is_verified:
-                if sha256_of(path) != sha256:
-                    return False
-                with self._verifying:
-                    self._verified[path] = mark
+        if status.st_mode & 0o777 == UNVERIFIED_MODE:
+            if sha256 and sha256_of(path) != sha256:
+                return False
+            path.chmod(COPY_MODE)
         now_ns = time.time_ns()
         if now_ns - status.st_atime_ns > _USED_AGAIN_NS:
             with contextlib.suppress(OSError):
@@ -167,7 +164,7 @@ class CacheFolder:
 
     def is_copy(self, path: Path) -> bool:
         """Whether `path` is a copy. Raises FileNotFoundError."""
-        return path.stat().st_mode & 0o777 == COPY_MODE
+        return path.stat().st_mode & 0o777 in COPY_MODES
 
     def remove(self, path: Path) -> None:
         """Remove the file at `path` if it is there, in use or not: it is not what it should be."""
@@ -219,7 +216,7 @@ class CacheFolder:
                 path = Path(folder, name)
                 with contextlib.suppress(FileNotFoundError):
                     status = path.stat()
-                    if status.st_mode & 0o777 == COPY_MODE:
+                    if status.st_mode & 0o777 in COPY_MODES:
                         found.append(CachedFile(status.st_atime_ns, status.st_size, path))
         return found
 
@@ -230,6 +227,22 @@ class CacheFolder:
             os.close(self._work_lock)
             self._work_lock = -1
             self._locks.close()
+
+    def _begin(self, noted: Path) -> None:
+        """Count the copies if they were not, and mark those from before the machine's start."""
+        boot_id = BOOT_ID.read_text() if BOOT_ID.exists() else ""
+        is_same = bool(boot_id) and noted.exists() and noted.read_text() == boot_id
+        is_counted = bool(self._locks.read(_COUNT.size))
+        if is_same and is_counted:
+            return
+        copies = self.copies()
+        if not is_same:
+            for copy in copies:
+                with contextlib.suppress(FileNotFoundError):
+                    copy.path.chmod(UNVERIFIED_MODE)
+            noted.write_text(boot_id)  # last: a failure before it marks them again
+        if not is_counted:
+            self._count(sum(copy.size for copy in copies))
 
     def _drop(self, path: Path) -> bool:
         with self._locks.unused(slot_of(path.stem)) as is_free:
@@ -256,7 +269,7 @@ def _size_of(path: Path) -> int:
         status = path.stat()
     except FileNotFoundError:
         return 0
-    return status.st_size if status.st_mode & 0o777 == COPY_MODE else 0
+    return status.st_size if status.st_mode & 0o777 in COPY_MODES else 0
 
 
 def _flock(descriptor: int) -> bool:

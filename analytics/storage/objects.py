@@ -92,14 +92,25 @@ class Objects:
         self._lock = Lock()
         self._unreachable_until = 0.0
 
+    def url_of(self, key: str) -> str:
+        """The `s3://` URL of the object."""
+        return "/".join(filter(None, ["s3:/", self._place.bucket, self._place.prefix, key]))
+
     def download(self, key: str, target: Path) -> tuple[int, str]:
-        """Write the object to the new file `target`; its size and SHA-256. Raises ObjectMissing."""
+        """Write the object to the new file `target`; its size and SHA-256.
+
+        Raises ObjectMissing, OSError; then there is no file.
+        """
         digest, size = hashlib.sha256(), 0
-        with target.open("xb") as file:
-            for content in self._chunks(key):
-                digest.update(content)
-                file.write(content)
-                size += len(content)
+        try:
+            with target.open("xb") as file:
+                for content in self._chunks(key):
+                    digest.update(content)
+                    file.write(content)
+                    size += len(content)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
         return size, digest.hexdigest()
 
     def digest(self, key: str) -> str:

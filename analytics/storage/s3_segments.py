@@ -7,7 +7,7 @@ under a name that no other has, and is never changed; only an index, which is de
 import errno
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import Final
 
-from analytics.model.errors import StoreFault
+from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.audit_files import is_swept
 from analytics.storage.cache_folder import CachedFile, CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
@@ -69,6 +69,10 @@ class S3Segments:
         self._ahead: dict[Path, int] = {}
         self._lock = Lock()
 
+    def address_of(self, segment: Segment) -> str:
+        """See SegmentStore."""
+        return self._objects.url_of(self._key(segment.path(self.root)))
+
     @contextmanager
     def local(self, segments: Iterable[Segment]) -> Iterator[None]:
         """See SegmentStore. What is missing is fetched, FETCHES_MAX at a time."""
@@ -95,7 +99,7 @@ class S3Segments:
                 if file.path.exists():
                     continue
                 self._ahead[file.path] = file.size
-            self._threads.submit(self._fetch_quietly, segment.segment_id, file)
+            self._begin(self._fetch_quietly, segment.segment_id, file)
 
     def fetch_indexes(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore."""
@@ -120,7 +124,7 @@ class S3Segments:
 
     @contextmanager
     def as_stored(self, segment: Segment) -> Iterator[Path]:
-        """See SegmentStore. The objects are fetched, whatever copies there are."""
+        """See SegmentStore. The objects are fetched, past all copies."""
         with self._cache.work_folder() as folder:
             for path in (segment.path(folder), segment.index_path(folder)):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,8 +252,9 @@ class S3Segments:
             for file in missing:
                 self._fetch(file)
             return
-        coming = [self._threads.submit(self._fetch, file) for file in missing]
+        coming: list[Future[None]] = []
         try:
+            coming += (self._begin(self._fetch, file) for file in missing)
             for fetched in coming:
                 fetched.result()
         finally:
@@ -261,7 +266,13 @@ class S3Segments:
         try:
             return self._cache.holds(file.path, file.size, digest)
         except OSError as error:
-            raise StoreFault(f"{file.path}: {error.strerror}") from error
+            raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
+
+    def _begin(self, function: Callable[..., None], *arguments: object) -> Future[None]:
+        try:
+            return self._threads.submit(function, *arguments)
+        except RuntimeError as error:  # of a query that runs on while the process ends
+            raise StoreUnreachable("the store of segments was closed") from error
 
     def _fetch_quietly(self, name: str, file: _File) -> None:
         try:
@@ -284,7 +295,7 @@ class S3Segments:
             if file.path.suffix != ".index":
                 raise
         except OSError as error:
-            raise StoreFault(f"{file.path}: {error.strerror}") from error
+            raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
 
     def _download(self, file: _File) -> None:
         key, began_at = self._key(file.path), time.monotonic()
@@ -296,7 +307,6 @@ class S3Segments:
                 if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                     raise
                 # Less room than the setting says: give back half of what is used, once.
-                target.unlink(missing_ok=True)
                 self._cache.drop_to(self._cache.bytes_max // 2)
                 size, sha256 = self._objects.download(key, target)
             if file.path.suffix == ".index" and (size, sha256) != (file.size, file.sha256):
@@ -328,7 +338,8 @@ class S3Segments:
             days = [segment.day for segment in segments if segment.tenant_id == tenant_id]
             folder = f"tenant={tenant_id}"
             last = f"{folder}/day={max(days)}/~"
-            for entry in self._objects.entries(folder, after=f"{folder}/day={min(days)}/"):
+            # Behind a name in the folder: some servers take the folder's own for all that is in it.
+            for entry in self._objects.entries(folder, after=f"{folder}/day={min(days)}/seg"):
                 if entry.key > last:
                     break
                 sizes[entry.key] = entry.size

@@ -74,6 +74,9 @@ class SegmentStore(Protocol):
     is_local: bool
     """True if every file is there without being fetched."""
 
+    def address_of(self, segment: Segment) -> str:
+        """The URL of the segment's file as other engines read it: `file:///…` or `s3://…`."""
+
     def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
         """In the block the files of `segments` are whole and stay where they are.
 
@@ -155,6 +158,10 @@ class LocalFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def address_of(self, segment: Segment) -> str:
+        """See SegmentStore."""
+        return segment.path(self.root.resolve()).as_uri()
 
     def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
         """See SegmentStore: they are, until the sweeper unlinks them."""

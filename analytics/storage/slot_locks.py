@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from analytics.model.errors import StoreFault
+from analytics.model.errors import StoreFault, StoreUnreachable
 
 SLOTS: Final = 65_536
 _FIRST_BYTE: Final = 2**20
@@ -41,7 +41,7 @@ class LocksUnsupported(StoreFault):
     """The system does not have such locks."""
 
 
-class LockTimeout(StoreFault):
+class LockTimeout(StoreUnreachable):
     """Another process holds the lock, and does not give it back."""
 
 
@@ -127,17 +127,19 @@ class SlotLocks:
 
     def read(self, length: int) -> bytes:
         """The first `length` bytes of the file, or those that there are."""
-        return os.pread(self._descriptor, length, 0)
+        return os.pread(self._descriptor, length, 0) if self._descriptor >= 0 else b""
 
     def write(self, content: bytes) -> None:
         """Write the first bytes of the file."""
-        os.pwrite(self._descriptor, content, 0)
+        if self._descriptor >= 0:
+            os.pwrite(self._descriptor, content, 0)
 
     def close(self) -> None:
-        """Give all locks back."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Give all locks back; what still runs gets no others."""
+        with self._mutex:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
 
     def _wait_for(self, kind: int, place: int) -> None:
         ends_at = time.monotonic() + self._wait_s
@@ -156,5 +158,9 @@ class SlotLocks:
         return True
 
     def _set(self, kind: int, place: int) -> None:
+        if self._descriptor < 0:
+            if kind == fcntl.F_UNLCK:
+                return
+            raise LockTimeout("the cache of segments was closed")
         lock = _FLOCK.pack(kind, os.SEEK_SET, place, 1, 0)
         fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, lock)

@@ -9,7 +9,7 @@ segment is listed in the manifest and does not prevent the backup of the others.
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from analytics.storage.file_copy import FileCopy, SourceFault, sha256_of
 from analytics.storage.fsync import fsync, sync_folders
 from analytics.storage.integrity import Kind
 from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 from service.backup.databases import CopiedDatabase, copy_to
 from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import (
@@ -116,13 +117,15 @@ class _Copier:
         """
         source = segment.path(self._services.settings.audit_dir)
         copy = FileCopy(source, segment.path(self._part / AUDIT), is_link=self._is_linked)
-        fault = await self._fault_of(copy, segment)
+        async with AsyncExitStack() as stack:
+            fault = await self._fetch_fault(stack, segment)
+            fault = fault or await self._fault_of(copy, segment)
+            if fault is None:
+                self._keep(copy.target, copy.size, copy.sha256)
+                await self._copy_index(segment)
+                return
         if fault is Kind.MISSING_FILE and not await self._is_live(segment):
             raise BackupOvertaken(value=segment.segment_id)
-        if fault is None:
-            self._keep(copy.target, copy.size, copy.sha256)
-            await self._copy_index(segment)
-            return
         copy.target.unlink(missing_ok=True)
         self._total += copy.size - segment.size - segment.index_size
         self.missing.append(MissingSegment(self._name(copy.target), segment.rows, fault.value))
@@ -138,6 +141,16 @@ class _Copier:
                 self._keep(copy.target, copy.size, copy.sha256)
                 return
         copy.target.unlink(missing_ok=True)
+
+    async def _fetch_fault(self, stack: AsyncExitStack, segment: Segment) -> Kind | None:
+        """Have the files of the segment local until the end of `stack`; what is wrong, or None."""
+        try:
+            await stack.enter_async_context(self._services.lake.local(segment))
+        except ObjectMissing:
+            return Kind.MISSING_FILE
+        except ObjectDamaged:
+            return Kind.WRONG_SHA256
+        return None
 
     async def _fault_of(self, copy: FileCopy, segment: Segment) -> Kind | None:
         """Copy the segment's file; returns its fault, or None."""

@@ -105,3 +105,12 @@ class DatabaseInTheWay(Conflict):
     """The PostgreSQL database to restore to is not empty."""
 
     text = "the database has tables already, such as {value}: restore to an empty one"
+
+
+class ObjectDiffers(Conflict):
+    """The bucket has another object under the name of a segment."""
+
+    text = (
+        "the bucket has another {value} than the backup: restore to an empty prefix"
+        " (COUNTERSIGN_SEGMENTS_URL)"
+    )

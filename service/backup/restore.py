@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from analytics.storage.cache_folder import COPY_MODE
 from analytics.storage.file_copy import FileCopy, SourceFault
 from analytics.storage.fsync import fsync, sync_folders
 from service.backup.databases import is_postgresql
@@ -20,9 +21,11 @@ from service.backup.refusals import (
     DataDirInTheWay,
     DataDirInUse,
     DataDirIsMount,
+    ObjectDiffers,
 )
 from service.backup.restored_databases import restored_database
 from service.clock import utc_now
+from service.segment_stores import open_objects
 from service.settings import Settings
 from service.store.sqlite.files import file_of, is_in_use
 
@@ -44,10 +47,13 @@ def restore_backup(
     and `audit check` lists them.
 
     The data dir must be absent or empty, and so must a PostgreSQL database; with `is_forced` an
-    existing data dir is moved away. Nothing is deleted and no migration is run. Raises NotABackup,
-    BackupDamaged, BackupInside, NewerBackup, NewerDatabase, BackupOfPostgresql, BackupOfSqlite,
-    DatabaseElsewhere, DatabaseInTheWay, DataDirInTheWay, DataDirInUse, DataDirIsMount, NoRoom,
-    ProgramMissing.
+    existing data dir is moved away. Nothing is deleted and no migration is run.
+    With COUNTERSIGN_SEGMENTS_URL the segments are uploaded first; objects that are there with the
+    same bytes are left as they are.
+
+    Raises NotABackup, BackupDamaged, BackupInside, NewerBackup, NewerDatabase, BackupOfPostgresql,
+    BackupOfSqlite, DatabaseElsewhere, DatabaseInTheWay, DataDirInTheWay, DataDirInUse,
+    DataDirIsMount, NoRoom, ObjectDiffers, ProgramMissing, StoreUnreachable.
     """
     data_dir = settings.data_dir
     manifest = read_manifest(source)
@@ -61,6 +67,8 @@ def restore_backup(
         database.put_in(part)
         for folder in (part / AUDIT, part / settings.temp_dir.name):
             folder.mkdir(exist_ok=True)
+        if settings.segments_url:
+            _upload(settings, manifest, part)
         sync_folders(part)
         # Checked again: a service may have been started during the copy.
         is_in_the_way = _check_data_dir(settings, is_forced=is_forced)
@@ -104,6 +112,25 @@ def _copy(manifest: Manifest, source: Path, part: Path, show: Callable[[int, int
             raise BackupDamaged(value=f"{file.path} is missing") from error
         if (copy.size, copy.sha256) != (file.size, file.sha256):
             raise BackupDamaged(value=f"{file.path} is not what it was")
+
+
+def _upload(settings: Settings, manifest: Manifest, part: Path) -> None:
+    """Upload the segments and indexes of the backup. The files become copies of the objects.
+
+    Raises ObjectDiffers, StoreUnreachable.
+    """
+    objects = open_objects(settings)
+    folder = part / AUDIT
+    for file in manifest.files:
+        path = part / file.path
+        if not path.is_relative_to(folder):
+            continue
+        key = path.relative_to(folder).as_posix()
+        if path.suffix == ".index":
+            objects.replace(key, path)
+        elif not objects.create(key, path) and objects.digest(key) != file.sha256:
+            raise ObjectDiffers(value=key)
+        path.chmod(COPY_MODE)
 
 
 def _put_in_place(part: Path, data_dir: Path, moved_at: datetime | None) -> Path | None:

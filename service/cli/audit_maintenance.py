@@ -15,7 +15,13 @@ from service.orgs.repository import get_org
 
 @command(audit, "check")
 @click.option("--org", "slug", metavar="SLUG", help="Only this organisation; default: all.")
-async def audit_check(context: CommandContext, slug: str | None) -> Answer:
+@click.option(
+    "--quick",
+    "is_quick",
+    is_flag=True,
+    help="Compare names and sizes of segments only: with segments on S3, without fetching them.",
+)
+async def audit_check(context: CommandContext, slug: str | None, *, is_quick: bool) -> Answer:
     """Read everything stored and compare it with the catalog.
 
     Exit code 1 means that there are findings. Notes are not findings: they are about files that
@@ -27,7 +33,8 @@ async def audit_check(context: CommandContext, slug: str | None) -> Answer:
     async with services.store.read() as session:
         org = None if slug is None else await get_org(session, slug)
     with row_progress("Checking") as show:
-        report = await Check(services.store, services.lake, org, show).run()
+        check = Check(services.store, services.lake, org, show, is_quick=is_quick)
+        report = await check.run()
     findings = [report.line(finding) for finding in report.findings]
     notes = [report.line(note) for note in report.notes]
     noted = f", {len(notes)} notes" if notes else ""
@@ -84,6 +91,25 @@ async def audit_stats(context: CommandContext) -> Answer:
     cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
     last = ["total", *total.values()]
     return Answer(stats, table=Table("Audit log", ["org", *total], cells, total=last))
+
+
+@command(audit, "upload")
+async def audit_upload(context: CommandContext) -> Answer:
+    """Upload the data dir's segments to COUNTERSIGN_SEGMENTS_URL.
+
+    For a data dir that had its segments in a folder before. It can be repeated, and the service may
+    be running with the same setting. Exit code 1 means that segments are missing or damaged.
+    """
+    from service.audit.upload import upload_segments
+
+    services = context.services
+    with row_progress("Uploading") as show:
+        uploaded, failed = await upload_segments(services.store, services.lake, show)
+    return Answer(
+        {"uploaded": uploaded, "failed": failed},
+        [*(f"failed: {line}" for line in failed), f"Uploaded {uploaded} segments."],
+        code=EXIT_FOUND if failed else EXIT_DONE,
+    )
 
 
 @command(audit, "seal")

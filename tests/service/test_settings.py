@@ -140,3 +140,31 @@ def test_a_token_that_no_header_can_carry_is_refused(name: str, token: str) -> N
     """Every request would be answered 401, and the reason would be in no log."""
     with pytest.raises(InvalidSetting, match=f"{PREFIX}{name.upper()} must be printable ASCII"):
         load(**{name: token})
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("SEGMENTS_URL", {"segments_url": "https://lake/prod"}),
+        ("SEGMENTS_URL", {"segments_url": "s3://key:hidden@lake/prod"}),
+        ("SEGMENTS_ENDPOINT", {"segments_endpoint": "http://127.0.0.1:8333"}),
+        (
+            "SEGMENTS_ENDPOINT",
+            {"segments_url": "s3://lake/prod", "segments_endpoint": "http://key:hidden@host"},
+        ),
+        (
+            "SEGMENTS_ENDPOINT",
+            {"segments_url": "s3://lake/prod", "segments_endpoint": "http://host/path"},
+        ),
+    ],
+)
+def test_segments_are_in_a_bucket_without_credentials_in_its_name(
+    name: str, given: dict[str, str]
+) -> None:
+    """They come from AWS_* variables; a setting may be shown and logged."""
+    environment = {PREFIX + key.upper(): value for key, value in given.items()}
+
+    with pytest.raises(InvalidSetting, match=PREFIX + name) as refused:
+        load_settings(environment)
+
+    assert "hidden" not in str(refused.value)

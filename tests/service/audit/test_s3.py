@@ -80,6 +80,8 @@ async def test_a_seal_stores_each_file_and_its_index_as_objects(filled, bucket):
 
     assert bucket.list_keys() == named
     assert len(named) == 2 * SEGMENTS
+    addresses = {filled.services.lake.segments.address_of(one) for one in await live(filled)}
+    assert addresses == {f"{bucket.url}/{name}" for name in named if name.endswith(".parquet")}
 
 
 async def test_a_node_with_an_empty_disk_answers_as_the_one_that_wrote(filled, node):
@@ -92,6 +94,10 @@ async def test_a_node_with_an_empty_disk_answers_as_the_one_that_wrote(filled, n
     exported = await (await node.export(**asked)).get_data()
     assert exported == await (await filled.export(**asked)).get_data()
     assert exported.count(b"\n") == 4 * DAYS
+
+    shown = await (await node.world.client.get("/metrics")).get_data(as_text=True)
+    assert 'countersign_segment_cache_files_total{result="miss"}' in shown
+    assert 'countersign_segment_cache_files_total{result="miss"} 0.0' not in shown
 
 
 @pytest.mark.parametrize("fault", ["missing", "truncated", "changed"])

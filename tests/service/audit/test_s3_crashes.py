@@ -1,16 +1,21 @@
 """Crashes around a bucket: wherever a seal or an import ends, every row is there exactly once."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 from analytics.model.errors import StoreFault
-from analytics.storage.objects import Objects
+from analytics.storage.objects import ObjectEntry, Objects
 from service.audit.unnamed_files import ImportOvertaken, UnnamedFiles
 from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row, table_of
 from tests.budgets import only_full
 from tests.conftest import START, settings_over
 from tests.power import PowerCut, at, kill_process, power_cut
-from tests.service.audit.test_import_crashes import CONTENT
+from tests.service.audit.test_import import take
+from tests.service.audit.test_import_crashes import CONTENT, ROWS
+from tests.service.audit.test_s3 import new_node
 
 GRACE_S = 3600.0
 
@@ -153,17 +158,30 @@ def files(audit, import_clock):
     return unnamed
 
 
-async def test_a_long_import_keeps_its_objects(audit, bucket, files, store_clock, import_clock):
+@pytest.fixture
+def old_objects(monkeypatch):
+    """All segments in the bucket were written longer ago than the grace; claims were not."""
+    entries = Objects.entries
+
+    def aged(objects: Objects, folder: str = "", after: str | None = None) -> Iterator[ObjectEntry]:
+        for entry in entries(objects, folder, after):
+            is_segment = entry.key.startswith("tenant=")
+            age_s = GRACE_S + 60 if is_segment else 0.0
+            yield replace(entry, written_s=entry.written_s - age_s)
+
+    monkeypatch.setattr(Objects, "entries", aged)
+
+
+@pytest.mark.usefixtures("old_objects")
+async def test_a_long_import_keeps_its_objects(audit, bucket, files, import_clock):
     """However old they are: it renews its claim to them until they are in the catalog."""
     import_clock[0] += GRACE_S / 3
     await files.confirm()
-    claimed_s = store_clock[0]
-    store_clock[0] = claimed_s + GRACE_S - 60
+
     assert await audit.services.garbage_collector.clear_orphans() == 0
     assert len(bucket.list_keys()) == 2
 
     await files.release()
-    store_clock[0] = GRACE_S + 60
     assert await audit.services.garbage_collector.clear_orphans() == 2
     assert bucket.list_keys() == set()
 
@@ -207,3 +225,14 @@ async def test_kill_9_of_an_import_leaves_no_row(audit, bucket, store_clock):
     )
 
     await assert_all_is_well(audit, bucket, store_clock, before)
+
+
+async def test_an_import_is_read_by_other_nodes_and_leaves_no_claim(audit, bucket, tmp_path):
+    """Its objects are written as it goes, and named by one commit."""
+    result = await take(audit, CONTENT)
+
+    assert result.rows == ROWS
+    assert list(bucket.objects().entries("_countersign/claims")) == []
+    async with new_node(audit, tmp_path / "node") as node:
+        names = [row["packageName"] for row in await node.pages(event="install_allowed")]
+    assert sorted(names) == sorted(f"p{number}" for number in range(ROWS))

@@ -1,0 +1,45 @@
+"""Moves the segments of a data dir that had no bucket before into one."""
+
+from collections.abc import Callable
+from functools import partial
+
+from analytics.storage.s3_segments import S3Segments
+from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
+from service.errors import Conflict
+from service.lake import Lake
+from service.store.catalog import is_live, list_live_segments
+from service.store.store import Store
+
+
+class NoBucket(Conflict):
+    """Segments are in the data dir, and stay there."""
+
+    text = "COUNTERSIGN_SEGMENTS_URL is not set: there is nowhere to upload segments to"
+
+
+async def upload_segments(
+    store: Store, lake: Lake, show: Callable[[int, int], None]
+) -> tuple[int, list[str]]:
+    """Upload what is only in the data dir; how many segments, and what is wrong with others.
+
+    `show` is called with the rows done and in total. Segments without an object cannot be read by
+    other nodes until then; on this one they can. Raises NoBucket, StoreUnreachable.
+    """
+    segments = lake.segments
+    if not isinstance(segments, S3Segments):
+        raise NoBucket
+    async with store.read() as session:
+        live = await list_live_segments(session)
+    total, done, uploaded = sum(segment.rows for segment in live), 0, 0
+    failed: list[str] = []
+    for segment in live:
+        try:
+            upload = partial(segments.upload, segment)
+            uploaded += await lake.run_uncancellable(upload)
+        except (ObjectMissing, ObjectDamaged) as fault:
+            async with store.read() as session:
+                if await is_live(session, segment.segment_id):
+                    failed.append(str(fault))
+        done += segment.rows
+        show(done, total)
+    return uploaded, failed

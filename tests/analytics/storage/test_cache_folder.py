@@ -1,0 +1,182 @@
+"""A folder of copies that several processes share: what it keeps, drops and never drops."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analytics.storage.cache_folder import COPY_MODE, CacheFolder, SilentObserver
+from analytics.storage.file_copy import sha256_of
+from analytics.storage.layout import OWN_FOLDER
+from analytics.storage.slot_locks import LockTimeout, SlotLocks, slot_of
+
+SIZE = 1_000
+BOUND = 5 * SIZE
+WAIT_S = 0.05
+
+
+def opened(root: Path) -> CacheFolder:
+    return CacheFolder(root, BOUND, WAIT_S, SilentObserver())
+
+
+@pytest.fixture
+def cache(tmp_path) -> Iterator[CacheFolder]:
+    folder = opened(tmp_path)
+    yield folder
+    folder.close()
+
+
+@pytest.fixture
+def other(tmp_path, cache) -> Iterator[CacheFolder]:
+    """The same folder, as another process has it: locks are of open files."""
+    folder = opened(tmp_path)
+    yield folder
+    folder.close()
+
+
+def path_of(cache: CacheFolder, number: int) -> Path:
+    return cache.root / "tenant=org_a" / f"day=2026-03-{number + 1:02}" / f"seg_{number}.parquet"
+
+
+def add(cache: CacheFolder, number: int) -> Path:
+    """A copy that was last used later than those before it."""
+    target = path_of(cache, number)
+    with cache.work_folder() as folder:
+        source = folder / target.name
+        source.write_bytes(bytes([number]) * SIZE)
+        cache.add(source, target)
+    os.utime(target, ns=(number * 10**9, target.stat().st_mtime_ns))
+    return target
+
+
+def held(cache: CacheFolder) -> set[int]:
+    return {int(path.stem.removeprefix("seg_")) for path in cache.root.glob("tenant=*/day=*/*")}
+
+
+def test_the_least_recently_used_copies_make_room(cache):
+    for number in range(5):
+        add(cache, number)
+    assert cache.holds(path_of(cache, 0), SIZE)  # used again just now
+
+    add(cache, 5)
+
+    # A little more than there must be, so that not each new copy has to drop one.
+    assert held(cache) == {0, 3, 4, 5}
+    assert not path_of(cache, 1).parent.exists()
+
+
+def test_a_copy_in_use_is_not_dropped(cache, other):
+    """By this process or another, however old it is."""
+    for number in range(5):
+        add(cache, number)
+
+    with cache.pinned(["seg_0"]), other.pinned(["seg_1"]):
+        for number in range(5, 9):
+            add(cache, number)
+            add(other, number + 10)
+        assert {0, 1} <= held(cache)
+
+    add(cache, 30)
+    assert not {0, 1} & held(cache)
+
+
+def test_two_processes_keep_one_bound(cache, other):
+    for number in range(20):
+        add(cache if number % 2 else other, number)
+        assert len(held(cache)) * SIZE <= BOUND
+
+
+def test_what_a_killed_process_did_not_count_is_found(cache, tmp_path):
+    """A folder that has copies and no count, as after a restore, is counted when it is opened."""
+    for number in range(5):
+        add(cache, number)
+    (tmp_path / OWN_FOLDER / "locks").unlink()
+
+    again = opened(tmp_path)
+    try:
+        add(again, 5)
+        assert len(held(again)) * SIZE <= BOUND
+    finally:
+        again.close()
+
+
+def test_files_that_are_no_copies_are_never_dropped(cache):
+    """They are the only ones there are."""
+    own = path_of(cache, 0)
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"x" * 3 * BOUND)
+
+    for number in range(1, 9):
+        add(cache, number)
+    cache.drop_to(0)
+
+    assert held(cache) == {0}
+    assert not cache.is_copy(own)
+    cache.keep(own)
+    assert own.stat().st_mode & 0o777 == COPY_MODE
+    cache.drop_to(0)
+    assert held(cache) == set()
+
+
+def test_a_copy_of_another_size_is_not_taken_for_whole(cache):
+    path = add(cache, 1)
+
+    assert cache.holds(path, SIZE, sha256_of(path))
+    assert not cache.holds(path, SIZE + 1, sha256_of(path))
+
+
+def test_after_a_start_of_the_machine_copies_are_compared_before_they_are_used(cache, tmp_path):
+    """They are not synced: a machine that lost its power may have other bytes in them."""
+    good, bad = add(cache, 1), add(cache, 2)
+    digests = {path: sha256_of(path) for path in (good, bad)}
+    bad.write_bytes(b"?" * SIZE)
+    (tmp_path / OWN_FOLDER / "boot").write_text("that of another start")
+
+    after = opened(tmp_path)
+    try:
+        assert not after.holds(bad, SIZE, digests[bad])
+        assert after.holds(good, SIZE, digests[good])
+        assert good.stat().st_mode & 0o777 == COPY_MODE
+        assert {copy.path for copy in after.copies()} == {good, bad}
+    finally:
+        after.close()
+
+
+def test_a_use_leaves_the_time_of_writing(cache):
+    """DuckDB keeps what it read of a file as long as that stays."""
+    path = add(cache, 1)
+    written_ns = path.stat().st_mtime_ns
+
+    assert cache.holds(path, SIZE)
+
+    assert path.stat().st_mtime_ns == written_ns
+    assert path.stat().st_atime_ns > 10**9
+
+
+def test_the_work_of_a_process_that_ended_is_removed(tmp_path):
+    stale = tmp_path / OWN_FOLDER / "work-0123456789abcdef"
+    (stale / "one").mkdir(parents=True)
+    os.utime(stale, (0, 0))
+
+    with opened(tmp_path).work_folder() as mine:
+        assert not stale.exists()
+        assert mine.exists()
+
+
+def test_a_slot_is_exclusive_only_while_it_is_not_shared(tmp_path):
+    """In this process or another."""
+    first, second = (SlotLocks(tmp_path / "locks", WAIT_S) for _ in range(2))
+    slot = slot_of("seg_1")
+    with first.shared([slot]):
+        for locks in (first, second):
+            with locks.unused(slot) as is_free:
+                assert not is_free
+    with second.unused(slot) as is_free:
+        assert is_free
+        with pytest.raises(LockTimeout), first.shared([slot]):
+            pass
+    with first.shared([slot, slot_of("seg_2")]), second.shared([slot]):
+        pass
+    first.close()
+    second.close()
