@@ -35,13 +35,23 @@ class WorkerProcess:
         self._processes = processes
         self._pool: ProcessPoolExecutor | None = None
         self._is_ready = False
+        self._decided: Future[None] | None = None
+        """Done once the processes that were started last are ready, or will not be."""
+
         self._starts_after = 0.0
         """A reading of the monotonic clock."""
 
-    async def compute(self, function: Callable[..., _Result], *arguments: object) -> _Result:
-        """What `function` returns or raises; it must be picklable and free of side effects."""
+    async def compute(
+        self, function: Callable[..., _Result], *arguments: object, start_s: float = 0.0
+    ) -> _Result:
+        """What `function` returns or raises; it must be picklable and free of side effects.
+
+        Processes that are starting are waited for up to `start_s` seconds.
+        """
         if self._pool is None and self._processes and time.monotonic() >= self._starts_after:
             self._start()
+        if self._decided is not None and start_s > 0:
+            await asyncio.wait([asyncio.wrap_future(self._decided)], timeout=start_s)
         if self._pool is not None and self._is_ready:
             try:
                 return await asyncio.wrap_future(self._pool.submit(function, *arguments))
@@ -62,16 +72,21 @@ class WorkerProcess:
         self._pool = pool = ProcessPoolExecutor(
             self._processes, mp_context=get_context("spawn"), initializer=prepare_process
         )
+        self._decided = decided = Future[None]()
 
         def on_answer(first: Future[None]) -> None:
-            if first.cancelled() or self._pool is not pool:
-                return
-            if (error := first.exception()) is None:
-                self._is_ready = True
-                _log.info("worker_process_ready")
-            else:
-                _log.error("worker_process_not_started", reason=str(error))
-                self._starts_after = time.monotonic() + RETRY_S
-                self.close()
+            if not first.cancelled() and self._pool is pool:
+                self._note(first.exception())
+            decided.set_result(None)
 
         pool.submit(answer).add_done_callback(on_answer)
+
+    def _note(self, failure: BaseException | None) -> None:
+        """The processes are ready, or could not be started because of `failure`."""
+        if failure is None:
+            self._is_ready = True
+            _log.info("worker_process_ready")
+        else:
+            _log.error("worker_process_not_started", reason=str(failure))
+            self._starts_after = time.monotonic() + RETRY_S
+            self.close()

@@ -128,6 +128,14 @@ class Backend(Protocol):
     async def revoke_binding(self, slug: str, binding_id: str, reason: str | None) -> None:
         """Revoke a binding."""
 
+    async def list_exceptions(self, slug: str, state: str | None, limit: int | None) -> Form:
+        """Requests for exceptions from the policy, newest first."""
+
+    async def decide_exception(
+        self, slug: str, exception_id: str, decision: str, reason: str | None
+    ) -> Form:
+        """Allow or decline a request (`allow`, `decline`); returns it."""
+
     async def explain(self, slug: str, asked: TokenOrClaims) -> Form:
         """Why a token is trusted or not."""
 

@@ -40,6 +40,13 @@ from service.errors import Invalid
 from service.explain.forms import explanation_form
 from service.explain.service import Asked, explain_asked
 from service.orgs.repository import get_org, get_project
+from service.policy.exception_forms import exception_form, exception_list
+from service.policy.exceptions import (
+    LISTED_MAX,
+    decide_exception,
+    list_exceptions,
+    parse_decision,
+)
 from service.rejected.forms import rejected_form
 from service.rejected.listing import list_entries, parse_wanted
 from service.store.tables import Binding, Organisation, Origin
@@ -194,6 +201,24 @@ class LocalBackend:
         why = parse_reason(reason)
         async with self._context.change(slug) as (work, org):
             await revoke_binding(work, org, binding_id, why, self._context.operator)
+
+    async def list_exceptions(self, slug: str, state: str | None, limit: int | None) -> Form:
+        """Requests for exceptions from the policy, newest first."""
+        async with self._context.services.store.read() as session:
+            org = await get_org(session, slug)
+            listed = await list_exceptions(session, org.id, state, limit or LISTED_MAX)
+        return _form(exception_list(slug, listed))
+
+    async def decide_exception(
+        self, slug: str, exception_id: str, decision: str, reason: str | None
+    ) -> Form:
+        """Allow or decline a request; returns it."""
+        state, why = parse_decision({"decision": decision, "reason": reason})
+        by = self._context.audit_context
+        async with self._context.change(slug) as (work, org):
+            return _form(
+                exception_form(await decide_exception(work, org, exception_id, state, why, by))
+            )
 
     async def explain(self, slug: str, asked: TokenOrClaims) -> Form:
         """Why a token is trusted or not."""

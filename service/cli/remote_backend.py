@@ -122,6 +122,21 @@ class RemoteBackend:
         parameters = {} if reason is None else {"reason": reason}
         await self._client.delete(org_path(slug, "oidc-bindings", binding_id), parameters)
 
+    async def list_exceptions(self, slug: str, state: str | None, limit: int | None) -> Form:
+        """Requests for exceptions from the policy, newest first."""
+        given = {"state": state, "limit": None if limit is None else str(limit)}
+        parameters = {name: [value] for name, value in given.items() if value is not None}
+        return await self._get(slug, "policy", "exceptions", parameters=parameters)
+
+    async def decide_exception(
+        self, slug: str, exception_id: str, decision: str, reason: str | None
+    ) -> Form:
+        """Allow or decline a request; returns it."""
+        path = org_path(slug, "policy", "exceptions", exception_id, "decide")
+        body = {"decision": decision} | ({} if reason is None else {"reason": reason})
+        form: Form = await self._client.post(path, json.dumps(body).encode())
+        return form
+
     async def explain(self, slug: str, asked: TokenOrClaims) -> Form:
         """Why a token is trusted or not."""
         project = b"" if asked.project is None else b',"project_id":' + _json(asked.project)

@@ -16,9 +16,13 @@ _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9._]+")
 def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: Decision) -> str:
     """Where the refusal of one install is explained; its words are for the log of a build."""
     reason = f"denied by {decision.rule_id}" if decision.rule_id else "too new"
-    words = _NOT_PLAIN.sub("-", reason)[:REASON_CHARS_MAX]
-    parts = (audit_id, name, version, words)
+    parts = (audit_id, name, version, words_of(reason))
     return f"/proxy/{slug}/blocked/" + "/".join(quote(part, safe="@") for part in parts)
+
+
+def words_of(reason: str) -> str:
+    """A reason as a part of an address that needs no escapes: `too-new`."""
+    return _NOT_PLAIN.sub("-", reason)[:REASON_CHARS_MAX]
 
 
 def blocked_redirect(url: str) -> Response:

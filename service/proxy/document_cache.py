@@ -20,6 +20,7 @@ from service.errors import UpstreamFailed, UpstreamMissing
 from service.proxy.answers import Document, Validators
 from service.proxy.document_files import DocumentFiles, StoredDocument, pack, unpack
 from service.proxy.single_flight import SingleFlight
+from service.proxy.squeezed import SqueezedDocument, restore, squeeze
 from service.proxy.upstream import Upstream
 from service.worker_process import WorkerProcess
 
@@ -31,6 +32,10 @@ MISSING_FOR: Final = timedelta(seconds=10)
 
 RETRY_AFTER: Final = timedelta(seconds=5)
 """How long after a failure the registry is not asked again: each request would wait for it."""
+
+START_S: Final = 10.0
+"""How long a large document waits for the process that parses it to start, which takes a second or
+two: in a thread, its parser would hold the interpreter's lock for 20 ms at a time."""
 
 DECODED_PER_ENCODED: Final = 4
 """Roughly the memory of a decoded document: one file is 200 bytes encoded, and 800 as objects."""
@@ -235,8 +240,9 @@ class DocumentCache(Generic[_Value]):
             if len(document.body) <= self._heavy_bytes:
                 content = _pack_document(codec.parse, codec.encode, document, name)
                 return content, unpack(content, codec.decode)
+            squeezed = await self._files.run_in_thread(partial(squeeze, document))
             content = await self._worker.compute(
-                _pack_document, codec.parse, codec.encode, document, name
+                _pack_squeezed, codec.parse, codec.encode, squeezed, name, start_s=START_S
             )
             return content, await self._files.unpack(content, codec.decode)
         except codec.invalid as error:
@@ -272,5 +278,15 @@ def _pack_document(
     document: Document,
     name: str,
 ) -> bytes:
-    """What is stored of `document`; in another process if it is large."""
+    """What is stored of `document`."""
     return pack(encode(parse(document, name)), document.validators)
+
+
+def _pack_squeezed(
+    parse: Callable[[Document, str], _Value],
+    encode: Callable[[_Value], bytes],
+    squeezed: SqueezedDocument,
+    name: str,
+) -> bytes:
+    """As `_pack_document`, in another process."""
+    return _pack_document(parse, encode, restore(squeezed), name)

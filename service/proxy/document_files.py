@@ -111,7 +111,11 @@ class DocumentFiles:
         self, content: bytes, decode: Callable[[bytes], _Value]
     ) -> StoredDocument[_Value]:
         """As `unpack`, for a large document: in a thread. Raises DocumentDamaged."""
-        return await self._lake.run_in_thread(partial(unpack, content, decode))
+        return await self.run_in_thread(partial(unpack, content, decode))
+
+    async def run_in_thread(self, work: Callable[[], _Value]) -> _Value:
+        """The result of `work` on a large document, which raises what it raises."""
+        return await self._lake.run_in_thread(work)
 
     async def save(self, key: str, content: bytes, confirmed_at: datetime) -> None:
         """Store what `pack` gave."""

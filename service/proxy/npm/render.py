@@ -12,6 +12,7 @@ import msgspec
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.http import parse_accept_header
 
+from service.proxy.npm.blocked_tarballs import blocked_folder
 from service.proxy.npm.document import Package, PackageVersion
 from service.proxy.npm.tags import move_tags
 
@@ -55,34 +56,46 @@ def render_manifest(
     version = move_tags(package, marks).get(version_or_tag, version_or_tag)
     if version not in package.versions:
         return None
-    tarball = _tarball_prefix(package, base)
-    return b"".join(_version(package.versions[version], tarball, marks, is_full=True))
+    tarballs = _Tarballs(package, base)
+    return b"".join(_version(package.versions[version], tarballs, marks, is_full=True))
 
 
 def _render(
     package: Package, base: str, marks: Mapping[str, str], extra: bytes, *, is_full: bool
 ) -> bytes:
-    tarball = _tarball_prefix(package, base)
+    tarballs = _Tarballs(package, base)
     parts = [b'{"name":', _json(package.name)]
     parts += [b',"dist-tags":', _json(move_tags(package, marks)), b',"versions":']
     separator = b"{"
     for version in package.versions.values():
         parts += (separator, b'"', version.version.encode(), b'":')
-        parts += _version(version, tarball, marks, is_full=is_full)
+        parts += _version(version, tarballs, marks, is_full=is_full)
         separator = b","
     parts += (b"}" if package.versions else b"{}", b',"time":', package.time, extra, b"}")
     return b"".join(parts)
 
 
-def _tarball_prefix(package: Package, base: str) -> bytes:
-    """The member `tarball` of the package's versions, up to where the version follows."""
-    name = quote(package.name, safe="@/")
-    url = f"{base}/{name}/-/{name.rpartition('/')[2]}-"
-    return b'"tarball":' + _json(url)[:-1]
+class _Tarballs:
+    """The member `tarball` of a package's versions, up to where the version follows."""
+
+    def __init__(self, package: Package, base: str) -> None:
+        name = quote(package.name, safe="@/")
+        self._folder, self._name = f"{base}/{name}/-/", name.rpartition("/")[2]
+        self._usual = self._member("")
+
+    def of(self, reason: str | None) -> bytes:
+        """That of a version that is blocked for `reason`, or of one that is not.
+
+        Of a download that fails, pnpm prints nothing but its address.
+        """
+        return self._usual if reason is None else self._member(blocked_folder(reason))
+
+    def _member(self, folder: str) -> bytes:
+        return b'"tarball":' + _json(f"{self._folder}{folder}{self._name}-")[:-1]
 
 
 def _version(
-    version: PackageVersion, tarball: bytes, marks: Mapping[str, str], *, is_full: bool
+    version: PackageVersion, tarballs: _Tarballs, marks: Mapping[str, str], *, is_full: bool
 ) -> Iterator[bytes]:
     """The object of one version, in parts.
 
@@ -99,7 +112,7 @@ def _version(
         yield b',"deprecated":'
         yield _json(deprecated)
     yield b',"dist":{'
-    yield tarball
+    yield tarballs.of(reason)
     yield version.version.encode()
     yield b'.tgz"'
     if version.dist:

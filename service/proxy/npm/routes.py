@@ -18,6 +18,7 @@ from service.proxy.file_answer import file_answer
 from service.proxy.file_keys import FileKey, parse_file_key
 from service.proxy.installs import refuse_or_record
 from service.proxy.npm.audit_queries import QUERIES, parse_query, public_query
+from service.proxy.npm.blocked_tarballs import without_folder
 from service.proxy.npm.document import Package, PackageVersion, find_file
 from service.proxy.npm.render import (
     ABBREVIATED,
@@ -125,7 +126,7 @@ async def _file(
     """A tarball, once its install is recorded, or a redirect to why it is refused."""
     located = await services.package(org, name)
     registry, policy = located.registry, located.policy
-    listed = find_file(located.document.value, file)
+    listed = find_file(located.document.value, without_folder(file))
     if listed is None:
         raise PackageFileMissing
     key = _key(listed)

@@ -1,6 +1,7 @@
 """A document cache whose registry is on loopback, and whose documents are JSON objects."""
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ def parse(document: Document, name: str) -> dict[str, Any]:
     if value.get("name") != name:
         raise NotOurs("it is of another package")
     return value
+
+
+def parse_and_tell(document: Document, name: str) -> dict[str, Any]:
+    """As `parse`, with the process that did it."""
+    return {**parse(document, name), "parsed_by": os.getpid()}
 
 
 def encode(value: dict[str, Any]) -> bytes:

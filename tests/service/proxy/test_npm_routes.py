@@ -88,6 +88,30 @@ async def test_a_blocked_version_is_marked_and_its_tag_moves(proxied: Proxied):
     served = await proxied.get("npm/left-pad/-/left-pad-1.0.0.tgz")
     assert (refused.status_code, served.status_code) == (302, 200)
     assert refused.headers["location"].endswith("/left-pad/1.2.0/denied-by-r1")
+    folder = "http://localhost:8080/proxy/acme/npm/left-pad/-/"
+    assert [version["dist"]["tarball"] for version in document["versions"].values()] == [
+        f"{folder}left-pad-1.0.0.tgz",
+        f"{folder}blocked/denied-by-rule-r1/left-pad-1.1.0.tgz",
+        f"{folder}blocked/denied-by-rule-r1/left-pad-1.2.0.tgz",
+    ]
+    assert await proxied.events() == ["blocklist_hit", "install_allowed"]
+
+
+async def test_what_an_address_says_of_a_tarball_decides_nothing(proxied: Proxied):
+    """Pnpm prints the address of a blocked tarball alone; lockfiles may keep it for longer."""
+    proxied.publishes_npm("left-pad", "1.0.0", "1.1.0")
+    await proxied.policy(deny=[deny("npm", "left-pad", "1.1.0", id="r1")])
+    folder = "npm/left-pad/-/blocked/denied-by-rule-r1"
+    denied = await proxied.get(f"{folder}/left-pad-1.1.0.tgz")
+    allowed = await proxied.get(f"{folder}/left-pad-1.0.0.tgz")
+    for path in (
+        "blocked/left-pad-1.0.0.tgz",
+        "blocked/../left-pad-1.0.0.tgz",
+        "x/left-pad-1.0.0.tgz",
+    ):
+        assert (await proxied.get(f"npm/left-pad/-/{path}")).status_code == 404, path
+
+    assert (denied.status_code, allowed.status_code) == (302, 200)
     assert await proxied.events() == ["blocklist_hit", "install_allowed"]
 
 

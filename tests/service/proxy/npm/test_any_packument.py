@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.proxy.documents import DocumentInvalid
+from service.proxy.npm.blocked_tarballs import without_folder
 from service.proxy.npm.document import Package, decode_package, encode_package, find_file
 from service.proxy.npm.packument import parse_package
 from service.proxy.npm.render import render_abbreviated, render_full, render_manifest
@@ -71,7 +72,9 @@ def check(package: Package, source: Json, marks: dict[str, str]) -> None:
             entry = document["versions"][version]
             tarball = entry["dist"]["tarball"]
             assert tarball.startswith(prefix)
-            assert find_file(package, tarball.removeprefix(prefix)) is record
+            file = tarball.removeprefix(prefix)
+            assert file.startswith("blocked/") == (version in marks)
+            assert find_file(package, without_folder(file)) is record
             assert (entry["name"], entry["version"]) == (package.name, version)
             assert version not in marks or entry["deprecated"] == (marks[version] or True)
         unchanged = source["versions"][version]
