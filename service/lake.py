@@ -33,7 +33,12 @@ from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.query.scans import Resources
 from analytics.statistics.value_index import ValueIndex
-from analytics.storage.audit_files import list_files, remove_orphans, renew_segments
+from analytics.storage.audit_files import (
+    list_files,
+    list_missing,
+    remove_orphans,
+    renew_segments,
+)
 from analytics.storage.compaction import merge_segments
 from analytics.storage.integrity import Finding, SeqSet, check_batches, check_files, check_segment
 from analytics.storage.journal_batches import JournalBatch, decode_batches
@@ -168,6 +173,10 @@ class Lake:
     async def remove_segments(self, segments: Sequence[Segment]) -> None:
         """See `analytics.storage.segment_writer.remove_segments`."""
         await _in_thread(remove_segments, self._root, segments)
+
+    async def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Those of `segments` whose files are not there, or have another size."""
+        return await _in_thread(list_missing, self._root, segments)
 
     async def renew_segments(self, segments: Sequence[Segment], at: datetime) -> None:
         """See `analytics.storage.orphans.renew_segments`. Raises FileNotFoundError."""
