@@ -136,7 +136,8 @@ class DeltaLakeTable:
         if not oldest:
             return None
         self._open(str(oldest)).create_checkpoint()
-        for name in self._files.names(self._log):
+        # Oldest first: what a crash leaves is still a log without gaps.
+        for name in sorted(self._files.names(self._log)):
             found = _NUMBERED.fullmatch(name)
             if found and int(found[1]) < oldest:
                 self._files.delete(f"{self._log}/{name}")
