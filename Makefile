@@ -1,5 +1,5 @@
 # Every target sets up what it needs: a virtual environment in .venv, the package managers of
-# `make test-all` in .clients, and nothing outside them except Debian's Chromium for the browser tests
+# `make test-all` in .clients and .engines, and nothing outside them except Debian's Chromium for the browser tests
 # and its PostgreSQL for the benchmarks, where there is none and apt may install it.
 
 PYTHON ?= python3
@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 SIZE ?= 2m
 # Package managers that tests install with.
 export CLIENTS ?= $(CURDIR)/.clients
+# Query engines that tests read the open table with: 3 GB.
+export ENGINES ?= $(CURDIR)/.engines
 # A file's tests stay together, because they may share a fixture; the longest files come first (see
 # tests/conftest.py), so that no worker ends long after the others. One worker more than there are
 # cores, because tests of processes wait for them now and then.
@@ -34,6 +36,7 @@ test: $(VENV)/.installed-dev ## what CI runs
 test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of
 	@sh tests/browser/install-chromium.sh
 	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)
+	-@PYTHON=$(BIN)/python sh tests/engines/install.sh $(ENGINES)
 	TESTS=all $(BIN)/pytest $(PARALLEL)
 
 proxy-live: $(VENV)/.installed-dev ## install through the proxy from the registries that this machine has configured
@@ -61,7 +64,7 @@ bench: $(VENV)/.installed-bench ## compare with other engines (SIZE=2m, 20m, 100
 	$(BIN)/python -m benchmarks.report
 
 clean: ## remove the virtual environment and what tools leave behind; data stays
-	rm -rf $(VENV) .clients .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .clients .engines .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

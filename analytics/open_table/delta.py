@@ -144,7 +144,7 @@ class DeltaLakeTable:
         return self._head(self._open())
 
     def sweep(self, head: Head, before: datetime) -> int:
-        """See `TableFormat`: whatever the log has is used."""
+        """See `TableFormat`: everything in the log is used."""
         return 0
 
     def remove(self) -> None:

@@ -24,7 +24,7 @@ _NONE: Final = "No table is published: `countersign lake publish`."
 
 @click.group(cls=LateGroup)
 def lake() -> None:
-    """The audit log as an Iceberg or Delta table, which other query engines read."""
+    """The audit log as an Iceberg or Delta table for other query engines."""
 
 
 @command(lake, "publish")
@@ -48,7 +48,7 @@ async def lake_publish(
     """Bring the tables up to date, and create those that there are not yet.
 
     A table has all rows that are sealed into segments. Tables that were published before are
-    brought up to date, too, whatever the options say. The service does this automatically for them
+    brought up to date, too, with any options. The service does this automatically for them
     and for COUNTERSIGN_LAKE_FORMATS.
     """
     settings = context.services.settings

@@ -1,13 +1,11 @@
 """Asks ClickHouse's engine: FORMAT FOLDER, answers in JSON. It reads below its working folder."""
 
 import json
-import os
 import sys
 
 from chdb import session
 
 format_, folder = sys.argv[1:]
-os.chdir(folder)
 engine = session.Session()
 scan = "icebergLocal" if format_ == "iceberg" else "deltaLakeLocal"
 AUDIT = f"{scan}('{folder}')"

@@ -2,7 +2,7 @@
 # Sets up the query engines that tests/engines reads the open table with, each in a virtual
 # environment of its own below the folder $1 (.engines), from the registry that this machine has
 # configured: no host stands here. Further arguments name engines; default: all of them, which takes
-# about 4 GB. What is there already is left as it is. PYTHON is the Python to use.
+# about 3 GB. What is there already is left as it is. PYTHON is the Python to use.
 set -eu
 
 folder=${1:-.engines}
@@ -37,5 +37,15 @@ for engine in "$@"; do
     "${PYTHON:-python3}" -m venv --clear "$folder/$engine"
     # shellcheck disable=SC2086
     "$folder/$engine/bin/pip" install --quiet --disable-pip-version-check $packages
+    if [ "$engine" = duckdb ]; then
+        # Where DuckDB looks for what it has downloaded, with this folder as the home.
+        find "$folder/duckdb/lib" -path '*/extensions/v*' -name '*.duckdb_extension' |
+            while read -r file; do
+                version=$(basename "$(dirname "$file")")
+                target="$folder/duckdb/home/.duckdb/extensions/$version/linux_amd64"
+                mkdir -p "$target"
+                cp "$file" "$target/"
+            done
+    fi
     echo "$packages" >"$stamp"
 done
