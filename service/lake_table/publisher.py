@@ -6,8 +6,8 @@ since it was read. So a publication that is killed or repeated changes nothing t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -292,15 +292,15 @@ class Publisher(LeasedJob):
     ) -> None:
         async with lease.write() as work:
             location = self._places.location(key)
-            await set_head(work.session, key, location, before, head, rows, at)
+            with _overtaken_as_lost():
+                await set_head(work.session, key, location, before, head, rows, at)
         self._heads[key] = head
 
     async def _run(self, work: Callable[[], _Result]) -> _Result:
         """The result of `work` on a table, in a thread. Raises StoreUnavailable, LeaseLost."""
         try:
-            return await self._lake.run_uncancellable(work)
-        except TableOvertaken as error:
-            raise LeaseLost("the table was changed by another process") from error
+            with _overtaken_as_lost():
+                return await self._lake.run_uncancellable(work)
         except OSError as error:
             raise file_fault(error) from error
 
@@ -315,6 +315,15 @@ def _wanted_keys(
     )
     asked = [TableKey(FormatName(name), tenant_id) for name in formats for tenant_id in tenants]
     return list(dict.fromkeys([*state.tables, *asked]))
+
+
+@contextmanager
+def _overtaken_as_lost() -> Iterator[None]:
+    """Raise LeaseLost if the table has changed: only the holder of the lease may change it."""
+    try:
+        yield
+    except TableOvertaken as error:
+        raise LeaseLost(f"{error}: the table was changed by another process") from error
 
 
 @asynccontextmanager

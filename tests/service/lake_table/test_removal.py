@@ -9,6 +9,7 @@ from service.lake_table.places import LakePlaces, TableKey
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.pruning import always_on, prune
+from tests.service.audit.test_import import line, take
 
 HOUR = timedelta(hours=1)
 GRACE = 7 * HOUR
@@ -97,22 +98,27 @@ async def test_pruned_days_leave_the_table_and_then_the_disk(filled):
 
 async def test_a_segment_retired_before_it_was_published_is_fenced_first(filled):
     """A publisher that lost its lease may still name it, until one more snapshot refuses that."""
-    await filled.publish()
-    await filled.audit.accept([sample_row(START - 30 * 24 * HOUR)])
-    await filled.audit.seal()
-    stale = await filled.read_head()
+    await always_on(filled.audit, "free")
+    await prune(filled.audit)
+    filled.audit.clock.now += HOUR
+    first = await filled.publish()
+    await always_on(filled.audit, "enterprise")
+    await take(filled.audit, line(START - 20 * 24 * HOUR))
     await always_on(filled.audit, "free")
     await prune(filled.audit)
     filled.audit.clock.now += 48 * HOUR
-    assert await unlink(filled) == 0
-
-    assert (await filled.publish()).is_new_snapshot
-
-    assert stale is not None
-    assert (await filled.read_head()).version != stale.version
-    filled.audit.clock.now += 48 * HOUR
     await filled.services.publisher.expire()
-    assert await unlink(filled) > 0
+    assert await unlink(filled) == 1, "what was retired before the publication"
+
+    second = await filled.publish()
+
+    # The row about the pruning is still in the journal, so that nothing else has changed.
+    assert (second.added, second.removed) == (0, 0)
+    assert second.complete_through_seq == first.complete_through_seq
+    assert second.is_new_snapshot
+    filled.audit.clock.now += 48 * HOUR
+    assert not (await filled.publish()).is_new_snapshot
+    assert await unlink(filled) == 1
     await filled.assert_published()
 
 
