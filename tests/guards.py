@@ -410,7 +410,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a segment that counts from 0 is rewritten even alone",
-        "service/audit/compactor.py::Compactor._replace",
+        "service/audit/compactor.py::Compactor._merge_some",
         Drop("not any((segment.seq_base for segment in smallest))"),
         f"{_COMPACTION}::test_a_segment_that_counts_from_0_is_rewritten_even_alone",
     ),

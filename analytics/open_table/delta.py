@@ -68,7 +68,7 @@ class DeltaLakeTable:
     def __init__(self, location: str, files: MetadataFiles) -> None:
         self.location = location
         self._files = files
-        self._options = dict(files.properties) or None
+        self._options = dict(files.delta_options) or None
         self._log = f"{location}/{TABLE_LOG}"
 
     def read(self, version: str | None) -> Head | None:

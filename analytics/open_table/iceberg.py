@@ -95,7 +95,7 @@ class IcebergTable:
     def __init__(self, location: str, files: MetadataFiles) -> None:
         self.location = location
         self._files = files
-        self._io: FileIO = load_file_io(dict(files.properties), location)
+        self._io: FileIO = load_file_io(dict(files.iceberg_properties), location)
         self._metadata = f"{location}/metadata"
         self._folders = (self._metadata, f"{location}/versions")
 

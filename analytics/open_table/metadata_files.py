@@ -14,10 +14,11 @@ _SCHEME: Final = "file://"
 class MetadataFiles(Protocol):
     """The storage that tables are in. All methods raise OSError if it fails.
 
-    `properties` are its options for the libraries.
+    Both mappings are its options for the libraries: pyiceberg's properties, delta-rs' options.
     """
 
-    properties: Mapping[str, str]
+    iceberg_properties: Mapping[str, str]
+    delta_options: Mapping[str, str]
 
     def make_folder(self, uri: str) -> None:
         """Create the folder `uri`, durably."""
@@ -59,7 +60,8 @@ class MetadataFiles(Protocol):
 class LocalMetadataFiles:
     """MetadataFiles below the folder `root` of this machine."""
 
-    properties: Mapping[str, str] = {}
+    iceberg_properties: Mapping[str, str] = {}
+    delta_options: Mapping[str, str] = {}
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from analytics.open_table.metadata_files import LocalMetadataFiles, MetadataFiles, file_uri
+from analytics.open_table.s3_metadata_files import S3MetadataFiles
 from analytics.open_table.table_format import FormatName, TableFormat
 from analytics.storage.segment_metadata import Segment
 from service.errors import Refusal
@@ -42,10 +43,7 @@ class TableKey:
 
 @dataclass(frozen=True, slots=True)
 class LakePlaces:
-    """URIs of the segments' folder and of the folder of tables' metadata.
-
-    `root` contains both.
-    """
+    """URIs of the segments' folder and of the folder of tables' metadata, and their storage."""
 
     audit: str
     lake: str
@@ -86,6 +84,12 @@ class LakePlaces:
         from analytics.open_table.delta import DeltaLakeTable
 
         return DeltaLakeTable(self.location(key), self.files)
+
+
+def s3_places(url: str, endpoint: str) -> LakePlaces:
+    """The places in the bucket of `url` (s3://bucket/prefix); keys are laid out like paths."""
+    root = url.rstrip("/")
+    return LakePlaces(audit=root, lake=f"{root}/_countersign/lake", files=S3MetadataFiles(endpoint))
 
 
 def lake_places(settings: Settings) -> LakePlaces:
