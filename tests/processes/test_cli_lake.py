@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.processes.homes import Home
+
 pytestmark = pytest.mark.slow
 
 
@@ -85,3 +87,25 @@ def test_the_check_finds_nothing_wrong_with_a_log_beside_segments(sealed_home):
     checked = sealed_home.ask("audit", "check")
 
     assert (checked["findings"], checked["notes"]) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["iceberg", "delta"])
+def test_a_restored_data_dir_has_tables_of_its_own(sealed_home, name):
+    """Those of the data dir that it is a backup of are left alone."""
+    (first,) = sealed_home.ask("lake", "publish", "--format", name)["tables"]
+    target = sealed_home.folder / "backup"
+    sealed_home.ask("backup", str(target))
+    (folder := sealed_home.folder / "another").mkdir()
+    other = Home(folder)
+    other.ask("restore", str(target))
+    assert other.ask("lake", "expire")["tables"][0]["snapshots"] == 0
+
+    (restored,) = other.ask("lake", "publish", "--format", name)["tables"]
+
+    assert restored["location"] == first["location"].replace(
+        str(sealed_home.data_dir), str(other.data_dir)
+    )
+    assert (restored["added"], restored["rows"]) == (1, 1)
+    (again,) = sealed_home.ask("lake", "publish", "--format", name)["tables"]
+    assert (again["is_new_snapshot"], again["snapshot"]) == (False, first["snapshot"])
+    other.end()

@@ -161,3 +161,23 @@ async def test_a_publisher_killed_at_each_step_is_made_good(filled):
         await assert_recovers(filled)
 
     assert STRIDE < step < STEPS_MAX
+
+
+async def test_metadata_is_durable_before_the_catalog_names_it(filled, file_steps):
+    """Else a power loss would leave a table that cannot be read."""
+    await filled.publish()
+
+    if filled.format == "iceberg":
+        folder = filled.services.settings.lake_dir / "iceberg" / "audit"
+        manifests = set((folder / "metadata").glob("*.avro"))
+        written = manifests | set((folder / "versions").iterdir())
+        folders = {folder, folder / "metadata", folder / "versions"}
+    else:
+        folder = filled.services.settings.audit_dir / "_delta_log"
+        written, folders = set(folder.glob("*.json")), {folder, folder.parent}
+    assert len(written) > 1
+    synced = file_steps.synced_bytes
+    assert {path: synced.get(path) for path in written} == {
+        path: path.stat().st_size for path in written
+    }
+    assert folders <= set(synced)
