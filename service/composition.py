@@ -39,6 +39,7 @@ from service.install_tokens.tokens import forget_expired
 from service.issuers.issuers import Issuers, load_issuers
 from service.issuers.key_source import KeySource
 from service.lake import Lake
+from service.lake_table.publisher import Publisher
 from service.metrics import Metrics
 from service.policy.book import PolicyBook
 from service.policy.services import PolicyServices
@@ -98,6 +99,7 @@ class Services:
     compactor: Compactor
     indexer: Indexer
     pruner: Pruner
+    publisher: Publisher
     garbage_collector: GarbageCollector
     metrics: Metrics
     keys: KeySource
@@ -169,6 +171,7 @@ class Services:
             self.compactor,
             self.indexer,
             self.pruner,
+            self.publisher,
             self.garbage_collector,
         )
         return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
@@ -312,6 +315,8 @@ def build_services(
     lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
     job = (settings, store, lake, lease, clock)
     sealer = Sealer(*job)
+    compactor = Compactor(*job)
+    publisher = Publisher(*job, compactor)
     key_use = KeyUse(store)
     authenticator = Authenticator(settings, store, clock, key_use)
     access = Authorizer(authenticator, store, verifier)
@@ -359,10 +364,11 @@ def build_services(
         group_commit=group_commit,
         lease=lease,
         sealer=sealer,
-        compactor=Compactor(*job),
+        compactor=compactor,
         indexer=Indexer(store, lake, lease),
         pruner=Pruner(settings, store, lease, clock),
-        garbage_collector=GarbageCollector(*job),
+        publisher=publisher,
+        garbage_collector=GarbageCollector(*job, publisher),
         metrics=metrics,
         keys=keys,
         verifier=verifier,

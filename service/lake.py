@@ -202,6 +202,10 @@ class Lake:
                 stack.callback(files.__exit__, None, None, None)
             yield
 
+    async def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
+        """See `SegmentStore.list_missing`."""
+        return await _in_thread(self.segments.list_missing, segments)
+
     async def run_in_thread(self, work: Callable[[], _Result]) -> _Result:
         """The result of `work`, a long computation on rows."""
         return await _in_thread(work, pool=self._row_thread)

@@ -17,7 +17,9 @@ PREFIX: Final = "COUNTERSIGN_"
 CLIENT_VARIABLES: Final = frozenset({"server", "token", "org", "api_key", "id_token"})
 """Variables with our prefix that are for the command line, and no settings of the service."""
 
-_LISTS: Final = frozenset({"trusted_proxies", "proxy_pypi_file_origins", "proxy_npm_file_origins"})
+_LISTS: Final = frozenset(
+    {"trusted_proxies", "proxy_pypi_file_origins", "proxy_npm_file_origins", "lake_formats"}
+)
 """Settings that are written as a list with commas."""
 
 _OWN_PORTS: Final = {"http": ":80", "https": ":443"}
@@ -27,6 +29,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 # Runs further apart than the clock guard's 48 hours would all be rejected.
 UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 InstallSeconds = Annotated[float, msgspec.Meta(ge=60, le=6 * 3600)]
+Hours = Annotated[float, msgspec.Meta(gt=0, le=24 * 366)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=64)]
 Workers = Annotated[int, msgspec.Meta(ge=1, le=64)]
@@ -88,6 +91,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     exports_per_actor_max: PositiveInt = 2
     metrics_token: str = ""
     components_page: bool = False
+    lake_formats: tuple[Literal["iceberg", "delta"], ...] = ()
+    lake_per_tenant: bool = False
+    lake_publish_interval_s: UpToADay = 300.0
+    lake_snapshot_hours: Hours = 24.0
     engine_memory_mb: PositiveInt = 2048
     engine_temp_mb: PositiveInt = 8192
     engine_threads: PositiveInt = 2
@@ -121,6 +128,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def temp_dir(self) -> Path:
         """Folder that the query engine may spill to."""
         return self.data_dir / "tmp"
+
+    @property
+    def lake_dir(self) -> Path:
+        """Folder of the metadata of open tables."""
+        return self.data_dir / "lake"
 
     @property
     def package_cache_dir(self) -> Path:

@@ -37,6 +37,8 @@ _MERGING = "tests/analytics/storage/test_compaction.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
 _IMPORT = "tests/service/audit/test_import.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
+_REMOVAL = "tests/service/lake_table/test_removal.py"
+_PUBLISHING = "tests/service/lake_table/test_publishing.py"
 _APART = "tests/service/store/test_tenants_apart.py"
 _CHECKING = "tests/service/audit/test_integrity_check.py"
 _COPYING = "tests/analytics/storage/test_file_copy.py"
@@ -687,7 +689,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a merging commit checks its epoch",
-        "service/audit/compactor.py::Compactor._merge_some",
+        "service/audit/compactor.py::Compactor._replace",
         Replace("lease.write()", "self._store.write()"),
         f"{_COMPACTION}::test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing",
     ),
@@ -726,7 +728,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a merging commit checks that its segments are still there",
-        "service/audit/compactor.py::Compactor._merge_some",
+        "service/audit/compactor.py::Compactor._replace",
         Replace(
             "await retire_segments(work.session, parts, work.now) != len(parts)",
             "await retire_segments(work.session, parts, work.now) < 0",
@@ -793,11 +795,39 @@ GUARDS: Final = [
     ),
     Guard(
         "retired files have a grace",
-        "service/audit/garbage_collector.py::GarbageCollector.unlink_retired",
-        Replace(
-            "self._clock() - timedelta(seconds=self._settings.retired_grace_s)", "self._clock()"
-        ),
+        "service/audit/garbage_collector.py::GarbageCollector._retired_before",
+        Replace("now - timedelta(seconds=self._settings.retired_grace_s)", "now"),
         f"{_COMPACTION}::test_retired_files_outlive_every_export_that_found_them",
+    ),
+    Guard(
+        "a file outlives the snapshots that name it",
+        "service/audit/garbage_collector.py::GarbageCollector._retired_before",
+        Replace("min(before, now - kept_for, published_at)", "before"),
+        f"{_REMOVAL}::test_a_segment_retired_before_it_was_published_is_fenced_first",
+    ),
+    Guard(
+        "what a snapshot names is not unlinked",
+        "service/lake_table/publisher.py::Publisher.released",
+        Replace("segment.segment_id not in held", "True"),
+        f"{_REMOVAL}::test_a_retired_file_is_kept_until_it_is_published_and_expired",
+    ),
+    Guard(
+        "a retirement is followed by a publication that refuses older ones",
+        "service/lake_table/registry.py::LakeState.is_fenced",
+        Replace("line.published_at > self.last_retired_at", "True"),
+        f"{_REMOVAL}::test_a_segment_retired_before_it_was_published_is_fenced_first",
+    ),
+    Guard(
+        "a publication commits on what it was made from",
+        "service/lake_table/registry.py::_set_metadata",
+        Drop("if changed is None:\n    raise TableOvertaken(key.name)"),
+        f"{_PUBLISHING}::test_a_foreign_commit_is_not_overwritten",
+    ),
+    Guard(
+        "a table is not said to be complete while rows are missing",
+        "service/lake_table/registry.py::LakeState.complete_through",
+        Replace("[*journal, *(segment.min_seq for segment in absent if key.has(segment))]", "[]"),
+        f"{_PUBLISHING}::test_complete_through_is_the_row_before_the_first_one_that_is_missing",
     ),
     Guard(
         "the grace is longer than the longest export",

@@ -50,10 +50,17 @@ async def import_blocklist(services: Services) -> None:
     await importer.import_file(content, "osv.zip", ["MAL-*"], by, lambda done, total: None)
 
 
+async def publish(services: Services) -> None:
+    """The tables of the settings, of which each has its own steps."""
+    await services.publisher.publish(services.settings.lake_formats)
+
+
 WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "seal": lambda services: services.sealer.seal_due(everything=True),
     "prune": lambda services: services.pruner.prune_in_background(),
     "unlink": lambda services: services.garbage_collector.unlink_retired(),
+    "publish": publish,
+    "expire": lambda services: services.publisher.expire(),
     "import": import_file,
     "blocklist": import_blocklist,
 }

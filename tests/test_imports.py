@@ -86,6 +86,7 @@ ANALYTICS = {
     "query": {"model", "storage", "cache", "statistics"},
     "export": {"model"},
     "imports": {"model", "storage", "export"},
+    "open_table": {"model", "storage"},
 }
 """The packages of the audit lake, and which others each may import."""
 

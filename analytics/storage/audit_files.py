@@ -11,6 +11,9 @@ from typing import Final
 from analytics.storage.layout import OWN_FOLDER, index_path, segment_path
 from analytics.storage.segment_metadata import Segment
 
+TABLE_LOG: Final = "_delta_log"
+"""The folder of a Delta table's log, which lies beside the segments."""
+
 
 class Role(StrEnum):
     """What a file is by its place and name, and by what the catalog says."""
@@ -31,12 +34,14 @@ _PATHS: Final = {".parquet": segment_path, ".index": index_path}
 
 
 def list_files(root: Path, tenant_id: str | None = None) -> list[Path]:
-    """Every file below `root` (or in the tenant's folder of it), wherever it lies."""
+    """Every file below `root` (or in the tenant's folder of it) but for logs of Delta tables."""
     top = root / f"tenant={tenant_id}" if tenant_id else root
     found: list[Path] = []
     for folder, names, files in os.walk(top):
         if Path(folder) == root and OWN_FOLDER in names:
             names.remove(OWN_FOLDER)
+        if TABLE_LOG in names:
+            names.remove(TABLE_LOG)
         found += (Path(folder, name) for name in files)
     return found
 
@@ -77,6 +82,18 @@ def remove_orphans(
                 path.unlink()
                 removed += 1
     return removed
+
+
+def list_missing(root: Path, segments: Iterable[Segment]) -> list[Segment]:
+    """Those of `segments` whose files are not there, or have another size."""
+    return [segment for segment in segments if _size_of(segment.path(root)) != segment.size]
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def renew_segments(root: Path, segments: Iterable[Segment], written_s: float) -> None:

@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Final
 
 from analytics.model.errors import StoreFault, StoreUnreachable
-from analytics.storage.audit_files import is_swept
+from analytics.storage.audit_files import TABLE_LOG, is_swept
 from analytics.storage.cache_folder import CachedFile, CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.objects import Objects
@@ -109,18 +109,18 @@ class S3Segments:
     def check_present(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore. A copy will do; others are looked for in the bucket."""
         absent = [s for s in segments if not _has_size(s.path(self.root), s.size)]
-        if len(absent) <= FETCHES_MAX:
-            keys = [self._key(segment.path(self.root)) for segment in absent]
-            found = self._threads.map(self._objects.find, keys)
-            sizes = {entry.key: entry.size for entry in found if entry is not None}
-        else:
-            sizes = self._listed_sizes(absent)
+        sizes = self._sizes_of(absent)
         for segment in absent:
             key = self._key(segment.path(self.root))
             if key not in sizes:
                 raise ObjectMissing(f"{key}: the object is missing")
             if sizes[key] != segment.size:
                 raise ObjectDamaged(f"{key}: {sizes[key]} bytes instead of {segment.size}")
+
+    def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
+        """See SegmentStore. Copies are not asked."""
+        sizes = self._sizes_of(segments)
+        return [s for s in segments if sizes.get(self._key(s.path(self.root))) != s.size]
 
     @contextmanager
     def as_stored(self, segment: Segment) -> Iterator[Path]:
@@ -187,7 +187,7 @@ class S3Segments:
         return [
             StoredFile(self.root / entry.key, entry.size, entry.written_s)
             for entry in self._objects.entries(folder)
-            if not entry.key.startswith("_countersign/")
+            if not entry.key.startswith("_countersign/") and f"{TABLE_LOG}/" not in entry.key
         ]
 
     def is_there(self, path: Path) -> bool:
@@ -330,6 +330,14 @@ class S3Segments:
     def _delete(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), DELETED_MAX):
             self._objects.delete(keys[start : start + DELETED_MAX])
+
+    def _sizes_of(self, segments: Sequence[Segment]) -> dict[str, int]:
+        """Sizes of the objects of `segments`, and of others, by key, as far as they are there."""
+        if len(segments) > FETCHES_MAX:
+            return self._listed_sizes(segments)
+        keys = [self._key(segment.path(self.root)) for segment in segments]
+        found = self._threads.map(self._objects.find, keys)
+        return {entry.key: entry.size for entry in found if entry is not None}
 
     def _listed_sizes(self, segments: Sequence[Segment]) -> dict[str, int]:
         """The sizes of all objects of the tenants from the first to the last day of `segments`."""

@@ -17,6 +17,9 @@ from analytics.storage.layout import index_path, segment_path
 VERSION_KEY: Final = b"countersign.schema_version"
 """Where a file's metadata says which columns it has. Files of version 1 do not say."""
 
+FIELD_IDS_SINCE: Final = 2
+"""The first schema version whose files say which column is which by a number."""
+
 
 class SchemaMismatch(ValueError):
     """Rows that are not AUDIT_SCHEMA."""
@@ -62,6 +65,14 @@ class Segment:
     sha256: str = ""
     index_size: int = 0
     index_sha256: str = ""
+
+    @property
+    def is_portable(self) -> bool:
+        """True if engines that know nothing of the catalog read the file as it is meant.
+
+        Others count their rows from 0, or have no field ids.
+        """
+        return self.seq_base == 0 and self.schema_version >= FIELD_IDS_SINCE
 
     def path(self, root: Path) -> Path:
         """Where the file lies below the audit folder `root`."""

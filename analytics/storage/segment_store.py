@@ -95,6 +95,9 @@ class SegmentStore(Protocol):
     def check_present(self, segments: Sequence[Segment]) -> None:
         """Raise StoreFault unless each of `segments` is stored, with its size."""
 
+    def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Those of `segments` that are not stored where `address_of` says, or of another size."""
+
     def as_stored(self, segment: Segment) -> AbstractContextManager[Path]:
         """A folder like `root` with the files of `segment` as the store has them, for a check.
 
@@ -180,6 +183,10 @@ class LocalFolder:
     def check_present(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore."""
         check_present(self.root, segments)
+
+    def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
+        """See SegmentStore."""
+        return audit_files.list_missing(self.root, segments)
 
     @contextmanager
     def as_stored(self, segment: Segment) -> Iterator[Path]:

@@ -23,6 +23,7 @@ from service.store.catalog import (
     add_segment,
     list_segmented_days,
     list_segments,
+    list_unportable,
     retire_segments,
 )
 
@@ -67,6 +68,24 @@ class Compactor(LeasedJob):
         faults.raise_first()
         return merged
 
+    async def make_portable(self, lease: HeldLease) -> int:
+        """Rewrite the segments that other engines would misread, one by one; returns how many.
+
+        The caller holds the lease. A segment that cannot be read does not block the others, and
+        is left as it is.
+        """
+        async with self._store.read() as session:
+            segments = await list_unportable(session)
+        faults = DeferredErrors("segment_not_rewritten")
+        rewritten = 0
+        for segment in segments:
+            with faults.of(segment.tenant_id, segment.day):
+                await self._replace(
+                    lease, [segment], await self._lake.merge([segment], new_id("seg"))
+                )
+                rewritten += 1
+        return rewritten
+
     async def _list_due(self, *, everything: bool) -> list[SegmentedDay]:
         now = self._clock()
         async with self._store.read() as session:
@@ -98,12 +117,15 @@ class Compactor(LeasedJob):
         if len(smallest) < 2 and not any(segment.seq_base for segment in smallest):
             return None
         parts, merged = await self._merge_what_fits(smallest)
+        await self._replace(lease, parts, merged)
+        return merged
+
+    async def _replace(self, lease: HeldLease, parts: list[Segment], merged: Segment) -> None:
         async with lease.write() as work:
             if await retire_segments(work.session, parts, work.now) != len(parts):
                 raise LeaseLost("segments were retired by another process")
             await add_segment(work.session, merged, work.now)
         _log.info("segments_merged", segment=merged.segment_id, of=len(parts), rows=merged.rows)
-        return merged
 
     async def _merge_what_fits(self, segments: list[Segment]) -> tuple[list[Segment], Segment]:
         """Merge as many of the first `segments` as memory allows; returns these and the new one.

@@ -1,18 +1,36 @@
 """The sweeper: removes unused files and expired answers once no process can be using them."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
+from service.audit.lease import LeaseKeeper
 from service.audit.leased_job import LeasedJob
+from service.audit.open_tables import OpenTables
+from service.clock import Clock
+from service.lake import Lake
+from service.settings import Settings
 from service.store.catalog import forget_segments, list_retired, list_segment_ids
 from service.store.idempotency import forget_old_answers
+from service.store.store import Store
 
 _log = structlog.get_logger(__name__)
 
 
 class GarbageCollector(LeasedJob):
     """Sweeps under the lease: files of another process's unfinished work look like orphans."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        lake: Lake,
+        lease: LeaseKeeper,
+        clock: Clock,
+        open_tables: OpenTables,
+    ) -> None:
+        super().__init__(settings, store, lake, lease, clock)
+        self._open_tables = open_tables
 
     async def clear_orphans(self) -> int:
         """Remove files without a catalog line that are past the grace period; returns how many."""
@@ -43,18 +61,36 @@ class GarbageCollector(LeasedJob):
         The file is removed before its line: a crash in between leaves a line without a file, which
         the next sweep finds. In the other order it would leave a file without a line.
         """
-        before = self._clock() - timedelta(seconds=self._settings.retired_grace_s)
+        before = await self._retired_before()
         async with self._store.read() as session:
             if not await list_retired(session, before):
                 return 0
         async with self._lease.hold() as lease:
+            before = await self._retired_before()
             async with self._store.read() as session:
                 retired = await list_retired(session, before)
+            retired = await self._open_tables.released(retired, self._clock())
+            if not retired:
+                return 0
             await self._lake.remove_segments(retired)
             async with lease.write() as work:
                 unlinked = await forget_segments(work.session, retired)
         _log.info("segments_unlinked", segments=unlinked)
         return unlinked
+
+    async def _retired_before(self) -> datetime:
+        """Segments retired before this are needed by no query or export.
+
+        Open tables keep theirs longer: until they are published without them, and until the
+        snapshots before that have expired.
+        """
+        now = self._clock()
+        before = now - timedelta(seconds=self._settings.retired_grace_s)
+        published_at = await self._open_tables.published_before()
+        if published_at is None:
+            return before
+        kept_for = timedelta(hours=self._settings.lake_snapshot_hours)
+        return min(before, now - kept_for, published_at)
 
     async def forget_old_answers(self) -> None:
         """Delete expired answers to idempotency keys."""

@@ -12,6 +12,7 @@ from service.audit.compactor import Compactor
 from service.audit.garbage_collector import GarbageCollector
 from service.audit.indexer import Indexer
 from service.audit.lease import LeaseTaken
+from service.audit.open_tables import OpenTables
 from service.audit.pruner import Pruner
 from service.audit.sealer import Sealer
 from service.clock import Clock
@@ -21,6 +22,9 @@ from service.settings import Settings
 
 MERGES_MAX: Final = 1
 """Merges in one round, so that sealing does not wait while a year of days is compacted."""
+
+EXPIRE_INTERVAL_S: Final = 3_600.0
+"""Each expiry is a commit of its own: one an hour instead of one for each snapshot."""
 
 _log = structlog.get_logger(__name__)
 
@@ -45,6 +49,7 @@ def maintenance_jobs(
     compactor: Compactor,
     indexer: Indexer,
     pruner: Pruner,
+    open_tables: OpenTables,
     garbage_collector: GarbageCollector,
 ) -> list[Job]:
     """The jobs of one process, in the order in which a round runs them."""
@@ -57,6 +62,8 @@ def maintenance_jobs(
         ),
         Job("index", settings.sweep_interval_s, indexer.build_missing),
         Job("prune", settings.prune_interval_s, pruner.prune_in_background),
+        Job("publish_lake", settings.lake_publish_interval_s, open_tables.publish_due),
+        Job("expire_lake", EXPIRE_INTERVAL_S, open_tables.expire_due),
         Job("unlink_retired", settings.sweep_interval_s, garbage_collector.unlink_retired),
         Job("drop_copies", settings.sweep_interval_s, garbage_collector.drop_copies),
         Job("clear_orphans", settings.sweep_interval_s, garbage_collector.clear_orphans),

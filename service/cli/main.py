@@ -38,6 +38,9 @@ _COMMANDS: Final = {
     "init": Late(
         "serving", "Prepare the data dir: folders, secrets, database schema.", "init_command"
     ),
+    "lake": Late(
+        "lake", "The audit log as an Iceberg or Delta table for other query engines.", "lake"
+    ),
     "login": Late("login", "Sign in to the server at URL: commands then work there.", "login"),
     "logout": Late("login", "Sign out of the server in use, or of URL.", "logout"),
     "member": Late("people", "Members: the people of an organisation.", "member"),

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_metadata import FIELD_IDS_SINCE, Segment
 from service.store.batching import scalars_of
 from service.store.tables import SegmentEntry
 from service.store.transaction import Transaction
@@ -61,6 +61,12 @@ async def list_live_segments(session: AsyncSession, tenant_id: str | None = None
         query = query.where(SegmentEntry.tenant_id == tenant_id)
     query = query.order_by(SegmentEntry.tenant_id, SegmentEntry.day, SegmentEntry.id)
     return await _list(session, query)
+
+
+async def list_unportable(session: AsyncSession) -> list[Segment]:
+    """Live segments that only the catalog explains (see `Segment.is_portable`)."""
+    is_unportable = or_(SegmentEntry.seq_base != 0, SegmentEntry.schema_version < FIELD_IDS_SINCE)
+    return await _list(session, _SEGMENTS.where(_IS_LIVE, is_unportable))
 
 
 async def list_places(session: AsyncSession) -> dict[str, tuple[str, date]]:

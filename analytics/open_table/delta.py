@@ -1,0 +1,281 @@
+"""A Delta table over the audit folder (or one tenant's folder of it), where its log lies.
+
+Its root is the folder of the segments, because delta-rs reads no file outside a table's root. A
+commit is a new file in the log, which can only be written if no other commit has that number.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from analytics.model.schema import COLUMNS
+from analytics.open_table.metadata_files import MetadataFiles
+from analytics.open_table.table_format import (
+    COMPLETE_THROUGH,
+    SUMMARY_PREFIX,
+    TENANT_COLUMN,
+    Change,
+    FormatName,
+    Head,
+    TableMissing,
+    TableOvertaken,
+    segment_id_of,
+)
+from analytics.storage.audit_files import TABLE_LOG
+from analytics.storage.segment_metadata import Segment
+
+PUBLISHED_AT: Final = f"{SUMMARY_PREFIX}published_at_ms"
+_APP: Final = "countersign"
+_DAY_COLUMN: Final = "day"
+_PARTITIONS: Final = [TENANT_COLUMN, _DAY_COLUMN]
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_NUMBERED: Final = re.compile(r"(\d{20})\..*")
+
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        *(pa.field(column.name, column.type, nullable=True) for column in COLUMNS),
+        pa.field(TENANT_COLUMN, pa.string()),
+        pa.field(_DAY_COLUMN, pa.date32()),
+    ]
+)
+"""The columns of files and, from the log, those of their folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """What a file of the log says. `at_ms` is None if the publisher did not write it."""
+
+    version: int
+    at_ms: int | None
+    complete_through_seq: int | None
+    removed: frozenset[str]
+
+
+class DeltaLakeTable:
+    """See `TableFormat`. A version is a number of the log."""
+
+    name = FormatName.DELTA
+
+    def __init__(self, location: str, files: MetadataFiles) -> None:
+        self.location = location
+        self._files = files
+        self._options = dict(files.delta_options) or None
+        self._log = f"{location}/{TABLE_LOG}"
+
+    def read(self, version: str | None) -> Head | None:
+        """See `TableFormat`; the log itself says which version is current."""
+        try:
+            table = self._open()
+        except TableNotFoundError as error:
+            if version is None:
+                return None
+            raise TableMissing(self._log) from error
+        return self._head(table)
+
+    def write(self, head: Head | None, change: Change) -> Head:
+        """See `TableFormat`."""
+        table = self._begin(change.at) if head is None else self._open(head.version)
+        try:
+            self._add_missing_columns(table, change.at)
+            version = table.version()
+            table.create_write_transaction(
+                self._actions(head, change),
+                mode="append",
+                schema=Schema.from_arrow(ARROW_SCHEMA),
+                partition_by=_PARTITIONS,
+                commit_properties=_properties(
+                    change.at,
+                    {COMPLETE_THROUGH: str(change.complete_through_seq)},
+                    # Another commit in the name of this one is a conflict, also for appends.
+                    app_transactions=[Transaction(_APP, version + 1)],
+                ),
+                post_commithook_properties=PostCommitHookProperties(
+                    create_checkpoint=True, cleanup_expired_logs=False
+                ),
+            )
+        except CommitFailedError as error:
+            raise TableOvertaken(self._log) from error
+        except DeltaError as error:
+            raise OSError(f"{self._log}: {error}") from error
+        self._files.sync([f"{self._log}/{version + 1:020d}.json"])
+        return self._head(self._open(str(version + 1)))
+
+    def announce(self, head: Head) -> None:
+        """See `TableFormat`: all readers read the log."""
+
+    def named(self, head: Head, since: datetime) -> frozenset[str]:
+        """See `TableFormat`."""
+        since_ms = _ms(since)
+        removed = [
+            commit.removed
+            for commit in self._commits()
+            if commit.at_ms is None or commit.at_ms >= since_ms
+        ]
+        return frozenset(head.files).union(*removed)
+
+    def expire(self, head: Head, before: datetime, at: datetime) -> Head | None:
+        """See `TableFormat`: the log begins with a checkpoint of the oldest version that is left.
+
+        Versions that the publisher did not commit are kept.
+        """
+        commits = sorted(self._commits(), key=lambda commit: commit.version)
+        oldest = 0
+        for old, successor in pairwise(commits):
+            if successor.at_ms is None or successor.at_ms >= _ms(before):
+                break
+            oldest = old.version + 1
+        if not oldest:
+            return None
+        self._open(str(oldest)).create_checkpoint()
+        # Oldest first: what a crash leaves is still a log without gaps.
+        for name in sorted(self._files.names(self._log)):
+            found = _NUMBERED.fullmatch(name)
+            if found and int(found[1]) < oldest:
+                self._files.delete(f"{self._log}/{name}")
+        return self._head(self._open())
+
+    def sweep(self, head: Head, before: datetime) -> int:
+        """See `TableFormat`: everything in the log is used."""
+        return 0
+
+    def remove(self) -> None:
+        """See `TableFormat`."""
+        self._files.remove_folder(self._log)
+
+    def _begin(self, at: datetime) -> DeltaTable:
+        self._files.make_folder(self._log)
+        table = DeltaTable.create(
+            self.location,
+            schema=Schema.from_arrow(ARROW_SCHEMA),
+            partition_by=_PARTITIONS,
+            name="audit",
+            storage_options=self._options,
+            commit_properties=_properties(at, {}),
+        )
+        self._files.sync([f"{self._log}/{0:020d}.json"])
+        return table
+
+    def _open(self, version: str | None = None) -> DeltaTable:
+        return DeltaTable(
+            self.location,
+            version=None if version is None else int(version),
+            storage_options=self._options,
+        )
+
+    def _add_missing_columns(self, table: DeltaTable, at: datetime) -> None:
+        known = {field.name for field in table.schema().fields}
+        missing = [
+            field for field in Schema.from_arrow(ARROW_SCHEMA).fields if field.name not in known
+        ]
+        if missing:
+            table.alter.add_columns(missing, commit_properties=_properties(at, {}))
+
+    def _actions(self, head: Head | None, change: Change) -> list[AddAction | RemoveAction]:
+        files = head.files if head else {}
+        at_ms = _ms(change.at)
+        return [
+            *(_add(segment, self._path(uri), at_ms) for segment, uri in change.added),
+            *(
+                RemoveAction(self._path(files[id_]), data_change=True, deletion_timestamp=at_ms)
+                for id_ in sorted(change.removed)
+            ),
+        ]
+
+    def _path(self, uri: str) -> str:
+        path = uri.removeprefix(f"{self.location}/")
+        if path == uri:
+            raise ValueError(f"{uri} is not below the table's root {self.location}")
+        return path
+
+    def _head(self, table: DeltaTable) -> Head:
+        paths = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
+        commits = self._commits()
+        version = table.version()
+        complete = [commit.complete_through_seq for commit in commits if commit.version == version]
+        return Head(
+            version=str(version),
+            snapshot=str(version),
+            files={segment_id_of(path): f"{self.location}/{path}" for path in paths},
+            complete_through_seq=(complete and complete[0]) or 0,
+            snapshots=len(commits),
+        )
+
+    def _commits(self) -> list[_Commit]:
+        """The commits whose files are in the log, in any order."""
+        return [
+            _commit(int(found[1]), content)
+            for name in self._files.names(self._log)
+            if (found := _COMMIT.fullmatch(name))
+            and (content := self._files.read(f"{self._log}/{name}")) is not None
+        ]
+
+
+def _commit(version: int, content: bytes) -> _Commit:
+    info: dict[str, Any] = {}
+    removed = set()
+    for action in _lines(content):
+        info |= action.get("commitInfo", {})
+        if "remove" in action:
+            removed.add(segment_id_of(action["remove"]["path"]))
+    at_ms, complete = info.get(PUBLISHED_AT), info.get(COMPLETE_THROUGH)
+    return _Commit(
+        version,
+        None if at_ms is None else int(at_ms),
+        None if complete is None else int(complete),
+        frozenset(removed),
+    )
+
+
+def _lines(content: bytes) -> Iterator[dict[str, Any]]:
+    """The lines of a commit, but for those of added files, which can be many."""
+    for line in content.splitlines():
+        if line and not line.startswith(b'{"add"'):
+            yield json.loads(line)
+
+
+def _add(segment: Segment, path: str, at_ms: int) -> AddAction:
+    return AddAction(
+        path=path,
+        size=segment.size,
+        partition_values={
+            TENANT_COLUMN: segment.tenant_id,
+            _DAY_COLUMN: segment.day.isoformat(),
+        },
+        modification_time=at_ms,
+        data_change=True,
+        stats=json.dumps(
+            {
+                "numRecords": segment.rows,
+                "minValues": _bounds(segment.min_seq, segment.min_created_at),
+                "maxValues": _bounds(segment.max_seq, segment.max_created_at),
+                "nullCount": {"seq": 0, "created_at": 0},
+            }
+        ),
+    )
+
+
+def _bounds(seq: int, created_at: datetime) -> dict[str, Any]:
+    return {"seq": seq, "created_at": created_at.isoformat(timespec="microseconds")}
+
+
+def _properties(
+    at: datetime, summary: dict[str, str], app_transactions: list[Transaction] | None = None
+) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={PUBLISHED_AT: str(_ms(at)), **summary},
+        max_commit_retries=0,
+        app_transactions=app_transactions,
+    )
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

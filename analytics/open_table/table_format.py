@@ -1,0 +1,125 @@
+"""What a table format must do: the seam between the publisher and Iceberg or Delta."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Final, Protocol
+
+from analytics.storage.segment_metadata import Segment
+
+SUMMARY_PREFIX: Final = "countersign."
+COMPLETE_THROUGH: Final = f"{SUMMARY_PREFIX}complete_through_seq"
+"""In the summary of each snapshot: every row with at most this seq is in the table."""
+
+TENANT_COLUMN: Final = "tenant"
+"""The column that files lack: readers take it from the partition of a file.
+
+Named like the folder that it is in: polars refuses a Delta table whose paths have another name."""
+
+
+class FormatName(StrEnum):
+    """The formats that can be published."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+
+
+class TableMissing(Exception):
+    """A table's own metadata is not where it should be: the table must be started anew."""
+
+
+class TableOvertaken(Exception):
+    """The table has changed since it was read: nothing was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The current snapshot of a table.
+
+    `version` identifies it among all that the table ever had: a metadata file of Iceberg, a
+    number of Delta. `files` maps the id of each segment in it to the URI of its file.
+    """
+
+    version: str
+    snapshot: str | None
+    files: dict[str, str]
+    complete_through_seq: int
+    snapshots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the next snapshot differs in.
+
+    Segments in `added` with their URIs, ids of segments in `removed`. `at` is its time.
+    """
+
+    added: Sequence[tuple[Segment, str]]
+    removed: frozenset[str]
+    complete_through_seq: int
+    at: datetime
+
+
+class TableFormat(Protocol):
+    """One table. All methods block, and raise OSError if the storage fails.
+
+    A version is what `write` and `expire` return. With Iceberg readers see it once the catalog
+    names it; with Delta at once.
+    """
+
+    name: FormatName
+    location: str
+
+    def read(self, version: str | None) -> Head | None:
+        """The table at `version` of the catalog; None if there is no table yet.
+
+        Raises TableMissing.
+        """
+        ...
+
+    def write(self, head: Head | None, change: Change) -> Head:
+        """`head` with `change` as one new snapshot; None begins a table.
+
+        Raises TableOvertaken if the table is not at `head` any more.
+        """
+        ...
+
+    def announce(self, head: Head) -> None:
+        """Show `head`, which is committed, to readers that do not ask the catalog."""
+        ...
+
+    def named(self, head: Head, since: datetime) -> frozenset[str]:
+        """The ids of all segments that a snapshot names which was current at or after `since`."""
+        ...
+
+    def expire(self, head: Head, before: datetime, at: datetime) -> Head | None:
+        """`head` without the snapshots superseded before `before`; None if there are none.
+
+        `at` is now.
+        """
+        ...
+
+    def sweep(self, head: Head, before: datetime) -> int:
+        """Remove metadata that no snapshot uses, written before `before`; how many files."""
+        ...
+
+    def remove(self) -> None:
+        """Remove all metadata of the table; its data files are not its own."""
+        ...
+
+
+def segment_id_of(uri: str) -> str:
+    """The id of the segment whose file is at `uri`."""
+    return PurePosixPath(uri).stem
+
+
+def difference(
+    head: Head | None, wanted: Collection[tuple[Segment, str]]
+) -> tuple[list[tuple[Segment, str]], frozenset[str]]:
+    """What must be added to `head` and removed from it, so that it has the files `wanted`."""
+    have = head.files if head else {}
+    ids = {segment.segment_id for segment, _ in wanted}
+    added = [item for item in wanted if item[0].segment_id not in have]
+    return added, frozenset(have.keys() - ids)

@@ -1,0 +1,195 @@
+"""`countersign lake`: the audit log as a table that other query engines read."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from analytics.model.instants import format_ms
+from analytics.open_table.table_format import FormatName
+from service.cli.context import Answer, CommandContext, command
+from service.cli.groups import LateGroup
+from service.cli.lost_lease import lost_lease_as_taken
+from service.cli.tables import Table
+from service.lake_table.places import ALL_TENANTS, TableKey
+from service.lake_table.publisher import Expired, Published
+from service.lake_table.registry import list_tables
+from service.lake_table.status import TableStatus, table_statuses
+from service.orgs.repository import list_orgs
+from service.store.tables import Organisation
+
+_FORMATS: Final = click.Choice([name.value for name in FormatName])
+_NONE: Final = "No table is published: `countersign lake publish`."
+
+
+@click.group(cls=LateGroup)
+def lake() -> None:
+    """The audit log as an Iceberg or Delta table for other query engines."""
+
+
+@command(lake, "publish")
+@click.option(
+    "--format",
+    "formats",
+    type=_FORMATS,
+    multiple=True,
+    help="Publish this format; can be repeated. Default: COUNTERSIGN_LAKE_FORMATS, or iceberg.",
+)
+@click.option(
+    "--per-tenant",
+    "is_per_tenant",
+    is_flag=True,
+    default=None,
+    help="One table for each organisation, instead of one for the operator with all of them.",
+)
+async def lake_publish(
+    context: CommandContext, formats: tuple[str, ...], is_per_tenant: bool | None
+) -> Answer:
+    """Bring the tables up to date, and create those that there are not yet.
+
+    A table has all rows that are sealed into segments. Tables that were published before are
+    brought up to date, too, with any options. The service does this automatically for them
+    and for COUNTERSIGN_LAKE_FORMATS.
+    """
+    settings = context.services.settings
+    wanted = formats or settings.lake_formats or (FormatName.ICEBERG.value,)
+    with lost_lease_as_taken():
+        published = await context.services.publisher.publish(
+            wanted,
+            is_per_tenant=settings.lake_per_tenant if is_per_tenant is None else is_per_tenant,
+        )
+    slugs = await _slugs(context)
+    rows = [_published_data(table, slugs) for table in published]
+    columns = ["format", "org", "added", "removed", "files", "rows", "complete_through_seq"]
+    return Answer({"tables": rows}, table=Table.of("Published", rows, columns))
+
+
+@command(lake, "status")
+async def lake_status(context: CommandContext) -> Answer:
+    """Show where the tables are, and how far they are behind."""
+    services = context.services
+    async with services.store.read() as session:
+        statuses = await table_statuses(session, services.clock())
+    slugs = await _slugs(context)
+    rows = [_status_data(status, slugs) for status in statuses]
+    columns = {
+        "format": "format",
+        "org": "org",
+        "published": "published_at",
+        "files": "files",
+        "rows": "rows",
+        "complete through": "complete_through_seq",
+        "rows behind": "lag_rows",
+        "seconds behind": "lag_seconds",
+        "snapshots": "snapshots",
+        "location": "location",
+    }
+    return Answer(
+        {"tables": rows},
+        [] if rows else [_NONE],
+        Table.of("Tables", rows, columns, ["published"]) if rows else None,
+    )
+
+
+@command(lake, "expire")
+async def lake_expire(context: CommandContext) -> Answer:
+    """Remove snapshots that were superseded COUNTERSIGN_LAKE_SNAPSHOT_HOURS ago or earlier.
+
+    Files that only they named are unlinked by the service later. It does this automatically, once
+    an hour.
+    """
+    with lost_lease_as_taken():
+        expired = await context.services.publisher.expire()
+    slugs = await _slugs(context)
+    rows = [_expired_data(table, slugs) for table in expired]
+    return Answer(
+        {"tables": rows},
+        [] if rows else [_NONE],
+        Table.of("Expired", rows, ["format", "org", "snapshots", "metadata_files"])
+        if rows
+        else None,
+    )
+
+
+@command(lake, "drop")
+@click.option(
+    "--format", "formats", type=_FORMATS, multiple=True, help="Only this format; default: all."
+)
+@click.option(
+    "--per-tenant",
+    "is_per_tenant",
+    is_flag=True,
+    help="The organisations' tables, not the operator's.",
+)
+async def lake_drop(
+    context: CommandContext, formats: tuple[str, ...], is_per_tenant: bool
+) -> Answer:
+    """Stop publishing, and remove the tables' metadata. No audit row is removed.
+
+    Take the format out of COUNTERSIGN_LAKE_FORMATS first, or the service creates the table again.
+    """
+    services = context.services
+    async with services.store.read() as session:
+        tables = await list_tables(session)
+    keys = [
+        key
+        for key in tables
+        if (not formats or key.format.value in formats)
+        and (key.tenant_id != ALL_TENANTS) == is_per_tenant
+    ]
+    with lost_lease_as_taken():
+        dropped = await services.publisher.drop(keys)
+    slugs = await _slugs(context)
+    rows = [_key_data(key, slugs) for key in dropped]
+    return Answer({"tables": rows}, [f"Dropped {len(rows)} tables."])
+
+
+async def _slugs(context: CommandContext) -> dict[str, str]:
+    async with context.services.store.read() as session:
+        orgs: Sequence[Organisation] = await list_orgs(session)
+    return {org.id: org.slug for org in orgs}
+
+
+def _key_data(key: TableKey, slugs: dict[str, str]) -> dict[str, Any]:
+    """`org` is null for the operator's table."""
+    is_everyone = key.tenant_id == ALL_TENANTS
+    return {
+        "format": key.format.value,
+        "org": None if is_everyone else slugs.get(key.tenant_id, key.tenant_id),
+    }
+
+
+def _published_data(table: Published, slugs: dict[str, str]) -> dict[str, Any]:
+    return _key_data(table.key, slugs) | {
+        "location": table.location,
+        "snapshot": table.snapshot,
+        "is_new_snapshot": table.is_new_snapshot,
+        "added": table.added,
+        "removed": table.removed,
+        "files": table.files,
+        "rows": table.rows,
+        "complete_through_seq": table.complete_through_seq,
+    }
+
+
+def _status_data(status: TableStatus, slugs: dict[str, str]) -> dict[str, Any]:
+    line = status.line
+    return _key_data(status.key, slugs) | {
+        "location": line.location,
+        "version": line.version,
+        "snapshot": line.snapshot,
+        "snapshots": line.snapshots,
+        "files": line.files,
+        "rows": line.rows,
+        "complete_through_seq": line.complete_through_seq,
+        "published_at": format_ms(line.published_at),
+        "lag_rows": status.lag_rows,
+        "lag_seconds": round(status.lag_s, 3),
+    }
+
+
+def _expired_data(table: Expired, slugs: dict[str, str]) -> dict[str, Any]:
+    return _key_data(table.key, slugs) | {
+        "snapshots": table.snapshots,
+        "metadata_files": table.metadata_files,
+    }

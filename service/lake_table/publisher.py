@@ -1,0 +1,345 @@
+"""The publisher: makes open tables equal to the catalog, and tells which files they still need.
+
+A publication compares the live segments with a table's current snapshot and commits the difference
+as one snapshot. It holds the lease; the commit confirms it, and is refused if the table has changed
+since it was read. So a publication that is killed or repeated changes nothing twice.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, TypeVar
+
+import structlog
+
+from analytics.open_table.table_format import (
+    Change,
+    FormatName,
+    Head,
+    TableFormat,
+    TableMissing,
+    TableOvertaken,
+    difference,
+)
+from analytics.storage.segment_metadata import Segment
+from service.audit.compactor import Compactor
+from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
+from service.audit.leased_job import LeasedJob
+from service.clock import Clock
+from service.lake import Lake, file_fault
+from service.lake_table.places import ALL_TENANTS, LakePlaces, TableKey, lake_places
+from service.lake_table.registry import (
+    LakeState,
+    forget_table,
+    list_tables,
+    list_versions,
+    read_state,
+    set_head,
+)
+from service.settings import Settings
+from service.store.store import Store
+
+_RENEWALS: Final = 3
+"""How often the lease is renewed within its lifetime while a table is written."""
+
+_Result = TypeVar("_Result")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What one publication did to one table; `is_new_snapshot` is False if nothing had changed."""
+
+    key: TableKey
+    location: str
+    snapshot: str | None
+    is_new_snapshot: bool
+    added: int
+    removed: int
+    files: int
+    rows: int
+    complete_through_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What an expiry did to one table."""
+
+    key: TableKey
+    snapshots: int
+    metadata_files: int
+
+
+class Publisher(LeasedJob):
+    """Publishes under the lease, so that any number of processes may run a publisher."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        lake: Lake,
+        lease: LeaseKeeper,
+        clock: Clock,
+        compactor: Compactor,
+    ) -> None:
+        super().__init__(settings, store, lake, lease, clock)
+        self._compactor = compactor
+        self._places = lake_places(self._settings)
+        self._heads: dict[TableKey, Head] = {}
+        """What this process last saw of each table: reading one takes longer than the rest."""
+
+    @property
+    def places(self) -> LakePlaces:
+        """Where the tables are."""
+        return self._places
+
+    async def publish_due(self) -> None:
+        """Publish what the settings ask for, and every table that was published before."""
+        async with self._store.read() as session:
+            tables = await list_tables(session)
+        if tables or self._settings.lake_formats:
+            await self.publish(
+                self._settings.lake_formats, is_per_tenant=self._settings.lake_per_tenant
+            )
+
+    async def publish(
+        self, formats: Collection[str], *, is_per_tenant: bool = False
+    ) -> list[Published]:
+        """Bring tables up to date: those of `formats`, and all that were published before.
+
+        With `is_per_tenant` the tables of `formats` are one for each organisation. Raises
+        LeaseTaken, LeaseLost, LakeExtraMissing, StoreUnavailable, TableOvertaken.
+        """
+        for name in formats:
+            self._places.table(TableKey(FormatName(name)))  # is it installed?
+        async with self._lease.hold() as lease:
+            await self._compactor.make_portable(lease)
+            # Segments are retired under the lease alone, so that none is before `at` and after
+            # the state that is read next.
+            async with lease.write() as work:
+                at = work.now
+            async with self._store.read() as session:
+                state = await read_state(session)
+            wanted = _wanted_keys(state, formats, is_per_tenant=is_per_tenant)
+            async with _renewed(lease):
+                return [await self._publish_table(lease, key, state, at) for key in wanted]
+
+    async def expire(self) -> list[Expired]:
+        """Expire the snapshots that were superseded before the time that they are kept."""
+        async with self._store.read() as session:
+            if not await list_tables(session):
+                return []
+        async with self._lease.hold() as lease:
+            async with lease.write() as work:
+                at = work.now
+            async with self._store.read() as session:
+                state = await read_state(session)
+            async with _renewed(lease):
+                return [await self._expire_table(lease, key, state, at) for key in state.tables]
+
+    async def expire_due(self) -> None:
+        """`expire`, as a job that is done for a while once it has run."""
+        await self.expire()
+
+    async def drop(self, keys: Sequence[TableKey]) -> list[TableKey]:
+        """Publish `keys` no more, and remove their metadata; returns those that there were."""
+        async with self._lease.hold() as lease:
+            async with lease.write() as work:
+                known = await list_tables(work.session)
+            dropped = [key for key in keys if key in known]
+            for key in dropped:
+                # Before the table is forgotten: then its files may be unlinked.
+                await self._run(partial(self._places.table(key).remove))
+            async with lease.write() as work:
+                for key in dropped:
+                    await forget_table(work.session, key)
+                    self._heads.pop(key, None)
+        return dropped
+
+    async def released(self, retired: Sequence[Segment], at: datetime) -> list[Segment]:
+        """Those of `retired` that no unexpired snapshot names, nor can name any more.
+
+        The caller holds the lease. `at` is now. All are kept back while a table cannot be read.
+        """
+        async with self._store.read() as session:
+            tables = await list_tables(session)
+            versions = await list_versions(session, tables)
+        held: set[str] = set()
+        for key in tables:
+            table = self._places.table(key)
+            since = at - self._kept_for
+            with suppress(TableMissing):  # then it has no snapshots
+                head = await self._run(partial(table.read, versions[key]))
+                if head is not None:
+                    held |= await self._run(partial(table.named, head, since))
+        return [segment for segment in retired if segment.segment_id not in held]
+
+    async def published_before(self) -> datetime | None:
+        """When the table was published that is most behind; None if there is no table.
+
+        A segment retired later may be in a publication that is under way in a process that has
+        lost its lease. An earlier one cannot: that publication would be refused.
+        """
+        async with self._store.read() as session:
+            tables = await list_tables(session)
+        return min((line.published_at for line in tables.values()), default=None)
+
+    @property
+    def _kept_for(self) -> timedelta:
+        return timedelta(hours=self._settings.lake_snapshot_hours)
+
+    async def _publish_table(
+        self, lease: HeldLease, key: TableKey, state: LakeState, at: datetime
+    ) -> Published:
+        table = self._places.table(key)
+        head = await self._read(table, key, state)
+        wanted = [segment for segment in state.segments if key.has(segment)]
+        have = head.files if head else {}
+        new = [segment for segment in wanted if segment.segment_id not in have]
+        absent = [segment for segment in new if not segment.is_portable]
+        absent += await self._missing([segment for segment in new if segment.is_portable])
+        gone = {segment.segment_id for segment in absent}
+        there = [segment for segment in wanted if segment.segment_id not in gone]
+        added, removed = difference(
+            head, [(segment, self._places.uri(segment)) for segment in there]
+        )
+        complete = state.complete_through(key, absent)
+        rows = sum(segment.rows for segment in there)
+        is_current = (
+            head is not None
+            and not added
+            and not removed
+            and complete == head.complete_through_seq
+            and state.is_fenced(key)
+        )
+        before = head.version if head else None
+        if head is None or not is_current:
+            change = Change(added, removed, complete, at)
+            head = await self._run(partial(table.write, head, change))
+        await self._commit(lease, key, before, head, rows, at)
+        await self._run(partial(table.announce, head))
+        if not is_current:
+            _log.info(
+                "lake_published",
+                format=key.format.value,
+                table=key.name,
+                added=len(added),
+                removed=len(removed),
+                complete_through_seq=complete,
+            )
+        return Published(
+            key,
+            table.location,
+            head.snapshot,
+            not is_current,
+            len(added),
+            len(removed),
+            len(head.files),
+            rows,
+            complete,
+        )
+
+    async def _expire_table(
+        self, lease: HeldLease, key: TableKey, state: LakeState, at: datetime
+    ) -> Expired:
+        table, line = self._places.table(key), state.tables[key]
+        head = await self._read(table, key, state)
+        if head is None:
+            return Expired(key, 0, 0)
+        expired = await self._run(partial(table.expire, head, at - self._kept_for, at))
+        if expired is not None:
+            await self._commit(lease, key, head.version, expired, line.rows, line.published_at)
+            await self._run(partial(table.announce, expired))
+        grace = timedelta(seconds=self._settings.retired_grace_s)
+        swept = await self._run(partial(table.sweep, expired or head, at - grace))
+        return Expired(key, head.snapshots - expired.snapshots if expired else 0, swept)
+
+    async def _read(self, table: TableFormat, key: TableKey, state: LakeState) -> Head | None:
+        """The table's current snapshot; None if it must be begun.
+
+        A table whose metadata is elsewhere is one of a data dir that was moved or restored.
+        """
+        version, line = state.versions.get(key), state.tables.get(key)
+        known = self._heads.get(key)
+        if known is not None and known.version == version and key.format is FormatName.ICEBERG:
+            return known
+        if line is not None and line.location != table.location:
+            version = None
+        try:
+            return await self._run(partial(table.read, version))
+        except TableMissing as error:
+            _log.warning("lake_table_begun_anew", table=key.name, missing=str(error))
+            return None
+
+    async def _missing(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Those of `segments` whose files are not there: a snapshot must not name them."""
+        missing = await self._lake.list_missing(segments)
+        for segment in missing:
+            _log.error("segment_not_published", segment=segment.segment_id, reason="no file")
+        return missing
+
+    async def _commit(
+        self,
+        lease: HeldLease,
+        key: TableKey,
+        before: str | None,
+        head: Head,
+        rows: int,
+        at: datetime,
+    ) -> None:
+        async with lease.write() as work:
+            location = self._places.location(key)
+            with _overtaken_as_lost():
+                await set_head(work.session, key, location, before, head, rows, at)
+        self._heads[key] = head
+
+    async def _run(self, work: Callable[[], _Result]) -> _Result:
+        """The result of `work` on a table, in a thread. Raises StoreUnavailable, LeaseLost."""
+        try:
+            with _overtaken_as_lost():
+                return await self._lake.run_uncancellable(work)
+        except OSError as error:
+            raise file_fault(error) from error
+
+
+def _wanted_keys(
+    state: LakeState, formats: Collection[str], *, is_per_tenant: bool
+) -> list[TableKey]:
+    tenants = (
+        sorted({segment.tenant_id for segment in state.segments})
+        if is_per_tenant
+        else [ALL_TENANTS]
+    )
+    asked = [TableKey(FormatName(name), tenant_id) for name in formats for tenant_id in tenants]
+    return list(dict.fromkeys([*state.tables, *asked]))
+
+
+@contextmanager
+def _overtaken_as_lost() -> Iterator[None]:
+    """Raise LeaseLost if the table has changed: only the holder of the lease may change it."""
+    try:
+        yield
+    except TableOvertaken as error:
+        raise LeaseLost(f"{error}: the table was changed by another process") from error
+
+
+@asynccontextmanager
+async def _renewed(lease: HeldLease) -> AsyncIterator[None]:
+    """Renew the lease during the block, which may take longer than it lasts."""
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(lease.lifetime.total_seconds() / _RENEWALS)
+            async with lease.write():
+                pass
+
+    renewal = asyncio.create_task(renew())
+    try:
+        yield
+    finally:
+        renewal.cancel()
+        # If the lease was lost, the next commit says so.
+        await asyncio.gather(renewal, return_exceptions=True)
