@@ -35,7 +35,7 @@ _LATE: Final = {
     "prune": Late("retention", "Drop the days that are past retention now."),
     "reindex": Late("audit_maintenance", "Rebuild the index of every segment from its rows."),
     "seal": Late("audit_maintenance", "Move every journal row into segments now."),
-    "upload": Late("audit_maintenance", "Upload the data dir's segments to S3."),
+    "upload": Late("audit_maintenance", "Upload the data dir's own segments to the bucket."),
     "stats": Late("audit_maintenance", "Show what is stored for each organisation, and in total."),
 }
 

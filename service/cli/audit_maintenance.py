@@ -95,10 +95,11 @@ async def audit_stats(context: CommandContext) -> Answer:
 
 @command(audit, "upload")
 async def audit_upload(context: CommandContext) -> Answer:
-    """Upload the data dir's segments to COUNTERSIGN_SEGMENTS_URL.
+    """Upload the data dir's own segments to the bucket.
 
-    For a data dir that had its segments in a folder before. It can be repeated, and the service may
-    be running with the same setting. Exit code 1 means that segments are missing or damaged.
+    For a data dir that had its segments in a folder before COUNTERSIGN_SEGMENTS_URL was set, which
+    names the bucket. It can be repeated, and the service may be running with the same setting.
+    Exit code 1 means that segments are missing or damaged.
     """
     from service.audit.upload import upload_segments
 

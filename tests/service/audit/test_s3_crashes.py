@@ -73,10 +73,10 @@ async def assert_all_is_well(audit, bucket, store_clock, before: list[dict]) -> 
 @pytest.mark.parametrize(
     ("step", "after"),
     [
-        ("put object", ""),
+        pytest.param("put object", "", marks=only_full),
         ("rename", "put object"),
         ("INSERT INTO segments", "put object"),
-        ("COMMIT", "INSERT INTO segments"),
+        pytest.param("COMMIT", "INSERT INTO segments", marks=only_full),
     ],
     ids=["before the object", "after the objects", "before the commit", "at the commit"],
 )
@@ -96,13 +96,10 @@ async def test_a_crash_of_a_seal_loses_and_doubles_nothing(
 
 
 @pytest.mark.slow
+@only_full
 @pytest.mark.parametrize(
     ("step", "after"),
-    [
-        ("put object", ""),
-        pytest.param("rename", "put object", marks=only_full),
-        pytest.param("COMMIT", "INSERT INTO segments", marks=only_full),
-    ],
+    [("put object", ""), ("rename", "put object"), ("COMMIT", "INSERT INTO segments")],
     ids=["before the object", "after the objects", "before the commit"],
 )
 async def test_kill_9_in_the_middle_of_a_seal_loses_and_doubles_nothing(

@@ -17,6 +17,7 @@ from service.backup.restore import restore_backup
 from service.composition import build_services
 from service.settings import Settings
 from tests.analytics.samples import sample_row
+from tests.budgets import only_full
 from tests.conftest import START, running_world, settings_over
 from tests.service.audit.conftest import AuditWorld
 from tests.service.audit.test_s3 import filled, live, new_node, settings
@@ -34,7 +35,7 @@ async def check(audit, *, is_quick: bool) -> list[tuple[Kind, str | None]]:
     return [(finding.kind, finding.segment) for finding in [*report.findings, *report.notes]]
 
 
-@pytest.mark.parametrize("is_quick", [True, False])
+@pytest.mark.parametrize("is_quick", [True, pytest.param(False, marks=only_full)])
 async def test_a_check_looks_at_objects_and_not_at_copies_of_them(filled, bucket, is_quick):
     """Each fault is found while every copy on this machine is whole."""
     assert await check(filled, is_quick=is_quick) == []

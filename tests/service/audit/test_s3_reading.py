@@ -18,7 +18,7 @@ from tests.service.audit.conftest import AuditWorld
 from tests.service.audit.test_s3 import new_node
 from tests.slow_store import slow_store
 
-DAYS = 30
+DAYS = 20
 ROWS = 30
 DELAY_S = 0.03
 
@@ -127,7 +127,7 @@ def copies(settings: Settings) -> int:
 
 async def test_an_export_larger_than_the_cache_is_whole(filled, tmp_path):
     """Days come and go; what is on the disk stays within the bound, but for what is in use."""
-    bound = 64 * 1024
+    bound = 48 * 1024
     async with new_node(filled, tmp_path / "node") as node:
         cache = node.services.lake.segments._cache
         cache.bytes_max = bound
