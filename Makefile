@@ -72,13 +72,14 @@ format: $(VENV)/.installed-dev ## format the code and fix what can be fixed
 
 bench: $(VENV)/.installed-bench ## compare with other engines (SIZE=2m, 20m, 100m), then try every claim
 	@sh tests/install-postgres.sh
+	-@PYTHON=$(BIN)/python sh benchmarks/setup_proxies.sh
 	$(BIN)/python -m benchmarks.compare --size $(SIZE)
 	@for script in $(notdir $(basename $(wildcard benchmarks/bench_*.py))); do \
 		$(BIN)/python -m benchmarks.$$script || exit 1; done
 	$(BIN)/python -m benchmarks.report
 
 clean: ## remove the virtual environment and what tools leave behind; data stays
-	rm -rf $(VENV) .clients .engines .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .clients .engines .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -20,6 +20,9 @@ BEGIN: Final = "<!-- made by benchmarks/report.py: {} -->"
 END: Final = "<!-- end: {} -->"
 WIDTH: Final = 120
 PLOTTED_PAGES: Final = ("newest", "two filters", "rare package", "absent")
+BESIDE: Final = ("direct", "Countersign", "devpi", "Verdaccio")
+"""The columns of claims about the install proxy."""
+
 PLOTTED_SUMS: Final = ("histogram", "top packages", "top actors")
 
 
@@ -175,6 +178,8 @@ def _load(name: str, run: dict[str, Any]) -> str:
 
 
 def _claim(run: dict[str, Any]) -> str:
+    if any(isinstance(figure, dict) for figure in run["figures"].values()):
+        return _beside_each_other(run)
     lines = ["| | measured | estimated before |", "| --- | --- | --- |"]
     for name, figure in run["figures"].items():
         what, _, unit = name.rpartition(", ")
@@ -183,6 +188,24 @@ def _claim(run: dict[str, Any]) -> str:
             f"| {what} | {_with_unit(figure, unit)}"
             f" | {'' if expected is None else _with_unit(expected, unit)} |"
         )
+    return "\n".join(lines)
+
+
+def _beside_each_other(run: dict[str, Any]) -> str:
+    """A claim whose figures are by engine: a column for each, and what ours should reach."""
+    columns = [name for name in BESIDE if any(name in figure for figure in run["figures"].values())]
+    lines = [
+        f"| | {' | '.join(columns)} | ours should reach |",
+        f"| {'--- | ' * (len(columns) + 2)}".rstrip(),
+    ]
+    for name, by_column in run["figures"].items():
+        what, _, unit = name.rpartition(", ")
+        expected = run["estimated"].get(name)
+        shown = [
+            _with_unit(by_column[column], unit) if column in by_column else "" for column in columns
+        ]
+        goal = "" if expected is None else _with_unit(expected, unit)
+        lines.append(f"| {' | '.join([what, *shown, goal])} |")
     return "\n".join(lines)
 
 

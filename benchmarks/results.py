@@ -19,8 +19,9 @@ def record(
 ) -> None:
     """Store the figures of the benchmark `name`, with the machine it ran on.
 
-    The name of a figure ends with its unit: "create among 10, ms". `estimated` are the estimates
-    made before the first run, by the same names.
+    The name of a figure ends with its unit: "create among 10, ms". A figure that several engines
+    have is an object by their names. `estimated` are the estimates made before the first run, by
+    the same names.
     """
     kept = json.loads(path.read_text()) if path.exists() else {}
     kept[name] = {"machine": machine(), "figures": figures, "estimated": estimated or {}}

@@ -26,11 +26,13 @@ class ServerClient(httpx.Client):
 
 @contextmanager
 def running_server(
-    data_dir: Path, settings: dict[str, str] | None = None
+    data_dir: Path,
+    settings: dict[str, str] | None = None,
+    module: str = "service.cli.main",
 ) -> Iterator[ServerClient]:
     """A client, with the admin token, of a server over `data_dir`.
 
-    `settings` are additional environment variables.
+    `settings` are additional environment variables, `module` is what runs `serve`.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -42,7 +44,7 @@ def running_server(
         "COUNTERSIGN_LOG_LEVEL": "warning",
         **(settings or {}),
     }
-    process = subprocess.Popen([sys.executable, "-m", "service.cli.main", "serve"], env=environment)
+    process = subprocess.Popen([sys.executable, "-m", module, "serve"], env=environment)
     try:
         with ServerClient(f"http://127.0.0.1:{port}", process.pid) as client:
             _wait_until_ready(client)

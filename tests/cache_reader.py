@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from service.store.engine import create_engines
-
 from analytics.model.filters import Order, Query
 from service.clock import utc_now
 from service.lake import Lake
 from service.settings import Settings
+from service.store.engines import create_engines
 from service.store.store import Store
 
 

@@ -5,9 +5,9 @@ import contextlib
 import msgspec
 import pytest
 from deltalake.exceptions import TableNotFoundError
-from service.store.engine import file_of
 
 from service.store.catalog import list_live_segments
+from service.store.sqlite.files import file_of
 from tests.analytics.samples import sample_row
 from tests.budgets import budget, only_full
 from tests.conftest import START

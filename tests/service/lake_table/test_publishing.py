@@ -5,12 +5,12 @@ import sys
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from service.store.engine import file_of
 
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.composition import build_services
 from service.lake_table.places import LakeExtraMissing
 from service.store.catalog import list_unportable
+from service.store.sqlite.files import file_of
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.meanwhile import by_another_worker, by_hand
@@ -132,7 +132,8 @@ async def test_a_file_that_is_gone_is_not_published(filled):
 
 
 async def publish_elsewhere(worker) -> None:
-    """As on another machine, which does not see the lock file of this one."""
+    """As on another machine, which does not see the lock file of this one, when the lease ended."""
+    worker.clock.advance(seconds=worker.settings.lease_s + 1)
     lock_file = worker.lease._lock_file
     worker.lease._lock_file = lock_file.with_name("of-another-machine.lock")
     await worker.publisher.publish(["iceberg", "delta"])
