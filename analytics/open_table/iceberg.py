@@ -34,7 +34,8 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from analytics.open_table.iceberg_files import data_file
+from analytics.open_table.iceberg_files import data_file, days_of
+from analytics.open_table.iceberg_manifests import may_have_days, producer
 from analytics.open_table.iceberg_schema import ICEBERG_SCHEMA, PARTITIONS, PROPERTIES
 from analytics.open_table.metadata_files import MetadataFiles
 from analytics.open_table.table_format import (
@@ -108,21 +109,19 @@ class IcebergTable:
     def write(self, head: Head | None, change: Change) -> Head:
         """See `TableFormat`."""
         table = self._begin(change.at) if head is None else self._load(head.version, change.at)
-        old = self._entries(table.metadata, change.removed) if change.removed else []
+        removed = {head.files[id_] for id_ in change.removed} if head else set()
+        old = self._entries(table.metadata, removed)
         with table.transaction() as transaction:
             if table.schema().fields != ICEBERG_SCHEMA.fields:
                 transaction._apply(
                     (AddSchemaUpdate(schema=ICEBERG_SCHEMA), SetCurrentSchemaUpdate())
                 )
-            update = transaction.update_snapshot(
-                snapshot_properties={COMPLETE_THROUGH: str(change.complete_through_seq)}
-            )
-            producer = update.overwrite() if old else update.merge_append()
-            with producer:
+            summary = {COMPLETE_THROUGH: str(change.complete_through_seq)}
+            with producer(transaction, summary, is_append=not old) as snapshot:
                 for file in old:
-                    producer.delete_data_file(file)
+                    snapshot.delete_data_file(file)
                 for segment, uri in change.added:
-                    producer.append_data_file(data_file(segment, uri))
+                    snapshot.append_data_file(data_file(segment, uri))
         self._make_durable(table)
         files = dict(head.files) if head else {}
         for segment_id in change.removed:
@@ -238,14 +237,16 @@ class IcebergTable:
             snapshots=len(metadata.snapshots),
         )
 
-    def _entries(self, metadata: TableMetadata, ids: frozenset[str]) -> list[DataFile]:
-        """The data files of the segments `ids` as the current snapshot has them."""
+    def _entries(self, metadata: TableMetadata, uris: set[str]) -> list[DataFile]:
+        """The data files at `uris` as the current snapshot has them."""
         snapshot = metadata.current_snapshot()
+        days = {days_of(uri) for uri in uris}
         found = [
             file
             for manifest in (self._manifests(snapshot) if snapshot else [])
+            if may_have_days(manifest, days)
             for file in self._data_files(manifest)
-            if segment_id_of(file.file_path) in ids
+            if file.file_path in uris
         ]
         for file in found:
             file.spec_id = PARTITIONS.spec_id  # a manifest's entries do not say

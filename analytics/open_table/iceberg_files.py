@@ -1,6 +1,7 @@
 """Segments as Iceberg's data files, from what the catalog knows: no file is opened."""
 
 from datetime import date, datetime
+from pathlib import PurePosixPath
 from typing import Final
 
 from pyiceberg.conversions import to_bytes
@@ -41,6 +42,11 @@ def data_file(segment: Segment, uri: str) -> DataFile:
     )
     file.spec_id = 0
     return file
+
+
+def days_of(uri: str) -> int:
+    """The day of the segment whose file is at `uri`, counted since 1970."""
+    return _days(date.fromisoformat(PurePosixPath(uri).parent.name.removeprefix("day=")))
 
 
 def _days(day: date) -> int:

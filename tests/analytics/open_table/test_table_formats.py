@@ -121,6 +121,23 @@ def test_many_partitions_change_at_once(table, root):
     assert table.named(after, AT) == {segment.segment_id for segment in segments} | {"seg_5000"}
 
 
+def test_a_change_of_one_day_rewrites_few_manifests(root):
+    """However many files there are: a manifest is read and written again as a whole."""
+    table = IcebergTable(file_uri(root / "lake" / "audit"), LocalMetadataFiles(root))
+    head = table.write(None, change(root, *(made_up(number) for number in range(2_000))))
+
+    after = table.write(head, change(root, made_up(3_000), removed=("seg_700",)))
+
+    found = StaticTable.from_metadata(after.version)
+    snapshot = found.current_snapshot()
+    assert snapshot is not None
+    manifests = snapshot.manifests(found.io)
+    rewritten = [one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id]
+    assert (len(manifests), len(rewritten)) == (6, 3)
+    assert len(after.files) == 2_000
+    assert table.read(after.version) == after
+
+
 def test_snapshots_expire_when_they_were_superseded_long_ago(table, root):
     """The current one never does."""
     head = table.write(None, change(root, made_up(1)))
