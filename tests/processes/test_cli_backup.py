@@ -54,9 +54,7 @@ def test_a_backup_comes_back_on_another_machine(home):
     other.end()
 
 
-@pytest.mark.sqlite_only(
-    reason="restores over what is there; see test_postgresql.py"
-)
+@pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 def test_a_backup_without_a_damaged_segment_says_so_when_it_is_taken_and_put_back(home):
     """In words, to scripts, and by an exit code of its own."""
     home.ask("audit", "seal")
@@ -84,9 +82,7 @@ def test_a_backup_without_a_damaged_segment_says_so_when_it_is_taken_and_put_bac
     other.end()
 
 
-@pytest.mark.sqlite_only(
-    reason="restores over what is there; see test_postgresql.py"
-)
+@pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 def test_people_are_told_what_is_not_in_it(home):
     """A secret that is nowhere else would be lost with the disk."""
     kept = {"admin_token": "", "secret_key": ""}
@@ -214,9 +210,7 @@ def test_ctrl_c_midway_leaves_nothing(long_home):
     assert left_over(long_home.folder) == []
 
 
-@pytest.mark.sqlite_only(
-    reason="restores over what is there; see test_postgresql.py"
-)
+@pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_restore_that_ends_midway_leaves_the_data_dir_as_it_was(long_home, end):
     """Absent, in this case: the next attempt finds nothing in its way."""
