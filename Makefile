@@ -25,7 +25,7 @@ PART := $(addprefix tests/service/, store/test_work.py store/test_transaction.py
 	rejected/test_subjects.py orgs sign_in/test_setting_up.py install_tokens/test_exchange.py)
 WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/browser tests/docs tests/clients
 
-.PHONY: demo serve test test-all proxy-live guards check format bench clean help
+.PHONY: demo serve fleet test test-all proxy-live guards check format bench clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -35,6 +35,10 @@ demo: $(VENV)/.installed ## make the demo organisation (once) and serve it (PORT
 
 serve: $(VENV)/.installed ## serve the default data dir, with a process for each core
 	$(BIN)/countersign serve --workers $$(nproc)
+
+fleet: $(VENV)/.installed-dev ## three nodes on PostgreSQL and S3, with the demo organisation, on this machine
+	@sh tests/install-postgres.sh
+	@$(BIN)/python -m tests.fleet
 
 test: $(VENV)/.installed-dev ## what CI runs
 	@sh tests/browser/install-chromium.sh
