@@ -928,7 +928,7 @@ GUARDS: Final = [
     ),
     Guard(
         "leases of the past end when a backup is put back",
-        "service/backup/restore.py::restore_backup",
+        "service/backup/restored_databases.py::_RestoredFile.put_in",
         DropCall("asyncio.run"),
         f"{_RESTORING}::test_a_lease_that_was_held_does_not_come_back",
     ),

@@ -111,7 +111,7 @@ async def test_the_dump_is_of_the_instant_that_names_the_segments(
 
 
 async def test_a_database_with_tables_is_never_changed(filled, target, place, postgres, empty):
-    """Whoever they belong to; the data dir is not made either."""
+    """They may be another program's; the data dir is not made either."""
     await take(filled.services, target)
     with postgres.connect(make_url(empty).database or "") as connection:
         connection.execute("CREATE TABLE theirs (a int)")
