@@ -67,6 +67,9 @@ class IngestPrincipal(threading.Thread):
                 self.acknowledged += names
 
 
+@pytest.mark.sqlite_only(
+    reason="restores over what is there; see test_postgresql.py"
+)
 def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Path) -> None:
     """Taken from a running service, put back after a kill -9: later changes are gone, and whole.
 

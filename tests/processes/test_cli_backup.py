@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from service.backup.manifest import DATABASE, DUMP
 from tests.budgets import only_full
 from tests.conftest import bindings_path
+from tests.databases import IS_POSTGRESQL
 from tests.interpreters import run_module
 from tests.processes.homes import CLI, DEADLINE_S, Home, all_bindings, left_over
 
@@ -38,7 +40,7 @@ def test_a_backup_comes_back_on_another_machine(home):
         "schema": taken["schema"],
         "rows": 1,
         "files": 1,
-        "bytes": (target / "countersign.db").stat().st_size,
+        "bytes": (target / (DUMP if IS_POSTGRESQL else DATABASE)).stat().st_size,
         "missing": [],
         "is_linked": False,
     }
@@ -52,6 +54,9 @@ def test_a_backup_comes_back_on_another_machine(home):
     other.end()
 
 
+@pytest.mark.sqlite_only(
+    reason="restores over what is there; see test_postgresql.py"
+)
 def test_a_backup_without_a_damaged_segment_says_so_when_it_is_taken_and_put_back(home):
     """In words, to scripts, and by an exit code of its own."""
     home.ask("audit", "seal")
@@ -79,6 +84,9 @@ def test_a_backup_without_a_damaged_segment_says_so_when_it_is_taken_and_put_bac
     other.end()
 
 
+@pytest.mark.sqlite_only(
+    reason="restores over what is there; see test_postgresql.py"
+)
 def test_people_are_told_what_is_not_in_it(home):
     """A secret that is nowhere else would be lost with the disk."""
     kept = {"admin_token": "", "secret_key": ""}
@@ -128,6 +136,7 @@ def test_a_database_that_is_no_file_is_refused(home):
     assert "secret" not in ran.refusal
 
 
+@pytest.mark.sqlite_only(reason="a file elsewhere")
 def test_a_database_outside_the_data_dir_is_backed_up(home):
     """It is what the settings name, not what usually lies there."""
     url = f"sqlite+aiosqlite:///{home.folder / 'elsewhere.db'}"
@@ -144,6 +153,7 @@ def test_a_database_outside_the_data_dir_is_backed_up(home):
     other.end()
 
 
+@pytest.mark.sqlite_only(reason="the file's lock tells")
 def test_the_data_dir_of_a_running_service_is_not_moved_from_under_it(home):
     """It would go on answering, and all it took from then on would be lost."""
     target = home.folder / "backup"
@@ -204,6 +214,9 @@ def test_ctrl_c_midway_leaves_nothing(long_home):
     assert left_over(long_home.folder) == []
 
 
+@pytest.mark.sqlite_only(
+    reason="restores over what is there; see test_postgresql.py"
+)
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_restore_that_ends_midway_leaves_the_data_dir_as_it_was(long_home, end):
     """Absent, in this case: the next attempt finds nothing in its way."""

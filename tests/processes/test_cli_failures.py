@@ -67,8 +67,8 @@ def test_a_data_dir_that_cannot_be_made_is_one_line(empty_home, words):
         ("bogus", "Could not parse"),
         ("sqlite:///file.db", "The asyncio extension requires an async driver"),
         ("sqlite+aiosqlite://", "must name a file"),
-        ("mysql+aiomysql://ada:secret@db/countersign", "No module named 'aiomysql'"),
-        ("nosuch://db/countersign", "Can't load plugin"),
+        ("mysql+aiomysql://ada:secret@db/countersign", "mysql is none of sqlite, postgresql"),
+        ("nosuch://db/countersign", "nosuch is none of sqlite, postgresql"),
         ("postgresql+asyncpg://ada:se@cret:secret@db/x", "the port is not a number"),
     ],
 )

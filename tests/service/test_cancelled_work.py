@@ -10,6 +10,7 @@ from service.access.callers import cli_caller
 from service.bindings.changes import add_binding
 from service.settings import Settings
 from tests.conftest import SettableClock, World, binding_body, running_world
+from tests.databases import IS_POSTGRESQL
 
 SEED = 7
 ROUNDS = 150
@@ -24,7 +25,8 @@ async def test_work_cancelled_anywhere_leaves_no_half_change_and_no_lock(
     The next writer must find the lock free: with so short a wait a lock that lingers in a
     forgotten connection is StoreUnavailable.
     """
-    impatient = structs.replace(settings, database_wait_s=0.5)
+    wait_s = 3.0 if IS_POSTGRESQL else 0.5  # it must suffice for a new connection
+    impatient = structs.replace(settings, database_wait_s=wait_s)
     async with running_world(impatient, clock, has_sealer=False) as world:
         cancelled = await cancel_creates(world)
         bindings = {binding["id"] for binding in await world.bindings()}
