@@ -631,6 +631,18 @@ GUARDS: Final = [
         f"{_POSTGRES}/test_probe.py",
     ),
     Guard(
+        "what a writer has counted is not for the next one if a third was between them",
+        "service/store/postgres/kept.py::KeptValues.take",
+        Replace("self.visible == position.visible", "True"),
+        f"{_POSTGRES}/test_kept.py::test_another_nodes_commit_is_counted",
+    ),
+    Guard(
+        "nor if one was under way beside it",
+        "service/store/postgres/kept.py::KeptValues.leave",
+        Replace("position.is_next", "True"),
+        f"{_POSTGRES}/test_kept.py::test_a_program_that_takes_no_lock_is_noticed",
+    ),
+    Guard(
         "a look at another server is another version",
         "service/store/postgres/probe.py::SnapshotProbe._ask",
         Replace("(self._opened, visible)", "(0, visible)"),
@@ -916,7 +928,7 @@ GUARDS: Final = [
     ),
     Guard(
         "leases of the past end when a backup is put back",
-        "service/backup/restore.py::restore_backup",
+        "service/backup/restored_databases.py::_RestoredFile.put_in",
         DropCall("asyncio.run"),
         f"{_RESTORING}::test_a_lease_that_was_held_does_not_come_back",
     ),

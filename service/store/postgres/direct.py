@@ -13,6 +13,7 @@ from sqlalchemy.util import await_only
 from service.errors import NotStorableText
 from service.store.postgres.connection import Connection
 from service.store.postgres.faults import driver_faults, fault_of, is_text_refused
+from service.store.postgres.kept import KeptValues, Position
 from service.store.prepared import PreparedStatement
 from service.store.transaction import Statement
 
@@ -25,10 +26,32 @@ class DirectTransaction:
     It runs in a greenlet, which waits in the event loop as SQLAlchemy's own calls do.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, kept: KeptValues | None) -> None:
+        """`kept` is that of all writers of the process; None for a read transaction."""
         self._connection = connection
-        self.kept: dict[Hashable, Any] = {}
+        self._handed_on = kept
+        self._kept: dict[Hashable, Any] | None = None if kept else {}
+        self._position: Position | None = None
         self.began_at: datetime | None = None
+
+    @property
+    def kept(self) -> dict[Hashable, Any]:
+        """Values of earlier transactions; where they stand is asked when they are needed."""
+        if self._kept is None:
+            ((visible, own),) = self.execute(_POSITION)
+            self._position = Position(visible, int(own))
+            self._kept = self._handed_on.take(self._position) if self._handed_on else {}
+        return self._kept
+
+    @kept.setter
+    def kept(self, values: dict[Hashable, Any]) -> None:
+        self._kept = values
+
+    def commit(self) -> None:
+        """Commit, and leave what is kept to the next transaction."""
+        self.execute(_COMMIT)
+        if self._handed_on and self._position and self._kept is not None:
+            self._handed_on.leave(self._position, self._kept)
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute one SQL statement and return its rows."""
@@ -51,6 +74,7 @@ class DirectTransaction:
 
 BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 BEGIN_WRITING: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_POSITION: Final = "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text"
 _COMMIT: Final = "COMMIT"
 _ROLLBACK: Final = "ROLLBACK"
 _WITHOUT_ROWS: Final = frozenset({BEGIN_READING, BEGIN_WRITING, _COMMIT, _ROLLBACK})
@@ -61,12 +85,18 @@ _prepared: Final = cache(
 """Unbounded: statements are constants of the source."""
 
 
-def begin(connection: Connection, lock: str | None) -> DirectTransaction:
-    """Begin a transaction: for reading, or with the statement that takes the writer's lock."""
-    transaction = DirectTransaction(connection)
-    transaction.execute(BEGIN_READING if lock is None else BEGIN_WRITING)
-    if lock is not None:
-        ((transaction.began_at,),) = transaction.execute(lock)
+def begin_reading(connection: Connection) -> DirectTransaction:
+    """Begin a read transaction."""
+    transaction = DirectTransaction(connection, None)
+    transaction.execute(BEGIN_READING)
+    return transaction
+
+
+def begin_writing(connection: Connection, lock: str, kept: KeptValues) -> DirectTransaction:
+    """Begin a write transaction with `lock`, which takes the writer's lock and returns the time."""
+    transaction = DirectTransaction(connection, kept)
+    transaction.execute(BEGIN_WRITING)
+    ((transaction.began_at,),) = transaction.execute(lock)
     return transaction
 
 
@@ -78,7 +108,7 @@ def finish(transaction: DirectTransaction, work: Callable[[DirectTransaction], _
         if fault_of(error) is None:  # else the connection may be gone: it is given up
             transaction.execute(_ROLLBACK)
         raise
-    transaction.execute(_COMMIT)
+    transaction.commit()
     return result
 
 

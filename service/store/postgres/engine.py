@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, event, exc
@@ -24,8 +25,15 @@ from service.errors import NotStorableText, StorageBusy
 from service.store.engines import CommitWatch, Engines
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
-from service.store.postgres.direct import begin, finish, given_up_on_failure
+from service.store.postgres.direct import (
+    DirectTransaction,
+    begin_reading,
+    begin_writing,
+    finish,
+    given_up_on_failure,
+)
 from service.store.postgres.faults import fault_of, is_text_refused
+from service.store.postgres.kept import KeptValues
 from service.store.postgres.probe import SnapshotProbe
 from service.store.transaction import BEGAN_AT, Transaction, within
 
@@ -57,6 +65,7 @@ class PostgresEngines(Engines):
     clock: Clock | None
     migrator: AsyncEngine
     wait_s: float
+    kept: KeptValues = field(default_factory=KeptValues)
     are_direct: bool = True
     """Transactions at once go around SQLAlchemy's execution, which takes longer than PostgreSQL."""
 
@@ -76,25 +85,31 @@ class PostgresEngines(Engines):
 
     async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
         """The result of `work` in a read transaction."""
-        return await self._at_once(self.reader, None, work)
+        if not self.are_direct:
+            async with self.read() as session:
+                return await within(session, work)
+        return await self._at_once(self.reader, begin_reading, work)
 
     async def write_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
         """The result of `work` in a write transaction, returned after the commit."""
-        return await self._at_once(self.writer, _BEGIN_WRITING, work)
+        if not self.are_direct:
+            async with self.write() as session:
+                return await within(session, work)
+        begin = partial(begin_writing, lock=_BEGIN_WRITING, kept=self.kept)
+        return await self._at_once(self.writer, begin, work)
 
     async def _at_once(
-        self, engine: AsyncEngine, lock: str | None, work: Callable[[Transaction], _Result]
+        self,
+        engine: AsyncEngine,
+        begin: Callable[[Connection], DirectTransaction],
+        work: Callable[[Transaction], _Result],
     ) -> _Result:
-        if not self.are_direct:
-            async with self.read() if lock is None else self.write() as session:
-                return await within(session, work)
-
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self.wait_s):
                     pooled = await greenlet_spawn(engine.sync_engine.raw_connection)
                     connection = stack.enter_context(given_up_on_failure(pooled))
-                    transaction = await greenlet_spawn(begin, connection, lock)
+                    transaction = await greenlet_spawn(begin, connection)
             except TimeoutError as error:
                 raise StorageBusy from error
             return await greenlet_spawn(finish, transaction, work)

@@ -46,6 +46,7 @@ def test_no_other_module_speaks_a_databases_own_language(database: str):
     ("database", "said"),
     [
         ("sqlite", {"PRAGMA", "IMMEDIATE", "import sqlite3", "import aiosqlite"}),
+        ("postgres", {"clock_timestamp", "statement_timeout", "import asyncpg"}),
     ],
 )
 def test_its_home_does(database: str, said: set[str]):

@@ -107,6 +107,21 @@ async def test_a_server_that_stops_answering_within_a_transaction(
     await write(node)
 
 
+async def test_a_process_ends_although_the_server_does_not_answer(
+    own_postgres: PostgresServer,
+):
+    """It has its shutdown grace for requests, not for goodbyes to a server."""
+    node = open_store(own_postgres.url(own_postgres.create_database()), wait_s=WAIT_S)
+    await asyncio.gather(*(work(node) for work in WORK * 3))
+    own_postgres.pause()
+    started = time.monotonic()
+    await node.close()
+    took = time.monotonic() - started
+    own_postgres.resume()
+
+    assert took < 5
+
+
 async def test_a_connection_that_an_administrator_ends_is_replaced(
     node: Store, own_postgres: PostgresServer
 ):
