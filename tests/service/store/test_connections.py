@@ -112,6 +112,7 @@ async def test_a_database_that_cannot_be_opened_is_unavailable_to_readers_too(st
     await store.ping()
 
 
+@pytest.mark.sqlite_only(reason="PostgreSQL ends the idle writer first")
 async def test_more_callers_than_connections_wait_in_turn_and_no_longer_than_said(store):
     """A pool without a limit on waiting would be a service without an answer."""
     async with store.write():
