@@ -16,6 +16,8 @@ EAGER = {
     "lease_s": "5",
     "database_wait_s": "2",
     "segments_wait_s": "2",
+    "lake_formats": "iceberg",
+    "lake_publish_interval_s": "2",
 }
 """Sealing, merging and sweeping all the time, so that many faults hit them."""
 

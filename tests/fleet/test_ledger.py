@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import random
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pyiceberg.table import StaticTable
 
 from analytics.model.instants import format_us
 from service.clock import utc_now
@@ -88,6 +90,22 @@ def exported_packages(client: httpx.Client) -> Counter[str]:
     return Counter(row["packageName"] for row in rows if row["packageName"])
 
 
+def published_packages(fleet: Fleet) -> Counter[str]:
+    """The packages in the open table, once the rest of the rows is sealed and published."""
+    fleet.run("audit", "seal")
+    fleet.run("lake", "publish", "--format", "iceberg")
+    (table,) = json.loads(fleet.run("lake", "status", "--json"))["tables"]
+    assert table["lag_rows"] == 0
+    properties = {
+        "s3.endpoint": fleet.objects.endpoint,
+        "s3.access-key-id": fleet.objects.environment["AWS_ACCESS_KEY_ID"],
+        "s3.secret-access-key": fleet.objects.environment["AWS_SECRET_ACCESS_KEY"],
+        "s3.region": fleet.objects.environment["AWS_REGION"],
+    }
+    rows = StaticTable.from_metadata(table["version"], properties).scan().to_arrow()
+    return Counter(name for name in rows["package_name"].to_pylist() if name)
+
+
 def assert_received_in_order(rows: list[dict[str, Any]]) -> None:
     """What has the later number was received later, whichever node received it and by its clock."""
     received = [row["received_at"] for row in sorted(rows, key=lambda row: row["id"])]
@@ -128,3 +146,4 @@ def test_every_acknowledged_row_is_there_once_whatever_dies(fleet: Fleet) -> Non
             created = [row for row in rows if row["event"] == "oidc_binding_created"]
             assert len(created) == len(patterns)
     assert fleet.nodes[0].home.run("audit", "check").code == 0
+    assert published_packages(fleet) == acknowledged
