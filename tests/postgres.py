@@ -46,6 +46,7 @@ _OPTIONS: Final = {
     "password_encryption": "md5",  # asyncpg computes SCRAM in Python, for each connection
     "max_connections": "200",
     "shared_buffers": "64MB",
+    "dynamic_shared_memory_type": "mmap",  # in the data: nothing is left after a kill
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "off",  # memory does not tear pages

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.conftest import ADMIN_TOKEN, ISSUER
+from tests.databases import database_url
 from tests.interpreters import start_module
 from tests.processes.desks import by_browser
 from tests.processes.homes import CLI, DEADLINE_S, all_entries, eventually
@@ -194,7 +195,11 @@ def test_what_is_worked_on_follows_the_order_that_is_documented(signed_in, serve
 
 def test_the_operator_s_data_dir_is_used_as_before(signed_in, there):
     """--local, with COUNTERSIGN_DATA_DIR; and what a server does not offer says so."""
-    local = {"COUNTERSIGN_DATA_DIR": str(there.data_dir), "COUNTERSIGN_SECRET_KEY": "x" * 32}
+    local = {
+        "COUNTERSIGN_DATA_DIR": str(there.data_dir),
+        "COUNTERSIGN_DATABASE_URL": database_url(there.data_dir),
+        "COUNTERSIGN_SECRET_KEY": "x" * 32,
+    }
 
     assert signed_in.ask("audit", "query", "--org", "acme", "--limit", "1", **local)["entries"]
     plan = signed_in.order("audit", "query", "--org", "acme", "--explain")

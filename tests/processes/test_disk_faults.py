@@ -103,6 +103,7 @@ def reasons(server: Server, event: str) -> set[str]:
     return {line["reason"] for line in server.log_lines() if line["event"] == event}
 
 
+@pytest.mark.sqlite_only(reason="fills the disk of the file")
 @pytest.mark.parametrize(
     "sealing",
     [{"seal_rows": "1000000"}, {"seal_rows": "1", "seal_interval_s": "0.05"}],

@@ -29,6 +29,8 @@ from tests.stored.stored import (
     versions,
 )
 
+pytestmark = pytest.mark.sqlite_only(reason="it is a SQLite database")
+
 LATER = dict.fromkeys(column.name for column in COLUMNS if column.since > 1)
 OLD_KEY = {"idempotency-key": "old-key"}
 OLD_BODY = '[{"event": "install_allowed", "packageName": "kept-answer"}]'

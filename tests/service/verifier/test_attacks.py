@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from joserfc.jwk import ECKey, Key, OctKey
 
 from tests.issuers.issuer import Issuer, as_json, compact, rsa_key, segment
@@ -339,7 +340,7 @@ async def test_normal_forms_are_different_subjects(gate_with_accents: Gate):
     assert await gate_with_accents.judge(JOB.sign(sub=decomposed)) == UNBOUND
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def gate_with_accents(shared_gate: Gate) -> Gate:
     found = await shared_gate.world.bindings(state="active")
     sub = "repo:acme/café:ref:refs/heads/main"
