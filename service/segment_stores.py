@@ -2,8 +2,9 @@
 
 from importlib.util import find_spec
 
+from analytics.storage.bucket_place import parse_place
 from analytics.storage.cache_folder import CacheFolder, CacheObserver
-from analytics.storage.objects import Objects, parse_place
+from analytics.storage.objects import Objects
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_store import LocalFolder, SegmentStore
 from service.settings import InvalidSetting, Settings

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from analytics.storage.objects import InvalidPlace, parse_place
+from analytics.storage.bucket_place import InvalidPlace, parse_place
 from service.origins import InvalidOrigin, Registry, parse_origin, parse_registry
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent

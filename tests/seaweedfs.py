@@ -24,7 +24,8 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from analytics.storage.objects import Objects, parse_place
+from analytics.storage.bucket_place import parse_place
+from analytics.storage.objects import Objects
 from service.settings import Settings
 
 BUCKET: Final = "lake"

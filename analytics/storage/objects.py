@@ -15,9 +15,9 @@ from datetime import timedelta
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from analytics.model.errors import StoreFault, StoreUnreachable
+from analytics.storage.bucket_place import Place
 from analytics.storage.segment_store import ObjectMissing
 
 if TYPE_CHECKING:
@@ -43,18 +43,6 @@ _MISSING_PACKAGE: Final = (
 )
 
 
-class InvalidPlace(ValueError):
-    """A URL that does not name a bucket."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A bucket, and the prefix of our objects in it (no slash around it; "" for none)."""
-
-    bucket: str
-    prefix: str
-
-
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
     """One object; `key` is relative to the prefix, `written_s` its last-modified."""
@@ -62,22 +50,6 @@ class ObjectEntry:
     key: str
     size: int
     written_s: float
-
-
-def parse_place(url: str) -> Place:
-    """The place that `s3://bucket/prefix` names. Raises InvalidPlace."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise InvalidPlace("must be s3://bucket/prefix") from None
-    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise InvalidPlace("must not have credentials in it: set AWS_ACCESS_KEY_ID and others")
-    is_name = re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc)
-    prefix = parts.path.strip("/")
-    is_prefix = re.fullmatch(r"[A-Za-z0-9_.=/-]*", prefix) and not re.search(r"//|\.\.", prefix)
-    if parts.scheme != "s3" or not is_name or not is_prefix or parts.query or parts.fragment:
-        raise InvalidPlace("must be s3://bucket/prefix, in letters, digits and ._=-/")
-    return Place(parts.netloc, prefix)
 
 
 class Objects:

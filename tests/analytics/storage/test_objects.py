@@ -3,7 +3,8 @@
 import pytest
 
 from analytics.model.errors import StoreUnreachable
-from analytics.storage.objects import InvalidPlace, Objects, Place, parse_place
+from analytics.storage.bucket_place import InvalidPlace, Place, parse_place
+from analytics.storage.objects import Objects
 from analytics.storage.segment_store import ObjectMissing
 
 

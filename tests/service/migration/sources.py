@@ -65,4 +65,5 @@ def _value(column: Column[Any], row: int) -> Any:
         return "org"
     # Upper case sorts before lower case in SQLite, and differently in other databases.
     text = f"{'aBéZ'[row % 4]}{row}-{column.name}\n'\"\\"
-    return made.get(type(column.type), text)
+    length = getattr(column.type, "length", None)
+    return made.get(type(column.type), text[:length])
