@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from service.settings import REPOSITORY
+from tests.budgets import only_full
 from tests.postgres import EMPTY, PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -58,6 +59,7 @@ def test_a_server_stops_starts_and_pauses(own_postgres: PostgresServer) -> None:
             pass
 
 
+@only_full
 def test_a_server_ends_with_a_killed_test_process() -> None:
     """No server is left behind, and its data goes when the next one is made."""
     script = (

@@ -240,6 +240,7 @@ def _quoted(text: str) -> str:
     return "concat(" + ", '\"', ".join(f'"{part}"' for part in parts) + ", '')"
 
 
+@only_full
 @in_every_light
 @pytest.mark.parametrize(
     "query",

@@ -132,6 +132,7 @@ def test_signing_out_ends_the_session(page: Page, server: Server) -> None:
     assert "next=/admin/ui/orgs/acme/audit?package%3Dleft-pad" in page.url
 
 
+@only_full
 def test_the_browser_reports_no_fault(server: Server, browser: Browser) -> None:
     """No page trips over the content security policy or asks for what is not there."""
     said: list[str] = []

@@ -157,6 +157,7 @@ def test_from_a_rejected_job_to_a_binding(place, visit):
     expect(draft).to_have_count(0)
 
 
+@only_full
 def test_a_misspelt_subject_is_replaced_and_its_repository_revoked(place, visit):
     """Two clicks to trust the job, three actions to end all trust in it."""
     earlier = place.bind("repo:acme/store:ref:refs/heads/main", repository_id="77")

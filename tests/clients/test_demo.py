@@ -108,6 +108,7 @@ def test_an_upstream_that_is_configured_is_asked(home: Home, tmp_path: Path) -> 
     assert "denied-by-acme-unmaintained" in blocked.log
 
 
+@only_full
 def test_each_start_has_a_key_of_its_own(home: Home) -> None:
     """Which may only install, expires, and ends the one before: its secret was printed."""
     with demo(home) as (_, first):

@@ -12,6 +12,7 @@ import pytest
 
 from service.clock import utc_now
 from service.settings import REPOSITORY
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, ISSUER, binding_body, bindings_path
 from tests.docs.programs import add_countersign
 from tests.issuers.fixtures import IssuerProcess, issuer_process
@@ -137,6 +138,7 @@ def installs() -> list[dict[str, Any]]:
     ]
 
 
+@only_full
 def test_the_recipe_for_a_bad_package_finds_who_installed_it(home: Home, tmp_path: Path) -> None:
     """Its lines find the installs, their runs, and what else these asked for."""
     file = tmp_path / "rows.ndjson"

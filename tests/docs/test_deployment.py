@@ -276,6 +276,7 @@ def image_lines(instruction: str) -> list[str]:
     return [line.split(" ", 1)[1] for line in text.splitlines() if line.startswith(instruction)]
 
 
+@only_full
 def test_the_image_has_all_that_the_service_needs(empty_home: Home, tmp_path: Path) -> None:
     """What it copies serves, with its environment, and passes its own health check."""
     root = tmp_path / "image"

@@ -165,6 +165,7 @@ def test_a_place_is_free_again_when_its_client_has_gone(long_home):
         eventually(is_let_in, "a free place")
 
 
+@only_full
 def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):
     """Files are kept as long as the longest export: no client may hold one open for ever."""
     server = long_home.serve(export_max_s=str(budget(3, 10)))

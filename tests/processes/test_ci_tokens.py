@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from service.web.header_names import CI_TOKEN_HEADER
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.issuers.fixtures import IssuerProcess, issuer_process
 from tests.processes.homes import DEADLINE_S, Home, Server, eventually
@@ -103,6 +104,7 @@ def test_a_revoke_is_seen_by_another_server(trusting: Home, issuer_process: Issu
     assert send(second, token) is None
 
 
+@only_full
 def test_uses_survive_a_stop_and_nearly_all_of_them_a_kill(
     trusting: Home, issuer_process: IssuerProcess
 ):
@@ -120,6 +122,7 @@ def test_uses_survive_a_stop_and_nearly_all_of_them_a_kill(
     assert uses(trusting.serve()) == 4
 
 
+@only_full
 def test_keys_rotate_under_load(trusting: Home, issuer_process: IssuerProcess):
     """Jobs with the old key and with the new one, all the while: not one of them is rejected."""
     (server,) = trusting.servers

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.docs.test_ci import REQUEST_TOKEN, token_endpoint
 from tests.interpreters import run_module, start_module
@@ -330,6 +331,7 @@ def test_what_goes_past_the_proxy_is_warned_of(ci: Ci) -> None:
     assert "secret" not in ran.err
 
 
+@only_full
 def test_a_server_that_is_away_is_said_after_some_tries(ci: Ci) -> None:
     """Exit code 3: trying the job again may help."""
     ran = ci.run("--", "true", COUNTERSIGN_SERVER="http://127.0.0.1:1")

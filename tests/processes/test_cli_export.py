@@ -9,6 +9,7 @@ import pytest
 
 from analytics.export.compression import Compression
 from tests.analytics.readers import as_read, decompressed, read_file
+from tests.budgets import only_full
 from tests.processes.exports import DAYS, ROWS_A_DAY
 from tests.processes.homes import DEADLINE_S, PLATFORM, Home, left_over
 
@@ -141,6 +142,7 @@ def stopped_midway(home: Home) -> subprocess.Popen[bytes]:
     return process
 
 
+@only_full
 def test_ctrl_c_midway_leaves_nothing(long_home):
     """No half file under any name, and the log says that it broke off."""
     process = stopped_midway(long_home)

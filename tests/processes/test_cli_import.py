@@ -159,6 +159,7 @@ def test_what_a_file_says_cannot_write_on_the_terminal(home):
     assert "\\x1b[31m" in ran.out
 
 
+@only_full
 def test_standard_input_is_spooled_and_gone_afterwards(home):
     """Digested before it is read: the second time it is skipped; also after a refusal."""
     first = home.run(*IMPORT, "--format", "ndjson", "-", given=line("a").encode())

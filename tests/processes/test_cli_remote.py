@@ -9,6 +9,7 @@ import subprocess
 import httpx
 import pytest
 
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, ISSUER
 from tests.databases import database_url
 from tests.interpreters import start_module
@@ -46,6 +47,7 @@ def test_a_member_signs_in_works_and_signs_out(desk, server, ada, there):
         assert client.get("/api/v1/session").status_code == 401
 
 
+@only_full
 def test_a_denied_sign_in_stores_nothing(desk, server, ada):
     """Exit code 1, with the reason."""
     ran = by_browser(desk, server, ada, "deny")
@@ -208,6 +210,7 @@ def test_the_operator_s_data_dir_is_used_as_before(signed_in, there):
     assert "works on a data dir only" in signed_in.order(*everywhere).refusal
 
 
+@only_full
 def test_an_ended_session_says_how_to_sign_in_again(desk, server, ada):
     """Not what a 401 is."""
     assert by_browser(desk, server, ada).code == 0

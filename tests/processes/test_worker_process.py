@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.audit.ingest import LARGE_BYTES
+from tests.budgets import only_full
 from tests.processes.homes import Home, Server, all_entries, eventually
 
 pytestmark = pytest.mark.slow
@@ -111,6 +112,7 @@ def test_a_body_that_is_refused_is_refused_by_the_worker_too(home: Home):
     assert len(names(server)) == ROWS
 
 
+@only_full
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_the_worker_ends_with_its_server(home: Home, end):
     """However the server ends: no process stays behind that holds memory for nothing."""

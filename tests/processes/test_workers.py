@@ -215,6 +215,7 @@ def test_a_process_that_keeps_dying_is_replaced_ever_later() -> None:
     assert {line["exit_code"] for line in deaths()} == {-signal.SIGKILL}
 
 
+@only_full
 def test_a_start_that_fails_is_tried_again_and_the_others_are_ended(monkeypatch: Any) -> None:
     """The machine may be out of processes for a moment."""
     supervisor = Supervisor(end_at_once, 1, grace_s=5)

@@ -25,6 +25,7 @@ from analytics.open_table.table_format import (
 )
 from analytics.storage.segment_metadata import Segment
 from tests.analytics.samples import DAY, NOON, sample_row, sealed, sealed_by_version_1
+from tests.budgets import only_full
 
 AT = datetime(2026, 3, 10, tzinfo=UTC)
 
@@ -108,6 +109,7 @@ def test_a_new_snapshot_of_an_old_head_replaces_nothing(table, root):
         assert table.read(second.version) == second
 
 
+@only_full
 def test_many_partitions_change_at_once(table, root):
     """A year of a hundred tenants is pruned: nothing recurses over the days."""
     segments = [made_up(number) for number in range(3_000)]

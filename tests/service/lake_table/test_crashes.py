@@ -125,12 +125,12 @@ async def test_a_crash_of_the_sweeper_leaves_no_snapshot_without_its_files(fille
 @pytest.mark.parametrize(
     ("beginning", "number"),
     [
-        pytest.param("UPDATE leases", 2, id="before it reads"),
-        pytest.param("mkdir", 2, id="among the folders"),
+        pytest.param("UPDATE leases", 2, id="before it reads", marks=only_full),
+        pytest.param("mkdir", 2, id="among the folders", marks=only_full),
         pytest.param("fsync", 4, id="while files are synced"),
-        pytest.param("INSERT INTO lake_tables", 1, id="before the catalog"),
+        pytest.param("INSERT INTO lake_tables", 1, id="before the catalog", marks=only_full),
         pytest.param("COMMIT", 3, id="before the commit"),
-        pytest.param("UPDATE leases SET expires_at", 3, id="after the commit"),
+        pytest.param("UPDATE leases SET expires_at", 3, id="after the commit", marks=only_full),
     ],
 )
 async def test_a_publisher_that_is_killed_is_made_good(filled, beginning, number):

@@ -8,6 +8,7 @@ from service.settings import Settings
 from service.sign_in.flow import Flow
 from service.sign_in.rate_limit import PER_ADDRESS_MAX, TOTAL_MAX
 from service.web.header_names import SESSION_COOKIE
+from tests.budgets import only_full
 from tests.conftest import SettableClock
 from tests.databases import elsewhere
 from tests.other_programs import stored_bytes
@@ -302,7 +303,9 @@ async def test_a_provider_that_fails_is_no_fault_of_the_persons(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "step"), STEPS)
+@pytest.mark.parametrize(
+    ("name", "step"), [STEPS[0], *(pytest.param(*step, marks=only_full) for step in STEPS[1:])]
+)
 async def test_a_provider_that_drips_is_not_waited_for(
     visitor: Visitor, name: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from service.errors import StoreUnavailable
 from service.orgs.repository import find_org
 from service.store.tables import Member
+from tests.budgets import only_full
 from tests.conftest import START, running_world
 from tests.other_programs import write_lock
 from tests.service.store.conftest import add_org, database
@@ -95,6 +96,7 @@ async def test_a_locked_database_is_unavailable_and_not_an_error_of_ours(store, 
     assert await add_org(store, "acme")
 
 
+@only_full
 @pytest.mark.sqlite_only(reason="locks the whole file")
 async def test_a_database_that_cannot_be_opened_is_unavailable_to_readers_too(store, settings):
     """Exclusive locking mode keeps even new connections from opening it."""

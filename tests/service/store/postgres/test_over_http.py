@@ -13,6 +13,7 @@ from service.app import create_app
 from service.clock import utc_now
 from service.composition import EXTENSION, Services
 from service.settings import Settings
+from tests.budgets import only_full
 from tests.conftest import SettableClock, World, binding_body, bindings_path, running_world
 from tests.postgres import EMPTY, PostgresServer
 
@@ -32,6 +33,7 @@ async def world(settings: Settings, clock: SettableClock) -> AsyncIterator[World
         yield people
 
 
+@only_full
 async def test_readiness_is_answered_within_two_seconds(
     settings: Settings, own_postgres: PostgresServer, clock: SettableClock
 ):
