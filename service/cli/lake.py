@@ -19,6 +19,12 @@ from service.orgs.repository import list_orgs
 from service.store.tables import Organisation
 
 _FORMATS: Final = click.Choice([name.value for name in FormatName])
+_EXPIRED_COLUMNS: Final = {
+    "format": "format",
+    "org": "org",
+    "snapshots": "snapshots",
+    "metadata files": "metadata_files",
+}
 _NONE: Final = "No table is published: `countersign lake publish`."
 
 
@@ -60,7 +66,8 @@ async def lake_publish(
         )
     slugs = await _slugs(context)
     rows = [_published_data(table, slugs) for table in published]
-    columns = ["format", "org", "added", "removed", "files", "rows", "complete_through_seq"]
+    columns = {name: name for name in ("format", "org", "added", "removed", "files", "rows")}
+    columns["complete through"] = "complete_through_seq"
     return Answer({"tables": rows}, table=Table.of("Published", rows, columns))
 
 
@@ -105,9 +112,7 @@ async def lake_expire(context: CommandContext) -> Answer:
     return Answer(
         {"tables": rows},
         [] if rows else [_NONE],
-        Table.of("Expired", rows, ["format", "org", "snapshots", "metadata_files"])
-        if rows
-        else None,
+        Table.of("Expired", rows, _EXPIRED_COLUMNS) if rows else None,
     )
 
 
