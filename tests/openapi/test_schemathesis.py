@@ -19,11 +19,15 @@ PHASES = "examples,coverage,fuzzing,stateful" if IS_FULL else "examples,fuzzing"
 """What schemathesis tries; edges of every parameter and chains of requests take the longest."""
 
 
+LEFT_OUT = "positive_data_acceptance,use_after_free"
+
+
 def test_every_answer_is_in_the_document(home: Home) -> None:
     """No 5xx, no undocumented status, header or type, no schema violation; bad input is refused.
 
-    Every check of schemathesis is on. Its check that valid requests are
-    accepted runs as `only_state_refuses_valid_requests`, see hooks.py.
+    Every check of schemathesis is on but two. That valid requests are accepted is checked by
+    `only_state_refuses_valid_requests`, see hooks.py. That what was deleted is gone does not hold:
+    DELETE revokes a binding, which stays readable with its history.
     """
     server = home.serve()
     run = subprocess.run(
@@ -31,7 +35,7 @@ def test_every_answer_is_in_the_document(home: Home) -> None:
             *(Path(sys.executable).with_name("schemathesis"), "run", f"{server.url}/openapi.json"),
             *("--header", f"x-service-admin-token: {ADMIN_TOKEN}"),
             *("--phases", PHASES),
-            *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
+            *("--checks", "all", "--exclude-checks", LEFT_OUT),
             *("--max-examples", str(budget(3, 30)), "--seed", "20261120", "--no-color"),
         ],
         env=os.environ | {"SCHEMATHESIS_HOOKS": "tests.openapi.hooks"},

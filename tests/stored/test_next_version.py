@@ -26,7 +26,7 @@ from tests.budgets import only_full
 from tests.conftest import START
 from tests.stored.stored import faults, imported, opened, unpack
 
-PARTS = ("analytics", "data", "service", "templates", "tests")
+PARTS = ("analytics", "benchmarks", "data", "service", "templates", "tests")
 NEWER = "was written by a newer version of Countersign: update this one"
 ADDED = {
     "analytics/model/schema.py": {
