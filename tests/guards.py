@@ -1709,19 +1709,19 @@ GUARDS: Final = [
         "a key reads what its scopes say",
         "service/access/callers.py::ApiKeyPrincipal.require",
         Drop("if capability not in self.scopes:\n    raise LacksCapability(capability)"),
-        "tests/service/access/test_credentials.py::test_who_gets_in_where[API key with oidc:r]",
+        "tests/service/access/test_credentials.py::test_a_key_that_reads_sends_no_rows",
     ),
     Guard(
         "a key reads its own organisation",
         "service/access/callers.py::ApiKeyPrincipal.require",
         Drop("if not self.belongs_to(org):\n    raise KeyOfAnotherOrg"),
-        "tests/service/access/test_credentials.py::test_who_gets_in_where[API key with oidc:r]",
+        "tests/service/access/test_credentials.py::test_a_key_that_reads_sends_no_rows",
     ),
     Guard(
         "a key that reads sends no rows",
         "service/access/callers.py::ApiKeyPrincipal.require_sending_rights",
         Drop("if self.scopes:\n    raise NotForScopedKeys"),
-        "tests/service/access/test_credentials.py::test_who_gets_in_where[API key with oidc:r]",
+        "tests/service/access/test_credentials.py::test_a_key_that_reads_sends_no_rows",
     ),
     Guard(
         "a command line's credential goes to one server",

@@ -206,7 +206,7 @@ class PostgresServer:
         with (self._folder / "log").open("ab") as log:
             self._keeper = subprocess.Popen(
                 [
-                    *("sh", "-c", _KEEPER, "sh", find_program("postgres")),
+                    *("/bin/sh", "-c", _KEEPER, "sh", find_program("postgres")),
                     *("-D", data, "-p", str(self._port)),
                 ],
                 stdin=subprocess.PIPE,

@@ -630,3 +630,14 @@ async def test_who_gets_in_where(world: World, credential: str):
     assert answers == {
         (endpoint, slug): expected_of(endpoint, credential, slug) for endpoint, slug in tried
     }
+
+
+async def test_a_key_that_reads_sends_no_rows(world: World):
+    """It is given to people and dashboards; rows come from machines that decide about installs."""
+    answer = await world.client.post(
+        "/api/v1/admin/orgs/acme/audit/events",
+        headers=await key_with("oidc:r")(world),
+        json=[{"event": "install_allowed", "packageName": "left-pad"}],
+    )
+
+    assert await refused(answer) == (403, NotForScopedKeys.text)
