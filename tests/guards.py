@@ -607,11 +607,8 @@ GUARDS: Final = [
     ),
     Guard(
         "and twins are performed once",
-        "service/store/postgres/engine.py::_begin_writing.on_begin",
-        Replace(
-            "connection.exec_driver_sql(_BEGIN_WRITING).scalar_one()",
-            "connection.exec_driver_sql('SELECT clock_timestamp()').scalar_one()",
-        ),
+        "service/store/postgres/engine.py::PostgresEngines.write_at_once",
+        Replace("lock=_BEGIN_WRITING", "lock='SELECT clock_timestamp()'"),
         f"{_POSTGRES}/test_twins.py",
     ),
     Guard(
@@ -657,7 +654,16 @@ GUARDS: Final = [
         "a connection to a server that has gone is replaced",
         "service/store/postgres/engine.py::_listen.on_checkout",
         Replace("_driver(connection).is_closed()", "False"),
-        f"{_POSTGRES}/test_outages.py::test_the_first_requests_after_an_outage_work",
+        f"{_POSTGRES}/test_outages.py::test_an_outage_that_no_request_saw_is_not_seen_later",
+    ),
+    Guard(
+        "a transaction that a statement has broken is not taken for stored",
+        "service/store/postgres/direct.py::DirectTransaction.commit",
+        Replace(
+            "await_only(self._connection.execute(_COMMIT)) != _COMMIT",
+            "not await_only(self._connection.execute(_COMMIT))",
+        ),
+        f"{_POSTGRES}/test_group_commit.py",
     ),
     Guard(
         "a database that confirms too early is refused",

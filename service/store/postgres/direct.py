@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import asyncpg as dialects
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
-from service.errors import NotStorableText
+from service.errors import NotStorableText, StoreUnavailable
 from service.store.postgres.connection import Connection
 from service.store.postgres.faults import driver_faults, fault_of, is_text_refused
 from service.store.postgres.kept import KeptValues, Position
@@ -48,8 +48,13 @@ class DirectTransaction:
         self._kept = values
 
     def commit(self) -> None:
-        """Commit, and leave what is kept to the next transaction."""
-        self.execute(_COMMIT)
+        """Commit, and leave what is kept to the next transaction.
+
+        Raises StoreUnavailable if a statement had failed: PostgreSQL then answers with ROLLBACK,
+        which is no error to the driver.
+        """
+        if await_only(self._connection.execute(_COMMIT)) != _COMMIT:
+            raise StoreUnavailable
         if self._handed_on and self._position and self._kept is not None:
             self._handed_on.leave(self._position, self._kept)
 
@@ -77,7 +82,7 @@ BEGIN_WRITING: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _POSITION: Final = "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text"
 _COMMIT: Final = "COMMIT"
 _ROLLBACK: Final = "ROLLBACK"
-_WITHOUT_ROWS: Final = frozenset({BEGIN_READING, BEGIN_WRITING, _COMMIT, _ROLLBACK})
+_WITHOUT_ROWS: Final = frozenset({BEGIN_READING, BEGIN_WRITING, _ROLLBACK})
 
 _prepared: Final = cache(
     partial(PreparedStatement, dialect=dialects.dialect())  # type: ignore[no-untyped-call]

@@ -76,6 +76,16 @@ async def test_the_first_requests_after_an_outage_work(
     await asyncio.gather(*(work(node) for work in WORK * 3))
 
 
+async def test_an_outage_that_no_request_saw_is_not_seen_later(
+    node: Store, own_postgres: PostgresServer
+):
+    """Idle connections that have ended meanwhile are replaced before they are used."""
+    await asyncio.to_thread(own_postgres.stop)
+    await asyncio.to_thread(own_postgres.start)
+
+    await asyncio.gather(*(work(node) for work in WORK * 3))
+
+
 async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_said(
     node: Store, own_postgres: PostgresServer
 ):
