@@ -53,16 +53,16 @@ class DirectTransaction:
         Raises StoreUnavailable if a statement had failed: PostgreSQL then answers with ROLLBACK,
         which is no error to the driver.
         """
-        if await_only(self._connection.execute(_COMMIT)) != _COMMIT:
+        ((answer,),) = self.execute(_COMMIT)
+        if answer != _COMMIT:
             raise StoreUnavailable
         if self._handed_on and self._position and self._kept is not None:
             self._handed_on.leave(self._position, self._kept)
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute one SQL statement and return its rows."""
+        """Execute one SQL statement and return its rows; of BEGIN and COMMIT, what was done."""
         if not values and sql in _WITHOUT_ROWS:
-            await_only(self._connection.execute(sql))  # not prepared: one message
-            return []
+            return [(await_only(self._connection.execute(sql)),)]  # not prepared: one message
         return [tuple(row) for row in await_only(self._connection.fetch(sql, *values))]
 
     def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> list[Any]:
@@ -82,7 +82,7 @@ BEGIN_WRITING: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _POSITION: Final = "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text"
 _COMMIT: Final = "COMMIT"
 _ROLLBACK: Final = "ROLLBACK"
-_WITHOUT_ROWS: Final = frozenset({BEGIN_READING, BEGIN_WRITING, _ROLLBACK})
+_WITHOUT_ROWS: Final = frozenset({BEGIN_READING, BEGIN_WRITING, _COMMIT, _ROLLBACK})
 
 _prepared: Final = cache(
     partial(PreparedStatement, dialect=dialects.dialect())  # type: ignore[no-untyped-call]
