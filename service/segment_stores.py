@@ -32,8 +32,7 @@ def open_objects(settings: Settings) -> Objects:
     """The objects in that bucket. Raises InvalidSetting without the package for it."""
     if find_spec("obstore") is None:
         raise InvalidSetting(
-            "COUNTERSIGN_SEGMENTS_URL needs the package obstore: install Countersign with the"
-            " extra `s3`"
+            "COUNTERSIGN_SEGMENTS_URL: S3 needs the extra `s3`: pip install 'countersign[s3]'"
         )
     place = parse_place(settings.segments_url)
     return Objects(place, settings.segments_endpoint, settings.segments_wait_s)

@@ -38,9 +38,6 @@ FAIL_FAST_S: Final = 1.0
 _CLOCK: Final = "_countersign/clock"
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
-_MISSING_PACKAGE: Final = (
-    "segments on S3 need the package obstore: install Countersign with the extra `s3`"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +227,9 @@ class Objects:
             return self._clients[wait_s]
 
     def _new_client(self, wait_s: float) -> "S3Store":
-        try:
-            from obstore.exceptions import BaseError
-            from obstore.store import S3Store
-        except ImportError as error:
-            raise StoreFault(_MISSING_PACKAGE) from error
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store
+
         options: dict[str, Any] = {"endpoint": self._endpoint} if self._endpoint else {}
         if self._place.prefix:
             options["prefix"] = self._place.prefix
