@@ -1,0 +1,89 @@
+"""What every refusal is, and the kinds that the others are of: one for each status.
+
+The app's one error handler turns a `Refusal` into `{"error": text}`. What the caller sees is
+constant or names their own input; what went wrong inside is for the log.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class Refusal(Exception):
+    """An error that the caller can act on."""
+
+    status: ClassVar[int]
+    text: str
+    field: str | None = None
+    """The body's member, form field or query parameter that is at fault; None for no single one."""
+
+    retry_after_s: ClassVar[int | None] = None
+    """When to try again, if that is known."""
+
+    is_temporary: bool = False
+    """Whether the same may succeed later: the exit code of a command tells so."""
+
+    further: "Sequence[Refusal]" = ()
+    """Faults of other fields. An API answer names the first one; a form shows all at once."""
+
+    def __init__(self, text: str | None = None, *, field: str | None = None, **values: str) -> None:
+        """`text` and `field` replace the class's own; `values` fill the places in its text."""
+        self.text = text if text is not None else type(self).text.format(**values)
+        if field is not None:
+            self.field = field
+        super().__init__(self.text)
+
+    @property
+    def by_field(self) -> dict[str, str]:
+        """The texts of all faults that are of one field each, by field."""
+        faults = (self, *self.further)
+        return {fault.field: fault.text for fault in faults if fault.field is not None}
+
+
+class Invalid(Refusal):
+    """The request is not valid; the text names the field."""
+
+    status = 400
+    text = "invalid request"
+
+
+class Forbidden(Refusal):
+    """The caller is known and may not do this."""
+
+    status = 403
+    text = "forbidden"
+
+
+class NotFound(Refusal):
+    """The resource does not exist."""
+
+    status = 404
+    text = "not found"
+
+
+class MethodNotAllowed(Refusal):
+    """The path exists for other methods."""
+
+    status = 405
+    text = "method not allowed"
+
+
+class Conflict(Refusal):
+    """The change conflicts with what is stored."""
+
+    status = 409
+    text = "conflict"
+
+
+class Busy(Refusal):
+    """Too many concurrent requests. Nothing was stored; try again after `Retry-After` seconds."""
+
+    status = 429
+    text = "too many requests of this organisation at once"
+    retry_after_s = 1
+
+
+class Internal(Refusal):
+    """An error in the service. The log has it under the request id."""
+
+    status = 500
+    text = "internal error"

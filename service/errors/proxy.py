@@ -1,0 +1,149 @@
+"""Refusals of the install proxy and of its install tokens."""
+
+from service.errors.access import Unauthenticated
+from service.errors.base import Forbidden, Invalid, MethodNotAllowed, NotFound, Refusal
+from service.errors.storage import StoreUnavailable
+
+
+class InstallUnauthenticated(Unauthenticated):
+    """A request to install without a credential that may, or with a wrong one.
+
+    Package managers send credentials only to a `Basic` challenge.
+    """
+
+    text = (
+        "missing or invalid credentials: send an API key or an install token (csi_…) as the"
+        " password of Basic authentication, or as a bearer token"
+    )
+    challenge = 'Basic realm="countersign"'
+
+
+class InstallTokenExpired(InstallUnauthenticated):
+    """The install token was good once; the text says until when."""
+
+    text = (
+        "the install token expired on {value}: run `countersign ci exec` again, or exchange a new"
+        " CI token for a new one"
+    )
+
+
+class InstallTokenEnded(InstallUnauthenticated):
+    """The API key of the install token was revoked or has expired."""
+
+    text = (
+        "the API key of this install token was revoked or has expired: exchange a CI token for a"
+        " new one, with another API key"
+    )
+
+
+class CredentialsDiffer(Invalid):
+    """A request to install carries several credentials that are not the same."""
+
+    text = "the request carries {value} that differ: send one of them"
+
+
+class InstallTokenOfAnotherOrg(Forbidden):
+    """The install token belongs to another organisation."""
+
+    text = "the install token belongs to another organisation"
+
+
+class TooManyInstallTokens(Refusal):
+    """The API key has the maximum number of live install tokens, or this CI token has."""
+
+    status = 429
+    text = "too many install tokens of {value} are live: use one of them, or wait until they expire"
+    retry_after_s = 60
+
+
+class PackageCacheFull(StoreUnavailable):
+    """The disk has no room for a package that must be fetched; no byte of it was sent."""
+
+    text = (
+        "the package cache has no room: free disk space, or lower COUNTERSIGN_PROXY_CACHE_BYTES_MAX"
+    )
+    retry_after_s = None
+
+
+class InstallNotRecorded(Refusal):
+    """The audit row of an install cannot be stored, so its file is not served."""
+
+    status = 503
+    text = (
+        "the install cannot be recorded, so the file is not served:"
+        " the journal of this organisation is full; try again later"
+    )
+    retry_after_s = 5
+    is_temporary = True
+
+
+class InstallNotStored(StoreUnavailable):
+    """The disk has no room for the audit row of an install, so its file is not served."""
+
+    text = (
+        "the install cannot be recorded, so the file is not served:"
+        " storage is full; try again once its operator has freed disk space"
+    )
+
+
+class EcosystemNotServed(NotFound):
+    """No registry of this kind is configured."""
+
+    text = "this proxy serves no {value} packages: its operator has set no registry for them"
+
+
+class FirstPartyNotServed(NotFound):
+    """A first-party package, whose own registry the proxy does not serve."""
+
+    text = (
+        "this is a first-party package: install it from the registry {value}, which this proxy"
+        " does not serve; it is never looked for at a public one"
+    )
+
+
+class NoPackageName(NotFound):
+    """What is asked for cannot be the name of a package; the text says what can."""
+
+    text = "no package has such a name: {value}"
+
+
+class PublishingNotSupported(MethodNotAllowed):
+    """A request that would change a package, at the install proxy."""
+
+    text = "this proxy is for installing: publishing is not supported, use the registry itself"
+
+
+class PackageFileMissing(NotFound):
+    """No document of the registry lists this file."""
+
+    text = "the package's document lists no such file"
+
+
+class NoAcceptableForm(Refusal):
+    """No form of the page is acceptable to the client."""
+
+    status = 406
+    text = (
+        "the index has the forms application/vnd.pypi.simple.v1+json,"
+        " application/vnd.pypi.simple.v1+html and text/html"
+    )
+
+
+class UpstreamMissing(Refusal):
+    """The registry says that it has no such package or file."""
+
+    status = 404
+    text = "the package registry has no such package or file"
+
+
+class UpstreamFailed(Refusal):
+    """The registry does not answer, or not as it should; `reason` is for the log."""
+
+    status = 502
+    text = "the package registry does not answer as it should: try again later"
+    is_temporary = True
+
+    def __init__(self, reason: str) -> None:
+        """`reason` holds no credentials and nothing of the registry's own text."""
+        super().__init__()
+        self.reason = reason

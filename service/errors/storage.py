@@ -1,0 +1,54 @@
+"""Refusals because storage does not work: the database, the audit folder or the disk."""
+
+from typing import ClassVar
+
+from service.errors.base import Refusal
+
+
+class StoreUnavailable(Refusal):
+    """The database or the audit folder does not respond. Nothing was changed; try again."""
+
+    status = 503
+    text = "storage is unavailable"
+    is_temporary = True
+    retry_after_s: ClassVar[int | None] = 1
+
+    @property
+    def reason(self) -> str:
+        """What the database or the file system said: for logs and the operator, no bound values."""
+        return str(getattr(self.__cause__, "orig", self.__cause__))
+
+
+class StorageFull(StoreUnavailable):
+    """The disk is full. Reading still works."""
+
+    status = 507
+    text = "storage is full: nothing was changed"
+    retry_after_s = None  # until an operator has acted
+
+
+class StorageReadOnly(StoreUnavailable):
+    """The database file or its folder is read-only. Reading still works."""
+
+    text = "storage is read-only: nothing was changed"
+    retry_after_s = None  # until an operator has acted
+
+
+class StorageBusy(StoreUnavailable):
+    """Another process held the database for longer than the limit."""
+
+    text = "storage is busy: nothing was changed, try again"
+
+
+class StorageDamaged(StoreUnavailable):
+    """Stored rows are missing or damaged; the log says which."""
+
+    text = "stored data is missing or damaged: the log says where"
+    retry_after_s = None  # until an operator has acted
+
+
+class StorageUnsafe(StoreUnavailable):
+    """The database is set up so that rows it has confirmed may be lost; the log says how."""
+
+    text = "the database is not set up for this service: the log says what to change"
+    retry_after_s = None  # until an operator has acted

@@ -1,0 +1,134 @@
+"""The audit log: journal, catalog of segments, imports and exports."""
+
+from datetime import date, datetime
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.store.tables.base import Base
+
+
+class JournalEntry(Base):
+    """A batch of audit rows of one tenant and day that is not yet in a segment.
+
+    `size` is the memory its rows take, in bytes. Batches older than these columns have size 0 and
+    no bounds of `created_at`.
+    """
+
+    __tablename__ = "journal"
+    # Covering index: a tenant's journal is counted without reading its batches.
+    __table_args__ = (Index("journal_by_day", "tenant_id", "day", "rows", "size"),)
+
+    first_seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    day: Mapped[date]
+    rows: Mapped[int]
+    size: Mapped[int] = mapped_column(default=0)
+    min_created_at: Mapped[datetime | None]
+    max_created_at: Mapped[datetime | None]
+    received_at: Mapped[datetime]
+    data: Mapped[bytes]
+
+
+class IdempotencyKey(Base):
+    """The stored answer to a repeatable request."""
+
+    __tablename__ = "idempotency_keys"
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), primary_key=True)
+    credential: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    body_sha256: Mapped[str]
+    answer: Mapped[bytes]
+    created_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class SegmentEntry(Base):
+    """The catalog's line for one Parquet file. Retired files stay listed until unlinked.
+
+    Only `retired_at` and the index columns ever change. `sha256` is the digest of the file; null
+    in lines older than the column. `index_size` and `index_sha256` describe the index file; null
+    until it is built.
+    """
+
+    __tablename__ = "segments"
+    # Covering index: a snapshot lists the ids of a tenant's live segments from it alone.
+    __table_args__ = (Index("segments_by_day", "tenant_id", "retired_at", "day", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    day: Mapped[date]
+    rows: Mapped[int]
+    size: Mapped[int]
+    min_created_at: Mapped[datetime]
+    max_created_at: Mapped[datetime]
+    min_seq: Mapped[int]
+    max_seq: Mapped[int]
+    event_counts: Mapped[dict[str, int]]
+    decision_counts: Mapped[dict[str, int]]
+    seq_base: Mapped[int] = mapped_column(default=0)
+    schema_version: Mapped[int] = mapped_column(default=1)
+    sha256: Mapped[str | None]
+    index_size: Mapped[int | None]
+    index_sha256: Mapped[str | None]
+    sealed_at: Mapped[datetime]
+    retired_at: Mapped[datetime | None]
+
+
+class ImportedFile(Base):
+    """A file imported into an organisation, identified by the digest of its bytes."""
+
+    __tablename__ = "imported_files"
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    rows: Mapped[int]
+    refused: Mapped[int]
+    imported_at: Mapped[datetime]
+
+
+class ExportEntry(Base):
+    """One export of audit rows: what was asked for, and what became of it.
+
+    Written in the transactions of its audit rows. `filters` are as given; `since` and `until` are
+    the bounds that applied, the retention floor included (null: none). `rows` were counted before
+    the first byte, no row after seq `watermark` among them. `sent_rows` and `sent_bytes` are
+    updated every few seconds, at `progress_at`, until `ended_at`; `is_complete` and `sha256`, the
+    digest of the file, come with the end.
+    """
+
+    __tablename__ = "exports"
+    __table_args__ = (Index("exports_newest_first", "tenant_id", "started_at", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    actor: Mapped[str]
+    actor_source: Mapped[str]
+    verdict_source: Mapped[str]
+    request_id: Mapped[str | None]
+    format: Mapped[str]
+    compression: Mapped[str | None]
+    is_raw: Mapped[bool]
+    filters: Mapped[dict[str, list[str]]]
+    since: Mapped[datetime | None]
+    until: Mapped[datetime | None]
+    retention_floor: Mapped[datetime | None]
+    watermark: Mapped[int]
+    rows: Mapped[int]
+    version: Mapped[str]
+    started_at: Mapped[datetime]
+    progress_at: Mapped[datetime]
+    sent_rows: Mapped[int] = mapped_column(default=0)
+    sent_bytes: Mapped[int] = mapped_column(default=0)
+    ended_at: Mapped[datetime | None]
+    is_complete: Mapped[bool | None]
+    sha256: Mapped[str | None]
+
+
+Index(
+    "exports_under_way",
+    ExportEntry.progress_at,
+    sqlite_where=ExportEntry.ended_at.is_(None),
+    postgresql_where=ExportEntry.ended_at.is_(None),
+)

@@ -1,0 +1,73 @@
+"""Credentials of machines, and what is recorded of installs with them."""
+
+from datetime import datetime
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.store.tables.base import Base
+
+
+class ApiKey(Base):
+    """A machine's credential, stored only as a hash.
+
+    `scopes` are what alone the key may do; without any it sends audit rows and installs.
+    `created_by` is the actor who issued it; null in keys older than the column. `last_used_at` is
+    written behind and up to a minute late. From `expires_at` on the key is refused; null is never.
+    `replaces` is the key that it was issued for by rotation.
+    """
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    project_id: Mapped[str | None] = mapped_column(ForeignKey("projects.id"))
+    name: Mapped[str]
+    secret_hash: Mapped[str] = mapped_column(unique=True)
+    scopes: Mapped[list[str]] = mapped_column(default=list)
+    created_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+    created_by: Mapped[str | None]
+    last_used_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime | None]
+    replaces: Mapped[str | None]
+
+
+class InstallToken(Base):
+    """A credential to install with, for which a CI job exchanged its token; stored as a hash.
+
+    It works until `expires_at`, while its API key does. `binding_id` trusted the job when it was
+    issued; the claims that follow are the token's, by which bindings are matched again. They are
+    shortened as in audit rows, and `token_id` is the `jti`.
+    """
+
+    __tablename__ = "install_tokens"
+    # Covering index: the tokens of a key are counted from it alone.
+    __table_args__ = (Index("install_tokens_of_key", "api_key_id", "expires_at", "token_id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    api_key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))
+    token_hash: Mapped[str] = mapped_column(unique=True)
+    binding_id: Mapped[str] = mapped_column(ForeignKey("bindings.id"))
+    issuer: Mapped[str]
+    sub: Mapped[str]
+    repository_id: Mapped[str | None]
+    event_name: Mapped[str | None]
+    run_id: Mapped[str | None]
+    token_id: Mapped[str | None]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class InstallMark(Base):
+    """The last audit row of an install, so that its repeats add none.
+
+    `install` is a hash of the organisation, the credential, the file and the event.
+    """
+
+    __tablename__ = "install_marks"
+
+    install: Mapped[str] = mapped_column(primary_key=True)
+    recorded_at: Mapped[datetime] = mapped_column(index=True)
+    seq: Mapped[int]
