@@ -21,6 +21,11 @@ class ByteCache:
         self._lock = Lock()
 
     @property
+    def bytes_max(self) -> int:
+        """What its values may take together."""
+        return int(self._entries.maxsize)
+
+    @property
     def size(self) -> int:
         """The bytes that its values take, as their owners stated them."""
         return int(self._entries.currsize)

@@ -89,7 +89,9 @@ class ResultCache:
         if kept.size > RESULT_BYTES_MAX:
             kept = CachedRows(added, rows)
         if kept.size <= RESULT_BYTES_MAX:
-            terms = sum(ENTRY_BYTES + len(term.text) for one in conditions for term in one.terms)
+            terms = sum(
+                ENTRY_BYTES + len(term.text) for condition in conditions for term in condition.terms
+            )
             self._cache.keep((tenant_id, conditions), kept, kept.size + terms)
 
 

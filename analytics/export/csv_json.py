@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -109,7 +108,7 @@ def around(before: str, values: pa.StringArray, after: str) -> pa.StringArray:
 
 def _joined(*texts: pa.StringArray | str) -> pa.StringArray:
     """The rows of `texts`, each as one text; null is nothing."""
-    columns = (pa.scalar(one, pa.string()) if isinstance(one, str) else one for one in texts)
+    columns = (pa.scalar(text, pa.string()) if isinstance(text, str) else text for text in texts)
     nothing = pa.scalar("", pa.string())
     return pc.binary_join_element_wise(*columns, nothing, null_handling="replace")
 
@@ -131,11 +130,18 @@ def _escaped(values: pa.StringArray) -> pa.StringArray:
     is_rare = pc.match_substring_regex(values, _ESCAPED).fill_null(False)
     if not pc.any(is_rare).as_py():
         return values
-    rare = pl.Series("value", values.filter(is_rare)).to_frame()
+    return pc.replace_with_mask(values, is_rare, _encoded(values.filter(is_rare)))
+
+
+def _encoded(values: pa.StringArray) -> pa.StringArray:
+    """Each of `values` as JSON, without its quotes."""
+    # Here, because it takes 40 MB: most processes never export such a value.
+    import polars as pl
+
+    rare = pl.Series("value", values).to_frame()
     encoded = rare.select(pl.struct("value").struct.json_encode().alias("value"))
     bare = encoded["value"].str.strip_prefix('{"value":"').str.strip_suffix('"}')
-    texts = bare.to_arrow(compat_level=pl.CompatLevel.oldest())
-    return pc.replace_with_mask(values, is_rare, texts.cast(pa.string()))
+    return bare.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
 
 
 def _may_hold(values: pa.StringArray, characters: str) -> bool:

@@ -154,9 +154,9 @@ def _row_by_row(parts: Sequence[Part]) -> pa.Int32Array:
 
 def _gathered(texts: pa.StringArray, indices: pa.Int32Array) -> bytes:
     """Those of `texts` at `indices`, one behind the other."""
-    found = texts.take(indices)
+    taken = texts.take(indices)
     # Arrow keeps the values of an array one behind the other: that is the text.
-    _, offsets, content = found.buffers()
+    _, offsets, content = taken.buffers()
     count = len(indices)
     end = memoryview(offsets)[count * _OFFSET_BYTES : (count + 1) * _OFFSET_BYTES]
     return bytes(memoryview(content)[: int.from_bytes(end, sys.byteorder)])

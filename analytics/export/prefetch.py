@@ -8,10 +8,10 @@ _Item = TypeVar("_Item")
 
 
 def prefetch(items: Iterator[_Item]) -> Generator[_Item, None, None]:
-    """`items`, none of which is None; a thread makes the next one meanwhile, and none beyond it.
+    """`items`, none of which is None; a thread prepares the next one, and none beyond it.
 
-    What `items` raises is raised in the place of the item. Closing this waits for the item in the
-    making and ends the thread.
+    What `items` raises is raised in the place of the item. Closing this waits for the item being
+    prepared and ends the thread.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as thread:
         coming = thread.submit(next, items, None)

@@ -68,13 +68,13 @@ def file_kind(name: str, given: ImportFormat | None, *, is_raw: bool) -> FileKin
     compression = _SUFFIXES.get(path.suffix)
     if compression is not None:
         path = path.with_suffix("")
-    found = given or _FORMATS.get(path.suffix)
-    if found is None:
+    import_format = given or _FORMATS.get(path.suffix)
+    if import_format is None:
         raise UnreadableFile(
             f"the name does not end in {', '.join(_FORMATS)} (or in one of these and .gz or .zst):"
             " say --format"
         )
-    return FileKind(found, compression, is_raw)
+    return FileKind(import_format, compression, is_raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,9 @@ class ImportItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 IGNORED: Final = ("id", "tenant_id", "received_at", "decision_reason")
 ITEM_COLUMNS: Final = tuple(
-    one.encode_name for one in msgspec.structs.fields(ImportItem) if one.encode_name not in IGNORED
+    field.encode_name
+    for field in msgspec.structs.fields(ImportItem)
+    if field.encode_name not in IGNORED
 )
 """The columns a file may say something in, in the order in which an ImportItem takes them."""
 

@@ -83,7 +83,7 @@ def _parts(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 def _rows_at_once(parquet: pq.ParquetFile) -> int:
     """So many rows that a chunk of them fits in memory, by what the widest row group says."""
     groups = (parquet.metadata.row_group(n) for n in range(parquet.metadata.num_row_groups))
-    widest = max((one.total_byte_size // max(one.num_rows, 1) for one in groups), default=0)
+    widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(chunks.CHUNK_ROWS, chunks.CHUNK_BYTES // max(widest, 1)))
 
 

@@ -47,13 +47,13 @@ def _unpacked(file: BinaryIO, declared: Compression | None) -> Stream:
     """What `file` holds once unpacked. Text never begins like a compressed stream."""
     start = file.read(4)
     file.seek(0)
-    found = next((one for magic, one in _MAGIC.items() if start.startswith(magic)), None)
-    if declared is not None and found is not declared:
+    compression = next((one for magic, one in _MAGIC.items() if start.startswith(magic)), None)
+    if declared is not None and compression is not declared:
         raise UnreadableFile(f"the file is not {declared}, although its name says otherwise")
-    if found is None:
+    if compression is None:
         return file
     packed = pa.PythonFile(_NotClosed(file), mode="r")
-    return _Unpacked(pa.CompressedInputStream(packed, found.value))
+    return _Unpacked(pa.CompressedInputStream(packed, compression.value))
 
 
 class _NotClosed:

@@ -53,7 +53,10 @@ class FilterParameter:
     def with_matching_case(self, text: str, *, is_prefix: bool) -> str | None:
         """`text` in the one case in which it can match, or None when its case is not the fault."""
         spellings = (text.lower(), text.upper())
-        return next((one for one in spellings if self.can_match(one, is_prefix=is_prefix)), None)
+        return next(
+            (spelling for spelling in spellings if self.can_match(spelling, is_prefix=is_prefix)),
+            None,
+        )
 
 
 FILTER_PARAMETERS: Final = (

@@ -122,7 +122,11 @@ class Planner:
         if self.index is None or not has_heads(query, column):
             return [], part
         if not self.index.is_local:
-            within = [one for one in part.segments if is_within(one, query, part.watermark)]
+            within = [
+                candidate
+                for candidate in part.segments
+                if is_within(candidate, query, part.watermark)
+            ]
             self.index.fetch(within)
         heads: list[SegmentHead] = []
         rest: list[Segment] = []

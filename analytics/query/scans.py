@@ -157,9 +157,9 @@ class CachedRowsScan:
         missing = [s for s in self.part.segments if s.segment_id not in own.segment_ids]
         if not missing:
             return own.without_ids()
-        found = self._search(resources, missing, work)
-        resources.results.add(tenant_id, conditions, missing, found)
-        return pa.concat_tables([own.without_ids(), found.drop_columns([SEGMENT_ID.name])])
+        rows = self._search(resources, missing, work)
+        resources.results.add(tenant_id, conditions, missing, rows)
+        return pa.concat_tables([own.without_ids(), rows.drop_columns([SEGMENT_ID.name])])
 
     def _search(self, resources: Resources, segments: Sequence[Segment], work: Work) -> pa.Table:
         """The rows of `segments` that meet the conditions, whenever they were; with SEGMENT_ID."""

@@ -87,7 +87,7 @@ def summarise(
     return Summary(
         total=decisions.total(),
         buckets=_fill(counts, first, last, bucket),
-        top={name: [ValueCount(*one) for one in counted[FILTER_COLUMNS[name]]] for name in tops},
+        top={name: [ValueCount(*pair) for pair in counted[FILTER_COLUMNS[name]]] for name in tops},
     )
 
 

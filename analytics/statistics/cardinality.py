@@ -24,8 +24,12 @@ class CardinalityEstimate:
         self._index = index
         self._query = query
         self._known = known
-        self._on_kinds = [one for one in query.conditions if one.column in KIND_COLUMNS]
-        self._indexed = [one for one in query.conditions if one.column in INDEXED_COLUMNS]
+        self._on_kinds = [
+            condition for condition in query.conditions if condition.column in KIND_COLUMNS
+        ]
+        self._indexed = [
+            condition for condition in query.conditions if condition.column in INDEXED_COLUMNS
+        ]
         self._counts: dict[str, list[ValueCounts]] = {}
         self._ahead: IndexesAhead | None = None
 

@@ -67,7 +67,7 @@ def top_values(
     Most frequent first, of equals the one that sorts first; no empty text. None if values are too
     near each other for LOOKUPS_MAX lookups to tell.
     """
-    others_max = sum(one.head.others_max for one in heads)
+    others_max = sum(segment.head.others_max for segment in heads)
     lookups = 0
     ranked: list[tuple[int, str]] = []
     for value, rows, most in _by_most_rows(heads, counted, others_max):
@@ -101,10 +101,10 @@ def _by_most_rows(
     """
     rows: defaultdict[str, int] = defaultdict(int, counted)
     unnamed: defaultdict[str, int] = defaultdict(lambda: others_max)
-    for one in heads:
-        for value, count in one.head.values:
+    for segment in heads:
+        for value, count in segment.head.values:
             rows[value] += count
-            unnamed[value] -= one.head.others_max
+            unnamed[value] -= segment.head.others_max
     rows.pop("", None)
     most = {value: count + unnamed[value] for value, count in rows.items()}
     for value in sorted(rows, key=most.__getitem__, reverse=True):

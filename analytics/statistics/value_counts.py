@@ -23,7 +23,7 @@ def count_by_value(
     counted = index.count(segment, others[0]) if others else index.count_all(segment)
     if counted is None:
         return None
-    on_kinds = [one for one in query.conditions if one.column in KIND_COLUMNS]
+    on_kinds = [condition for condition in query.conditions if condition.column in KIND_COLUMNS]
     rows_by_value: Counter[str] = Counter()
     for kind, rows in zip(counted.kinds, counted.rows, strict=True):
         if meets(kind, on_kinds):
@@ -49,4 +49,4 @@ def _may_tell(segment: Segment, query: Query, watermark: int, column: str) -> bo
 
 
 def _others(query: Query) -> list[Condition]:
-    return [one for one in query.conditions if one.column not in KIND_COLUMNS]
+    return [condition for condition in query.conditions if condition.column not in KIND_COLUMNS]

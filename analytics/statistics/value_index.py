@@ -51,7 +51,7 @@ class ValueCounts:
 
     def of_kinds(self, conditions: Iterable[Condition]) -> int:
         """The rows that also meet those of `conditions` that are on KIND_COLUMNS."""
-        on_kinds = [one for one in conditions if one.column in KIND_COLUMNS]
+        on_kinds = [condition for condition in conditions if condition.column in KIND_COLUMNS]
         counted = zip(self.kinds, self.rows, strict=True)
         return sum(rows for kind, rows in counted if meets(kind, on_kinds))
 
@@ -100,7 +100,9 @@ class ValueIndex:
     def fetch(self, segments: Sequence[Segment]) -> None:
         """Make the indexes of `segments` local that were not read before. Raises StoreFault."""
         if not self.is_local:
-            self._segments.fetch_indexes([one for one in segments if self._find(one) is None])
+            self._segments.fetch_indexes(
+                [segment for segment in segments if self._find(segment) is None]
+            )
 
     @property
     def is_local(self) -> bool:

@@ -5,16 +5,12 @@ All of it is decided from statistics, with no file opened.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
-
-COUNTED_COLUMNS: Final = ("event", "decision")
-"""The columns whose values the catalog counts."""
 
 
 def prune(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
@@ -65,15 +61,17 @@ def known_counts(
     counts = _counts(segment, column)
     if counts is None or not is_within(segment, query, watermark):
         return None
-    deciding = [one for one in query.conditions if not _is_met_by_all(one, segment)]
-    if any(one.column != column for one in deciding):
+    deciding = [
+        condition for condition in query.conditions if not _is_met_by_all(condition, segment)
+    ]
+    if any(condition.column != column for condition in deciding):
         return None
-    if any(len(_meanings(one, value)) > 1 for one in deciding for value in counts):
+    if any(len(_meanings(condition, value)) > 1 for condition in deciding for value in counts):
         return None
     return {
         value: rows
         for value, rows in counts.items()
-        if all(_meanings_met(one, value) for one in deciding)
+        if all(_meanings_met(condition, value) for condition in deciding)
     }
 
 
@@ -117,4 +115,4 @@ def _meanings_met(condition: Condition, value: str) -> bool:
 def _meanings(condition: Condition, value: str) -> set[bool]:
     """What the condition says of a counted value; of "" it may say two things: it is null, too."""
     meant: Iterable[str | None] = (value,) if value else ("", None)
-    return {condition.is_met(one) for one in meant}
+    return {condition.is_met(meaning) for meaning in meant}

@@ -9,7 +9,7 @@ import pytest
 from analytics.export.prefetch import prefetch
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from tests.analytics.samples import sample_row, table_of
-from tests.budgets import only_full
+from tests.budgets import only_full, sample
 
 THREADS = "prefetch"
 
@@ -113,7 +113,7 @@ def test_what_is_closed_midway_asks_for_nothing_more(taken):
 
 
 def test_a_fault_behind_what_was_taken_is_not_raised():
-    """The item in the making when it is closed."""
+    """The item being made when it is closed."""
     items = prefetch(iter(Numbers(1, OSError("gone"))))
     assert next(items) == 0
     items.close()
@@ -121,6 +121,7 @@ def test_a_fault_behind_what_was_taken_is_not_raised():
     assert next(items, None) is None
 
 
+@sample(2)
 @pytest.mark.parametrize("export_format", ExportFormat)
 @pytest.mark.parametrize("taken", [1, *(pytest.param(n, marks=only_full) for n in (0, 2))])
 def test_an_export_that_is_left_midway_closes_what_it_reads(export_format, taken):

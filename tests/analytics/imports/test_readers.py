@@ -30,7 +30,7 @@ from analytics.model.rows import AuditRow, Ecosystem
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.export.test_wire import AWKWARD, FORMULAS
 from tests.analytics.samples import NOON, TENANT, sample_row, table_of
-from tests.budgets import budget
+from tests.budgets import budget, sample
 from tests.conftest import BY_OPERATOR
 
 CSV, NDJSON, PARQUET = ImportFormat.CSV, ImportFormat.NDJSON, ImportFormat.PARQUET
@@ -220,6 +220,7 @@ class TestCompression:
 
         assert fault == f"the file is not {compression}, although its name says otherwise"
 
+    @sample(2)
     @pytest.mark.parametrize("compression", Compression)
     @pytest.mark.parametrize("file_format", [CSV, NDJSON])
     def test_a_stream_that_breaks_off_or_is_damaged_is_told(self, compression, file_format):

@@ -11,6 +11,7 @@ from analytics.model.filters import Query, parse_query
 from analytics.query.reader import Reader
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.samples import NOON, SampleLake, sample_row
+from tests.budgets import sample
 
 ROWS = 50
 ANSWERS: dict[str, Callable[[Reader, Snapshot], object]] = {
@@ -71,6 +72,7 @@ def test_a_damaged_journal_batch_is_a_fault_in_every_answer(lake, answer):
         ANSWERS[answer](lake.reader, lake.snapshot())
 
 
+@sample(24)
 @pytest.mark.parametrize("place", range(50))
 def test_one_flipped_byte_is_a_fault_or_still_a_page_of_rows(lake, place):
     """Never an empty page, and never an unexpected error.

@@ -13,6 +13,7 @@ import pytest
 from analytics.model.errors import StoreFault
 from analytics.query.engine import STREAM_BATCH_ROWS, Cancellation, Engine, QueryStopped
 from tests.analytics.samples import LIMITS
+from tests.budgets import sample
 
 
 @pytest.fixture
@@ -55,6 +56,7 @@ def test_the_audit_folder_can_be_read(engine, data_dir):
     assert rows.to_pylist() == [{"n": 6}]
 
 
+@sample(18)
 @pytest.mark.parametrize(
     "sql",
     [

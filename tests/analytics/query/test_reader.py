@@ -14,7 +14,7 @@ from analytics.model.rows import AuditRow
 from analytics.query.day_windows import day_windows
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed
-from tests.budgets import budget, only_full
+from tests.budgets import budget, only_full, sample
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
 ORDERS = pytest.mark.parametrize("order", ["desc", "asc"])
@@ -65,6 +65,7 @@ def test_windows_widen_from_the_first_day_on(days, lengths):
     assert [day for window in cut for day in window] == asked
 
 
+@sample(2)
 @ORDERS
 @pytest.mark.parametrize("limit", [1, 7, pytest.param(50, marks=only_full), 1000])
 def test_pages_laid_end_to_end_are_the_whole_list(lake, order, limit):
@@ -225,7 +226,7 @@ def test_one_row_is_found_by_its_seq_if_the_query_matches_it(lake, is_sealed):
     ],
 )
 def test_the_widest_window_there_is_is_answered(lake, parameters):
-    """Scripts write "for ever" like that."""
+    """Scripts write "forever" like that."""
     lake.add([sample_row(MIDNIGHT)], is_sealed=True)
 
     assert lake.reader.page(lake.snapshot(), parse_query(parameters), 10).num_rows == 1
