@@ -9,7 +9,7 @@ from service.store.engines import CommitWatch
 
 KEPT_BYTES_MAX: Final = 32 * 2**20
 
-_Found = TypeVar("_Found")
+_Value = TypeVar("_Value")
 
 
 class CommitCache:
@@ -29,9 +29,9 @@ class CommitCache:
     async def get(
         self,
         key: Hashable,
-        load: Callable[[], Awaitable[_Found]],
-        size_of: Callable[[_Found], int],
-    ) -> _Found:
+        load: Callable[[], Awaitable[_Value]],
+        size_of: Callable[[_Value], int],
+    ) -> _Value:
         """The result of `load`, as of now or later. Its exceptions propagate and are not cached.
 
         The result may depend on `key` and the database only. Callers must not change it.
@@ -42,24 +42,24 @@ class CommitCache:
         if version != self._as_of:
             self._as_of, self._kept, self._coming = version, ByteCache(KEPT_BYTES_MAX), {}
         is_known, value = self._kept.find(key)
-        found: _Found = value if is_known else await self._read_once(key, load, size_of)
-        return found
+        result: _Value = value if is_known else await self._read_once(key, load, size_of)
+        return result
 
     async def _read_once(
         self,
         key: Hashable,
-        load: Callable[[], Awaitable[_Found]],
-        size_of: Callable[[_Found], int],
-    ) -> _Found:
+        load: Callable[[], Awaitable[_Value]],
+        size_of: Callable[[_Value], int],
+    ) -> _Value:
         # Bound before the load: its result is of this version or a later one.
         kept, coming = self._kept, self._coming
 
-        async def read() -> _Found:
-            found = await load()
-            kept.keep(key, found, size_of(found))
-            return found
+        async def read() -> _Value:
+            value = await load()
+            kept.keep(key, value, size_of(value))
+            return value
 
-        def end(reading: asyncio.Task[_Found]) -> None:
+        def end(reading: asyncio.Task[_Value]) -> None:
             del coming[key]
             if not reading.cancelled():
                 reading.exception()  # retrieved here: every waiter may have been cancelled
@@ -68,5 +68,5 @@ class CommitCache:
             # A separate task: the first caller may be cancelled while others wait for it.
             coming[key] = asyncio.create_task(read())
             coming[key].add_done_callback(end)
-        found: _Found = await asyncio.shield(coming[key])
-        return found
+        result: _Value = await asyncio.shield(coming[key])
+        return result

@@ -3,11 +3,8 @@
 from functools import cache
 from typing import Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, String, column, inspect, select
+from sqlalchemy import table as named_table
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.errors import Conflict
@@ -23,7 +20,11 @@ COPYING: Final = "copying "
 MOVED: Final = "moved "
 """Before a version: all rows were copied to another database, which is used instead."""
 
+VERSION_TABLE: Final = named_table("alembic_version", column("version_num", String()))
+"""Alembic's own: one row with the last migration applied."""
+
 _SCRIPTS: Final = REPOSITORY / "service" / "store" / "migrations"
+_VERSIONS: Final = _SCRIPTS / "versions"
 
 
 class OlderDatabase(Conflict):
@@ -82,53 +83,53 @@ async def schema_version_of(session: AsyncSession) -> str:
 
 def check_version(version: str) -> None:
     """Raise NewerDatabase unless this version of the code contains migration `version`."""
-    if version not in {"", *_known(_scripts())}:
+    if version not in {"", *_versions()}:
         raise NewerDatabase
 
 
 def upgrade(connection: Connection) -> None:
     """Apply all missing migrations in the transaction of `connection`; raises as `migrate`."""
     if not _is_current(connection):
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        _run_migrations(connection)
         if connection.dialect.name == "postgresql":
             set_up_columns(connection, Base.metadata)
 
 
+def _run_migrations(connection: Connection) -> None:
+    # Imported here, because they take 10 MB and a process whose database is current needs neither.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
 def _is_current(connection: Connection) -> bool:
     """False if migrations are missing. Raises NewerDatabase, UnfinishedCopy, MovedDatabase."""
-    scripts, version = _scripts(), current_version(connection)
+    version = current_version(connection)
     if version is not None and version.startswith(COPYING):
         raise UnfinishedCopy
     if version is not None and version.startswith(MOVED):
         raise MovedDatabase
-    if version is not None and version not in _known(scripts):
-        raise NewerDatabase
-    return version == scripts.get_current_head()
+    check_version(version or "")
+    return version == latest_version()
 
 
 def latest_version() -> str:
     """The last migration of this version of the code."""
-    return _scripts().get_current_head() or ""
+    return _versions()[-1]
 
 
 def current_version(connection: Connection) -> str | None:
     """The last migration applied, possibly marked by COPYING or MOVED; None for an empty one."""
-    return MigrationContext.configure(connection).get_current_revision()
-
-
-def _known(scripts: ScriptDirectory) -> set[str]:
-    return {script.revision for script in scripts.walk_revisions()}
+    if not inspect(connection).has_table(VERSION_TABLE.name):
+        return None
+    return connection.scalar(select(VERSION_TABLE.c.version_num))
 
 
 @cache
-def _scripts() -> ScriptDirectory:
-    """The migrations of this version, read and compiled once per process."""
-    return ScriptDirectory.from_config(_config())
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS))
-    return config
+def _versions() -> tuple[str, ...]:
+    """All migrations, oldest first: the name of each file begins with its version."""
+    return tuple(sorted(file.name.partition("_")[0] for file in _VERSIONS.glob("[0-9]*_*.py")))

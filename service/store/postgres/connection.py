@@ -8,7 +8,12 @@ from typing import Any, Final
 import asyncpg
 
 from service.errors import StorageUnsafe, StoreUnavailable
+from service.settings import InvalidSetting
+from service.store.engines import URL_SETTING
 from service.store.postgres.faults import driver_faults
+
+APPLICATION: Final = "countersign"
+"""What the server shows of each connection, in pg_stat_activity."""
 
 VERSION_MIN: Final = 15
 DURABLE: Final = ("on", "remote_apply", "remote_write")
@@ -58,7 +63,7 @@ class Connector:
     limits_statements: bool = True
 
     async def open(self) -> Connection:
-        """A new connection. Raises StoreUnavailable, StorageUnsafe."""
+        """A new connection. Raises StoreUnavailable, StorageUnsafe, InvalidSetting."""
         with driver_faults():
             try:
                 async with asyncio.timeout(self.wait_s):
@@ -73,12 +78,15 @@ class Connector:
             except asyncpg.PostgresError as error:
                 # Such as a wrong password or a database that is not there: nothing was asked yet.
                 raise StoreUnavailable from error
+            except asyncpg.ClientConfigurationError as error:
+                # Of a service file, or of one of libpq's variables.
+                raise InvalidSetting(f"{URL_SETTING}: {error}") from error
         return connection
 
     def _settings(self) -> dict[str, str]:
         limit = str(max(1, int(self.wait_s * _ON_SERVER * 1000)))
         return {
-            "application_name": "countersign",
+            "application_name": APPLICATION,
             "timezone": "UTC",
             "lock_timeout": limit,
             "statement_timeout": limit if self.limits_statements else "0",

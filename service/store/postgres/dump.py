@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy import URL, make_url
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from analytics.storage.fsync import fsync
 from service.errors import Conflict, StoreUnavailable
+from service.store.postgres.connection import APPLICATION
+from service.store.postgres.connection_url import program_environment
 from service.store.store import Store
 
+_CONNECTIONS: Final = sa.text("""
+    SELECT pid FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = :application
+""")
 _DEBIAN: Final = Path("/usr/lib/postgresql")
-_SSL: Final = ("ssl", "sslmode")
-"""What drivers call libpq's `sslmode` in a URL."""
 
 
 class ProgramMissing(Conflict):
@@ -48,6 +52,16 @@ async def exported_snapshot(store: Store) -> AsyncIterator[tuple[AsyncSession, s
         yield session, str(snapshot)
 
 
+async def other_connections(connection: AsyncConnection, own: set[int]) -> int:
+    """How many connections of Countersign the database of `connection` has.
+
+    Without this one and those of the server's processes in `own`, to which this one is added.
+    """
+    own.add(await connection.scalar(sa.text("SELECT pg_backend_pid()")) or 0)
+    found = await connection.execute(_CONNECTIONS, {"application": APPLICATION})
+    return len(set(found.scalars()) - own)
+
+
 async def dump(url: str, snapshot: str, target: Path) -> None:
     """Write the database as of `snapshot` durably to the new file `target`, mode 0600.
 
@@ -59,7 +73,7 @@ async def dump(url: str, snapshot: str, target: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         program,
         *("--format=custom", f"--snapshot={snapshot}", "--no-password", f"--file={target}"),
-        env=_environment(make_url(url)),
+        env=program_environment(make_url(url), os.environ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -87,7 +101,7 @@ def restore(url: str, dumped: Path) -> None:
             *("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
             *("--no-password", f"--dbname={parsed.database or ''}", str(dumped)),
         ],
-        env=_environment(parsed),
+        env=program_environment(parsed, os.environ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
@@ -107,23 +121,7 @@ def _program(name: str) -> str:
     installed: Sequence[Path] = sorted(
         _DEBIAN.glob(f"[0-9]*/bin/{name}"), key=lambda path: int(path.parts[-3])
     )
-    found = str(installed[-1]) if installed else shutil.which(name)
-    if found is None:
+    program = str(installed[-1]) if installed else shutil.which(name)
+    if program is None:
         raise ProgramMissing(value=name)
-    return found
-
-
-def _environment(url: URL) -> dict[str, str]:
-    """How libpq connects as `url` says; a password in an argument would be seen by all users."""
-    query = {name: value for name, value in url.query.items() if isinstance(value, str)}
-    given = {
-        "PGHOST": url.host or query.get("host"),
-        "PGPORT": str(url.port) if url.port else query.get("port"),
-        "PGUSER": url.username,
-        "PGPASSWORD": None if url.password is None else str(url.password),
-        "PGDATABASE": url.database,
-        "PGSSLMODE": next((query[name] for name in _SSL if name in query), None),
-        "PGAPPNAME": "countersign",
-    }
-    own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return own | {name: value for name, value in given.items() if value}
+    return program

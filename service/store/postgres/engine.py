@@ -25,6 +25,7 @@ from service.errors import NotStorableText, StorageBusy, StoreUnavailable
 from service.store.engines import CommitWatch, Engines
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
+from service.store.postgres.connection_url import driver_options
 from service.store.postgres.direct import (
     DirectTransaction,
     begin_reading,
@@ -32,7 +33,12 @@ from service.store.postgres.direct import (
     finish,
     given_up_on_failure,
 )
-from service.store.postgres.faults import fault_of, is_text_refused
+from service.store.postgres.faults import (
+    driver_error,
+    fault_of,
+    is_connection_unusable,
+    is_text_refused,
+)
 from service.store.postgres.kept import KeptValues
 from service.store.postgres.probe import SnapshotProbe
 from service.store.transaction import BEGAN_AT, Transaction, within
@@ -140,12 +146,8 @@ class PostgresEngines(Engines):
 
 
 def postgres_engines(url: URL, wait_s: float) -> PostgresEngines:
-    """Engines for the database at `url`. Does not connect yet."""
-    dialect = url.get_dialect()()
-    _, options = dialect.create_connect_args(url)
-    for name in ("prepared_statement_cache_size", "prepared_statement_name_func"):
-        options.pop(name, None)  # SQLAlchemy's own
-    connector = Connector(dict(options), wait_s)
+    """Engines for the database at `url`. Does not connect yet. Raises as `driver_options`."""
+    connector = Connector(driver_options(url), wait_s)
 
     def engine(opened_by: Connector, **options: Any) -> AsyncEngine:  # noqa: ANN401 - as SQLAlchemy has it
         made = create_async_engine(
@@ -207,10 +209,11 @@ def _listen(engine: AsyncEngine) -> None:
     def on_error(context: ExceptionContext) -> None:
         if is_text_refused(context.original_exception):
             raise NotStorableText from context.original_exception
-        fault = fault_of(context.original_exception)
+        error = driver_error(context.original_exception)
+        fault = fault_of(error)
         if fault is None:
             return
-        if isinstance(context.original_exception, OSError):  # no answer, or no way to the server
+        if is_connection_unusable(error):
             context.is_disconnect = True
         raise fault from context.original_exception
 

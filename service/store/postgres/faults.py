@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import asyncpg
+from sqlalchemy.exc import EmulatedDBAPIException
 
 from service.errors import (
     StorageBusy,
@@ -42,10 +43,17 @@ _BY_CLASS: Final[dict[str, type[StoreUnavailable]]] = {
 }
 """For codes that are not in `_BY_CODE`, by their first two characters."""
 
+DRIVER_ERRORS: Final = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""All that a call of the driver raises."""
 
 _NO_TEXT: Final = frozenset({"22021", "22P05"})
-_CLOSED: Final = "connection is closed"
-"""What the driver says of a connection that ended before the call."""
+_UNUSABLE: Final = ("connection is closed", "another operation is cancelling")
+"""What the driver's InterfaceError says of a connection that ended, or stalled, before the call."""
 
 
 def fault_of(error: BaseException) -> type[StoreUnavailable] | None:
@@ -53,9 +61,28 @@ def fault_of(error: BaseException) -> type[StoreUnavailable] | None:
     code = getattr(error, "sqlstate", None)
     if code:
         return _BY_CODE.get(code) or _BY_CLASS.get(code[:2])
-    # A TimeoutError is an OSError. The driver's InterfaceError is of many meanings.
-    is_gone = isinstance(error, OSError) or _CLOSED in str(error)
-    return StoreUnavailable if is_gone else None
+    return StoreUnavailable if is_connection_unusable(error) else None
+
+
+def is_connection_unusable(error: BaseException) -> bool:
+    """True for an exception of the driver after which its connection must not be used again.
+
+    A connection that the server has closed says so itself; this is about one that looks open.
+    """
+    # A TimeoutError is an OSError. An InternalClientError is raised where the server has said
+    # unasked that it ends the connection, and its hang-up has not arrived.
+    if isinstance(error, (OSError, asyncpg.InternalClientError)):
+        return True
+    return isinstance(error, asyncpg.InterfaceError) and any(
+        said in str(error) for said in _UNUSABLE
+    )
+
+
+def driver_error(error: BaseException) -> BaseException:
+    """What the driver itself raised, where SQLAlchemy has put an exception of its own around it."""
+    if isinstance(error, EmulatedDBAPIException):
+        return error.driver_exception
+    return error
 
 
 def is_text_refused(error: BaseException) -> bool:
@@ -76,7 +103,7 @@ def driver_faults() -> Iterator[None]:
     """Raise StoreUnavailable for faults of the driver's calls in the block."""
     try:
         yield
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except DRIVER_ERRORS as error:
         if (fault := fault_of(error)) is None:
             raise
         raise fault from error

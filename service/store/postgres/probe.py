@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Hashable
 from typing import Final
 
-import asyncpg
-
 from service.errors import StoreUnavailable
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
-from service.store.postgres.faults import driver_faults, fault_of
+from service.store.postgres.faults import DRIVER_ERRORS, driver_faults, fault_of
 
 _LOOK: Final = "SELECT pg_current_snapshot()::text, clock_timestamp()"
 
@@ -69,7 +67,7 @@ class SnapshotProbe:
             if self._connection is not None:
                 try:
                     return await self._ask(self._connection)
-                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                except DRIVER_ERRORS as error:
                     self._hang_up()
                     # The server was stopped meanwhile: it may be there again.
                     if isinstance(error, TimeoutError) or fault_of(error) is not StoreUnavailable:

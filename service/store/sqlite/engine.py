@@ -120,6 +120,19 @@ def sqlite_engines(url: URL, wait_s: float) -> SqliteEngines:
     return SqliteEngines(writer, reader, CommitWatcher(path))
 
 
+def lock_out_others(engine: AsyncEngine) -> None:
+    """Let the next transaction of `engine` begin only if no other connection to the file is open.
+
+    None can be opened from then on until `engine` is disposed of. To be called before it connects.
+    """
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def on_connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA locking_mode = EXCLUSIVE")
+        cursor.close()
+
+
 def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
     @event.listens_for(engine.sync_engine, "connect")
     def on_connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:

@@ -277,7 +277,7 @@ async def test_a_watch_that_looks_anew_repeats_no_version(watch: CommitWatcher, 
 
 
 async def test_a_watch_makes_no_database(tmp_path):
-    """Nor does it take one that is not there for one that stands still."""
+    """Nor does it take one that is not there for one that did not change."""
     assert await CommitWatcher(str(tmp_path / "none.db")).version() is None
     assert not list(tmp_path.iterdir())
 

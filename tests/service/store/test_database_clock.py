@@ -66,7 +66,7 @@ def test_a_look_counts_for_a_while():
 
 
 def test_a_machine_that_slept_is_not_behind():
-    """Its monotonic clock stood still meanwhile, and the database's did not."""
+    """Its monotonic clock was stopped meanwhile, and the database's did not."""
     machine = Machine()
     machine.look(there=0.001, back=0.001)
     machine.ahead = 3600.0

@@ -2,15 +2,18 @@
 
 import asyncio
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from service.bootstrap import prepare
-from service.store.migrate import migrate
+from service.settings import REPOSITORY
+from service.store.migrate import latest_version, migrate
 from service.store.tables import Base
 from tests.conftest import settings_over
 from tests.service.store.conftest import database
@@ -43,6 +46,18 @@ async def test_migrating_an_empty_database_makes_the_declared_tables(engines):
     """Otherwise tests and production would run on different schemas."""
     async with engines.reader.connect() as connection:
         assert await connection.run_sync(differences) == []
+
+
+def test_each_file_is_named_after_its_migration():
+    """A process reads its latest version from the names: to load the files takes alembic."""
+    scripts = ScriptDirectory(REPOSITORY / "service" / "store" / "migrations")
+    migrations = [(Path(each.path).name[:5], each.revision) for each in scripts.walk_revisions()]
+
+    assert [name for name, _ in migrations] == [f"{revision}_" for _, revision in migrations]
+    assert [revision for _, revision in migrations] == sorted(
+        (revision for _, revision in migrations), reverse=True
+    )
+    assert scripts.get_current_head() == latest_version()
 
 
 @pytest.mark.sqlite_only(reason="compares the text of sqlite_master")

@@ -105,18 +105,18 @@ async def test_a_lock_that_is_held_too_long_is_busy(postgres_url: str, postgres:
 
 
 async def test_a_paused_writer_keeps_the_lock_no_longer_than_said(postgres_url: str, other: Store):
-    """A node that stands still in a transaction would be an outage of all others."""
+    """A node that is suspended in a transaction would be an outage of all others."""
     paused = open_store(postgres_url, wait_s=0.3)
     async with other.read() as session:
         assert await find_org(session, "acme") is None
 
-    async def stand_still() -> None:
+    async def hold_lock() -> None:
         async with paused.write() as work:
             assert await add_org(other, "acme")  # once the server has ended the other's session
             await work.session.execute(text("SELECT 1"))
 
     with pytest.raises(StoreUnavailable):
-        await stand_still()
+        await hold_lock()
     assert await add_org(paused, "later")
     await paused.close()
 
