@@ -29,10 +29,14 @@ def open_s3(settings: Settings, observer: CacheObserver) -> S3Segments:
 
 
 def open_objects(settings: Settings) -> Objects:
-    """The objects in that bucket. Raises InvalidSetting without the package for it."""
+    """The objects in that bucket. Raises as `open_objects_at`."""
+    return open_objects_at(settings, settings.segments_url)
+
+
+def open_objects_at(settings: Settings, url: str) -> Objects:
+    """The objects at `url`. Raises InvalidSetting without the package for it, InvalidPlace."""
     if find_spec("obstore") is None:
         raise InvalidSetting(
             "COUNTERSIGN_SEGMENTS_URL: S3 needs the extra `s3`: pip install 'countersign[s3]'"
         )
-    place = parse_place(settings.segments_url)
-    return Objects(place, settings.segments_endpoint, settings.segments_wait_s)
+    return Objects(parse_place(url), settings.segments_endpoint, settings.segments_wait_s)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
+from urllib.error import HTTPError
 
 import msgspec
 import obstore
@@ -27,8 +28,15 @@ from obstore.store import S3Store
 from analytics.storage.bucket_place import parse_place
 from analytics.storage.objects import Objects
 from service.settings import Settings
+from tests.signed_requests import send_signed
 
 BUCKET: Final = "lake"
+VERSIONED: Final = "versions"
+"""A bucket that keeps versions, for tests that ask for it."""
+_ENABLED: Final = (
+    b'<VersioningConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    b"<Status>Enabled</Status></VersioningConfiguration>"
+)
 ACCESS_KEY: Final = "test-access-key"
 SECRET_KEY: Final = "test-secret-key-of-the-store"
 REGION: Final = "us-east-1"
@@ -223,7 +231,7 @@ class Bucket:
     def settings(self, settings: Settings, **changes: Any) -> Settings:
         """`settings` with segments in this place."""
         own = {"segments_url": self.url, "segments_endpoint": self.server.endpoint}
-        return msgspec.structs.replace(settings, **own, **{"segments_wait_s": 2.0, **changes})
+        return msgspec.structs.replace(settings, **{"segments_wait_s": 2.0, **own, **changes})
 
     def objects(self) -> Objects:
         """What the service sees of it."""
@@ -241,6 +249,15 @@ class Bucket:
     def write(self, key: str, content: bytes) -> None:
         """Replace an object, as no code of ours does."""
         self.objects().write(key, content)
+
+
+def versioned(bucket: Bucket) -> Bucket:
+    """A place of the test's own in a bucket that keeps versions."""
+    url, key = f"{bucket.server.endpoint}/{VERSIONED}", (ACCESS_KEY, SECRET_KEY)
+    with suppress(HTTPError):  # it is there from another test
+        send_signed("PUT", url, key, REGION)
+    send_signed("PUT", f"{url}?versioning=", key, REGION, _ENABLED)
+    return Bucket(bucket.server, bucket.url.replace(f"//{BUCKET}/", f"//{VERSIONED}/"))
 
 
 @pytest.fixture(scope="session")

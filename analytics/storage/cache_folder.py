@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Final, Protocol
 
 from analytics.storage.file_copy import sha256_of
@@ -90,19 +91,22 @@ class CacheFolder:
         self.root = root
         self.bytes_max = bytes_max
         self._observer = observer
-        own = root / OWN_FOLDER
-        own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._locks = SlotLocks(own / "locks", wait_s)
-        _remove_stale(own)
-        self._work = own / f"work-{secrets.token_hex(8)}"
-        self._work.mkdir(mode=0o700)
-        self._work_lock = os.open(self._work, os.O_RDONLY | os.O_CLOEXEC)
-        _flock(self._work_lock)
+        self._own = root / OWN_FOLDER
+        self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._locks = SlotLocks(self._own / "locks", wait_s)
+        _remove_stale(self._own)
+        self._renewing = Lock()
+        self._work, self._work_lock = self._new_work()
         with self._locks.one_at_a_time(DROPPING):
-            self._begin(own / "boot")
+            self._begin(self._own / "boot")
 
     def pinned(self, names: Iterable[str]) -> AbstractContextManager[None]:
-        """No copy called so (`<name>.<suffix>`) is dropped during the block."""
+        """No copy called so (`<name>.<suffix>`) is dropped during the block.
+
+        A folder that was removed while this process runs is made again.
+        """
+        if not self._work.is_dir():
+            self._renew()
         return self._locks.shared({slot_of(name) for name in names})
 
     def fetching(self, path: Path) -> AbstractContextManager[None]:
@@ -133,6 +137,8 @@ class CacheFolder:
     @contextmanager
     def work_folder(self) -> Iterator[Path]:
         """A new folder for files that are not in place yet; removed at the end of the block."""
+        if not self._work.is_dir():
+            self._renew()
         folder = self._work / secrets.token_hex(8)
         folder.mkdir(mode=0o700)
         try:
@@ -158,9 +164,10 @@ class CacheFolder:
         self._count(-before)
 
     def keep(self, path: Path) -> None:
-        """Take the file at `path`, which was no copy, for one from now on."""
+        """Take the file at `path` for a copy from now on."""
+        counted = _size_of(path)
         path.chmod(COPY_MODE)
-        self._count(path.stat().st_size)
+        self._count(path.stat().st_size - counted)
 
     def is_copy(self, path: Path) -> bool:
         """Whether `path` is a copy. Raises FileNotFoundError."""
@@ -207,7 +214,7 @@ class CacheFolder:
 
     def copies(self) -> list[CachedFile]:
         """All copies there are."""
-        found = []
+        copies = []
         for folder, names, files in os.walk(self.root):
             if Path(folder) == self.root:
                 names[:] = [name for name in names if name.startswith("tenant=")]
@@ -217,8 +224,8 @@ class CacheFolder:
                 with contextlib.suppress(FileNotFoundError):
                     status = path.stat()
                     if status.st_mode & 0o777 in COPY_MODES:
-                        found.append(CachedFile(status.st_atime_ns, status.st_size, path))
-        return found
+                        copies.append(CachedFile(status.st_atime_ns, status.st_size, path))
+        return copies
 
     def close(self) -> None:
         """Release locks; what is being written is removed."""
@@ -227,6 +234,31 @@ class CacheFolder:
             os.close(self._work_lock)
             self._work_lock = -1
             self._locks.close()
+
+    def used_bytes(self) -> int:
+        """The bytes of all copies, as they are counted."""
+        return self._counted()
+
+    def _new_work(self) -> tuple[Path, int]:
+        """A new folder for this process's work, and the lock by which others see that it runs."""
+        work = self._own / f"work-{secrets.token_hex(8)}"
+        work.mkdir(mode=0o700)
+        descriptor = os.open(work, os.O_RDONLY | os.O_CLOEXEC)
+        _flock(descriptor)
+        return work, descriptor
+
+    def _renew(self) -> None:
+        """Make the folders again that were removed, and count the copies that are left."""
+        with self._renewing:
+            if self._work_lock < 0 or self._work.is_dir():
+                return
+            self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._locks.renew()
+            former = self._work_lock
+            self._work, self._work_lock = self._new_work()
+            os.close(former)
+            with self._locks.one_at_a_time(DROPPING):
+                self._begin(self._own / "boot")
 
     def _begin(self, noted: Path) -> None:
         """Count the copies if they were not, and mark those from before the machine's start."""

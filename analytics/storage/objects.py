@@ -18,13 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.bucket_place import Place
-from analytics.storage.segment_store import ObjectMissing
+from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 
 if TYPE_CHECKING:
+    from obstore import GetOptions
     from obstore.store import S3Store
 
 CHUNK_BYTES: Final = 8 * 2**20
 """What a download holds in memory."""
+
+SMALL_BYTES_MAX: Final = 4 * 2**20
+"""The largest object that is read as a whole into memory: what a claim lists."""
 
 PUT_BYTES_MAX: Final = 5 * 2**30
 """The most that S3 takes in one request: only one request is all or nothing."""
@@ -32,21 +36,41 @@ PUT_BYTES_MAX: Final = 5 * 2**30
 SLOW_BYTES_S: Final = 2**20
 """What an upload must get through each second on average, or it is given up."""
 
+SLOW_DOWNLOAD_BYTES_S: Final = 64 * 2**10
+"""The same of a download, of which many may share a line: one that drips ends some time."""
+
+LISTED_MAX: Final = 4_000_000
+"""The most objects that a list may have: a server that repeats itself would never end."""
+
 FAIL_FAST_S: Final = 1.0
 """For so long after a request found no store, others are not sent: they would wait as long each."""
 
+_NO_VERSION: Final = "null"
+"""The id of an object that was stored while the bucket kept no versions: it can be replaced."""
+
 _CLOCK: Final = "_countersign/clock"
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
+_NOT_SENT: Final = "error sending request"
+"""What obstore says where no answer began."""
+
 _STATUS: Final = re.compile(r"status code: (\d{3})")
+
+
+class ListDamaged(StoreFault):
+    """What the server answered is no list of the objects that were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """One object; `key` is relative to the prefix, `written_s` its last-modified."""
+    """One object; `key` is relative to the prefix, `written_s` its last-modified.
+
+    `version` is its id in a bucket that keeps versions, "" elsewhere and in lists.
+    """
 
     key: str
     size: int
     written_s: float
+    version: str = ""
 
 
 class Objects:
@@ -57,7 +81,7 @@ class Objects:
         self._place = place
         self._endpoint = endpoint
         self._wait_s = wait_s
-        self._clients: dict[float, S3Store] = {}
+        self._clients: dict[tuple[float, float], S3Store] = {}
         self._lock = Lock()
         self._unreachable_until = 0.0
 
@@ -65,15 +89,18 @@ class Objects:
         """The `s3://` URL of the object."""
         return "/".join(filter(None, ["s3:/", self._place.bucket, self._place.prefix, key]))
 
-    def download(self, key: str, target: Path) -> tuple[int, str]:
-        """Write the object to the new file `target`; its size and SHA-256.
+    def download(
+        self, key: str, target: Path, bytes_max: int, version: str = ""
+    ) -> tuple[int, str]:
+        """Write the object, or that version of it, to the new file `target`; its size and SHA-256.
 
+        Of an object that is larger than `bytes_max` one byte more than that is read and written.
         Raises ObjectMissing, OSError; then there is no file.
         """
         digest, size = hashlib.sha256(), 0
         try:
             with target.open("xb") as file:
-                for content in self._chunks(key):
+                for content in self._chunks(key, bytes_max, version):
                     digest.update(content)
                     file.write(content)
                     size += len(content)
@@ -82,16 +109,19 @@ class Objects:
             raise
         return size, digest.hexdigest()
 
-    def digest(self, key: str) -> str:
-        """The SHA-256 of the object. Raises ObjectMissing."""
+    def digest(self, key: str, bytes_max: int, version: str = "") -> str:
+        """The SHA-256 of the object; of a larger one as `download`. Raises ObjectMissing."""
         digest = hashlib.sha256()
-        for content in self._chunks(key):
+        for content in self._chunks(key, bytes_max, version):
             digest.update(content)
         return digest.hexdigest()
 
-    def read(self, key: str) -> bytes:
-        """The contents of a small object. Raises ObjectMissing."""
-        return b"".join(self._chunks(key))
+    def read(self, key: str, bytes_max: int = SMALL_BYTES_MAX) -> bytes:
+        """The contents of a small object. Raises ObjectMissing, ObjectDamaged if it is larger."""
+        content = b"".join(self._chunks(key, bytes_max))
+        if len(content) > bytes_max:
+            raise ObjectDamaged(f"{key}: more than {bytes_max} bytes")
+        return content
 
     def create(self, key: str, source: Path) -> bool:
         """Store the file `source` as a new object; False, changing nothing, if there is one.
@@ -102,6 +132,18 @@ class Objects:
 
         try:
             self._put_file(key, source, "create")
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        return True
+
+    def create_small(self, key: str, content: bytes) -> bool:
+        """As `create`, of a small object that is no file."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            with self._faults(key) as client:
+                obstore.put(client, key, content, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
             return False
         return True
@@ -125,18 +167,37 @@ class Objects:
             with self._faults(keys[0]) as client:
                 obstore.delete(client, keys)
 
-    def find(self, key: str) -> ObjectEntry | None:
-        """The object, or None."""
+    def find(self, key: str, version: str = "") -> ObjectEntry | None:
+        """The object, or that version of it, or None."""
         import obstore
 
         try:
             with self._faults(key) as client:
+                if version:
+                    options: GetOptions = {"version": version, "head": True}
+                    return _entry(obstore.get(client, key, options=options).meta)
                 return _entry(obstore.head(client, key))
         except ObjectMissing:
             return None
 
     def entries(self, folder: str = "", after: str | None = None) -> Iterator[ObjectEntry]:
-        """The objects below `folder` (without its slash), those whose key sorts behind `after`."""
+        """The objects below `folder` (without its slash), those whose key sorts behind `after`.
+
+        Raises ListDamaged for a list that cannot be one of `folder`, or has no end.
+        """
+        path = f"{folder}/" if folder else ""
+        # A key that comes again, however far apart, is met by one of those that are remembered.
+        remembered, due = "", 1
+        for number, entry in enumerate(self._listed(folder, after), 1):
+            if not entry.key.startswith(path):
+                raise ListDamaged(f"{path}: the list has objects of another folder")
+            if entry.key == remembered or number > LISTED_MAX:
+                raise ListDamaged(f"{path or 'the bucket'}: the list does not end")
+            if number == due:
+                remembered, due = entry.key, 2 * due
+            yield entry
+
+    def _listed(self, folder: str, after: str | None) -> Iterator[ObjectEntry]:
         import obstore
 
         name = folder or "the bucket"
@@ -160,17 +221,30 @@ class Objects:
             raise StoreUnreachable(f"{_CLOCK} is not there after it was written")
         return found.written_s
 
-    def _chunks(self, key: str) -> Iterator[bytes | memoryview]:
+    def keeps_versions(self) -> bool:
+        """Whether an object that is replaced or removed now can be read afterwards."""
         import obstore
 
-        with self._faults(key) as client:
-            chunks = obstore.get(client, key).stream(min_chunk_size=CHUNK_BYTES)
-        while True:
+        with self._faults(_CLOCK) as client:
+            stored = obstore.put(client, _CLOCK, b"", mode="overwrite", use_multipart=False)
+        return (stored["version"] or _NO_VERSION) != _NO_VERSION
+
+    def _chunks(self, key: str, bytes_max: int, version: str = "") -> Iterator[bytes | memoryview]:
+        """The object piece by piece, but not what is behind `bytes_max` and one byte more."""
+        import obstore
+
+        with self._faults(key, download_bytes=bytes_max) as client:
+            found = obstore.get(client, key, options=_of_version(version))
+            chunks = found.stream(min_chunk_size=CHUNK_BYTES)
+        left = bytes_max + 1
+        while left:
             with self._faults(key):
                 content = next(chunks, None)
             if content is None:
                 return
-            yield memoryview(content)
+            piece = memoryview(content)[:left]
+            left -= len(piece)
+            yield piece
 
     def _put_file(self, key: str, source: Path, mode: Any) -> None:  # noqa: ANN401 - a literal of obstore
         import obstore
@@ -187,13 +261,15 @@ class Objects:
             obstore.put(client, key, content, mode=mode, use_multipart=False)
 
     @contextmanager
-    def _faults(self, key: str, upload_bytes: int = 0) -> Iterator["S3Store"]:
+    def _faults(
+        self, key: str, upload_bytes: int = 0, download_bytes: int = 0
+    ) -> Iterator["S3Store"]:
         """A client; what obstore says of a failed request, as a StoreFault that names the key."""
         from obstore import exceptions
 
         self._check_reachable(key)
         try:
-            yield self._client(upload_bytes)
+            yield self._client(upload_bytes, download_bytes)
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             raise
         except (FileNotFoundError, exceptions.NotFoundError) as error:
@@ -210,23 +286,33 @@ class Objects:
 
     def _fault(self, key: str, text: str) -> StoreFault:
         status, code = _STATUS.search(text), _CODE.search(text)
-        if status is None:
+        if status is None and _NOT_SENT in text:
             self._unreachable_until = time.monotonic() + FAIL_FAST_S
             return StoreUnreachable(f"{key}: the object store is not reachable")
+        if status is None:
+            return StoreUnreachable(
+                f"{key}: the object store's answer broke off or is no S3 answer"
+            )
         reason = f" ({code[1]})" if code else ""
         return StoreUnreachable(f"{key}: the object store answered {status[1]}{reason}")
 
-    def _client(self, upload_bytes: int) -> "S3Store":
-        """A client that waits long enough for so large an upload, which it sees no progress of."""
-        wait_s = self._wait_s / 2
-        while upload_bytes > CHUNK_BYTES and wait_s * SLOW_BYTES_S < upload_bytes:
-            wait_s *= 2
-        with self._lock:
-            if wait_s not in self._clients:
-                self._clients[wait_s] = self._new_client(wait_s)
-            return self._clients[wait_s]
+    def _client(self, upload_bytes: int, download_bytes: int) -> "S3Store":
+        """A client that waits long enough for so large a transfer, and no longer.
 
-    def _new_client(self, wait_s: float) -> "S3Store":
+        It sees no progress of an upload, so that counts as one wait for an answer.
+        """
+        read_s, total_s = self._wait_s / 2, self._wait_s
+        while upload_bytes > CHUNK_BYTES and read_s * SLOW_BYTES_S < upload_bytes:
+            read_s *= 2
+        while total_s * SLOW_DOWNLOAD_BYTES_S < download_bytes:
+            total_s *= 2
+        waits = (read_s, max(total_s, 2 * read_s))
+        with self._lock:
+            if waits not in self._clients:
+                self._clients[waits] = self._new_client(*waits)
+            return self._clients[waits]
+
+    def _new_client(self, read_s: float, total_s: float) -> "S3Store":
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
 
@@ -242,8 +328,8 @@ class Objects:
                 client_options={
                     "allow_http": True,
                     "connect_timeout": min(half, timedelta(seconds=5)),
-                    "read_timeout": timedelta(seconds=wait_s),
-                    "timeout": timedelta(days=1),  # of a whole transfer; it is the reads that count
+                    "read_timeout": timedelta(seconds=read_s),
+                    "timeout": timedelta(seconds=total_s),
                 },
                 retry_config={
                     "max_retries": 10,
@@ -261,4 +347,14 @@ class Objects:
 
 
 def _entry(found: Any) -> ObjectEntry:  # noqa: ANN401 - a dict of obstore
-    return ObjectEntry(found["path"], found["size"], found["last_modified"].timestamp())
+    version = found["version"] or ""
+    return ObjectEntry(
+        found["path"],
+        found["size"],
+        found["last_modified"].timestamp(),
+        "" if version == _NO_VERSION else version,
+    )
+
+
+def _of_version(version: str) -> "GetOptions | None":
+    return {"version": version} if version else None

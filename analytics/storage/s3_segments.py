@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.audit_files import TABLE_LOG, is_swept
 from analytics.storage.cache_folder import CachedFile, CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
-from analytics.storage.objects import Objects
+from analytics.storage.objects import ListDamaged, ObjectEntry, Objects
+from analytics.storage.prefix_owner import OWNER
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import (
     Claim,
@@ -32,6 +33,8 @@ from analytics.storage.segment_store import (
     awake_s,
 )
 
+_Result = TypeVar("_Result")
+
 FETCHES_MAX: Final = 16
 """How many objects are fetched at a time."""
 
@@ -41,7 +44,8 @@ AHEAD_PART: Final = 4
 DELETED_MAX: Final = 1_000
 """Objects in one request to delete them."""
 
-CLAIMS: Final = "_countersign/claims"
+OWN: Final = "_countersign"
+CLAIMS: Final = f"{OWN}/claims"
 RENEWALS: Final = 4
 """How often a claim is renewed within the grace of orphans."""
 
@@ -120,30 +124,45 @@ class S3Segments:
     def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
         """See SegmentStore. Copies are not asked."""
         sizes = self._sizes_of(segments)
-        return [s for s in segments if sizes.get(self._key(s.path(self.root))) != s.size]
+        missing = [s for s in segments if sizes.get(self._key(s.path(self.root))) != s.size]
+        if len(segments) <= FETCHES_MAX:
+            return missing
+        # Asked for one by one: a list may be wrong.
+        sizes = self._found_sizes(missing)
+        return [s for s in missing if sizes.get(self._key(s.path(self.root))) != s.size]
 
     @contextmanager
     def as_stored(self, segment: Segment) -> Iterator[Path]:
-        """See SegmentStore. The objects are fetched, past all copies."""
+        """See SegmentStore. The objects are fetched, past all copies; larger ones are cut."""
         with self._cache.work_folder() as folder:
-            for path in (segment.path(folder), segment.index_path(folder)):
+            # An index that the catalog has no size of is smaller than its rows, or not used.
+            sizes = (segment.size, segment.index_size or segment.size)
+            for path, size in zip(
+                (segment.path(folder), segment.index_path(folder)), sizes, strict=True
+            ):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(ObjectMissing):
-                    self._objects.download(path.relative_to(folder).as_posix(), path)
+                    self._objects.download(self._key(path, folder), path, size)
             yield folder
 
     def put(self, write: Write) -> Segment:
         """See SegmentStore. The files become copies: they are likely to be read soon."""
+        return self._with_room(lambda: self._put(write))
+
+    def _put(self, write: Write) -> Segment:
         with self._cache.work_folder() as folder:
             segment = write(folder)
             path, index = segment.path(folder), segment.index_path(folder)
-            self._create(path, segment.sha256, folder)
+            self._create(self._key(path, folder), path, segment.sha256)
             self._objects.replace(self._key(index, folder), index)
             self._take(folder, [path, index])
         return segment
 
     def put_index(self, write: Write) -> Segment:
         """See SegmentStore."""
+        return self._with_room(lambda: self._put_index(write))
+
+    def _put_index(self, write: Write) -> Segment:
         with self._cache.work_folder() as folder:
             segment = write(folder)
             path = segment.index_path(folder)
@@ -154,24 +173,39 @@ class S3Segments:
     def upload(self, segment: Segment) -> bool:
         """Store the files of a local `segment` that has no object yet; False if it has one.
 
+        The object that is there is compared with the catalog: by its size, and by its digest unless
+        the local file is a copy.
+
         For data dirs that had no bucket before. Raises ObjectMissing without a local file,
         ObjectDamaged if that, or an object that is there, is not what the catalog says.
         """
         path, index = segment.path(self.root), segment.index_path(self.root)
-        try:
-            if self._cache.is_copy(path):
-                return False
-        except FileNotFoundError:
-            if self._objects.find(self._key(path)) is None:
-                raise ObjectMissing(f"{path}: neither the file is there nor its object") from None
+        key = self._key(path)
+        stored = self._objects.find(key)
+        if stored is not None and stored.size != segment.size:
+            raise ObjectDamaged(f"{key}: {stored.size} bytes instead of {segment.size}")
+        if not path.exists():
+            if stored is None:
+                raise ObjectMissing(f"{path}: neither the file is there nor its object")
+            return False
+        # Its mode alone says nothing of this bucket: it may be a copy of another one's object.
+        if stored is not None and self._cache.is_copy(path):
             return False
         _check(str(path), self._rows_of(segment), path.stat().st_size, sha256_of(path))
         if index.exists():
             self._objects.replace(self._key(index), index)
             self._cache.keep(index)
-        self._create(path, segment.sha256 or sha256_of(path), self.root)
+        self._create(key, path, segment.sha256 or sha256_of(path))
         self._cache.keep(path)
-        return True
+        return stored is None
+
+    def keeps_versions(self) -> bool:
+        """See `Objects.keeps_versions`."""
+        return self._objects.keeps_versions()
+
+    def find_objects(self, paths: Sequence[Path]) -> list[ObjectEntry | None]:
+        """The object of each file at `paths`, with its version, or None."""
+        return list(self._threads.map(self._objects.find, map(self._key, paths)))
 
     def delete(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore. Copies of other machines are dropped by `drop_copies`."""
@@ -196,20 +230,36 @@ class S3Segments:
 
     def claimed(self, grace_s: float) -> set[str]:
         """See SegmentStore. Claims that ended long ago are removed."""
-        if next(self._objects.entries(CLAIMS), None) is None:
+        claims = self._list_claims()
+        if not claims:
             return set()
         # Asked before they are listed: a claim that is renewed meanwhile must not look old.
         now_s = self._objects.now_s()
         ids: set[str] = set()
-        ended = []
-        for claim in self._objects.entries(CLAIMS):
+        ended, missing = [], set[str]()
+        for claim in self._list_claims():
             if now_s - claim.written_s > grace_s:
                 ended.append(claim.key)
                 continue
-            with suppress(ObjectMissing):  # ended just now, after its commit
-                ids |= set(json.loads(self._objects.read(claim.key)))
+            try:
+                ids |= _listed_ids(claim.key, self._objects.read(claim.key))
+            except ObjectMissing:
+                missing.add(claim.key)
+        # Those ended meanwhile, after their commits; else the server is wrong about them.
+        if missing and missing & {claim.key for claim in self._list_claims()}:
+            raise ObjectMissing(f"{min(missing)}: the object is listed and missing")
         self._delete(ended)
         return ids
+
+    def _list_claims(self) -> list[ObjectEntry]:
+        """All claims. Raises ListDamaged for a list without the object that is behind them."""
+        claims: list[ObjectEntry] = []
+        for entry in self._objects.entries(OWN):
+            if entry.key == OWNER:
+                return claims
+            if entry.key.startswith(f"{CLAIMS}/"):
+                claims.append(entry)
+        raise ListDamaged(f"{OWNER} is not in the list: it is not whole, or has no owner")
 
     def remove_orphans(
         self,
@@ -298,28 +348,44 @@ class S3Segments:
             raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
 
     def _download(self, file: _File) -> None:
-        key, began_at = self._key(file.path), time.monotonic()
+        began_at = time.monotonic()
+        size = self._with_room(lambda: self._copy_of(file))
+        if size is not None:
+            self._observer.fetched(size, time.monotonic() - began_at)
+
+    def _copy_of(self, file: _File) -> int | None:
+        """Make a copy of the object; its bytes, or None for an index that is not the one wanted."""
+        key = self._key(file.path)
         with self._cache.work_folder() as folder:
             target = folder / file.path.name
-            try:
-                size, sha256 = self._objects.download(key, target)
-            except OSError as error:
-                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-                    raise
-                # Less room than the setting says: give back half of what is used, once.
-                self._cache.drop_to(self._cache.bytes_max // 2)
-                size, sha256 = self._objects.download(key, target)
+            size, sha256 = self._objects.download(key, target, file.size)
             if file.path.suffix == ".index" and (size, sha256) != (file.size, file.sha256):
-                return  # damaged, or just being replaced: it is built anew, and rows are read
+                return None  # damaged, or just being replaced: it is built anew, and rows are read
             _check(key, file, size, sha256)
             self._cache.add(target, file.path)
-        self._observer.fetched(size, time.monotonic() - began_at)
+        return size
 
-    def _create(self, path: Path, sha256: str, folder: Path) -> None:
+    def _with_room(self, work: Callable[[], _Result]) -> _Result:
+        """The result of `work`, which fills a work folder; on a full disk it has a second attempt.
+
+        The disk has less room than the setting says, so half of the copies are dropped before.
+        """
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+        self._cache.drop_to(self._cache.used_bytes() // 2)
+        return work()
+
+    def _create(self, key: str, path: Path, sha256: str) -> None:
         """Store a new object. One that is there is ours if it has the same bytes: sent twice."""
-        key = self._key(path, folder)
-        if not self._objects.create(key, path) and self._objects.digest(key) != sha256:
+        size = path.stat().st_size
+        if not self._objects.create(key, path) and self._objects.digest(key, size) != sha256:
             raise ObjectDamaged(f"{key}: another object has this name")
+        stored = self._objects.find(key)
+        if stored is None or stored.size != size:
+            raise ObjectMissing(f"{key}: it was sent, but is not stored as it was sent")
 
     def _take(self, folder: Path, paths: Sequence[Path]) -> None:
         """Make copies of stored files of a work folder; without room for them they are not."""
@@ -335,6 +401,10 @@ class S3Segments:
         """Sizes of the objects of `segments`, and of others, by key, as far as they are there."""
         if len(segments) > FETCHES_MAX:
             return self._listed_sizes(segments)
+        return self._found_sizes(segments)
+
+    def _found_sizes(self, segments: Sequence[Segment]) -> dict[str, int]:
+        """As `_sizes_of`, asked for one by one."""
         keys = [self._key(segment.path(self.root)) for segment in segments]
         found = self._threads.map(self._objects.find, keys)
         return {entry.key: entry.size for entry in found if entry is not None}
@@ -419,9 +489,21 @@ class _ListedSegments:
 def _check(name: str, file: _File, size: int, sha256: str) -> None:
     """Raise ObjectDamaged unless the bytes are those that the catalog says."""
     if size != file.size:
-        raise ObjectDamaged(f"{name}: {size} bytes instead of {file.size}")
+        stated = f"{size} bytes" if size < file.size else "more bytes"
+        raise ObjectDamaged(f"{name}: {stated} instead of {file.size}")
     if file.sha256 not in {"", sha256}:
         raise ObjectDamaged(f"{name}: its SHA-256 is {sha256} instead of {file.sha256}")
+
+
+def _listed_ids(key: str, content: bytes) -> set[str]:
+    """The ids that a claim lists. Raises ObjectDamaged: what it keeps must not be swept."""
+    try:
+        ids = json.loads(content)
+    except ValueError:
+        ids = None
+    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
+        raise ObjectDamaged(f"{key}: it is no list of segments")
+    return set(ids)
 
 
 def _has_size(path: Path, size: int) -> bool:

@@ -67,7 +67,8 @@ class SlotLocks:
         """Locks are waited for during `wait_s` seconds. Raises LocksUnsupported."""
         if not hasattr(fcntl, "F_OFD_SETLK"):
             raise LocksUnsupported("a cache of segments needs Linux: it has the locks for it")
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._path = path
+        self._descriptor = self._open()
         self._wait_s = wait_s
         self._mutex = Lock()
         self._shared: Counter[int] = Counter()
@@ -92,6 +93,33 @@ class SlotLocks:
                     if not self._shared[slot]:
                         del self._shared[slot]
                         self._set(fcntl.F_UNLCK, _FIRST_BYTE + slot)
+
+    def renew(self) -> None:
+        """Have the file at the path again if it was removed: other processes lock a new one.
+
+        What is shared is shared there, too. Raises OSError, LockTimeout.
+        """
+        with self._mutex:
+            if self._descriptor < 0 or self._is_in_place():
+                return
+            former, self._descriptor = self._descriptor, self._open()
+            try:
+                for slot in self._shared:
+                    self._wait_for(fcntl.F_RDLCK, _FIRST_BYTE + slot)
+            except BaseException:
+                former, self._descriptor = self._descriptor, former
+                raise
+            finally:
+                os.close(former)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except FileNotFoundError:
+            return False
 
     @contextmanager
     def unused(self, slot: int) -> Iterator[bool]:

@@ -8,7 +8,7 @@ segment is listed in the manifest and does not prevent the backup of the others.
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,13 @@ from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import (
     AUDIT,
     KeptFile,
+    KeptObject,
     Manifest,
     MissingSegment,
     make_manifest,
     write_manifest,
 )
+from service.backup.object_versions import record_versions, versioned_bucket
 from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossible
 from service.composition import Services
 from service.secrets import secret_files
@@ -45,30 +47,45 @@ async def take_backup(
     *,
     is_linked: bool,
     has_secrets: bool,
+    is_by_version: bool = False,
 ) -> Manifest:
     """Back up everything to the new folder `target`, which appears only when it is complete.
 
     With `is_linked` segments are hard links, else copies; either way each is read and compared
     with its catalog line, and left out if it differs. `show` is called with the bytes done and in
-    total. Raises BackupExists, BackupInside, LinksImpossible, NoRoom, BackupOvertaken,
-    StoreUnavailable, ProgramMissing.
+    total. With `is_by_version` they are not read: the versions of their objects are recorded, and
+    what has none is copied. Raises BackupExists, BackupInside, LinksImpossible, NoRoom,
+    BackupOvertaken, NoVersions, StoreUnavailable, ProgramMissing.
     """
     data_dir = services.settings.data_dir
     _check_absent(target)
     check_apart(target, data_dir)
+    bucket = await versioned_bucket(services.lake) if is_by_version else None
     with part_of(target) as part:
         taken_at = services.clock()
         database = await copy_to(services, part)
         secrets = secret_files(data_dir) if has_secrets else []
         copier = _Copier(services, part, show, is_linked=is_linked)
-        copier.expect(database)
+        objects: list[KeptObject] = []
+        copied = database.segments
+        if bucket is not None:
+            objects, copied = await record_versions(services.lake, bucket, copied)
+        copier.expect(database, copied)
         await copier.keep_database(database)
-        for segment in database.segments:
+        for segment in copied:
             await copier.copy_segment(segment)
         for secret in secrets:
             await copier.copy(FileCopy(secret, part / secret.name))
         rows = database.rows - sum(segment.rows for segment in copier.missing)
-        manifest = make_manifest(database.schema, taken_at, rows, copier.kept, copier.missing)
+        manifest = make_manifest(
+            database.schema,
+            taken_at,
+            rows,
+            copier.kept,
+            copier.missing,
+            services.settings.segments_url if is_by_version else "",
+            objects,
+        )
         write_manifest(part, manifest)
         await services.lake.run_uncancellable(partial(sync_folders, part))
         _check_absent(target)
@@ -97,9 +114,9 @@ class _Copier:
         self.kept: list[KeptFile] = []
         self.missing: list[MissingSegment] = []
 
-    def expect(self, database: CopiedDatabase) -> None:
-        """Set the expected total. Raises NoRoom."""
-        size = sum(segment.size + segment.index_size for segment in database.segments)
+    def expect(self, database: CopiedDatabase, segments: Sequence[Segment]) -> None:
+        """Set the expected total, with `segments` to copy. Raises NoRoom."""
+        size = sum(segment.size + segment.index_size for segment in segments)
         self._total = size + database.size
         if not self._is_linked:
             check_room(self._part, size)

@@ -107,10 +107,37 @@ class DatabaseInTheWay(Conflict):
     text = "the database has tables already, such as {value}: restore to an empty one"
 
 
+class DatabaseInUse(Conflict):
+    """A service is connected to the PostgreSQL database to restore to."""
+
+    text = (
+        "the database is in use by Countersign ({value} connections): stop the service on all nodes"
+        " first, or use --force"
+    )
+
+
 class ObjectDiffers(Conflict):
     """The bucket has another object under the name of a segment."""
 
     text = (
         "the bucket has another {value} than the backup: restore to an empty prefix"
         " (COUNTERSIGN_SEGMENTS_URL)"
+    )
+
+
+class PrefixInUse(Conflict):
+    """The bucket's prefix belongs to an installation, or has segments of one."""
+
+    text = (
+        "{value}: restore to another prefix (COUNTERSIGN_SEGMENTS_URL); to replace that"
+        " installation, stop it and use --take-over"
+    )
+
+
+class NoVersions(Conflict):
+    """Segments are in a folder, or in a bucket that keeps no versions."""
+
+    text = (
+        "segments are not in a bucket that keeps versions: turn versioning on, or leave out"
+        " --by-version"
     )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from analytics.storage.cache_folder import COPY_MODE
 from analytics.storage.file_copy import FileCopy, SourceFault
 from analytics.storage.fsync import fsync, sync_folders
 from service.backup.databases import is_postgresql
@@ -21,11 +20,10 @@ from service.backup.refusals import (
     DataDirInTheWay,
     DataDirInUse,
     DataDirIsMount,
-    ObjectDiffers,
 )
 from service.backup.restored_databases import restored_database
+from service.backup.restored_segments import RestoredSegments, installation_of
 from service.clock import utc_now
-from service.segment_stores import open_objects
 from service.settings import Settings
 from service.store.sqlite.files import file_of, is_in_use
 
@@ -39,40 +37,52 @@ class Restored:
 
 
 def restore_backup(
-    settings: Settings, source: Path, show: Callable[[int, int], None], *, is_forced: bool
+    settings: Settings,
+    source: Path,
+    show: Callable[[int, int], None],
+    *,
+    is_forced: bool,
+    is_taken_over: bool = False,
 ) -> Restored:
     """Restore the backup in `source` as the data dir of `settings`, completely or not at all.
 
     Segments that were missing from the backup stay in the catalog: queries over their days fail,
     and `audit check` lists them.
 
-    The data dir must be absent or empty, and so must a PostgreSQL database; with `is_forced` an
-    existing data dir is moved away. Nothing is deleted and no migration is run.
+    The data dir must be absent or empty, and so must a PostgreSQL database, to which no service may
+    be connected; with `is_forced` an existing data dir is moved away, and connections are ignored.
+    Nothing is deleted and no migration is run.
     With COUNTERSIGN_SEGMENTS_URL the segments are uploaded first; objects that are there with the
-    same bytes are left as they are.
+    same bytes are left as they are. Those of a backup by version are read from the bucket that it
+    names, and stored where they are missing: in the bucket of the settings, or in the data dir.
+
+    What is restored is an installation of its own, so the prefix must be empty; with
+    `is_taken_over` it may be another's, which then loses it.
 
     Raises NotABackup, BackupDamaged, BackupInside, NewerBackup, NewerDatabase, BackupOfPostgresql,
-    BackupOfSqlite, DatabaseElsewhere, DatabaseInTheWay, DataDirInTheWay, DataDirInUse,
-    DataDirIsMount, NoRoom, ObjectDiffers, ProgramMissing, StoreUnreachable.
+    BackupOfSqlite, DatabaseElsewhere, DatabaseInTheWay, DatabaseInUse, DataDirInTheWay,
+    DataDirInUse, DataDirIsMount, NoRoom, ObjectDiffers, PrefixInUse, ProgramMissing, StoreFault.
     """
     data_dir = settings.data_dir
     manifest = read_manifest(source)
     check_apart(source, data_dir)
-    database = restored_database(manifest, settings)
+    database = restored_database(manifest, settings, is_forced=is_forced)
     _check_data_dir(settings, is_forced=is_forced)
+    installation = installation_of(manifest, settings)
+    segments = RestoredSegments(settings, installation, is_taken_over=is_taken_over)
     data_dir.parent.mkdir(parents=True, exist_ok=True)
-    with part_of(data_dir) as part:
-        check_room(part, manifest.size)
+    with part_of(data_dir) as part, segments.claimed():
+        check_room(part, manifest.size if settings.segments_url else manifest.size_with_objects)
         _copy(manifest, source, part, show)
-        database.put_in(part)
+        database.put_in(part, installation)
         for folder in (part / AUDIT, part / settings.temp_dir.name):
             folder.mkdir(exist_ok=True)
-        if settings.segments_url:
-            _upload(settings, manifest, part)
+        segments.put(manifest, part, show)
         sync_folders(part)
         # Checked again: a service may have been started during the copy.
         is_in_the_way = _check_data_dir(settings, is_forced=is_forced)
-        database.fill(part)
+        segments.take_over()
+        database.fill(part, installation)
         return Restored(
             manifest, _put_in_place(part, data_dir, utc_now() if is_in_the_way else None)
         )
@@ -90,7 +100,7 @@ def _check_data_dir(settings: Settings, *, is_forced: bool) -> bool:
     if not is_forced:
         raise DataDirInTheWay(value=str(data_dir))
     if is_postgresql(settings):
-        return True  # it must be empty, so that no service can be using it
+        return True  # what uses it is connected to the database, which is looked at
     database = file_of(settings.database)
     if database.is_file() and is_in_use(database):
         raise DataDirInUse(value=str(data_dir))
@@ -105,32 +115,13 @@ def _copy(manifest: Manifest, source: Path, part: Path, show: Callable[[int, int
         try:
             for size in copy:
                 done += size
-                show(done, manifest.size)
+                show(done, manifest.size_with_objects)
         except SourceFault as error:
             if error.errno != errno.ENOENT:
                 raise
             raise BackupDamaged(value=f"{file.path} is missing") from error
         if (copy.size, copy.sha256) != (file.size, file.sha256):
             raise BackupDamaged(value=f"{file.path} is not what it was")
-
-
-def _upload(settings: Settings, manifest: Manifest, part: Path) -> None:
-    """Upload the segments and indexes of the backup. The files become copies of the objects.
-
-    Raises ObjectDiffers, StoreUnreachable.
-    """
-    objects = open_objects(settings)
-    folder = part / AUDIT
-    for file in manifest.files:
-        path = part / file.path
-        if not path.is_relative_to(folder):
-            continue
-        key = path.relative_to(folder).as_posix()
-        if path.suffix == ".index":
-            objects.replace(key, path)
-        elif not objects.create(key, path) and objects.digest(key) != file.sha256:
-            raise ObjectDiffers(value=key)
-        path.chmod(COPY_MODE)
 
 
 def _put_in_place(part: Path, data_dir: Path, moved_at: datetime | None) -> Path | None:

@@ -15,8 +15,10 @@ from service.backup.refusals import (
     BackupOfSqlite,
     DatabaseElsewhere,
     DatabaseInTheWay,
+    DatabaseInUse,
 )
 from service.clock import utc_now
+from service.installation import renew_installation
 from service.settings import Settings
 from service.store.engines import create_engines
 from service.store.faults import store_faults
@@ -25,27 +27,32 @@ from service.store.store import Store
 
 
 class RestoredDatabase(Protocol):
-    """A database to restore. Leases in it are ended: their holders do not run here."""
+    """A database to restore, as that of the installation with the id it is given.
 
-    def put_in(self, part: Path) -> None:
+    Leases in it are ended: their holders do not run here.
+    """
+
+    def put_in(self, part: Path, installation: str) -> None:
         """Finish it in the folder that will be the data dir, where the backup's files are."""
 
-    def fill(self, part: Path) -> None:
+    def fill(self, part: Path, installation: str) -> None:
         """Change what is outside that folder: the last step before it gets its name."""
 
 
-def restored_database(manifest: Manifest, settings: Settings) -> RestoredDatabase:
+def restored_database(
+    manifest: Manifest, settings: Settings, *, is_forced: bool
+) -> RestoredDatabase:
     """The database of a backup with `manifest`, checked to be restorable with `settings`.
 
-    Raises BackupOfPostgresql, BackupOfSqlite, DatabaseElsewhere, DatabaseInTheWay,
-    StoreUnavailable.
+    With `is_forced` connections to a PostgreSQL database do not matter. Raises BackupOfPostgresql,
+    BackupOfSqlite, DatabaseElsewhere, DatabaseInTheWay, DatabaseInUse, StoreUnavailable.
     """
     if manifest.is_postgresql != is_postgresql(settings):
         raise BackupOfPostgresql if manifest.is_postgresql else BackupOfSqlite
     if not manifest.is_postgresql:
         return _RestoredFile(settings)
-    dump = _RestoredDump(settings)
-    dump.check_empty()
+    dump = _RestoredDump(settings, is_forced=is_forced)
+    dump.check()
     return dump
 
 
@@ -56,53 +63,72 @@ class _RestoredFile:
         if self._file.parent != settings.data_dir:
             raise DatabaseElsewhere
 
-    def put_in(self, part: Path) -> None:
+    def put_in(self, part: Path, installation: str) -> None:
         file = part / self._file.name
         (part / DATABASE).rename(file)
-        asyncio.run(_end_leases(url_of(file), self._settings.database_wait_s))
+        asyncio.run(_begin(url_of(file), self._settings.database_wait_s, installation))
         fsync(file)
 
-    def fill(self, part: Path) -> None:
+    def fill(self, part: Path, installation: str) -> None:
         """Nothing: it is in the folder."""
 
 
 class _RestoredDump:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, is_forced: bool) -> None:
         self._settings = settings
+        self._is_forced = is_forced
+        self._own: set[int] = set()
+        """The server's processes for our own connections: they end a moment after those."""
 
-    def put_in(self, part: Path) -> None:
+    def put_in(self, part: Path, installation: str) -> None:
         """Nothing: the dump is in the folder."""
 
-    def fill(self, part: Path) -> None:
+    def fill(self, part: Path, installation: str) -> None:
         from service.store.postgres.dump import restore
 
-        self.check_empty()
+        self.check()
         restore(self._settings.database, part / DUMP)
-        asyncio.run(_end_leases(self._settings.database, self._settings.database_wait_s))
+        url, wait_s = self._settings.database, self._settings.database_wait_s
+        asyncio.run(_begin(url, wait_s, installation))
         (part / DUMP).unlink()
 
-    def check_empty(self) -> None:
-        """Raise DatabaseInTheWay if there is a table."""
-        names = asyncio.run(_table_names(self._settings))
+    def check(self) -> None:
+        """Raise DatabaseInUse if another process is connected, DatabaseInTheWay for a table.
+
+        A service may be connected to an empty database: one that was dropped and created again.
+        """
+        names, others = asyncio.run(self._look())
+        if others and not self._is_forced:
+            raise DatabaseInUse(value=str(others))
         if names:
             raise DatabaseInTheWay(value=min(names))
 
+    async def _look(self) -> tuple[list[str], int]:
+        """The tables, and how many other connections of Countersign there are."""
+        from service.store.postgres.dump import other_connections
 
-async def _table_names(settings: Settings) -> list[str]:
-    engines = create_engines(settings.database, settings.database_wait_s)
-    try:
-        with store_faults():
-            async with engines.reader.connect() as connection:
-                return await connection.run_sync(lambda reading: inspect(reading).get_table_names())
-    finally:
-        await engines.dispose()
+        engines = create_engines(self._settings.database, self._settings.database_wait_s)
+        try:
+            with store_faults():
+                async with engines.reader.connect() as connection:
+                    names = await connection.run_sync(
+                        lambda reading: inspect(reading).get_table_names()
+                    )
+                    others = await other_connections(connection, self._own)
+        finally:
+            await engines.dispose()
+        return names, others
 
 
-async def _end_leases(url: str | URL, wait_s: float) -> None:
-    """Expire the leases in the backup: their holders do not run here."""
+async def _begin(url: str | URL, wait_s: float, installation: str) -> None:
+    """Expire the leases in the backup, and give the restored installation its own id.
+
+    It is not the one that was backed up, which may still be running.
+    """
     store = Store(create_engines(url, wait_s), utc_now)
     try:
         async with store.write() as work:
             await end_leases(work)
+            await renew_installation(work.session, installation)
     finally:
         await store.close()

@@ -1,4 +1,4 @@
-"""Journal batches: rows as bytes, split by day, found out when damaged."""
+"""Journal batches: rows as bytes, split by day, and detected when damaged."""
 
 import json
 from dataclasses import replace

@@ -1,11 +1,13 @@
 """Where segments on S3 are, and what is said when they cannot be reached."""
 
+import hashlib
+
 import pytest
 
 from analytics.model.errors import StoreUnreachable
 from analytics.storage.bucket_place import InvalidPlace, Place, parse_place
 from analytics.storage.objects import Objects
-from analytics.storage.segment_store import ObjectMissing
+from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 
 
 @pytest.mark.parametrize(
@@ -60,8 +62,31 @@ def test_objects_are_created_once_read_listed_and_deleted(bucket, tmp_path):
     objects.delete(["a/b=1/c.parquet", "never/there"])
     assert objects.find("a/b=1/c.parquet") is None
     with pytest.raises(ObjectMissing):
-        objects.download("a/b=1/c.parquet", tmp_path / "target")
+        objects.download("a/b=1/c.parquet", tmp_path / "target", 10)
     assert not (tmp_path / "target").exists()
+
+
+def test_of_an_object_one_byte_more_than_its_bound_is_read(bucket, tmp_path):
+    """However large it is: so much tells that it is not what the catalog names."""
+    bucket.write("large", b"x" * 3_000_000)
+    objects = bucket.objects()
+
+    size, sha256 = objects.download("large", tmp_path / "target", 9)
+
+    assert (size, sha256) == (10, hashlib.sha256(b"x" * 10).hexdigest())
+    assert objects.digest("large", 9) == sha256
+    assert (tmp_path / "target").read_bytes() == b"x" * 10
+    with pytest.raises(ObjectDamaged, match="more than 9 bytes"):
+        objects.read("large", 9)
+
+
+def test_a_small_object_is_created_once(bucket):
+    objects = bucket.objects()
+
+    assert objects.create_small("a/b", b"some bytes")
+    assert not objects.create_small("a/b", b"others")
+
+    assert objects.read("a/b") == b"some bytes"
 
 
 def test_a_bucket_that_does_not_exist_is_no_missing_object(bucket):

@@ -30,6 +30,7 @@ from service.errors import StorageDamaged
 from service.store.catalog import list_live_segments
 from service.store.journal import append
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import START
 from tests.service.audit.conftest import start_worker
 from tests.service.backup.conftest import (
@@ -216,6 +217,7 @@ DAMAGES = {
 }
 
 
+@sample(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there(
     filled, target, damage
@@ -375,6 +377,7 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
     await take(filled.services, target, is_linked=True)
 
 
+@sample(2)
 @pytest.mark.parametrize("on_call", range(1, 12))
 async def test_a_disk_that_is_full_at_any_step_leaves_nothing(filled, target, monkeypatch, on_call):
     """Whatever was being made durable: the database, a segment, the manifest, a folder's names."""

@@ -17,6 +17,7 @@ from service.backup.refusals import (
     BackupOfPostgresql,
     BackupOfSqlite,
     DatabaseInTheWay,
+    DatabaseInUse,
     DataDirInTheWay,
 )
 from service.composition import EXTENSION
@@ -26,6 +27,7 @@ from service.store.postgres import dump as dumping
 from service.store.postgres.dump import ProgramFailed, ProgramMissing
 from service.store.tables import Lease
 from tests.analytics.samples import sample_row
+from tests.budgets import only_full
 from tests.conftest import settings_over
 from tests.polling import until
 from tests.postgres import EMPTY, PostgresServer
@@ -68,6 +70,14 @@ def tables(server: PostgresServer, url: str) -> int:
     return int(found[0]) if found else -1
 
 
+def connections(server: PostgresServer, url: str) -> int:
+    with server.connect() as connection:
+        found = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = %s", [make_url(url).database]
+        ).fetchone()
+    return int(found[0]) if found else -1
+
+
 async def test_what_is_put_back_is_what_was_there(filled, target, place, empty):
     """Every page of both organisations, and nothing that `audit check` finds."""
     before = await entries(filled)
@@ -86,6 +96,26 @@ async def test_what_is_put_back_is_what_was_there(filled, target, place, empty):
         async with app.extensions[EXTENSION].store.read() as session:
             ended = datetime(1970, 1, 1, tzinfo=UTC)
             assert set(await session.scalars(select(Lease.expires_at))) == {ended}
+
+
+@only_full
+async def test_the_programs_find_the_same_one_of_several_hosts(filled, target, place, empty):
+    """A primary that has moved: the first host of the URL does not answer, the second one does."""
+
+    def moved(url: str) -> str:
+        given = make_url(url)
+        hosts = ("127.0.0.1:1", f"127.0.0.1:{given.port}")
+        options = {"host": hosts, "target_session_attrs": "read-write"}
+        return given.set(host=None, port=None, query=options).render_as_string(hide_password=False)
+
+    before = await entries(filled)
+    settings = filled.services.settings
+    async with serving(filled, settings.data_dir, database_url=moved(settings.database)) as app:
+        await take(app.extensions[EXTENSION], target)
+    await asyncio.to_thread(restore, filled, target, place, database_url=moved(empty))
+
+    async with serving(filled, place, database_url=empty) as app:
+        assert await entries_of(app.test_client(), filled) == before
 
 
 async def test_the_dump_is_of_the_instant_that_names_the_segments(
@@ -123,6 +153,26 @@ async def test_a_database_with_tables_is_never_changed(filled, target, place, po
     assert not place.exists()
 
 
+async def test_a_running_service_is_not_given_another_database(filled, target, place, postgres):
+    """It goes on after its database was dropped and created again; the data dir is another one."""
+    await take(filled.services, target)
+    url = filled.services.settings.database
+    await asyncio.to_thread(postgres.replace_database, make_url(url).database or "", EMPTY)
+    while not connections(postgres, url):
+        with pytest.raises(StoreUnavailable):  # a connection is gone, then a table is missing
+            async with filled.services.store.read() as session:
+                await session.execute(select(Lease))
+
+    with pytest.raises(DatabaseInUse, match="stop the service on all nodes first"):
+        await asyncio.to_thread(restore, filled, target, place)
+
+    assert tables(postgres, url) == 0
+    assert not place.exists()
+    await asyncio.to_thread(restore, filled, target, place, is_forced=True)
+    assert tables(postgres, url) > 0
+
+
+@only_full
 async def test_a_damaged_dump_is_not_put_back(filled, target, place, postgres, empty):
     """A flipped bit is found before the database is touched."""
     await take(filled.services, target)
@@ -137,6 +187,7 @@ async def test_a_damaged_dump_is_not_put_back(filled, target, place, postgres, e
     assert not place.exists()
 
 
+@only_full
 async def test_what_pg_restore_does_not_take_leaves_the_database_empty(
     filled, target, place, postgres, empty
 ):
@@ -162,6 +213,7 @@ async def test_what_pg_restore_does_not_take_leaves_the_database_empty(
     assert left_over(place.parent) == []
 
 
+@only_full
 async def test_a_backup_goes_back_to_its_own_kind_of_database(filled, target, place, empty):
     """The error says what to do instead."""
     manifest = await take(filled.services, target)
@@ -180,6 +232,7 @@ async def test_a_backup_goes_back_to_its_own_kind_of_database(filled, target, pl
     assert not place.exists()
 
 
+@only_full
 async def test_an_existing_data_dir_is_moved_away_only_if_told_to(filled, target, place, empty):
     """Nothing is deleted."""
     await take(filled.services, target)
@@ -236,6 +289,7 @@ def waiting(server: PostgresServer) -> bool:
         return connection.execute(query).fetchone() is not None
 
 
+@only_full
 async def test_a_cancelled_dump_ends_with_its_caller(filled, target, postgres):
     """Ctrl-C leaves neither a program nor a folder."""
     database = make_url(filled.services.settings.database).database or ""

@@ -49,6 +49,7 @@ from service.store.journal import append
 from service.store.migrate import NewerDatabase
 from service.store.tables import Lease
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.service.audit.conftest import start_worker
 from tests.service.backup.conftest import (
     NO_ROOM,
@@ -159,6 +160,7 @@ async def test_a_folder_without_a_manifest_is_no_backup(filled, tmp_path, place,
     assert said == f"{tmp_path / source} is no backup: it has no manifest.json"
 
 
+@sample(2)
 @pytest.mark.parametrize(
     "path", ["../escaped", "/escaped", "audit/../../escaped", "a//b", "", "a\0b"]
 )
@@ -324,6 +326,7 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
     assert "0 are free" in await refused(NoRoom, filled, backup, place)
 
 
+@sample(2)
 @pytest.mark.parametrize("on_call", range(1, 12))
 async def test_a_disk_that_is_full_at_any_step_leaves_nothing(
     filled, backup, place, monkeypatch, on_call

@@ -1,0 +1,153 @@
+"""The segments of a backup as versions of objects: recorded, compared, and brought back."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from analytics.storage.bucket_place import parse_place
+from analytics.storage.fsync import fsync
+from analytics.storage.objects import Objects
+from analytics.storage.s3_segments import S3Segments
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_store import ObjectMissing
+from service.backup.manifest import AUDIT, KeptObject, Manifest
+from service.backup.refusals import BackupDamaged, NoVersions, ObjectDiffers
+from service.lake import Lake
+from service.segment_stores import open_objects_at
+from service.settings import Settings
+
+_ASKED_AT_ONCE: Final = 256
+"""Segments in one step, between which the command can be interrupted."""
+
+
+async def versioned_bucket(lake: Lake) -> S3Segments:
+    """The bucket of the segments. Raises NoVersions unless it keeps versions."""
+    segments = lake.segments
+    if not isinstance(segments, S3Segments):
+        raise NoVersions
+    if not await lake.run_uncancellable(segments.keeps_versions):
+        raise NoVersions
+    return segments
+
+
+async def record_versions(
+    lake: Lake, bucket: S3Segments, segments: Sequence[Segment]
+) -> tuple[list[KeptObject], list[Segment]]:
+    """The versions of the objects of `segments` and their indexes; and what has to be copied.
+
+    These are segments whose object is missing, has not the catalog's size, or has no version
+    because it is older than versioning; and those of which the catalog has no digest.
+    """
+    kept: list[KeptObject] = []
+    others: list[Segment] = []
+    for start in range(0, len(segments), _ASKED_AT_ONCE):
+        some = segments[start : start + _ASKED_AT_ONCE]
+        rows = await _versions(lake, bucket, [_rows_of(bucket.root, each) for each in some])
+        kept += (entry for entry in rows if entry is not None)
+        recorded = [each for each, entry in zip(some, rows, strict=True) if entry is not None]
+        others += (each for each, entry in zip(some, rows, strict=True) if entry is None)
+        indexes = [_index_of(bucket.root, each) for each in recorded if each.index_size]
+        kept += filter(None, await _versions(lake, bucket, indexes))
+    return kept, others
+
+
+_Wanted = tuple[Path, str, int, str]
+"""A file, its path below the audit folder, and the size and digest in the catalog."""
+
+
+def _rows_of(root: Path, segment: Segment) -> _Wanted:
+    path = segment.path(root)
+    return path, path.relative_to(root).as_posix(), segment.size, segment.sha256
+
+
+def _index_of(root: Path, segment: Segment) -> _Wanted:
+    path = segment.index_path(root)
+    return path, path.relative_to(root).as_posix(), segment.index_size, segment.index_sha256
+
+
+async def _versions(
+    lake: Lake, bucket: S3Segments, wanted: Sequence[_Wanted]
+) -> list[KeptObject | None]:
+    find = partial(bucket.find_objects, [path for path, *_ in wanted])
+    found = await lake.run_uncancellable(find)
+    return [
+        KeptObject(f"{AUDIT}/{key}", size, sha256, entry.version)
+        if entry is not None and entry.size == size and entry.version and sha256
+        else None
+        for (_, key, size, sha256), entry in zip(wanted, found, strict=True)
+    ]
+
+
+def version_fault(objects: Objects, entry: KeptObject) -> str:
+    """What is wrong with the version of `entry`, which is read as a whole; "" for nothing."""
+    found = objects.find(entry.key, entry.version)
+    if found is None:
+        return f"version {entry.version} is missing"
+    if found.size != entry.size:
+        return f"version {entry.version} has {found.size} bytes instead of {entry.size}"
+    try:
+        sha256 = objects.digest(entry.key, entry.size, entry.version)
+    except ObjectMissing:
+        return f"version {entry.version} is missing"
+    return "" if sha256 == entry.sha256 else f"version {entry.version} has other contents"
+
+
+class BroughtBack:
+    """Brings the versions of a backup to `target`, or without one to a folder."""
+
+    def __init__(
+        self, settings: Settings, manifest: Manifest, target: Objects | None, part: Path
+    ) -> None:
+        self._source = open_objects_at(settings, manifest.objects_place)
+        self._target = target
+        self._part = part
+        self._is_same_place = bool(settings.segments_url) and parse_place(
+            settings.segments_url
+        ) == parse_place(manifest.objects_place)
+
+    def put(self, entry: KeptObject) -> None:
+        """Have the object, or the file, as it was. Raises BackupDamaged, ObjectDiffers, StoreFault.
+
+        An index that cannot be brought back is built again later.
+        """
+        try:
+            self._put(entry)
+        except (BackupDamaged, ObjectDiffers):
+            if not entry.is_index:
+                raise
+
+    def _put(self, entry: KeptObject) -> None:
+        if self._target is None:
+            self._download(entry, self._part / entry.path)
+            return
+        current = self._target.find(entry.key)
+        if current is not None and current.size == entry.size:
+            # A version never changes.
+            if self._is_same_place and current.version == entry.version:
+                return
+            if self._target.digest(entry.key, entry.size) == entry.sha256:
+                return
+        path = self._part / ".object"
+        try:
+            self._download(entry, path)
+            if entry.is_index or (current is not None and self._is_same_place):
+                # What is there is not what the catalog says; it stays as a version.
+                self._target.replace(entry.key, path)
+            elif not self._target.create(entry.key, path):
+                raise ObjectDiffers(value=entry.key)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _download(self, entry: KeptObject, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            found = self._source.download(entry.key, path, entry.size, entry.version)
+        except ObjectMissing:
+            raise BackupDamaged(
+                value=f"{entry.path}: version {entry.version} is missing in the bucket"
+            ) from None
+        if found != (entry.size, entry.sha256):
+            path.unlink()
+            raise BackupDamaged(value=f"{entry.path}: version {entry.version} is not what it was")
+        fsync(path)

@@ -1,0 +1,103 @@
+"""Puts the segments of a backup into the bucket that the settings name."""
+
+import hashlib
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from analytics.storage.cache_folder import COPY_MODE
+from analytics.storage.objects import Objects
+from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
+from service.backup.manifest import AUDIT, Manifest
+from service.backup.object_versions import BroughtBack
+from service.backup.refusals import ObjectDiffers, PrefixInUse
+from service.segment_stores import open_objects
+from service.settings import Settings
+
+
+class RestoredSegments:
+    """The bucket's prefix, for the installation that is being restored.
+
+    Its files become copies of the objects. Without a bucket they are the segments.
+    """
+
+    def __init__(self, settings: Settings, installation: str, *, is_taken_over: bool) -> None:
+        self._settings = settings
+        self._objects = open_objects(settings) if settings.segments_url else None
+        self._installation = installation
+        self._is_taken_over = is_taken_over
+        self._has_uploaded = False
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """In the block the prefix is no other installation's; it stays ours if it gets objects.
+
+        With `is_taken_over` it may be another's, and becomes ours by `take_over`. Raises
+        PrefixInUse, StoreFault.
+        """
+        if self._objects is None or self._is_taken_over:
+            yield
+            return
+        owner = PrefixOwner(self._objects)
+        try:
+            if not owner.is_owner(self._installation):
+                owner.adopt(self._installation, ())
+        except PrefixTaken as error:
+            raise PrefixInUse(value=str(error)) from error
+        try:
+            yield
+        except BaseException:
+            # With objects in it, it is kept for another attempt, which has the same id.
+            if not self._has_uploaded:
+                owner.give_up()
+            raise
+
+    def put(self, manifest: Manifest, part: Path, show: Callable[[int, int], None]) -> None:
+        """Upload the segments and indexes that are in `part`, and bring back those of versions.
+
+        `show` is called with their bytes. Raises ObjectDiffers, BackupDamaged, StoreFault.
+        """
+        if self._objects is not None:
+            self._has_uploaded = True
+            _upload(self._objects, manifest, part)
+        if not manifest.object_versions:
+            return
+        versions = BroughtBack(self._settings, manifest, self._objects, part)
+        done = manifest.size
+        for entry in manifest.object_versions:
+            versions.put(entry)
+            done += entry.size
+            show(done, manifest.size_with_objects)
+
+    def take_over(self) -> None:
+        """End the right of a former owner to the prefix. Raises StoreFault."""
+        if self._objects is not None and self._is_taken_over:
+            PrefixOwner(self._objects).take_over(self._installation)
+
+
+def installation_of(manifest: Manifest, settings: Settings) -> str:
+    """The id of the installation that a restore of the backup to this place makes.
+
+    Not that of the backup, which may still be running; but that of an attempt that was killed.
+    """
+    database = make_url(settings.database).render_as_string(hide_password=True)
+    place = [manifest.digest, socket.gethostname(), str(settings.data_dir.resolve()), database]
+    return f"inst_{hashlib.sha256(json.dumps(place).encode()).hexdigest()[:16]}"
+
+
+def _upload(objects: Objects, manifest: Manifest, part: Path) -> None:
+    folder = part / AUDIT
+    for file in manifest.files:
+        path = part / file.path
+        if not path.is_relative_to(folder):
+            continue
+        key = path.relative_to(folder).as_posix()
+        if path.suffix == ".index":
+            objects.replace(key, path)
+        elif not objects.create(key, path) and objects.digest(key, file.size) != file.sha256:
+            raise ObjectDiffers(value=key)
+        path.chmod(COPY_MODE)
