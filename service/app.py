@@ -16,6 +16,7 @@ from service.audit.export_routes import blueprint as exports
 from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
 from service.audit.routes import blueprint as audit
+from service.background_jobs import housekeeping, key_renewal, maintenance, sealing, write_behind
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
 from service.composition import EXTENSION, Services, build_services
@@ -262,11 +263,11 @@ def _run_in_background(app: Quart, *, is_first: bool) -> None:
 
     @app.before_serving
     async def start() -> None:
-        loops = [services.write_behind(), services.key_renewal()]
+        loops = [write_behind(services), key_renewal(services)]
         if is_first:
-            loops += [services.maintenance(), services.housekeeping()]
+            loops += [maintenance(services), housekeeping(services)]
         else:
-            loops += [services.sealing()]
+            loops += [sealing(services)]
         running = [loop.run(stop) for loop in loops]
         warming = (services.keys.warm_up(), services.lake.warm_up())
         app.extensions["background"] = asyncio.gather(*warming, *running)

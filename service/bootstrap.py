@@ -8,6 +8,7 @@ from service.audit.clock_guard import begin_clock_record
 from service.bindings.slots import keep_slot_rule
 from service.clock import Clock, utc_now
 from service.errors import StorageReadOnly
+from service.installation import keep_prefix
 from service.secrets import with_secrets
 from service.settings import Settings
 from service.store.engines import create_engines
@@ -21,7 +22,8 @@ async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
 
     Safe to repeat and to run in several processes at once. Raises InvalidSetting if the database
     URL cannot be used, Conflict if a newer version wrote the database or if the stored bindings
-    do not allow the slot rule of `settings`; StorageReadOnly.
+    do not allow the slot rule of `settings`, or if the bucket's prefix is another installation's;
+    StorageReadOnly.
     """
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     check_writable(settings.data_dir)
@@ -37,6 +39,7 @@ async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
         store = Store(engines, clock)
         await keep_slot_rule(store, settings.binding_slot)
         await begin_clock_record(store)
+        await keep_prefix(settings, store)
     finally:
         await engines.dispose()
     return complete

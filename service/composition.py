@@ -3,24 +3,20 @@
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Final
 
 import httpx
 import structlog
 
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
-from service.access.callers import service_context
 from service.access.key_use import KeyUse
 from service.audit.compactor import Compactor
-from service.audit.export_entries import close_silent_exports
 from service.audit.exports import Exporter
 from service.audit.garbage_collector import GarbageCollector
 from service.audit.importer import Importer
 from service.audit.indexer import Indexer
 from service.audit.ingest import Ingest
 from service.audit.lease import LeaseKeeper
-from service.audit.maintenance import Job, Maintenance, maintenance_jobs
 from service.audit.pruner import Pruner
 from service.audit.query_service import AuditQueryService
 from service.audit.sealer import Sealer
@@ -35,7 +31,7 @@ from service.http_client import outgoing_client
 from service.install_tokens.authorization import InstallAuthorizer
 from service.install_tokens.exchange import Exchange
 from service.install_tokens.services import InstallTokenServices
-from service.install_tokens.tokens import forget_expired
+from service.installation import prefix_guard
 from service.issuers.issuers import Issuers, load_issuers
 from service.issuers.key_source import KeySource
 from service.lake import Lake
@@ -45,7 +41,6 @@ from service.policy.book import PolicyBook
 from service.policy.services import PolicyServices
 from service.proxy.caches import PackageCaches, open_caches
 from service.proxy.install_log import InstallLog
-from service.proxy.install_marks import forget_marks
 from service.proxy.page_cache import PageCache
 from service.proxy.registries import RegistryParts, npm_registries, pypi_registries, registry_parts
 from service.proxy.registries_file import load_registries
@@ -66,10 +61,6 @@ from service.worker_process import WorkerProcess
 _log = structlog.get_logger(__name__)
 
 EXTENSION = "countersign"
-WRITE_BEHIND_INTERVAL_S: Final = 2.0
-"""How much of what the verifier notes a process that is killed may lose."""
-KEY_RENEWAL_INTERVAL_S: Final = 15.0
-CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,71 +154,6 @@ class Services:
             self.settings.audience,
         )
 
-    def maintenance(self) -> Maintenance:
-        """What one process over a data dir does in the background."""
-        jobs = maintenance_jobs(
-            self.settings,
-            self.sealer,
-            self.compactor,
-            self.indexer,
-            self.pruner,
-            self.publisher,
-            self.garbage_collector,
-        )
-        return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
-
-    def sealing(self) -> Maintenance:
-        """The one job of maintenance that requests ask for: each process does it when asked."""
-        jobs = [
-            Job("seal", self.settings.seal_interval_s, self.sealer.seal_due, self.sealer.wanted)
-        ]
-        return Maintenance(jobs, self.settings.seal_interval_s, self.clock, self.metrics)
-
-    def write_behind(self) -> Maintenance:
-        """What each process of `serve` writes down every few seconds: what only its memory has.
-
-        Apart from maintenance, because a merge of segments may take longer than that.
-        """
-        jobs = [
-            Job("count_uses", 0, self.binding_use.flush),
-            Job("note_key_uses", 0, self.key_use.flush),
-            Job("note_rejections", 0, self.rejected.flush),
-        ]
-        return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, self.clock, self.metrics)
-
-    def housekeeping(self) -> Maintenance:
-        """What one process over a data dir closes and deletes, beside its maintenance."""
-        swept = {
-            "forget_rejections": self.rejected.forget_old,
-            "forget_sessions": self.authenticator.forget_ended_sessions,
-            "forget_install_tokens": self.forget_install_tokens,
-            "forget_install_marks": self.forget_install_marks,
-            "sweep_package_cache": self.packages.sweep,
-        }
-        jobs = [
-            Job("close_broken_exports", CLOSE_EXPORTS_INTERVAL_S, self.close_silent_exports),
-            *(Job(name, self.settings.sweep_interval_s, run) for name, run in swept.items()),
-        ]
-        return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, self.clock, self.metrics)
-
-    async def forget_install_tokens(self) -> None:
-        """Delete install tokens that expired long ago."""
-        await forget_expired(self.store, self.clock())
-
-    async def forget_install_marks(self) -> None:
-        """Delete marks of installs that no request can belong to any more."""
-        await forget_marks(self.store, self.clock())
-
-    async def close_silent_exports(self) -> int:
-        """Record the end of exports whose process has died; returns how many there were."""
-        by = service_context(self.settings.platform_tenant_id)
-        return await close_silent_exports(self.store, self.clock, by)
-
-    def key_renewal(self) -> Maintenance:
-        """The renewal of issuers' keys ahead of need, apart: an issuer may take its time."""
-        jobs = [Job("renew_keys", 0, self.keys.refresh_due)]
-        return Maintenance(jobs, KEY_RENEWAL_INTERVAL_S, self.clock, self.metrics)
-
     async def flush(self) -> None:
         """Write down what is known in memory alone, once no request comes any more."""
         await self.exporter.drain()
@@ -279,7 +205,7 @@ def _proxy(
         installers=installers,
         policies=policies,
         installs=installs,
-        pages=PageCache(lake, clock, partial(metrics.package_cache_used, "pages")),
+        pages=PageCache(clock, partial(metrics.package_cache_used, "pages")),
         files=parts.caches.files,
         pypi=pypi_registries(settings.pypi_registry, own_registries, parts),
         npm=npm_registries(settings.npm_registry, own_registries, parts),
@@ -296,7 +222,11 @@ def build_services(
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     clock = store.clock  # what is compared with stored times is of the same clock
     metrics = Metrics(is_shared=settings.workers > 1)
-    lake = Lake(settings, metrics.segment_cache if settings.segments_url else None)
+    lake = Lake(
+        settings,
+        metrics.segment_cache if settings.segments_url else None,
+        prefix_guard(settings, store),
+    )
     issuers = load_issuers(settings.issuers_file)
     http = outgoing_client(transport)
     keys = KeySource(issuers, http, clock, metrics)

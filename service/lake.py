@@ -44,12 +44,16 @@ from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
 from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
 from service.ids import new_id
+from service.installation import PrefixGuard
 from service.segment_stores import open_segments
 from service.settings import Settings
 
 _Result = TypeVar("_Result")
 _Step = TypeVar("_Step")
 _STOP_AGAIN_S: Final = 0.05
+CONFIRMED_S: Final = 60.0
+"""For so long the prefix of a bucket is written to without asking again whose it is."""
+
 _PROBE: Final = b"\0" * 64 * 1024
 """A full disk still accepts an empty file. One more change may need this much."""
 _ROW_FAULTS: Final = (ValueError, OverflowError, pa.ArrowException)
@@ -67,11 +71,19 @@ _FILE_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
 class Lake:
     """The audit lake of one data dir. Every method may raise StoreFault or StoreUnavailable."""
 
-    def __init__(self, settings: Settings, observer: CacheObserver | None = None) -> None:
-        """`observer` is told what the cache of segments does, if they are in an object store."""
+    def __init__(
+        self,
+        settings: Settings,
+        observer: CacheObserver | None = None,
+        guard: PrefixGuard | None = None,
+    ) -> None:
+        """With segments in a bucket `observer` is told what their cache does.
+
+        `guard` confirms that the bucket's prefix is ours before anything in it is changed.
+        """
+        self._guard = guard
         self.segments: SegmentStore = open_segments(settings, observer or SilentObserver())
         self._query_max_s = settings.query_max_s
-        self._export_max_s = settings.export_max_s
         # Python runs one thread at a time, so more threads slow each other. Measured with 16
         # clients: one more thread than cores answers an eighth more requests than six threads.
         self._query_threads = ThreadPoolExecutor(settings.engine_threads + 1, "query")
@@ -139,6 +151,11 @@ class Lake:
         finally:
             self._abandon(asyncio.create_task(_close(pieces, coming)), stop)
 
+    async def confirm_prefix(self, age_max_s: float = 0.0) -> None:
+        """See `PrefixGuard.confirm`; segments in a folder are always ours."""
+        if self._guard is not None:
+            await self._guard.confirm(_in_thread, age_max_s)
+
     async def seal(
         self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
     ) -> Segment:
@@ -150,6 +167,7 @@ class Lake:
         self, tenant_id: str, day: date, segment_id: str, rows: pa.Table
     ) -> Segment:
         """See `write_segment`."""
+        await self.confirm_prefix(CONFIRMED_S)
         return await _write(
             self.segments.put, lambda root: write_segment(root, tenant_id, day, segment_id, rows)
         )
@@ -164,6 +182,7 @@ class Lake:
 
     async def merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
         """See `merge_segments`."""
+        await self.confirm_prefix(CONFIRMED_S)
         return await _write(self._merge, segments, segment_id)
 
     def _merge(self, segments: Sequence[Segment], segment_id: str) -> Segment:
@@ -174,6 +193,7 @@ class Lake:
 
     async def reindex(self, segment: Segment) -> Segment:
         """See `analytics.storage.reindex.reindex`."""
+        await self.confirm_prefix(CONFIRMED_S)
         return await _write(self._reindex, segment)
 
     def _reindex(self, segment: Segment) -> Segment:
@@ -188,6 +208,7 @@ class Lake:
 
     async def remove_segments(self, segments: Sequence[Segment]) -> None:
         """See `SegmentStore.delete`."""
+        await self.confirm_prefix()
         await _in_thread(self.segments.delete, segments)
 
     @asynccontextmanager
@@ -234,12 +255,14 @@ class Lake:
 
     async def claimed_segments(self, grace_s: float) -> set[str]:
         """See `SegmentStore.claimed`."""
+        await self.confirm_prefix()
         return await _in_thread(self.segments.claimed, grace_s)
 
     async def remove_orphans(
         self, files: list[StoredFile], known: set[str], now: datetime, grace_s: float
     ) -> int:
         """See `SegmentStore.remove_orphans`."""
+        await self.confirm_prefix()
         now_s = now.timestamp()
         return await _in_thread(self.segments.remove_orphans, files, known, now_s, grace_s)
 
@@ -316,7 +339,7 @@ def _consume_exception(answer: asyncio.Task[Any]) -> None:
 
 
 def _begin_piece(pieces: Iterator[Piece], ends_at: float) -> asyncio.Task[Piece | None]:
-    """The next of `pieces` (None: there are no more), already in the making."""
+    """The next of `pieces` (None: there are no more), which is already being made."""
     if time.monotonic() > ends_at:
         raise QueryTooSlow
     return asyncio.create_task(_in_thread(next, pieces, None))

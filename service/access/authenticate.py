@@ -173,10 +173,12 @@ class Authenticator:
         hashed = token_hash(token)
 
         async def load(session: AsyncSession) -> _Session:
-            found = await find_session(session, Session.token_hash == hashed, self.lifetimes, now)
-            if found is None:
+            signed_in = await find_session(
+                session, Session.token_hash == hashed, self.lifetimes, now
+            )
+            if signed_in is None:
                 raise Unauthenticated
-            return _Session(*found, await list_teams_of(session, found[1].id))
+            return _Session(*signed_in, await list_teams_of(session, signed_in[1].id))
 
         known = await self._store.cached(("session", hashed), load)
         # A session also ends by time, without a commit that would drop it from the cache.
@@ -194,13 +196,15 @@ class Authenticator:
         self, session: AsyncSession, caller: MemberPrincipal
     ) -> MemberPrincipal:
         """`caller` as currently stored in the database. Raises Unauthenticated."""
-        found = await find_session(
+        signed_in = await find_session(
             session, Session.id == caller.session_id, self.lifetimes, self._clock()
         )
-        if found is None:
+        if signed_in is None:
             raise Unauthenticated
         teams = await list_teams_of(session, caller.member_id)
-        return _member_principal(*found, teams, caller.origin, is_cross_site=caller.is_cross_site)
+        return _member_principal(
+            *signed_in, teams, caller.origin, is_cross_site=caller.is_cross_site
+        )
 
     def origin(self, request: Request, verdict_source: VerdictSource) -> RequestOrigin:
         """The origin of `request`, without checking any credentials."""

@@ -12,7 +12,7 @@ from service.audit.grouping import BY_MAX, GROUPS_DEFAULT, GROUPS_MAX
 from service.audit.query_service import LIMIT_DEFAULT, LIMIT_MAX
 from service.audit.search import SEARCH_CHARS_MAX
 from service.audit.search_request import SEARCH
-from service.web.openapi import InstantOrDate, Omittable
+from service.web.parameter_types import InstantOrDate, Omittable
 
 Text = Annotated[str, Meta(min_length=1)]
 Timestamp = Annotated[

@@ -14,7 +14,7 @@ from service.audit.api_schemas import Timestamp
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, ExportState, state_of
 from service.errors import ExportNotFinished
 from service.store.tables import ExportEntry, Organisation
-from service.web.openapi import Cursor, Omittable
+from service.web.parameter_types import Cursor, Omittable
 
 RECEIPT_VERSION: Final = 1
 """Of the receipt's keys and their meaning."""

@@ -1,6 +1,6 @@
 """Progress of running exports: kept in memory, and written every few seconds while any runs.
 
-So the list of exports shows how far each is, and one whose process has died is found out.
+So the list of exports shows how far each is, and one whose process has died is detected.
 """
 
 import asyncio

@@ -29,7 +29,7 @@ from service.errors import ORG_REFUSALS, ExportNotFinished, ExportNotFound, Inva
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import parse_limit, query_parameters
 from service.web.responses import JSON_TYPE, json_answer
 

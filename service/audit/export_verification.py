@@ -47,8 +47,8 @@ def compare_file(path: Path, receipt: Receipt) -> list[Difference]:
     """
     compression = None if receipt.compress is None else Compression(receipt.compress)
     with path.open("rb") as file:
-        found = examine(file, ExportFormat(receipt.format), compression)
-    return differences(receipt, found)
+        examined = examine(file, ExportFormat(receipt.format), compression)
+    return differences(receipt, examined)
 
 
 def differences(receipt: Receipt, found: FileFacts) -> list[Difference]:
@@ -58,4 +58,4 @@ def differences(receipt: Receipt, found: FileFacts) -> list[Difference]:
         Difference("sha256", receipt.sha256, found.sha256),
         Difference("rows", receipt.rows, found.rows),
     ]
-    return [one for one in compared if one.expected != one.found]
+    return [comparison for comparison in compared if comparison.expected != comparison.found]

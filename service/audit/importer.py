@@ -105,6 +105,7 @@ class Importer(LeasedJob):
         sha256 = await self._digest(job.source)
         if known := await self._find(job.org, sha256):
             return known
+        await self._lake.confirm_prefix()
         began_at = time.monotonic()
         files = UnnamedFiles(self._lake, self._clock, self._settings.orphan_grace_s, job.org.id)
         async with AsyncExitStack() as stack:
@@ -119,6 +120,7 @@ class Importer(LeasedJob):
                 lease = await self._take_lease(stack, files, give_up_at)
                 # Under the lease nothing is swept, so existing files are kept until the commit.
                 await files.confirm()
+                await self._lake.confirm_prefix()
             except BaseException:
                 # The files were never added to the catalog, so they have no readers.
                 await files.discard()

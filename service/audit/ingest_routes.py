@@ -29,7 +29,8 @@ from service.errors import (
 )
 from service.web.bodies import idempotency_key, read_body
 from service.web.dependencies import receives
-from service.web.openapi import Omittable, documented
+from service.web.documentation import documented
+from service.web.parameter_types import Omittable
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 

@@ -110,15 +110,15 @@ class Check:
         total = sum(segment.rows for segment in segments)
         for segment in segments:
             if self._is_quick:
-                found = await self._check_listed(segment)
+                findings = await self._check_listed(segment)
                 self._read_rows(total, 0)
             else:
                 read = partial(self._read_rows, total)
-                found = await self._lake.check_segment(segment, self._seen, read)
-            if await self._is_gone(segment, found):
+                findings = await self._lake.check_segment(segment, self._seen, read)
+            if await self._is_gone(segment, findings):
                 continue
             self._report.segments += 1
-            self._report.findings += found
+            self._report.findings += findings
             self._report.findings += self._check_line(
                 segment.tenant_id, segment.day, segment.max_seq, segment.segment_id
             )

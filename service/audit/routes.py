@@ -45,7 +45,7 @@ from service.errors import (
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import all_parameters, query_parameters
 from service.web.responses import json_answer
 

@@ -14,7 +14,7 @@ from service.store.store import Store
 class NoBucket(Conflict):
     """Segments are in the data dir, and stay there."""
 
-    text = "COUNTERSIGN_SEGMENTS_URL is not set: there is nowhere to upload segments to"
+    text = "COUNTERSIGN_SEGMENTS_URL is not set: there is no bucket for segments"
 
 
 async def upload_segments(
@@ -28,6 +28,7 @@ async def upload_segments(
     segments = lake.segments
     if not isinstance(segments, S3Segments):
         raise NoBucket
+    await lake.confirm_prefix()
     async with store.read() as session:
         live = await list_live_segments(session)
     total, done, uploaded = sum(segment.rows for segment in live), 0, 0

@@ -1,22 +1,18 @@
 """Windows up to now, such as `24h`: a number of minutes, hours, days or weeks."""
 
-import re
 from datetime import timedelta
 from typing import Final
 
 from analytics.model.filters import InvalidQuery
+from service.durations import parse_duration
 
 WINDOW: Final = "last"
 """The parameter of pages and saved searches that names a window."""
 
-_LENGTH: Final = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[mhdw])", re.ASCII)
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
 
 def window_length(text: str) -> timedelta | None:
     """The length of a window such as `24h`; None if `text` is no such length."""
-    match = _LENGTH.fullmatch(text)
-    return None if match is None else timedelta(**{_UNITS[match["unit"]]: int(match["number"])})
+    return None if text.startswith("0") else parse_duration(text, "mhdw", digits_max=5)
 
 
 def check_window(text: str | None) -> None:

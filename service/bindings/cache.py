@@ -31,9 +31,9 @@ class BindingCache:
     async def candidates(self, org: Organisation) -> Candidates:
         """The active bindings of `org`, at least as recent as `org`."""
         key = (org.id, org.trust_revision)
-        is_known, found = self._kept.find(key)
+        is_known, candidates = self._kept.find(key)
         if is_known:
-            return found  # type: ignore[no-any-return]
+            return candidates  # type: ignore[no-any-return]
         if key not in self._loading:
             self._loading[key] = asyncio.create_task(self._load(org.id))
             self._loading[key].add_done_callback(lambda _: self._loading.pop(key))

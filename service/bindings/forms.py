@@ -15,7 +15,7 @@ from service.bindings.rules import (
 )
 from service.store.tables import Binding, Origin
 from service.text_rules import REASON_MAX, REFUSED_CHARACTERS
-from service.web.openapi import Cursor, InstantOrDate, Omittable
+from service.web.parameter_types import Cursor, InstantOrDate, Omittable
 
 PLAIN_PATTERN = f"^[^{REFUSED_CHARACTERS}]+$"
 

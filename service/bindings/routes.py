@@ -56,7 +56,7 @@ from service.orgs.roles import Capability
 from service.store.tables import Binding
 from service.text_rules import parse_reason
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 

@@ -141,8 +141,8 @@ async def _redeem(
     So what ends a member's sessions, such as their removal, also ends what they have approved.
     """
     approved_in = entry.session_id
-    found = await find_session(work.session, Session.id == approved_in, lifetimes, work.now)
-    if approved_in is None or found is None:
+    approving = await find_session(work.session, Session.id == approved_in, lifetimes, work.now)
+    if approved_in is None or approving is None:
         return DeviceDenied()
     used = await work.session.scalar(
         update(DeviceSignIn)
@@ -155,7 +155,7 @@ async def _redeem(
     )
     if used is None:
         return UnknownDeviceCode()
-    _, member = found
+    _, member = approving
     session_id, token = await issue_session(work.session, member, work.now, origin)
     work.record(
         member.tenant_id,

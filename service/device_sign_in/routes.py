@@ -33,7 +33,7 @@ from service.errors import (
 )
 from service.sign_in.services import SignInServices
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 

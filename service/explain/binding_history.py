@@ -50,5 +50,5 @@ async def list_known_bindings(session: AsyncSession, tenant_id: str) -> Sequence
     Reads columns instead of mapped objects: an explanation may compare ten thousand bindings.
     """
     columns = [getattr(Binding, field.name) for field in fields(KnownBinding)]
-    found = await session.execute(select(*columns).where(Binding.tenant_id == tenant_id))
-    return [KnownBinding(*row) for row in found]
+    rows = await session.execute(select(*columns).where(Binding.tenant_id == tenant_id))
+    return [KnownBinding(*row) for row in rows]

@@ -9,7 +9,7 @@ from service.bindings.forms import BindingId, Timestamp
 from service.explain.explanation import Explanation
 from service.explain.proposals import Proposal
 from service.verifier.codes import Detail, FailureCode
-from service.web.openapi import Omittable
+from service.web.parameter_types import Omittable
 
 
 class ExplainBody(Struct, kw_only=True, forbid_unknown_fields=True):

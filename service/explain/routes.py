@@ -19,7 +19,7 @@ from service.explain.forms import REQUEST_EXAMPLE, ExplainRequest, ExplanationFo
 from service.explain.service import explain_asked, parse_asked
 from service.orgs.roles import Capability
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 

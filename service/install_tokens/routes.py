@@ -19,7 +19,7 @@ from service.install_tokens.forms import IssuedInstallToken, issued_form
 from service.install_tokens.services import InstallTokenServices
 from service.web.bodies import read_body
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 

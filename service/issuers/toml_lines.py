@@ -11,17 +11,17 @@ def line_of(text: str, table: str, key: str | None = None) -> int | None:
     header = re.compile(rf"\s*\[\s*{_spelling(table)}\s*\]")
     inline = re.compile(rf"\s*{_spelling(table)}\s*[=.]")
     member = None if key is None else re.compile(rf"\s*{_spelling(key)}\s*=")
-    found, is_top = None, True
+    line_number, is_top = None, True
     for number, line in enumerate(text.split("\n"), start=1):
         if line.lstrip().startswith("["):
-            if found is not None:
+            if line_number is not None:
                 break
             is_top = False
-        if found is None:
-            found = number if header.match(line) or (is_top and inline.match(line)) else None
+        if line_number is None:
+            line_number = number if header.match(line) or (is_top and inline.match(line)) else None
         elif member is not None and member.match(line):
             return number
-    return found
+    return line_number
 
 
 def _spelling(name: str) -> str:

@@ -1,6 +1,5 @@
 """Lifetimes of API keys: expiry, and rotation with an overlap in which both keys work."""
 
-import re
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -9,6 +8,7 @@ from sqlalchemy import select
 from analytics.model.instants import format_ms, parse_until
 from analytics.model.org_envelopes import ApiKeyRotated
 from analytics.model.rows import AuditContext
+from service.durations import parse_duration
 from service.errors import Conflict, Invalid, NotFound
 from service.orgs.changes import issue_api_key, revoke_api_key
 from service.orgs.repository import get_project
@@ -17,8 +17,6 @@ from service.store.tables import ApiKey, Organisation
 
 OVERLAP_MAX: Final = timedelta(days=90)
 LIFETIME_MAX: Final = timedelta(days=3_650)
-_LENGTH: Final = re.compile(r"([0-9]{1,5})([hd])", re.ASCII)
-_UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1)}
 
 
 def parse_expiry(text: str, now: datetime) -> datetime | None:
@@ -29,8 +27,8 @@ def parse_expiry(text: str, now: datetime) -> datetime | None:
     if not text:
         return None
     try:
-        length = _LENGTH.fullmatch(text)
-        expires_at = parse_until(text) if length is None else now + _length(length)
+        length = _parse_length(text)
+        expires_at = parse_until(text) if length is None else now + length
     except ValueError as error:
         raise Invalid(
             "expires must be a length (90d, 12h), a date (2026-12-31) or an instant"
@@ -50,8 +48,7 @@ def parse_overlap(text: str) -> timedelta:
 
     Raises Invalid.
     """
-    length = _LENGTH.fullmatch(text)
-    overlap = timedelta(0) if text == "0" else None if length is None else _length(length)
+    overlap = timedelta(0) if text == "0" else _parse_length(text)
     if overlap is None or overlap > OVERLAP_MAX:
         raise Invalid(
             f"overlap must be 0 or a length (12h, 7d) of at most {OVERLAP_MAX.days} days",
@@ -60,8 +57,8 @@ def parse_overlap(text: str) -> timedelta:
     return overlap
 
 
-def _length(length: re.Match[str]) -> timedelta:
-    return int(length[1]) * _UNITS[length[2]]
+def _parse_length(text: str) -> timedelta | None:
+    return parse_duration(text, "hd", digits_max=5)
 
 
 async def rotate_api_key(

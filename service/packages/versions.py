@@ -101,7 +101,7 @@ def _pypi_range(text: str) -> VersionRange:
         specifiers = SpecifierSet(text)
     except InvalidSpecifier as error:
         raise InvalidRange("not specifiers such as >=1.0,<2.0 (PEP 440)") from error
-    if not specifiers or any(one.operator == "===" for one in specifiers):
+    if not specifiers or any(specifier.operator == "===" for specifier in specifiers):
         # Compares spellings: 1.0.0 would get past ===1.0.
         raise InvalidRange("give specifiers such as >=1.0,<2.0 (PEP 440); === is not accepted")
     return _PypiRange(specifiers)

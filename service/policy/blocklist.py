@@ -9,13 +9,11 @@ one that ends after it the new one; what is left over is deleted by the next imp
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO, Final
 
-import msgspec
-from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import format_ms
@@ -24,38 +22,24 @@ from analytics.model.rows import AuditContext
 from service.errors import Conflict, Invalid
 from service.orgs.repository import list_orgs
 from service.packages.ecosystems import Ecosystem
-from service.policy.osv import OsvRecord
-from service.policy.osv_zip import ReadRecord, RecordFile
+from service.policy.blocklist_loading import (
+    BATCH_ROWS,
+    AdvisoryLoader,
+    Counts,
+    ImportOvertaken,
+    OngoingImport,
+)
+from service.policy.osv_zip import RecordFile
 from service.policy.repository import find_current_import
-from service.store.store import Store, SyncUnitOfWork
+from service.store.store import Store
 from service.store.tables import AdvisoryEntry, BlocklistImport
 
-BATCH_ROWS: Final = 2_000
-"""Advisories of one transaction."""
-ADVISORIES_MAX: Final = 5_000_000
 PATTERNS_MAX: Final = 20
-PROGRESS_INTERVAL_S: Final = 5.0
 ALIVE_FOR: Final = timedelta(minutes=1)
 """How long after its last batch an import is taken to be under way."""
 IMPORTS_KEPT: Final = 50
-EXAMPLES_MAX: Final = 20
-"""Unreadable records that are named."""
-
 _DIGEST_BYTES: Final = 2**20
 _SOURCE_MAX: Final = 200
-
-_ADD: Final = insert(cast("Table", AdvisoryEntry.__table__))
-_PROGRESS: Final = (
-    update(cast("Table", BlocklistImport.__table__))
-    .where(
-        BlocklistImport.generation == bindparam("at"),
-        # A generation that was given up may be another import's by now.
-        BlocklistImport.started_at == bindparam("begun_at"),
-        BlocklistImport.switched_at.is_(None),
-    )
-    .values(progress_at=bindparam("now"))
-    .returning(BlocklistImport.generation)
-)
 
 
 class NothingToImport(Invalid):
@@ -70,25 +54,6 @@ class ImportUnderWay(Conflict):
     text = "another import is under way (since {value}): wait until it has ended"
 
 
-class ImportOvertaken(Conflict):
-    """Another process took this import for dead."""
-
-    text = "the import was overtaken by another one: nothing of it is in force"
-
-
-@dataclass(slots=True)
-class Counts:
-    """What an import has read. `examples` are of the unreadable records."""
-
-    records: int = 0
-    advisories: int = 0
-    withdrawn: int = 0
-    other: int = 0
-    """Records of other ids, or only of packages of other ecosystems."""
-    unreadable: int = 0
-    examples: list[tuple[str, str]] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True)
 class ImportResult:
     """What an import has done. `is_unchanged`: the same file with the same ids is in force."""
@@ -99,13 +64,6 @@ class ImportResult:
     advisories_before: int
     seconds: float
     is_unchanged: bool = False
-
-
-class _Begun(NamedTuple):
-    """An import under way: its generation, and when it began."""
-
-    generation: int
-    at: datetime
 
 
 class BlocklistImporter:
@@ -136,7 +94,7 @@ class BlocklistImporter:
             return _unchanged(before, time.monotonic() - began_at)
         records = RecordFile(file)
         begun = await self._begin(source, sha256, patterns, by)
-        loading = _Loading(self._store, begun, patterns)
+        loading = AdvisoryLoader(self._store, begun, patterns)
         try:
             for read, done in records.records():
                 await loading.add(read)
@@ -158,7 +116,7 @@ class BlocklistImporter:
 
     async def _begin(
         self, source: str, sha256: str, patterns: Sequence[str], by: AuditContext
-    ) -> "_Begun":
+    ) -> OngoingImport:
         """Allocate a generation. Raises ImportUnderWay."""
         await self._forget(await self._left_over())
         async with self._store.write() as work:
@@ -178,9 +136,9 @@ class BlocklistImporter:
                 progress_at=work.now,
             )
             work.session.add(entry)
-            return _Begun(entry.generation, entry.started_at)
+            return OngoingImport(entry.generation, entry.started_at)
 
-    async def _switch(self, begun: "_Begun", counts: Counts, by: AuditContext) -> int:
+    async def _switch(self, begun: OngoingImport, counts: Counts, by: AuditContext) -> int:
         """Put the generation in force and record it; returns how many advisories were before.
 
         An organisation's log tells what its installs were decided by, so each has the row.
@@ -290,77 +248,6 @@ async def _nth_package(session: AsyncSession, generation: int, ecosystem: Ecosys
         .limit(1)
         .offset(BATCH_ROWS)
     )
-
-
-class _Loading:
-    """The advisories of one generation, on their way into the database."""
-
-    def __init__(self, store: Store, begun: _Begun, patterns: Sequence[str]) -> None:
-        self.counts = Counts()
-        self._store = store
-        self._begun = begun
-        self._flushed_at = time.monotonic()
-        self._patterns = patterns
-        self._rows: list[dict[str, object]] = []
-        self._seen: set[str] = set()
-
-    async def add(self, read: ReadRecord) -> None:
-        """Count what was read, and store it once there is enough. Raises Invalid, Conflict."""
-        counts, record = self.counts, read.record
-        if record is None:
-            self._note_unreadable(read.name, read.error or "")
-        elif not any(fnmatchcase(record.advisory_id, pattern) for pattern in self._patterns):
-            counts.other += 1
-        elif record.advisory_id in self._seen:
-            self._note_unreadable(read.name, "its id is in the file twice")
-        elif record.is_withdrawn:
-            self._seen.add(record.advisory_id)
-            counts.withdrawn += 1
-        else:
-            self._seen.add(record.advisory_id)
-            self._take(record)
-        is_late = time.monotonic() - self._flushed_at > PROGRESS_INTERVAL_S
-        if is_late or len(self._rows) >= BATCH_ROWS:
-            await self.flush()
-
-    def _take(self, record: OsvRecord) -> None:
-        if not record.packages:
-            self.counts.other += 1
-            return
-        self.counts.records += 1
-        self.counts.advisories += len(record.packages)
-        if self.counts.advisories > ADVISORIES_MAX:
-            raise Invalid(f"the file has more than {ADVISORIES_MAX} advisories that match")
-        self._rows += [
-            {
-                "generation": self._begun.generation,
-                "ecosystem": str(ecosystem),
-                "package": package,
-                "advisory_id": record.advisory_id,
-                "spec": msgspec.json.encode(spec),
-            }
-            for (ecosystem, package), spec in record.packages.items()
-        ]
-
-    def _note_unreadable(self, name: str, error: str) -> None:
-        self.counts.unreadable += 1
-        if len(self.counts.examples) < EXAMPLES_MAX:
-            self.counts.examples.append((name, error))
-
-    async def flush(self) -> None:
-        """Store what is waiting. Raises ImportOvertaken."""
-        rows, self._rows = self._rows, []
-
-        def store(work: SyncUnitOfWork) -> bool:
-            begun = {"at": self._begun.generation, "begun_at": self._begun.at}
-            if not work.transaction.rows(_PROGRESS, begun | {"now": work.now}):
-                return False
-            work.transaction.run(_ADD, rows)
-            return True
-
-        if not await self._store.write_at_once(store):
-            raise ImportOvertaken
-        self._flushed_at = time.monotonic()
 
 
 def _check_patterns(patterns: Sequence[str]) -> None:

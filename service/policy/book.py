@@ -45,9 +45,9 @@ class PolicyBook:
             ("policy", org.id), partial(find_in_force, tenant_id=org.id)
         )
         key = (org.id, in_force, ecosystem, name)
-        is_known, found = self._packages.find(key)
+        is_known, entry = self._packages.find(key)
         if is_known:
-            return found  # type: ignore[no-any-return]
+            return entry  # type: ignore[no-any-return]
         if key not in self._loading:
             self._loading[key] = asyncio.create_task(self._load(org.id, ecosystem, name))
             self._loading[key].add_done_callback(lambda _: self._loading.pop(key))

@@ -14,6 +14,7 @@ from service.packages.release import Release
 from service.packages.versions import VERSION_MAX
 from service.policy.evaluation import PackagePolicy
 from service.policy.model import Decision
+from service.text_rules import is_encodable
 
 PACKAGE_MAX: Final = 512
 _FIELDS: Final = ("ecosystem", "package", "version", "published_at")
@@ -64,6 +65,8 @@ def parse_release(
         package, version = _split(ecosystem, package)
     if not 1 <= len(version) <= VERSION_MAX:
         raise Invalid(f"version must be 1 to {VERSION_MAX} characters", field="version")
+    if not is_encodable(version):  # the answer repeats it
+        raise Invalid("version must be text without lone surrogates", field="version")
     try:
         name = canonical_name(ecosystem, package)
     except InvalidPackageName as error:

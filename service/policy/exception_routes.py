@@ -40,7 +40,7 @@ from service.policy.exceptions import (
 )
 from service.policy.services import PolicyServices
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import json_object, parse_limit, query_parameters
 from service.web.responses import json_answer
 

@@ -12,7 +12,7 @@ from service.policy.model import NO_POLICY, Mode
 from service.policy.parsing import decode_document, to_document
 from service.policy.preview import TOP, Preview
 from service.store.tables import PolicyRevision
-from service.web.openapi import INSTANT_PATTERN
+from service.web.parameter_types import INSTANT_PATTERN
 
 CHECK_EXAMPLE: Final = {"ecosystem": "pypi", "package": "requests==2.32.3"}
 

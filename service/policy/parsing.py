@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from service.errors import Invalid
+from service.errors import Invalid, NotStorableText
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, parse_pattern
 from service.packages.versions import InvalidRange, VersionRange, parse_range
@@ -30,6 +30,7 @@ from service.policy.model import (
     PackagePattern,
     ReleaseRule,
 )
+from service.text_rules import is_encodable
 
 _PLACE: Final = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -41,6 +42,8 @@ def parse_policy(document: object) -> InstallPolicy:
         parsed = msgspec.convert(document, PolicyDocument, strict=True)
     except msgspec.ValidationError as error:
         raise _named(str(error)) from error
+    except UnicodeEncodeError as error:  # of a member's name, or where one of several texts fits
+        raise _unencodable(document) from error
     _check_counts(parsed)
     policy = InstallPolicy(
         mode=parsed.mode,
@@ -106,6 +109,25 @@ def _named(text: str) -> Invalid:
     if match is None or not match["path"]:
         return Invalid(text[:1].lower() + text[1:])
     return _invalid(match["path"], match["text"][:1].lower() + match["text"][1:])
+
+
+def _unencodable(document: object) -> Invalid:
+    """The refusal of the first text in `document` that has a lone surrogate."""
+    waiting: list[tuple[str, object]] = [("", document)]
+    while waiting:
+        field, value = waiting.pop()
+        if isinstance(value, str) and not is_encodable(value):
+            return _invalid(field, "must be text without lone surrogates")
+        members: list[tuple[str, object]] = []
+        if isinstance(value, dict):
+            for name, member in value.items():
+                if not is_encodable(name):
+                    return _invalid(f"{field}.{name[:64]}".lstrip("."), "is an unknown field")
+                members.append((f"{field}.{name}".lstrip("."), member))
+        elif isinstance(value, list):
+            members = [(f"{field}[{number}]", member) for number, member in enumerate(value)]
+        waiting += reversed(members)
+    return NotStorableText()
 
 
 def _invalid(field: str, text: str) -> Invalid:

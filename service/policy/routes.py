@@ -42,7 +42,7 @@ from service.policy.preview import preview_policy
 from service.policy.repository import find_revision
 from service.policy.services import PolicyServices
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 

@@ -44,8 +44,20 @@ class Document:
     """Where it came from after redirects: what its relative links are relative to."""
 
     content_type: str
-    body: bytes
+    pieces: tuple[bytes, ...]
+    """The body in order, as it came: to join 20 MB holds the interpreter's lock for 30 ms."""
+
     validators: Validators = Validators()
+
+    @property
+    def body(self) -> bytes:
+        """All pieces in one: for a short document, or in another process."""
+        return b"".join(self.pieces)
+
+    @property
+    def size(self) -> int:
+        """The length of the body."""
+        return sum(map(len, self.pieces))
 
 
 @dataclass(frozen=True, slots=True)

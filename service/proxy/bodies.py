@@ -16,8 +16,8 @@ class BodyFault(Exception):
     """Why a body cannot be read; the text repeats nothing of it."""
 
 
-async def read_body(raw: AsyncIterator[bytes], coding: str, bytes_max: int) -> bytes:
-    """The body that `raw` is in the content coding `coding`. Raises BodyFault.
+async def read_body(raw: AsyncIterator[bytes], coding: str, bytes_max: int) -> tuple[bytes, ...]:
+    """The body that `raw` is in the content coding `coding`, in pieces. Raises BodyFault.
 
     Holds at most `bytes_max` bytes and one step more at any compression ratio.
     """
@@ -36,7 +36,7 @@ async def read_body(raw: AsyncIterator[bytes], coding: str, bytes_max: int) -> b
                 await asyncio.sleep(0)  # a megabyte of gzip may be a gigabyte of zeros
     if decoder is not None and not decoder.is_complete:
         raise BodyFault("is gzip that ends too early")
-    return b"".join(pieces)
+    return tuple(pieces)
 
 
 class Gunzip:

@@ -1,4 +1,4 @@
-"""A complete, verified package file that is open for reading."""
+"""A complete, verified package file: open for reading, or in memory."""
 
 import os
 from collections.abc import AsyncGenerator, Callable
@@ -15,6 +15,21 @@ Identity = tuple[int, int, int, int]
 """Device, inode, size and modification time."""
 
 _Result = TypeVar("_Result")
+
+
+class LoadedFile:
+    """A small cached file whose bytes are in memory."""
+
+    def __init__(self, content: bytes) -> None:
+        self.size = len(content)
+        self._content = content
+
+    def part(self, start: int = 0, stop: int | None = None) -> bytes:
+        """The bytes from `start` up to, not including, `stop`."""
+        return self._content[start:stop]
+
+    async def close(self) -> None:
+        """Nothing is to be released."""
 
 
 class CachedFile:
@@ -50,6 +65,11 @@ class CachedFile:
         """
         path = Path(f"/dev/fd/{self._descriptor}")
         return await self._lake.run_uncancellable(partial(function, path))
+
+    async def load(self) -> LoadedFile:
+        """All of the file, which is closed. Raises StoreFault if it became shorter."""
+        pieces = [piece async for piece in self.pieces()]
+        return LoadedFile(b"".join(pieces))
 
     async def close(self) -> None:
         """Release the file. Safe to repeat."""

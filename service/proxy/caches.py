@@ -14,8 +14,12 @@ from service.settings import Settings
 DOCUMENTS_PART: Final = 16
 """Documents have this part of the limit on disk: 640 MiB of 10 GiB, a thousand very large ones."""
 
-DOCUMENT_MEMORY_BYTES: Final = 64 * 2**20
-"""Decoded documents in memory, of all registries of a process."""
+DOCUMENT_MEMORY_BYTES: Final = 32 * 2**20
+"""Compressed documents in memory, of all registries of a process."""
+
+DECODED_MEMORY_BYTES: Final = 12 * 2**20
+"""Decoded documents: those of installs that are under way, which ask for page, metadata and file
+in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class PackageCaches:
     files: FileCache
     documents: DocumentFiles
     memory: ByteCache
+    decoded: ByteCache
 
     async def sweep(self) -> None:
         """Remove what processes that died left behind, and what is over the limits.
@@ -54,4 +59,5 @@ def open_caches(
             root / "documents", for_documents, lake, free_bytes_min=FREE_BYTES_MIN
         ),
         memory=ByteCache(DOCUMENT_MEMORY_BYTES),
+        decoded=ByteCache(DECODED_MEMORY_BYTES),
     )

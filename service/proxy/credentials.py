@@ -58,7 +58,7 @@ def read_credentials(headers: Headers) -> InstallCredentials:
 
 
 def _only(what: str, given: Iterable[InstallCredentials | None]) -> str:
-    secrets = {one.secret for one in given if one is not None}
+    secrets = {credential.secret for credential in given if credential is not None}
     if not secrets:
         raise InstallUnauthenticated
     if len(secrets) > 1:

@@ -1,4 +1,4 @@
-"""The documents of one registry: kept decoded in memory and compressed on disk, and up to date.
+"""The documents of one registry: compressed in memory and on disk, and up to date.
 
 A document is served without a question to the registry for as long as the maximum age, and
 confirmed by a conditional request after that. While the registry does not answer, the last
@@ -7,7 +7,7 @@ registry had said that there is nothing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Generic, TypeVar
@@ -17,7 +17,8 @@ import structlog
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.clock import Clock
 from service.errors import UpstreamFailed, UpstreamMissing
-from service.proxy.answers import Document, Validators
+from service.proxy.answers import Document
+from service.proxy.decoded_documents import DecodedDocuments
 from service.proxy.document_files import DocumentFiles, StoredDocument, pack, unpack
 from service.proxy.single_flight import SingleFlight
 from service.proxy.squeezed import SqueezedDocument, restore, squeeze
@@ -37,10 +38,8 @@ START_S: Final = 10.0
 """How long a large document waits for the process that parses it to start, which takes a second or
 two: in a thread, its parser would hold the interpreter's lock for 20 ms at a time."""
 
-DECODED_PER_ENCODED: Final = 4
-"""Roughly the memory of a decoded document: one file is 200 bytes encoded, and 800 as objects."""
-
 _Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
@@ -67,30 +66,39 @@ class Codec(Generic[_Value]):
     decode: Callable[[bytes], _Value]
     """May raise anything for bytes of another version of the program: they are fetched anew."""
 
+    release: Callable[[_Value], object]
+    """Empties a value that is not used any more, entry by entry."""
+
 
 @dataclass(frozen=True, slots=True)
-class CachedDocument(Generic[_Value]):
-    """A document that may be served."""
+class CachedDocument:
+    """A document that may be served, see `DocumentCache.read`."""
 
-    value: _Value
-    version: str
-    """Another one for other contents: for etags."""
-
+    stored: StoredDocument
     confirmed_at: datetime
     is_stale: bool = False
     """True if the registry should have confirmed it by now, and did not answer."""
 
+    @property
+    def version(self) -> str:
+        """Another one for other contents: for etags."""
+        return self.stored.version
+
 
 @dataclass(frozen=True, slots=True)
-class _Known(Generic[_Value]):
+class _Known:
     """What is known of a name; all at most until `until`, then the registry is asked."""
 
     until: datetime
-    document: CachedDocument[_Value] | None = None
-    validators: Validators = field(default_factory=Validators)
-    bytes: int = ENTRY_BYTES
+    document: CachedDocument | None = None
     failure: str | None = None
     """Why there is no document; None if the registry has none."""
+
+    @property
+    def bytes(self) -> int:
+        """What it takes of the memory."""
+        compressed = b"" if self.document is None else self.document.stored.compressed
+        return ENTRY_BYTES + len(compressed)
 
 
 @dataclass(slots=True)
@@ -121,6 +129,7 @@ class DocumentCache(Generic[_Value]):
         codec: Codec[_Value],
         files: DocumentFiles,
         memory: ByteCache,
+        decoded: ByteCache,
         worker: WorkerProcess,
         clock: Clock,
         ages: Ages,
@@ -134,20 +143,21 @@ class DocumentCache(Generic[_Value]):
         self._codec = codec
         self._files = files
         self._memory = memory
+        self._decoded = DecodedDocuments(decoded, codec.decode, codec.release)
         self._worker = worker
         self._clock = clock
         self._ages = ages
         self._heavy_bytes = heavy_bytes
         self._observe = observe
-        self._refreshes = SingleFlight[_Known[_Value]]()
+        self._refreshes = SingleFlight[_Known]()
 
-    async def get(self, name: str) -> CachedDocument[_Value]:
+    async def get(self, name: str) -> CachedDocument:
         """The document of `name`, canonical. Raises UpstreamMissing or UpstreamFailed."""
         return self.in_memory(name) or self._document(
             await self._refreshes.run(name, partial(self._refresh, name))
         )
 
-    def in_memory(self, name: str) -> CachedDocument[_Value] | None:
+    def in_memory(self, name: str) -> CachedDocument | None:
         """The document if the registry need not be asked; raises as `get`."""
         known = self._known(name)
         if known is None or not self._is_current(known):
@@ -155,11 +165,22 @@ class DocumentCache(Generic[_Value]):
         self._count("hits")
         return self._document(known)
 
+    def is_heavy(self, document: CachedDocument) -> bool:
+        """True if `read` reads the document in a thread, and so waits."""
+        return document.stored.encoded_bytes > self._heavy_bytes
+
+    async def read(
+        self, document: CachedDocument, function: Callable[[_Value], _Result]
+    ) -> _Result:
+        """What `function` makes of the document, of which it must keep nothing but entries."""
+        work = partial(self._decoded.use, document.stored, function)
+        return await self._files.run_in_thread(work) if self.is_heavy(document) else work()
+
     async def close(self) -> None:
         """End what is under way."""
         await self._refreshes.close()
 
-    def _document(self, known: _Known[_Value]) -> CachedDocument[_Value]:
+    def _document(self, known: _Known) -> CachedDocument:
         if known.document is None:
             raise UpstreamMissing if known.failure is None else UpstreamFailed(known.failure)
         if known.document.is_stale:
@@ -173,21 +194,21 @@ class DocumentCache(Generic[_Value]):
     def _key(self, name: str) -> str:
         return f"{self._upstream.registry.identity}\n{self._codec.accept}\n{name}"
 
-    def _known(self, name: str) -> _Known[_Value] | None:
-        known: _Known[_Value] | None = self._memory.find(self._key(name))[1]
+    def _known(self, name: str) -> _Known | None:
+        known: _Known | None = self._memory.find(self._key(name))[1]
         return known
 
-    def _keep(self, name: str, known: _Known[_Value]) -> _Known[_Value]:
+    def _keep(self, name: str, known: _Known) -> _Known:
         self._memory.keep(self._key(name), known, known.bytes)
         return known
 
-    def _is_current(self, known: _Known[_Value]) -> bool:
+    def _is_current(self, known: _Known) -> bool:
         now = self._clock()
         confirmed_at = now if known.document is None else known.document.confirmed_at
         # A clock that was set back must not keep a document for longer.
         return confirmed_at <= now < known.until
 
-    async def _refresh(self, name: str) -> _Known[_Value]:
+    async def _refresh(self, name: str) -> _Known:
         """What is known of `name` once it is current."""
         known = await self._newest(name)
         if known is not None and self._is_current(known):
@@ -202,22 +223,22 @@ class DocumentCache(Generic[_Value]):
         except UpstreamFailed as failed:
             return self._keep(name, self._after_failure(known, failed.reason))
 
-    async def _newest(self, name: str) -> _Known[_Value] | None:
+    async def _newest(self, name: str) -> _Known | None:
         """What memory has, or what this or another process stored, if that is newer."""
         known = self._known(name)
         document = None if known is None else known.document
         loaded = await self._files.load(
             self._key(name),
-            self._codec.decode,
+            self._decoded.check,
             newer_than=None if document is None else document.confirmed_at,
         )
         return known if loaded is None else self._fresh(*loaded)
 
-    async def _ask(self, name: str, known: _Known[_Value] | None) -> _Known[_Value]:
+    async def _ask(self, name: str, known: _Known | None) -> _Known:
         """What the registry says now."""
         now = self._clock()
         document = None if known is None else known.document
-        validators = known.validators if known is not None and document is not None else None
+        validators = None if document is None else document.stored.validators
         answer = await self._upstream.document(
             self._codec.path(name), self._codec.accept, validators
         )
@@ -229,36 +250,31 @@ class DocumentCache(Generic[_Value]):
         if answer is None:
             raise UpstreamFailed("confirmed a document that was not named")
         self._count("fetched")
-        content, stored = await self._compact(answer, name)
+        content, stored = await self._pack(answer, name)
         await self._files.save(self._key(name), content, now)
         return self._fresh(stored, now)
 
-    async def _compact(self, document: Document, name: str) -> tuple[bytes, StoredDocument[_Value]]:
-        """What is stored of `document`, and its value. Raises UpstreamFailed."""
+    async def _pack(self, document: Document, name: str) -> tuple[bytes, StoredDocument]:
+        """`document` as it is stored. Raises UpstreamFailed."""
         codec = self._codec
         try:
-            if len(document.body) <= self._heavy_bytes:
+            if document.size <= self._heavy_bytes:
                 content = _pack_document(codec.parse, codec.encode, document, name)
-                return content, unpack(content, codec.decode)
+                return content, unpack(content)
             squeezed = await self._files.run_in_thread(partial(squeeze, document))
             content = await self._worker.compute(
                 _pack_squeezed, codec.parse, codec.encode, squeezed, name, start_s=START_S
             )
-            return content, await self._files.unpack(content, codec.decode)
+            return content, await self._files.run_in_thread(partial(unpack, content))
         except codec.invalid as error:
             reason = f"a document cannot be used: {error}"
             _log.warning("upstream_failed", url=document.url, reason=reason)
             raise UpstreamFailed(reason) from error
 
-    def _fresh(self, stored: StoredDocument[_Value], confirmed_at: datetime) -> _Known[_Value]:
-        return _Known(
-            until=confirmed_at + self._ages.fresh,
-            document=CachedDocument(stored.value, stored.version, confirmed_at),
-            validators=stored.validators,
-            bytes=ENTRY_BYTES + stored.encoded_bytes * DECODED_PER_ENCODED,
-        )
+    def _fresh(self, stored: StoredDocument, confirmed_at: datetime) -> _Known:
+        return _Known(confirmed_at + self._ages.fresh, CachedDocument(stored, confirmed_at))
 
-    def _after_failure(self, known: _Known[_Value] | None, failure: str) -> _Known[_Value]:
+    def _after_failure(self, known: _Known | None, failure: str) -> _Known:
         self._count("failed")
         now = self._clock()
         until = now + RETRY_AFTER

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -39,15 +39,20 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDocument(Generic[_Value]):
-    """A document as it was stored."""
+class StoredDocument:
+    """A document as it is stored."""
 
-    value: _Value
     version: str
-    """Another one for other contents."""
+    """Another one for other contents or validators."""
 
     validators: Validators
+    compressed: bytes
     encoded_bytes: int
+
+    def encoded(self) -> bytes:
+        """What `pack` was given."""
+        encoded: bytes = _CODEC.decompress(self.compressed, self.encoded_bytes, asbytes=True)
+        return encoded
 
 
 class DocumentDamaged(Exception):
@@ -67,25 +72,31 @@ def pack(encoded: bytes, validators: Validators) -> bytes:
     return hashlib.sha256(body).digest() + body
 
 
-def unpack(content: bytes, decode: Callable[[bytes], _Value]) -> StoredDocument[_Value]:
-    """What `pack` was given, decoded. Raises DocumentDamaged, also for what `decode` raises."""
+def unpack(content: bytes) -> StoredDocument:
+    """The document in what `pack` made. Raises DocumentDamaged."""
     body = memoryview(content)[_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
         raise DocumentDamaged("its checksum is wrong")
     try:
         packed = msgspec.msgpack.decode(body, type=_Packed)
-        if packed.unpacked_bytes > UNPACKED_BYTES_MAX:
-            raise DocumentDamaged("it is too long")
-        encoded = _CODEC.decompress(packed.content, packed.unpacked_bytes, asbytes=True)
-        value = decode(encoded)
+    except msgspec.MsgspecError as error:  # of another version of the program, perhaps
+        raise DocumentDamaged(f"it cannot be decoded ({type(error).__name__})") from error
+    if packed.unpacked_bytes > UNPACKED_BYTES_MAX:
+        raise DocumentDamaged("it is too long")
+    return StoredDocument(
+        version=content[:_DIGEST_BYTES].hex(),
+        validators=Validators(packed.etag, packed.last_modified),
+        compressed=packed.content,
+        encoded_bytes=packed.unpacked_bytes,
+    )
+
+
+def _checked(stored: StoredDocument, check: Callable[[StoredDocument], object]) -> StoredDocument:
+    try:
+        check(stored)
     except Exception as error:  # of another version of the program, perhaps
         raise DocumentDamaged(f"it cannot be decoded ({type(error).__name__})") from error
-    return StoredDocument(
-        value=value,
-        version=hashlib.sha256(encoded).hexdigest(),
-        validators=Validators(packed.etag, packed.last_modified),
-        encoded_bytes=len(encoded),
-    )
+    return stored
 
 
 class DocumentFiles:
@@ -99,19 +110,16 @@ class DocumentFiles:
         self._lake = lake
 
     async def load(
-        self, key: str, decode: Callable[[bytes], _Value], newer_than: datetime | None = None
-    ) -> tuple[StoredDocument[_Value], datetime] | None:
+        self,
+        key: str,
+        check: Callable[[StoredDocument], object],
+        newer_than: datetime | None = None,
+    ) -> tuple[StoredDocument, datetime] | None:
         """The document and when it was confirmed; None if there is none, or none that is newer.
 
-        A damaged one is removed.
+        A damaged one is removed, as is one for which `check` raises anything.
         """
-        return await self._try(partial(self._load, key, decode, newer_than))
-
-    async def unpack(
-        self, content: bytes, decode: Callable[[bytes], _Value]
-    ) -> StoredDocument[_Value]:
-        """As `unpack`, for a large document: in a thread. Raises DocumentDamaged."""
-        return await self.run_in_thread(partial(unpack, content, decode))
+        return await self._try(partial(self._load, key, check, newer_than))
 
     async def run_in_thread(self, work: Callable[[], _Value]) -> _Value:
         """The result of `work` on a large document, which raises what it raises."""
@@ -151,8 +159,11 @@ class DocumentFiles:
         return self._folder.path(f"document-{hashlib.sha256(key.encode()).hexdigest()}")
 
     def _load(
-        self, key: str, decode: Callable[[bytes], _Value], newer_than: datetime | None
-    ) -> tuple[StoredDocument[_Value], datetime] | None:
+        self,
+        key: str,
+        check: Callable[[StoredDocument], object],
+        newer_than: datetime | None,
+    ) -> tuple[StoredDocument, datetime] | None:
         path = self._path(key)
         with path.open("rb") as file:
             confirmed_at = _instant(os.fstat(file.fileno()).st_mtime_ns)
@@ -161,7 +172,7 @@ class DocumentFiles:
             touch(file.fileno())
             content = file.read()
         try:
-            return unpack(content, decode), confirmed_at
+            return _checked(unpack(content), check), confirmed_at
         except DocumentDamaged as error:
             _log.warning("cached_document_damaged", key=key, reason=str(error))
             path.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from typing import Final
 
 from quart import Request, Response
 
-from service.proxy.cached_file import CachedFile
+from service.proxy.cached_file import CachedFile, LoadedFile
 from service.proxy.downloads import DownloadReader, Fetch
 from service.proxy.file_cache import FileCache
 from service.proxy.file_keys import FileKey
@@ -46,7 +46,7 @@ async def file_answer(
         return Response(status=304, headers=headers)
     if request.method == "HEAD" and size is not None:
         return _answer(b"", 200, headers | {"content-length": str(size)})
-    opened = await files.open(key, size, fetch)
+    opened = files.loaded(key, size) or await _opened(files, key, size, fetch)
     asked = request.headers.get("range")
     if wants_range(asked, request.headers.get("if-range"), key.etag) and asked is not None:
         return await _part(request, await _whole(opened), asked, headers)
@@ -55,15 +55,32 @@ async def file_answer(
     if request.method == "HEAD":
         await opened.close()
         return _answer(b"", 200, headers)
-    return _answer(await begun(opened.pieces()), 200, headers)
+    if isinstance(opened, DownloadReader):
+        return _answer(await begun(opened.pieces()), 200, headers)
+    return _answer(await _body(opened, 0, opened.size), 200, headers)
 
 
-async def _whole(opened: CachedFile | DownloadReader) -> CachedFile:
-    return opened if isinstance(opened, CachedFile) else await opened.complete()
+async def _opened(
+    files: FileCache, key: FileKey, size: int | None, fetch: Fetch
+) -> CachedFile | LoadedFile | DownloadReader:
+    opened = await files.open(key, size, fetch)
+    return await files.load(key, opened) if isinstance(opened, CachedFile) else opened
+
+
+async def _whole(opened: CachedFile | LoadedFile | DownloadReader) -> CachedFile | LoadedFile:
+    return await opened.complete() if isinstance(opened, DownloadReader) else opened
+
+
+async def _body(
+    file: CachedFile | LoadedFile, start: int, stop: int
+) -> bytes | AsyncIterator[bytes]:
+    if isinstance(file, LoadedFile):
+        return file.part(start, stop)
+    return await begun(file.pieces(start, stop))
 
 
 async def _part(
-    request: Request, file: CachedFile, asked: str, headers: dict[str, str]
+    request: Request, file: CachedFile | LoadedFile, asked: str, headers: dict[str, str]
 ) -> Response:
     try:
         part = parse_range(asked, file.size)
@@ -78,7 +95,7 @@ async def _part(
     if request.method == "HEAD":
         await file.close()
         return _answer(b"", status, headers)
-    return _answer(await begun(file.pieces(start, stop)), status, headers)
+    return _answer(await _body(file, start, stop), status, headers)
 
 
 def _answer(body: bytes | AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:

@@ -10,19 +10,28 @@ disk or another program did, for about a millisecond for each megabyte.
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
 import structlog
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from service.errors import UpstreamFailed
 from service.lake import Lake, file_fault
 from service.proxy.cache_folder import FREE_BYTES_MIN, CacheFolder, Usage
-from service.proxy.cached_file import CachedFile, Identity, identity_of, open_file
+from service.proxy.cached_file import (
+    READ_BYTES,
+    CachedFile,
+    Identity,
+    LoadedFile,
+    identity_of,
+    open_file,
+)
 from service.proxy.downloads import ABANDONED_S, Download, DownloadReader, Expected, Fetch
 from service.proxy.file_keys import FileKey
 from service.proxy.single_flight import SingleFlight
@@ -32,6 +41,13 @@ SHRINK_EVERY: Final = 64
 
 _VERIFIED_MAX: Final = 100_000
 """How many files a process remembers to have read through: some 20 MB."""
+
+LOADED_S: Final = 60.0
+"""How long a small file is served from memory: the jobs of one push install the same packages."""
+
+LOADED_FILE_BYTES_MAX: Final = READ_BYTES
+LOADED_BYTES_MAX: Final = 16 * 2**20
+"""Memory for small files of a process."""
 
 _OPENED_MAX: Final = 3
 _HASH_BYTES: Final = 2**20
@@ -62,6 +78,7 @@ class FileCache:
         *,
         free_bytes_min: int = FREE_BYTES_MIN,
         abandoned_s: float = ABANDONED_S,
+        timer: Callable[[], float] = time.monotonic,
         observe: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`observe` is told the name of each count that rises, for metrics."""
@@ -74,7 +91,25 @@ class FileCache:
         self._tasks: set[asyncio.Task[None]] = set()
         self._checks = SingleFlight[Identity | None]()
         self._verified = LRUCache[FileKey, Identity](_VERIFIED_MAX)
+        self._loaded = TTLCache[FileKey, LoadedFile](
+            LOADED_BYTES_MAX, LOADED_S, timer, getsizeof=attrgetter("size")
+        )
         self._added_bytes = 0
+
+    def loaded(self, key: FileKey, expected_size: int | None) -> LoadedFile | None:
+        """The file if it is in memory. Raises UpstreamFailed if its size is another one."""
+        loaded = self._loaded.get(key)
+        if loaded is not None:
+            _check_size(loaded, expected_size)
+            self._count("hits")
+        return loaded
+
+    async def load(self, key: FileKey, file: CachedFile) -> CachedFile | LoadedFile:
+        """`file`, which `open` gave; a small one is loaded into memory, and closed."""
+        if file.size > LOADED_FILE_BYTES_MAX:
+            return file
+        loaded = self._loaded[key] = await file.load()
+        return loaded
 
     async def open(
         self, key: FileKey, expected_size: int | None, fetch: Fetch
@@ -121,11 +156,11 @@ class FileCache:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _checked(self, cached: CachedFile, expected_size: int | None) -> CachedFile:
-        if expected_size is not None and cached.size != expected_size:
+        try:
+            _check_size(cached, expected_size)
+        except UpstreamFailed:
             await cached.close()
-            raise UpstreamFailed(
-                f"the document states {expected_size} bytes for a file that has {cached.size}"
-            )
+            raise
         self._count("hits")
         return cached
 
@@ -186,6 +221,14 @@ class FileCache:
             await self._lake.run_uncancellable(self._folder.shrink)
         except OSError as error:
             _log.warning("package_cache_not_shrunk", reason=str(error))
+
+
+def _check_size(file: CachedFile | LoadedFile, expected_size: int | None) -> None:
+    """Raise UpstreamFailed if the file has another size than its document states."""
+    if expected_size not in {None, file.size}:
+        raise UpstreamFailed(
+            f"the document states {expected_size} bytes for a file that has {file.size}"
+        )
 
 
 def _check(key: FileKey, path: Path) -> tuple[Identity | None, bool]:

@@ -1,11 +1,11 @@
 """Rendered documents, until the registry's document, the policy or time changes them."""
 
-import gzip
+import asyncio
 import hashlib
-from collections.abc import Callable, Hashable
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 from quart import Request, Response
@@ -13,80 +13,106 @@ from quart import Request, Response
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from analytics.export.compression import Compression
 from service.clock import Clock
-from service.lake import Lake
 from service.proxy.single_flight import SingleFlight
 from service.web.header_names import API_KEY_HEADER
 
-PAGE_BYTES_MAX: Final = 64 * 2**20
+PAGE_BYTES_MAX: Final = 32 * 2**20
 """Memory for rendered pages of a process."""
 
-HEAVY_ITEMS: Final = 500
-"""Pages of more files or versions are rendered in a thread: 500 take a few milliseconds."""
-
 GZIP_BYTES_MIN: Final = 1024
+PLAIN_BYTES_MAX: Final = 16 * 1024
+"""Longer pages are kept compressed alone: package managers ask for gzip, and a page of a megabyte
+is decompressed in 2 ms."""
+
+STEP_BYTES: Final = 256 * 1024
+"""What is decompressed at once of a page that is longer than UNSTEPPED_BYTES_MAX."""
+
+UNSTEPPED_BYTES_MAX: Final = 2 * 2**20
+
 _GZIP_LEVEL: Final = 5
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+"""Zlib's way to ask for a gzip header and trailer (RFC 1952)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A rendered page in both codings; `until` is when time alone changes it, None for never."""
+    """A rendered page; `until` is when time alone changes it, None for never."""
 
-    body: bytes
+    size: int
+    plain: bytes | None
+    """None for a long page."""
+
     compressed: bytes | None
+    """None for a short page."""
+
     etag: str
     until: datetime | None
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory it takes."""
+        return ENTRY_BYTES + len(self.plain or b"") + len(self.compressed or b"")
 
 
 class PageCache:
     """The rendered pages of all organisations, for one process."""
 
-    def __init__(
-        self, lake: Lake, clock: Clock, observe: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, clock: Clock, observe: Callable[[str], None] = lambda _: None) -> None:
         """`observe` is told `hits` or `rendered` for each request, for metrics."""
         self._observe = observe
-        self._lake = lake
         self._clock = clock
         self._pages = ByteCache(PAGE_BYTES_MAX)
         self._rendering = SingleFlight[Page]()
 
-    async def get(
-        self,
-        key: Hashable,
-        items: int,
-        render: Callable[[], tuple[bytes, datetime | None]],
-    ) -> Page:
-        """The page of `key`, by `render` unless it is known: the body, and how long it holds.
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[Page]]) -> Page:
+        """The page of `key`, by `make` unless it is known.
 
-        `key` must name everything the page depends on but the time; `items` is its length.
+        `key` must name everything the page depends on but the time.
         """
         is_known, page = self._pages.find(key)
-        if not is_known or (page.until is not None and self._clock() >= page.until):
-            self._observe("rendered")
-            page = await self._rendering.run(key, partial(self._render, key, items, render))
-        else:
+        if is_known and (page.until is None or self._clock() < page.until):
             self._observe("hits")
-        return page  # type: ignore[no-any-return]
+            return page  # type: ignore[no-any-return]
+        self._observe("rendered")
+
+        async def keep() -> Page:
+            made = await make()
+            self._pages.keep(key, made, made.kept_bytes)
+            return made
+
+        return await self._rendering.run(key, keep)
 
     async def close(self) -> None:
         """End what is under way."""
         await self._rendering.close()
 
-    async def _render(
-        self,
-        key: Hashable,
-        items: int,
-        render: Callable[[], tuple[bytes, datetime | None]],
-    ) -> Page:
-        made = partial(_page, render)
-        page = await self._lake.run_in_thread(made) if items > HEAVY_ITEMS else made()
-        self._pages.keep(key, page, ENTRY_BYTES + len(page.body) + len(page.compressed or b""))
-        return page
+
+def make_page(pieces: Iterable[bytes], until: datetime | None) -> Page:
+    """The page that consists of `pieces`, which are never joined.
+
+    To join 20 MB is one step of 10 ms or more in which no other thread runs.
+    """
+    digest, stream, size = hashlib.sha256(), zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WINDOW), 0
+    compressed: list[bytes] = []
+    plain = bytearray()
+    for piece in pieces:
+        size += len(piece)
+        digest.update(piece)
+        compressed.append(stream.compress(piece))
+        if size <= PLAIN_BYTES_MAX:
+            plain += piece
+    compressed.append(stream.flush())
+    return Page(
+        size,
+        bytes(plain) if size <= PLAIN_BYTES_MAX else None,
+        b"".join(compressed) if size >= GZIP_BYTES_MIN else None,
+        digest.hexdigest()[:32],
+        until,
+    )
 
 
 def page_answer(request: Request, page: Page, content_type: str) -> Response:
     """`page` for this client, or 304 if it has it already."""
-    is_compressed = page.compressed is not None and request.accept_encodings["gzip"] > 0
     headers = {
         "etag": f'W/"{page.etag}"',  # weak: the same page in two codings
         # Asked again each time: what is allowed may change at any moment.
@@ -95,9 +121,13 @@ def page_answer(request: Request, page: Page, content_type: str) -> Response:
     }
     if request.if_none_match.contains_weak(page.etag):
         return Response(status=304, headers=headers)
-    if is_compressed:
+    body: bytes | AsyncIterator[bytes]
+    if page.compressed is not None and request.accept_encodings["gzip"] > 0:
         headers["content-encoding"] = Compression.GZIP.value
-    body = page.compressed if is_compressed and page.compressed is not None else page.body
+        body = page.compressed
+    else:
+        headers["content-length"] = str(page.size)
+        body = plain_body(page)
     answer = Response(body, headers=headers, content_type=content_type)
     # A document of 20 MB takes a slow client more than Quart's minute; the connection's own limits
     # are for a lack of progress.
@@ -105,7 +135,29 @@ def page_answer(request: Request, page: Page, content_type: str) -> Response:
     return answer
 
 
-def _page(render: Callable[[], tuple[bytes, datetime | None]]) -> Page:
-    body, until = render()
-    compressed = gzip.compress(body, _GZIP_LEVEL, mtime=0) if len(body) >= GZIP_BYTES_MIN else None
-    return Page(body, compressed, hashlib.sha256(body).hexdigest()[:32], until)
+def plain_body(page: Page) -> bytes | AsyncIterator[bytes]:
+    """The page without a content coding; a very long one in steps."""
+    if page.plain is not None:
+        return page.plain
+    compressed = page.compressed or b""
+    if page.size <= UNSTEPPED_BYTES_MAX:
+        return zlib.decompress(compressed, _GZIP_WINDOW, page.size)
+    return _decompressed(compressed)
+
+
+async def _decompressed(compressed: bytes) -> AsyncIterator[bytes]:
+    """The contents in steps: between them other requests are served."""
+    stream = zlib.decompressobj(_GZIP_WINDOW)
+    view, at = memoryview(compressed), 0
+    while at < len(view) or stream.unconsumed_tail:
+        taken = stream.unconsumed_tail
+        if not taken:
+            taken = bytes(view[at : at + STEP_BYTES])
+            at += len(taken)
+        piece = stream.decompress(taken, STEP_BYTES)
+        if piece:
+            yield piece
+            # A client that reads as fast never makes the writer wait.
+            await asyncio.sleep(0)
+    if rest := stream.flush():
+        yield rest

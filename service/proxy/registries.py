@@ -18,11 +18,21 @@ from service.proxy.answers import Document
 from service.proxy.caches import PackageCaches
 from service.proxy.document_cache import Ages, Codec, DocumentCache
 from service.proxy.documents import DocumentInvalid
-from service.proxy.npm.document import Package, decode_package, encode_package
+from service.proxy.npm.document import (
+    Package,
+    decode_package,
+    encode_package,
+    release_package,
+)
 from service.proxy.npm.packument import parse_package
 from service.proxy.origins import Origins
 from service.proxy.pypi.html import parse_html
-from service.proxy.pypi.project import Project, decode_project, encode_project
+from service.proxy.pypi.project import (
+    Project,
+    decode_project,
+    encode_project,
+    release_project,
+)
 from service.proxy.pypi.simple_json import parse_json
 from service.proxy.registries_file import FirstPartyRegistry
 from service.proxy.upstream import Upstream
@@ -183,6 +193,7 @@ def _registry(
         codec(origins),
         parts.caches.documents,
         parts.caches.memory,
+        parts.caches.decoded,
         parts.worker,
         parts.clock,
         parts.ages,
@@ -199,6 +210,7 @@ def _pypi_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Co
         DocumentInvalid,
         encode_project,
         decode_project,
+        release_project,
     )
 
 
@@ -210,6 +222,7 @@ def _npm_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Cod
         DocumentInvalid,
         encode_package,
         decode_package,
+        release_package,
     )
 
 

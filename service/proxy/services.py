@@ -1,6 +1,7 @@
 """Dependencies of the install proxy's endpoints."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from quart import Request
@@ -24,6 +25,8 @@ from service.proxy.registries import PackageRegistry, Registries
 from service.store.tables import Organisation
 
 _Value = TypeVar("_Value")
+_Entry = TypeVar("_Entry")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,17 @@ class Located(Generic[_Value]):
 
     policy: PackagePolicy
     registry: PackageRegistry[_Value]
-    document: CachedDocument[_Value]
+    document: CachedDocument
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
         """What its pages depend on, but for the time."""
         registry = self.registry.upstream.registry.identity
         return registry, self.policy.name, self.document.version, self.policy.version
+
+    async def read(self, function: Callable[[_Value], _Result]) -> _Result:
+        """What `function` makes of the document, of which it must keep nothing but entries."""
+        return await self.registry.documents.read(self.document, function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,18 @@ class ProxyServices:
     async def package(self, org: Organisation, name: str) -> Located[Package]:
         """The npm package called `name`; raises as `_locate` does."""
         return await self._locate(self.npm, org, Ecosystem.NPM, name)
+
+    async def project_file(
+        self, org: Organisation, name: str, find: Callable[[Project], _Entry]
+    ) -> tuple[Located[Project], _Entry]:
+        """The project as `project` has it, and what `find` finds in it."""
+        return await self._find(self.pypi, org, Ecosystem.PYPI, name, find)
+
+    async def package_file(
+        self, org: Organisation, name: str, find: Callable[[Package], _Entry]
+    ) -> tuple[Located[Package], _Entry]:
+        """The npm package as `package` has it, and what `find` finds in it."""
+        return await self._find(self.npm, org, Ecosystem.NPM, name, find)
 
     async def close(self) -> None:
         """End what is under way."""
@@ -99,6 +118,25 @@ class ProxyServices:
             asked_for, policy = policy, await self.policies.of(org, ecosystem, canonical)
             if policy.registry == asked_for.registry:
                 return Located(policy, registry, document)
+
+    async def _find(
+        self,
+        registries: Registries[_Value],
+        org: Organisation,
+        ecosystem: Ecosystem,
+        name: str,
+        find: Callable[[_Value], _Entry],
+    ) -> tuple[Located[_Value], _Entry]:
+        """The package, what `find` finds in its document, and the policy once that is known."""
+        while True:
+            located = await self._locate(registries, org, ecosystem, name)
+            entry = await located.read(find)
+            if not located.registry.documents.is_heavy(located.document):
+                return located, entry
+            # Asked again: it was read in a thread, and a rule may be new.
+            policy = await self.policies.of(org, ecosystem, located.policy.name)
+            if policy.registry == located.policy.registry:
+                return replace(located, policy=policy), entry
 
 
 def _registry(

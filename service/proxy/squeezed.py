@@ -4,6 +4,7 @@ To pickle 20 MB is one call that holds the interpreter's lock for 10 to 20 ms, i
 is answered. The compressor releases it, and what is left to pickle is a tenth or less.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from service.proxy.answers import Document, Validators
 
-_CODEC: Final = pa.Codec("zstd", compression_level=1)
+_CODEC: Final = pa.Codec("zstd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,21 @@ def squeeze(document: Document) -> SqueezedDocument:
         document.url,
         document.content_type,
         document.validators,
-        len(document.body),
-        _CODEC.compress(document.body, asbytes=True),
+        document.size,
+        _compressed(document.pieces),
     )
 
 
 def restore(squeezed: SqueezedDocument) -> Document:
-    """What `squeeze` was given."""
+    """What `squeeze` was given, in one piece."""
     body = _CODEC.decompress(squeezed.compressed, squeezed.body_bytes, asbytes=True)
-    return Document(squeezed.url, squeezed.content_type, body, squeezed.validators)
+    return Document(squeezed.url, squeezed.content_type, (body,), squeezed.validators)
+
+
+def _compressed(pieces: Iterable[bytes]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        for piece in pieces:
+            stream.write(piece)
+    compressed: bytes = sink.getvalue().to_pybytes()
+    return compressed

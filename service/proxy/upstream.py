@@ -118,13 +118,13 @@ class Upstream:
             _fail(response.url, f"the document is longer than {bytes_max} bytes")
         coding = response.headers.get("content-encoding", "identity").strip().lower()
         try:
-            body = await read_body(response.aiter_raw(), coding, bytes_max)
+            pieces = await read_body(response.aiter_raw(), coding, bytes_max)
         except BodyFault as error:
             _fail(response.url, f"the document {error}")
         return Document(
             url=str(response.url),
             content_type=response.headers.get("content-type", ""),
-            body=body,
+            pieces=pieces,
             validators=Validators(
                 _validator(response, "etag"), _validator(response, "last-modified")
             ),

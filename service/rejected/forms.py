@@ -10,7 +10,7 @@ from service.bindings.forms import Timestamp
 from service.explain.forms import ProposalForm, proposal_form
 from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Entry
 from service.verifier.codes import Detail, FailureCode
-from service.web.openapi import InstantOrDate, Omittable
+from service.web.parameter_types import InstantOrDate, Omittable
 
 
 class RejectedQuery(Struct, kw_only=True):

@@ -9,7 +9,7 @@ from service.orgs.roles import Capability
 from service.rejected.forms import RejectedList, RejectedQuery, rejected_form
 from service.rejected.listing import PARAMETERS, list_entries, parse_wanted
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 

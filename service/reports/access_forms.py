@@ -14,7 +14,7 @@ from service.bindings.forms import Timestamp
 from service.orgs.roles import Role
 from service.reports.access_report import AccessReport, MemberRights
 from service.store.tables import ApiKey, Binding
-from service.web.openapi import InstantOrDate, Omittable
+from service.web.parameter_types import InstantOrDate, Omittable
 
 CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")
 _SCOPE: Final = (
@@ -147,7 +147,7 @@ def report_form(report: AccessReport) -> AccessReportForm:
         rights_as_of=format_us(report.rights_as_of),
         notes=notes(report),
         roles=[_role(report, role) for role in Role],
-        members=[_member(report, one) for one in report.members],
+        members=[_member(report, member) for member in report.members],
         teams=[
             TeamThen(
                 id=team.id,
@@ -195,11 +195,24 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
         owner = key.created_by or "owner not recorded"
         may = " ".join(key.scopes) or "send rows"
         yield "api_key", key.id, key.name, "", may, key.project_id or "", key.since, owner
-    for one in form.bindings:
-        limits = " ".join(filter(None, (one.team_id, one.project_id)))
-        facts = [one.issuer, one.repository_id or "any repository", *one.event_names, one.added_by]
+    for binding in form.bindings:
+        limits = " ".join(filter(None, (binding.team_id, binding.project_id)))
+        facts = [
+            binding.issuer,
+            binding.repository_id or "any repository",
+            *binding.event_names,
+            binding.added_by,
+        ]
         yield (
-            *("binding", one.id, one.sub_pattern, one.origin, "", limits, one.since),
+            *(
+                "binding",
+                binding.id,
+                binding.sub_pattern,
+                binding.origin,
+                "",
+                limits,
+                binding.since,
+            ),
             " ".join(facts),
         )
 

@@ -61,7 +61,7 @@ class AccessReport:
 
     def admins_of(self, team: Team) -> list[Member]:
         """The members who administered `team`, by email address."""
-        return [one.member for one in self.members if team in one.teams]
+        return [entry.member for entry in self.members if team in entry.teams]
 
 
 @dataclass(frozen=True, slots=True)

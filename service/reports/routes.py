@@ -13,7 +13,7 @@ from service.orgs.roles import Capability
 from service.reports.access_forms import AccessQuery, AccessReportForm, report_csv, report_form
 from service.reports.access_report import report_access
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import JSON_TYPE, json_answer
 

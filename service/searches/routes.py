@@ -28,7 +28,7 @@ from service.searches.forms import (
 from service.searches.saved import delete_search, list_searches, save_search
 from service.store.tables import Organisation
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 

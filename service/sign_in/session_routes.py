@@ -17,7 +17,7 @@ from service.sign_in.completion import sign_out
 from service.sign_in.services import SignInServices
 from service.store.tables import Member, Session
 from service.web.dependencies import receives
-from service.web.openapi import documented
+from service.web.documentation import documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 

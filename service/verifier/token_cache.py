@@ -27,10 +27,10 @@ class VerifiedTokenCache:
 
     def find(self, compact: str, now: datetime) -> Claims | None:
         """The claims of the token, if its signature was verified less than KEPT_FOR ago."""
-        _, found = self._kept.find(_hash(compact))
-        if found is None or not timedelta(0) <= now - found[1] < KEPT_FOR:
+        _, entry = self._kept.find(_hash(compact))
+        if entry is None or not timedelta(0) <= now - entry[1] < KEPT_FOR:
             return None
-        return found[0]  # type: ignore[no-any-return]
+        return entry[0]  # type: ignore[no-any-return]
 
     def keep(self, compact: str, claims: Claims, issuer: Issuer, now: datetime) -> None:
         """Store the claims that rules and audit rows use of a token with a valid signature."""

@@ -7,11 +7,11 @@ errors with their exact texts, body types other than JSON, and response headers.
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http import HTTPStatus
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final
 
-from msgspec import Meta, Struct, UnsetType, structs
+from msgspec import structs
 from msgspec.json import schema_components
 from quart import Quart
 from quart_schema import (
@@ -19,14 +19,11 @@ from quart_schema import (
     Info,
     OpenAPIProvider,
     QuartSchema,
-    document_headers,
-    document_querystring,
-    document_request,
-    document_response,
 )
 from werkzeug.routing.rules import Rule
 
-from service.errors import Internal, Refusal, StorageFull, StoreUnavailable, Unauthenticated
+from service.errors import Refusal
+from service.web.documentation import DOCUMENTATION_ATTRIBUTE, Documentation
 from service.web.header_names import (
     ADMIN_TOKEN_HEADER,
     API_KEY_HEADER,
@@ -34,36 +31,9 @@ from service.web.header_names import (
     SESSION_COOKIE,
 )
 
-_ATTRIBUTE: Final = "_countersign_documentation"
 _API: Final = "/api/v1/"
 _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
-_EVERYWHERE: Final = (Internal, StoreUnavailable, StorageFull)
-_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
-
-# The dates of the Gregorian calendar, leap years included.
-DATE_PATTERN: Final = (
-    r"(?!0000)([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
-    r"|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
-    r"|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
-)
-# With an offset, the first and the last day are left out: in UTC they may be in no year at all.
-INSTANT_PATTERN: Final = (
-    rf"(?!(0001-01-01|9999-12-31).[0-9:.]+[+\- ]){DATE_PATTERN}"
-    r"[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
-    r"([Zz]|[+\- ]([01][0-9]|2[0-3]):[0-5][0-9])?"
-)
-INSTANT_OR_DATE_PATTERN: Final = f"^({DATE_PATTERN}|{INSTANT_PATTERN})$"
-
-_Value = TypeVar("_Value")
-Omittable: TypeAlias = _Value | UnsetType
-"""The type of a parameter or member that may be missing; its default is UNSET."""
-
-InstantOrDate = Annotated[
-    str, Meta(pattern=INSTANT_OR_DATE_PATTERN, examples=["2026-01-31T08:00:00Z"])
-]
-Cursor = Annotated[str, Meta(description="`next_cursor` of the page before.")]
-
 PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "slug": {"description": "The organisation.", "example": "acme"},
     "binding_id": {"description": "Prefix `obind_`.", "example": "obind_7f3k9m2p4q8r1s5t"},
@@ -93,67 +63,6 @@ _REQUIRED_CI_TOKEN: Final[Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Documentation:
-    """An endpoint's documentation beyond its models."""
-
-    refusals: Sequence[type[Refusal]]
-    media: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    credentials: Sequence[str] = ()
-    takes_ci_token: bool = True
-    requires_ci_token: bool = False
-    request_example: Any = None
-
-
-def documented(
-    *,
-    answers: Mapping[int, type[Struct]] | None = None,
-    media: Mapping[str, Any] | None = None,
-    request: Any = None,  # noqa: ANN401 - any type
-    form: Any = None,  # noqa: ANN401 - any type
-    request_headers: type[Struct] | None = None,
-    querystring: type[Struct] | None = None,
-    refusals: Sequence[type[Refusal]] = (),
-    headers: Mapping[str, str] | None = None,
-    credentials: Sequence[str] = ("adminToken", "session"),
-    takes_ci_token: bool = True,
-    requires_ci_token: bool = False,
-    request_example: Any = None,  # noqa: ANN401 - any JSON
-) -> Callable[[_Endpoint], _Endpoint]:
-    """Describe an endpoint for the OpenAPI document.
-
-    `answers` are JSON models by status; `media` the models by content type of a 200 with several;
-    `request` is the model of a JSON body, `form` that of a form; `headers` those of the success
-    response besides the request id; `credentials` the accepted security schemes.
-    """
-
-    def decorate(endpoint: _Endpoint) -> _Endpoint:
-        for status, model in (answers or {}).items():
-            endpoint = document_response(model, status)(endpoint)
-        if request is not None:
-            endpoint = document_request(request)(endpoint)
-        if form is not None:
-            endpoint = document_request(form, source=DataSource.FORM)(endpoint)
-        if request_headers is not None:
-            endpoint = document_headers(request_headers)(endpoint)
-        if querystring is not None:
-            endpoint = document_querystring(querystring)(endpoint)
-        documentation = _Documentation(
-            refusals=(*refusals, *((Unauthenticated,) if credentials else ()), *_EVERYWHERE),
-            media=media or {},
-            headers=headers or {},
-            credentials=credentials,
-            takes_ci_token=takes_ci_token,
-            requires_ci_token=requires_ci_token,
-            request_example=request_example,
-        )
-        setattr(endpoint, _ATTRIBUTE, documentation)
-        return endpoint
-
-    return decorate
-
-
 _VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 
 
@@ -165,7 +74,7 @@ class _Provider(OpenAPIProvider):
         rules = [
             rule
             for rule in super().generate_rules()
-            if hasattr(self._app.view_functions[rule.endpoint], _ATTRIBUTE)
+            if hasattr(self._app.view_functions[rule.endpoint], DOCUMENTATION_ATTRIBUTE)
         ]
         return sorted(rules, key=lambda rule: rule.rule)
 
@@ -219,7 +128,9 @@ class _Provider(OpenAPIProvider):
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
         """quart-schema's path object with refusals, headers and descriptions added."""
         paths, components = super().build_paths(rule)
-        own: _Documentation = getattr(self._app.view_functions[rule.endpoint], _ATTRIBUTE)
+        own: Documentation = getattr(
+            self._app.view_functions[rule.endpoint], DOCUMENTATION_ATTRIBUTE
+        )
         (operations,) = paths.values()
         if _is_read(rule) and "session" in own.credentials:
             own = replace(own, credentials=(*own.credentials, "bearer", "apiKey"))
@@ -249,7 +160,7 @@ def _by_reference(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa:
     return reference, components
 
 
-def _complete(operation: dict[str, Any], own: _Documentation) -> None:
+def _complete(operation: dict[str, Any], own: Documentation) -> None:
     """Add the endpoint's `own` documentation to its JSON operation object."""
     for parameter in operation["parameters"]:
         if parameter["in"] == "path":
@@ -286,7 +197,7 @@ def _complete(operation: dict[str, Any], own: _Documentation) -> None:
         _secure(operation, own)
 
 
-def _secure(operation: dict[str, Any], own: _Documentation) -> None:
+def _secure(operation: dict[str, Any], own: Documentation) -> None:
     operation["security"] = [{name: []} for name in own.credentials]
     if own.takes_ci_token:
         token = _REQUIRED_CI_TOKEN if own.requires_ci_token else _CI_TOKEN

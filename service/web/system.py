@@ -16,7 +16,8 @@ from service.metrics import Metrics
 from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
 from service.web.dependencies import receives
-from service.web.openapi import documented, openapi_document
+from service.web.documentation import documented
+from service.web.openapi import openapi_document
 from service.web.responses import JSON_TYPE, json_answer
 from service.web.static_responses import StaticResponse, cached
 from service.web.templates import render_template

@@ -75,6 +75,7 @@ def paste(line: str, folder: Path) -> Done:
     return project.run(sys.executable, "-m", "pip", *arguments, "--no-cache-dir")
 
 
+@only_full
 def test_the_built_in_packages_are_installed_and_blocked(home: Home, tmp_path: Path) -> None:
     """Without an upstream. The newest release of the allowed one is in its cooldown."""
     with demo(home) as (server, said):

@@ -36,8 +36,8 @@ class PackageView:
         """The ecosystem to ask the policy about, None if no row names one."""
         if self.ecosystem is not None or isinstance(self.versions, SummaryUnavailable):
             return self.ecosystem
-        found = (group.values["ecosystem"] for group in self.versions)
-        return next((ecosystem for ecosystem in found if ecosystem), None)
+        ecosystems = (group.values["ecosystem"] for group in self.versions)
+        return next((ecosystem for ecosystem in ecosystems if ecosystem), None)
 
     @property
     def totals(self) -> dict[str, Any]:

@@ -52,14 +52,14 @@ async def load_members_view(
     """Up to ROWS_MAX of the members searched for; and the domains that need no invitation."""
     place = MEMBERS.here()
     find, after = (place.get(name, "") for name in MEMBERS.place)
-    found = await list_members_from(session, org, find, after, ROWS_MAX + 1)
-    shown = found[:ROWS_MAX]
+    members = await list_members_from(session, org, find, after, ROWS_MAX + 1)
+    shown = members[:ROWS_MAX]
     providers = services.sign_in.providers
     return {
         "rows": await _rows(session, caller, org, shown),
         "find": find,
         "after": after,
-        "next_after": shown[-1].email if len(found) > len(shown) else None,
+        "next_after": shown[-1].email if len(members) > len(shown) else None,
         "roles": [(role, role) for role in Role if may_decide_over(caller, role, org)],
         "providers": [
             (name, words if name in providers else f"{words} (not set up here)")

@@ -149,7 +149,9 @@ def _exempt(text: str) -> tuple[list[dict[str, str]], list[str]]:
         ecosystem, _, package = line.partition(":")
         entry = {"ecosystem": ecosystem.strip(), "package": package.strip()}
         if entry["ecosystem"] not in set(Ecosystem):
-            faults.append(f"{line}: begin with {' or '.join(f'{one}:' for one in Ecosystem)}")
+            faults.append(
+                f"{line}: begin with {' or '.join(f'{ecosystem}:' for ecosystem in Ecosystem)}"
+            )
             continue
         try:
             parse_policy({"cooldown": {"min_age_days": 1, "exempt": [entry]}})
@@ -162,7 +164,7 @@ def _exempt(text: str) -> tuple[list[dict[str, str]], list[str]]:
 def _without(part: str, entry: str, policy: InstallPolicy) -> InstallPolicy:
     document = to_json(policy)
     names = {
-        "first_party": [entry_of(one) for one in policy.first_party],
+        "first_party": [entry_of(pattern) for pattern in policy.first_party],
         "deny": [rule.rule_id for rule in policy.deny],
         "allow": [rule.rule_id for rule in policy.allow],
     }

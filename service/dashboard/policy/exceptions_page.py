@@ -111,7 +111,7 @@ async def load_exceptions_view(
         names = await find_names(session, org.id, actors=_actors([*waiting, *listed]))
     return ExceptionsView(
         waiting=list(reversed(waiting)),
-        decided=[one for one in listed if one.state != OPEN],
+        decided=[request for request in listed if request.state != OPEN],
         people={actor: names.person(actor) for actor in _actors([*waiting, *listed])},
         may_decide=may(caller, Capability.POLICY_WRITE, org),
     )
@@ -119,7 +119,10 @@ async def load_exceptions_view(
 
 def _actors(listed: Sequence[PolicyException]) -> set[str]:
     return {
-        actor for one in listed for actor in (one.requested_by, one.decided_by) if actor is not None
+        actor
+        for request in listed
+        for actor in (request.requested_by, request.decided_by)
+        if actor is not None
     }
 
 

@@ -99,3 +99,9 @@ def decode_package(encoded: bytes) -> Package:
     """What `encode_package` encoded. Raises EncodingUnknown: fetch the document again."""
     head, versions = decode_versioned(_ENCODING, encoded, Package, PackageVersion)
     return replace(head, versions={version.version: version for version in versions})
+
+
+def release_package(package: Package) -> None:
+    """Free the versions of a package that is not used any more, one by one."""
+    while package.versions:
+        package.versions.popitem()

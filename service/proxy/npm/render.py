@@ -19,6 +19,9 @@ from service.proxy.npm.tags import move_tags
 ABBREVIATED: Final = "application/vnd.npm.install-v1+json"
 FULL: Final = "application/json"
 
+PART_BYTES: Final = 256 * 1024
+"""What is joined at once."""
+
 _json = msgspec.json.encode
 
 
@@ -33,17 +36,17 @@ def negotiate(accept: str | None) -> str:
     return ABBREVIATED if quality > 0 and quality >= qualities.get(FULL, 0.0) else FULL
 
 
-def render_abbreviated(package: Package, base: str, marks: Mapping[str, str]) -> bytes:
+def render_abbreviated(package: Package, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
     """What is needed to install, and publication instants, which npm's own form does not have.
 
-    `base` is the URL of the proxied registry, without a slash at its end. `marks` has the reason
-    by version.
+    In parts of about PART_BYTES. `base` is the URL of the proxied registry, without a slash at its
+    end. `marks` has the reason by version.
     """
     modified = b"" if package.modified is None else b',"modified":' + _json(package.modified)
     return _render(package, base, marks, modified, is_full=False)
 
 
-def render_full(package: Package, base: str, marks: Mapping[str, str]) -> bytes:
+def render_full(package: Package, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
     """The full document: all that upstream says; see `render_abbreviated`."""
     extra = b"," + package.extra if package.extra else b""
     return _render(package, base, marks, extra, is_full=True)
@@ -62,17 +65,21 @@ def render_manifest(
 
 def _render(
     package: Package, base: str, marks: Mapping[str, str], extra: bytes, *, is_full: bool
-) -> bytes:
+) -> Iterator[bytes]:
     tarballs = _Tarballs(package, base)
     parts = [b'{"name":', _json(package.name)]
     parts += [b',"dist-tags":', _json(move_tags(package, marks)), b',"versions":']
-    separator = b"{"
+    separator, size = b"{", 0
     for version in package.versions.values():
         parts += (separator, b'"', version.version.encode(), b'":')
         parts += _version(version, tarballs, marks, is_full=is_full)
         separator = b","
+        size += len(version.install) + len(version.extra)
+        if size > PART_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
     parts += (b"}" if package.versions else b"{}", b',"time":', package.time, extra, b"}")
-    return b"".join(parts)
+    yield b"".join(parts)
 
 
 class _Tarballs:

@@ -28,7 +28,7 @@ from service.proxy.npm.render import (
     render_full,
     render_manifest,
 )
-from service.proxy.page_cache import page_answer
+from service.proxy.page_cache import Page, make_page, page_answer
 from service.proxy.registries import PackageRegistry
 from service.proxy.services import ProxyServices
 from service.store.tables import Organisation
@@ -109,13 +109,18 @@ async def _document(
     services: ProxyServices, org: Organisation, name: str, version: str | None
 ) -> Response:
     located = await services.package(org, name)
-    document, policy = located.document.value, located.policy
     form = FULL if version is not None else negotiate(request.headers.get("accept"))
     base = services.base(org.slug, Ecosystem.NPM)
+    render = partial(
+        _render,
+        policy=located.policy,
+        base=base,
+        form=form,
+        version=version,
+        now=services.clock(),
+    )
     page = await services.pages.get(
-        (*located.identity, base, form, version),
-        len(document.versions),
-        partial(_render, document, policy, base, form, version, services.clock()),
+        (*located.identity, base, form, version), partial(located.read, render)
     )
     return page_answer(request, page, form)
 
@@ -124,9 +129,9 @@ async def _file(
     services: ProxyServices, org: Organisation, principal: InstallPrincipal, name: str, file: str
 ) -> Response:
     """A tarball, once its install is recorded, or a redirect to why it is refused."""
-    located = await services.package(org, name)
+    find = partial(find_file, file=without_folder(file))
+    located, listed = await services.package_file(org, name, find)
     registry, policy = located.registry, located.policy
-    listed = find_file(located.document.value, without_folder(file))
     if listed is None:
         raise PackageFileMissing
     key = _key(listed)
@@ -163,8 +168,8 @@ def _render(
     form: str,
     version: str | None,
     now: datetime,
-) -> tuple[bytes, datetime | None]:
-    """The document, or the object of one version, and until when it is true."""
+) -> Page:
+    """The document, or the object of one version. Raises PackageFileMissing."""
     marks = {}
     for listed in document.versions.values():
         decision = policy.decide(_release(policy, listed), now)
@@ -177,9 +182,9 @@ def _render(
         manifest = render_manifest(document, base, marks, version)
         if manifest is None:
             raise PackageFileMissing
-        return manifest, until
+        return make_page([manifest], until)
     render = render_abbreviated if form == ABBREVIATED else render_full
-    return render(document, base, marks), until
+    return make_page(render(document, base, marks), until)
 
 
 def _release(policy: PackagePolicy, listed: PackageVersion) -> Release:

@@ -48,9 +48,9 @@ class Listing:
         self._files: dict[str, ProjectFile] = {}
 
     @property
-    def files(self) -> tuple[ProjectFile, ...]:
+    def files(self) -> list[ProjectFile]:
         """What is offered, in the page's order."""
-        return tuple(self._files.values())
+        return list(self._files.values())
 
     def add(self, link: Link) -> None:
         """Offer the file of `link`, or count why it is not offered.

@@ -57,7 +57,7 @@ class Project(msgspec.Struct, frozen=True, array_like=True):
     """
 
     name: str
-    files: tuple[ProjectFile, ...]
+    files: list[ProjectFile]
     api_minor: int = 0
     tracks: tuple[str, ...] = ()
     alternate_locations: tuple[str, ...] = ()
@@ -88,10 +88,16 @@ def find_file(project: Project, origin: str, path: str) -> ProjectFile | None:
 
 def encode_project(project: Project) -> bytes:
     """`project` for the document cache."""
-    return encode_versioned(_ENCODING, replace(project, files=()), project.files)
+    return encode_versioned(_ENCODING, replace(project, files=[]), project.files)
 
 
 def decode_project(encoded: bytes) -> Project:
     """What `encode_project` encoded. Raises EncodingUnknown: fetch the document again."""
     head, files = decode_versioned(_ENCODING, encoded, Project, ProjectFile)
-    return replace(head, files=tuple(files))
+    return replace(head, files=files)
+
+
+def release_project(project: Project) -> None:
+    """Free the files of a project that is not used any more, one by one."""
+    while project.files:
+        project.files.pop()

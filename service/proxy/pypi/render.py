@@ -8,7 +8,7 @@ A file is at `<base>/files/<origin key>/<path>`: the path is upstream's, verbati
 serves files of several origins can tell them apart, and a lockfile shows which one it was.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from html import escape
@@ -56,26 +56,12 @@ _ENCODER: Final = msgspec.json.Encoder()
 _HTML_HASHES: Final = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
 
 
-def render_json(project: Project, base: str, marks: Mapping[str, str]) -> bytes:
-    """The project's page in JSON (PEP 691, 700, 708, 714, 740, 792).
+def render_json(project: Project, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
+    """The project's page in JSON (PEP 691, 700, 708, 714, 740, 792), in parts.
 
     `base` is the URL of the proxied index, without a slash at its end. `marks` has the reason by
     file name.
     """
-    files = [
-        _File(
-            file.filename,
-            f"{base}/files/{file.origin}{file.path}",
-            file.hashes,
-            _yanked(file, marks),
-            file.requires_python,
-            file.size,
-            file.published_at,
-            _core_metadata(file),
-            file.provenance,
-        )
-        for file in project.files
-    ]
     page = _Page(
         meta=_Meta(_api_version(project), project.tracks),
         name=project.name,
@@ -83,12 +69,29 @@ def render_json(project: Project, base: str, marks: Mapping[str, str]) -> bytes:
         alternate_locations=project.alternate_locations,
         project_status=_Status(project.status, project.status_reason) if project.status else None,
     )
-    # In parts, for the reason that `encode_versioned` gives.
-    encoded = b",".join([_ENCODER.encode(chunk)[1:-1] for chunk in chunked(files)])
-    return b"".join((_ENCODER.encode(page)[:-1], b',"files":[', encoded, b"]}"))
+    yield _ENCODER.encode(page)[:-1] + b',"files":['
+    separator = b""
+    for chunk in chunked(project.files):
+        yield separator + _ENCODER.encode([_file(file, base, marks) for file in chunk])[1:-1]
+        separator = b","
+    yield b"]}"
 
 
-def render_html(project: Project, base: str, marks: Mapping[str, str]) -> bytes:
+def _file(file: ProjectFile, base: str, marks: Mapping[str, str]) -> _File:
+    return _File(
+        file.filename,
+        f"{base}/files/{file.origin}{file.path}",
+        file.hashes,
+        _yanked(file, marks),
+        file.requires_python,
+        file.size,
+        file.published_at,
+        _core_metadata(file),
+        file.provenance,
+    )
+
+
+def render_html(project: Project, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
     """The project's page in HTML (PEP 503, 592, 658, 708, 714, 740, 792); see `render_json`."""
     title = escape(f"Links for {project.name}")
     meta = "".join(
@@ -96,12 +99,13 @@ def render_html(project: Project, base: str, marks: Mapping[str, str]) -> bytes:
         for name, content in _meta(project)
     )
     base = escape(base)
-    links = "".join([_link(file, base, _yanked(file, marks)) for file in project.files])
-    return (
+    yield (
         f'<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n{meta}'
-        f"<title>{title}</title>\n</head>\n"
-        f"<body>\n<h1>{title}</h1>\n{links}</body>\n</html>\n"
+        f"<title>{title}</title>\n</head>\n<body>\n<h1>{title}</h1>\n"
     ).encode()
+    for chunk in chunked(project.files):
+        yield "".join([_link(file, base, _yanked(file, marks)) for file in chunk]).encode()
+    yield b"</body>\n</html>\n"
 
 
 def _link(file: ProjectFile, base: str, yanked: bool | str) -> str:

@@ -15,7 +15,7 @@ from service.proxy.cached_file import CachedFile
 from service.proxy.file_answer import file_answer
 from service.proxy.file_keys import FileKey, parse_file_key
 from service.proxy.installs import refuse_or_record
-from service.proxy.page_cache import page_answer
+from service.proxy.page_cache import Page, make_page, page_answer
 from service.proxy.pypi.accept import PageForm, negotiate
 from service.proxy.pypi.filenames import Kind, parse_filename
 from service.proxy.pypi.metadata import MetadataUnavailable, extract_metadata
@@ -51,13 +51,9 @@ async def project_page(services: ProxyServices, slug: str, name: str) -> Respons
     _, org = await services.authorize(request, slug)
     form = _form()
     located = await services.project(org, name)
-    project, policy = located.document.value, located.policy
     base = services.base(slug, Ecosystem.PYPI)
-    page = await services.pages.get(
-        (*located.identity, base, form),
-        len(project.files),
-        partial(_render, project, policy, base, form, services.clock()),
-    )
+    render = partial(_render, policy=located.policy, base=base, form=form, now=services.clock())
+    page = await services.pages.get((*located.identity, base, form), partial(located.read, render))
     return page_answer(request, page, _content_type(form))
 
 
@@ -70,9 +66,9 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
     distribution = parse_filename(wanted.rpartition("/")[2])
     if distribution is None:
         raise PackageFileMissing
-    located = await services.project(org, distribution.project)
+    find = partial(find_file, origin=origin, path=f"/{wanted}")
+    located, listed = await services.project_file(org, distribution.project, find)
     registry, policy = located.registry, located.policy
-    listed = find_file(located.document.value, origin, f"/{wanted}")
     if listed is None:
         raise PackageFileMissing
     if wanted != path:
@@ -118,8 +114,7 @@ async def _metadata(
 
 def _render(
     project: Project, policy: PackagePolicy, base: str, form: PageForm, now: datetime
-) -> tuple[bytes, datetime | None]:
-    """The page, and until when it is true."""
+) -> Page:
     marks = {}
     for listed in project.files:
         decision = policy.decide(_release(policy, listed), now)
@@ -127,7 +122,7 @@ def _render(
             marks[listed.filename] = decision.reason
     render = render_json if form.is_json else render_html
     until = policy.next_change_at((listed.published_at for listed in project.files), now)
-    return render(project, base, marks), until
+    return make_page(render(project, base, marks), until)
 
 
 def _release(policy: PackagePolicy, listed: ProjectFile) -> Release:

@@ -15,17 +15,17 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.policy.blocklist import (
     BlocklistImporter,
-    ImportOvertaken,
     ImportResult,
     ImportUnderWay,
     NothingToImport,
 )
+from service.policy.blocklist_loading import ImportOvertaken
 from service.policy.book import PolicyBook
 from service.policy.osv_zip import UnusableZip
 from service.policy.repository import find_current_import, list_imports
 from service.store.store import Store
 from service.store.tables import AdvisoryEntry, BlocklistImport, Organisation
-from tests.budgets import only_full
+from tests.budgets import only_full, sample
 from tests.conftest import BY_OPERATOR, SettableClock, World
 from tests.power import PowerCut, kill_process, power_cut_after
 from tests.service.policy.osv_files import osv_record, osv_zip
@@ -265,16 +265,16 @@ async def test_whatever_step_the_power_goes_at(
     world: World, clock: SettableClock, steps: int
 ) -> None:
     """One of the two lists is in force, whole, and the next import goes through."""
-    await _cut_and_compare(world, clock, steps)
+    await _check_power_cut(world, clock, steps)
 
 
 @pytest.mark.parametrize("steps", [20, 26, 28, 36])
 async def test_at_some_step_the_power_goes(world: World, clock: SettableClock, steps: int) -> None:
     """The part of the test above that runs with every commit."""
-    await _cut_and_compare(world, clock, steps)
+    await _check_power_cut(world, clock, steps)
 
 
-async def _cut_and_compare(world: World, clock: SettableClock, steps: int) -> None:
+async def _check_power_cut(world: World, clock: SettableClock, steps: int) -> None:
     store = world.services.store
     await load(store, OLD)
     with power_cut_after(steps, store), suppress(PowerCut):
@@ -290,6 +290,7 @@ async def _cut_and_compare(world: World, clock: SettableClock, steps: int) -> No
     assert await stored(store) == 2
 
 
+@sample(2)
 @pytest.mark.parametrize(
     ("beginning", "number", "after", "expected"),
     [

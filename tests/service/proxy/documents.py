@@ -56,6 +56,7 @@ CODEC = Codec(
     invalid=NotOurs,
     encode=encode,
     decode=json.loads,
+    release=dict.clear,
 )
 
 
@@ -95,6 +96,7 @@ async def open_documents(
     clock: SettableClock,
     *,
     memory_bytes: int = 2**20,
+    decoded_bytes: int = 2**20,
     bytes_max: int = 2**30,
     free_bytes_min: int = 0,
     limits: UpstreamLimits | None = None,
@@ -107,7 +109,15 @@ async def open_documents(
     upstream = Upstream(http, parse_registry(registry.url), limits)
     worker = WorkerProcess(lake, processes)
     cache = DocumentCache(
-        upstream, CODEC, files, ByteCache(memory_bytes), worker, clock, AGES, **options
+        upstream,
+        CODEC,
+        files,
+        ByteCache(memory_bytes),
+        ByteCache(decoded_bytes),
+        worker,
+        clock,
+        AGES,
+        **options,
     )
     try:
         yield Documents(cache, files, folder / "docs", registry, clock)

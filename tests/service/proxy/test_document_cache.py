@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from service.errors import UpstreamFailed, UpstreamMissing
 from service.proxy.answers import Document, UpstreamLimits, Validators
-from service.proxy.document_cache import MISSING_FOR, RETRY_AFTER, _pack_squeezed
+from service.proxy.document_cache import MISSING_FOR, RETRY_AFTER, CachedDocument, _pack_squeezed
+from service.proxy.document_files import StoredDocument
 from service.proxy.squeezed import restore, squeeze
 from tests.budgets import only_full
 from tests.service.proxy.documents import AGES, Documents, open_documents, parse_and_tell
@@ -36,8 +37,12 @@ def reopened(tmp_path, registry, http, clock):
     return reopen
 
 
+async def read(documents: Documents, document: CachedDocument):
+    return await documents.cache.read(document, dict)
+
+
 async def value(documents: Documents, name: str = "a"):
-    return (await documents.cache.get(name)).value
+    return await read(documents, await documents.cache.get(name))
 
 
 class TestFresh:
@@ -48,7 +53,7 @@ class TestFresh:
         documents.publishes("a", size=2)
         second = await documents.cache.get("a")
 
-        assert first.value == {"name": "a", "size": 1}
+        assert await read(documents, first) == {"name": "a", "size": 1}
         assert second is first
         assert documents.registry.times("/a/") == 1
         assert not first.is_stale
@@ -68,7 +73,7 @@ class TestFresh:
         await asyncio.sleep(0)
         first.cancel()
 
-        assert (await second).value == {"name": "a"}
+        assert await read(documents, await second) == {"name": "a"}
 
     async def test_it_survives_a_restart(self, documents, reopened):
         documents.publishes("a", size=1)
@@ -76,7 +81,7 @@ class TestFresh:
         async with reopened() as later:
             second = await later.cache.get("a")
 
-        assert (second.value, second.version) == (first.value, first.version)
+        assert second.stored == first.stored
         assert second.confirmed_at == first.confirmed_at
         assert documents.registry.times("/a/") == 1
 
@@ -107,8 +112,7 @@ class TestOld:
         clock.now += AGES.fresh
         second = await documents.cache.get("a")
 
-        assert second.value is first.value
-        assert second.version == first.version
+        assert second.stored is first.stored
         assert second.confirmed_at == clock.now
         assert documents.registry.asked[1].headers["if-none-match"] == 'W/"7"'
         assert (await documents.cache.get("a")) is second
@@ -120,7 +124,7 @@ class TestOld:
         clock.now += AGES.fresh
         second = await documents.cache.get("a")
 
-        assert second.value == {"name": "a", "size": 2}
+        assert await read(documents, second) == {"name": "a", "size": 2}
         assert second.version != first.version
 
     async def test_a_confirmation_is_seen_by_other_processes(self, documents, reopened, clock):
@@ -163,7 +167,7 @@ class TestOutage:
         clock.now += AGES.stale_max - timedelta(seconds=1)
         stale = await documents.cache.get("a")
         assert stale.is_stale
-        assert (stale.value, stale.confirmed_at) == (first.value, first.confirmed_at)
+        assert (stale.stored, stale.confirmed_at) == (first.stored, first.confirmed_at)
 
         clock.now += timedelta(seconds=1)
         with pytest.raises(UpstreamFailed):
@@ -288,17 +292,17 @@ class TestOnDisk:
         await documents.cache.get("a")
         (path,) = documents.paths()
         content = path.read_bytes()
-        assert await documents.files.load(_key(documents), json.loads) is not None
+        assert await documents.files.load(_key(documents), _decoded) is not None
         for at in range(len(content)):
             path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
 
-            assert await documents.files.load(_key(documents), json.loads) is None
+            assert await documents.files.load(_key(documents), _decoded) is None
 
     async def test_what_another_version_wrote_is_fetched_anew(self, documents, reopened):
         documents.publishes("a")
         await documents.cache.get("a")
         async with reopened() as later:
-            later.cache._codec = _codec_that_cannot_decode_old(later)
+            later.cache._decoded._decode = _decode_that_fails_at_first(later)
             with capture_logs() as logs:
                 assert await value(later) == {"name": "a"}
         assert [line["event"] for line in logs] == ["cached_document_damaged"]
@@ -361,15 +365,32 @@ class TestHeavy:
             documents.publishes("a", text="x" * 500_000)
             first = await documents.cache.get("a")
 
-            assert first.value == {"name": "a", "text": "x" * 500_000}
+            assert await read(documents, first) == {"name": "a", "text": "x" * 500_000}
             assert await documents.cache.get("a") is first
             (path,) = documents.paths()
             assert path.stat().st_size < 5000
 
+    async def test_small_documents_stay_decoded_and_large_ones_are_emptied_after_use(
+        self, tmp_path, registry, http, clock
+    ):
+        """To free a large one in one step would hold the interpreter's lock for 30 ms."""
+        async with open_documents(
+            tmp_path, registry, http, clock, decoded_bytes=10_000
+        ) as documents:
+            for name, text in ("small", ""), ("large", "x" * 10_000):
+                documents.publishes(name, text=text)
+                document = await documents.cache.get(name)
+                values = [
+                    await documents.cache.read(document, lambda decoded: decoded) for _ in "12"
+                ]
+
+                assert (values[0] is values[1]) == (name == "small")
+                assert [bool(decoded) for decoded in values] == [name == "small"] * 2
+
     async def test_what_parses_it_can_be_sent_to_another_process(self, proxied):
         """For both registries, with a document, and why it is invalid comes back."""
         proxy = proxied.world.services.proxy
-        document = Document("https://a.example/", "application/json", b"{", Validators('"1"'))
+        document = Document("https://a.example/", "application/json", (b"{",), Validators('"1"'))
         assert restore(squeeze(document)) == document
         for codec in (proxy.pypi.public.documents._codec, proxy.npm.public.documents._codec):
             sent = pickle.dumps((_pack_squeezed, codec.parse, codec.encode, squeeze(document)))
@@ -407,18 +428,22 @@ class TestHeavy:
                 await documents.cache.get("a")
 
 
+def _decoded(stored: StoredDocument):
+    return json.loads(stored.encoded())
+
+
 def _key(documents: Documents) -> str:
     return documents.cache._key("a")
 
 
-def _codec_that_cannot_decode_old(documents: Documents):
-    codec = documents.cache._codec
+def _decode_that_fails_at_first(documents: Documents):
+    decode = documents.cache._codec.decode
     seen = []
 
-    def decode(encoded: bytes):
+    def decode_new(encoded: bytes):
         if not seen:
             seen.append(encoded)
             raise LookupError("version 0")
-        return codec.decode(encoded)
+        return decode(encoded)
 
-    return replace(codec, decode=decode)
+    return decode_new

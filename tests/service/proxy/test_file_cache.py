@@ -14,6 +14,7 @@ from service.errors import UpstreamFailed, UpstreamMissing
 from service.proxy.answers import FileStream, UpstreamLimits
 from service.proxy.cached_file import CachedFile
 from service.proxy.downloads import HOLD_BACK_BYTES, DownloadReader
+from service.proxy.file_cache import LOADED_FILE_BYTES_MAX, LOADED_S
 from service.proxy.file_keys import FileKey, parse_file_key
 from tests.polling import until
 from tests.service.proxy.files import (
@@ -41,6 +42,42 @@ def descriptors() -> int:
             continue
         count += "/parts/" in target or "/kept/" in target
     return count
+
+
+class TestLoaded:
+    async def test_a_small_file_stays_in_memory_for_a_minute(self, tmp_path, registry, http):
+        """Jobs of one push install the same packages: each would open, read and close them."""
+        now = 0.0
+        async with open_files(tmp_path, registry, http, timer=lambda: now) as files:
+            registry.says(PATH, b"small")
+            key = key_of(b"small")
+            await files.get(key)
+            await files.settled()
+            assert files.cache.loaded(key, None) is None
+
+            loaded = await files.cache.load(key, await files.open(key))
+
+            assert loaded.part() == b"small"
+            assert loaded.part(1, 3) == b"ma"
+            assert files.cache.loaded(key, 5) is loaded
+            assert descriptors() == 0
+            with pytest.raises(UpstreamFailed):
+                files.cache.loaded(key, 6)
+            now = LOADED_S
+            assert files.cache.loaded(key, None) is None
+
+    async def test_a_large_file_is_read_from_disk(self, files):
+        """Memory is for what is asked for often and costs more to open than to send."""
+        files.registry.says(PATH, BIG)
+        await files.get(KEY)
+        await files.settled()
+
+        cached = await files.open(KEY)
+
+        assert len(BIG) > LOADED_FILE_BYTES_MAX
+        assert await files.cache.load(KEY, cached) is cached
+        assert files.cache.loaded(KEY, None) is None
+        await cached.close()
 
 
 class TestServing:

@@ -11,6 +11,7 @@ import pytest
 
 from service.settings import Settings
 from tests.conftest import START, SettableClock
+from tests.replaced import replaced
 from tests.service.proxy.proxied import (
     BIG,
     Proxied,
@@ -127,6 +128,21 @@ async def test_a_rule_saved_while_the_registry_answers_holds(proxied: Proxied):
     proxied.clock.advance(hours=1)
 
     assert (await proxied.get(path)).status_code == 302
+
+
+async def test_a_rule_saved_while_a_large_document_is_read_holds(proxied: Proxied):
+    """A thread decodes it for as long as 100 ms: the policy is asked again."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    path = await proxied.path_of("foo")
+    documents = proxied.world.services.proxy.pypi.public.documents
+    run_in_thread = documents._files.run_in_thread
+
+    async def slowly(work: Any) -> Any:
+        await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+        return await run_in_thread(work)
+
+    with replaced((documents, "_heavy_bytes", 0), (documents._files, "run_in_thread", slowly)):
+        assert (await proxied.get(path)).status_code == 302
 
 
 async def test_a_file_known_to_the_client_is_refused_all_the_same(proxied: Proxied):

@@ -175,6 +175,26 @@ async def test_no_credential_reaches_the_registry(proxied: Proxied):
         assert asked.headers["user-agent"] == "countersign-proxy"
 
 
+async def test_a_file_in_memory_is_decided_on_and_recorded_like_any_other(proxied: Proxied):
+    """Its bytes are there already; whether they may be sent is asked each time."""
+    proxied.publishes("bar", wheel_of("bar", "1.0", b"short"))
+    path = await proxied.path_of("bar")
+    packages = proxied.world.services.packages
+    await proxied.get(path)
+    await until(lambda: not packages.files._downloads)
+    await proxied.get(path)
+    for kept in proxied.world.services.settings.package_cache_dir.glob("files/kept/*/*"):
+        kept.unlink()
+
+    other = await new_key(proxied.world, INSTALL)
+    answer = await proxied.bare(path, bearer(other.secret), ("range", "bytes=0-2"))
+    assert (answer.status_code, await answer.get_data()) == (206, b"sho")
+    assert packages.files.counts.downloads == 1
+    assert await proxied.events() == ["install_allowed"] * 2
+    await proxied.policy(deny=[{"ecosystem": "pypi", "package": "bar"}])
+    assert (await proxied.get(path)).status_code == 302
+
+
 async def test_metrics_count_installs_and_uses_of_the_caches(proxied: Proxied):
     """By what was decided, without a name in them."""
     proxied.publishes("foo", wheel_of("foo", "1.0"))

@@ -31,7 +31,7 @@ async def served(proxied: Proxied) -> AsyncIterator[Served]:
 
 
 async def endless(asked: Asked, writer: asyncio.StreamWriter) -> None:
-    """Send for ever, as fast as it goes."""
+    """Send forever, as fast as it goes."""
     writer.write(head())
     while True:
         writer.write(BIG)

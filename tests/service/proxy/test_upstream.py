@@ -41,7 +41,7 @@ async def received(upstream: Upstream, url: str) -> bytes:
 
 
 @contextmanager
-def failure(reason: str) -> Iterator[pytest.ExceptionInfo[UpstreamFailed]]:
+def expect_failure(reason: str) -> Iterator[pytest.ExceptionInfo[UpstreamFailed]]:
     """The block fails for this reason, which the log has and the client does not."""
     with pytest.raises(UpstreamFailed) as failed:
         yield failed
@@ -50,7 +50,7 @@ def failure(reason: str) -> Iterator[pytest.ExceptionInfo[UpstreamFailed]]:
 
 
 async def slow(asked: Asked, writer: asyncio.StreamWriter) -> None:
-    """Say something often enough, for ever."""
+    """Say something often enough, forever."""
     writer.write(head(transfer_encoding="chunked"))
     while True:
         writer.write(b"1\r\nx\r\n")
@@ -66,7 +66,7 @@ async def silent(asked: Asked, writer: asyncio.StreamWriter) -> None:
 
 
 async def endless(asked: Asked, writer: asyncio.StreamWriter) -> None:
-    """Send for ever, as fast as it goes."""
+    """Send forever, as fast as it goes."""
     writer.write(head())
     while True:
         writer.write(b"x" * 65_536)
@@ -125,7 +125,7 @@ class TestDocument:
         """There would be nothing to serve."""
         registry.says("/simple/a/", status=304)
 
-        with failure("answered 304"):
+        with expect_failure("answered 304"):
             await upstream_of(registry, http).document("a/", "*/*")
 
     @pytest.mark.parametrize("status", [404, 410])
@@ -177,7 +177,7 @@ class TestDocument:
         registry.says("/simple/a/", body, content_encoding=coding)
         upstream = upstream_of(registry, http, document_bytes=100_000)
 
-        with failure(reason):
+        with expect_failure(reason):
             await upstream.document("a/", "*/*")
 
     async def test_gzip_of_several_members_is_one_document(self, registry, http):
@@ -204,7 +204,7 @@ class TestDocument:
         registry.does("/simple/a/", answer)
         upstream = Upstream(http, parse_registry(f"{registry.url}/simple/"), SMALL)
 
-        with failure(reason) as failed:
+        with expect_failure(reason) as failed:
             await upstream.document("a/", "*/*")
 
         assert "secret" not in failed.value.reason
@@ -212,7 +212,7 @@ class TestDocument:
     async def test_a_server_that_is_not_there_is_a_failure(self, http):
         upstream = Upstream(http, parse_registry("http://ci:pass@127.0.0.1:1/simple/"))
 
-        with failure("ConnectError") as failed:
+        with expect_failure("ConnectError") as failed:
             await upstream.document("a/", "*/*")
 
         assert "pass" not in failed.value.reason
@@ -249,7 +249,7 @@ class TestConnections:
             """Say nothing."""
 
         registry.does("/simple/a/", close)
-        with failure("RemoteProtocolError"):
+        with expect_failure("RemoteProtocolError"):
             await upstream_of(registry, http).document("a/", "*/*")
 
         assert registry.times("/simple/a/") == 2
@@ -266,7 +266,7 @@ class TestConnections:
         answered_at = clock.now
         clock.advance(minutes=1)
         registry.says("/a", status=500)
-        with failure("answered 500"):
+        with expect_failure("answered 500"):
             await upstream.document("a", "*/*")
 
         health = upstream.health
@@ -327,7 +327,7 @@ class TestRedirects:
     async def test_a_circle_ends(self, registry, http):
         registry.says("/simple/a/", status=302, location="/simple/a/")
 
-        with failure("redirected more than 5 times"):
+        with expect_failure("redirected more than 5 times"):
             await upstream_of(registry, http).document("a/", "*/*")
 
         assert len(registry.asked) == REDIRECTS_MAX + 1
@@ -335,7 +335,7 @@ class TestRedirects:
     async def test_a_post_is_not_redirected(self, registry, http):
         registry.says("/simple/a", status=307, location="/simple/b")
 
-        with failure("answered 307"):
+        with expect_failure("answered 307"):
             await upstream_of(registry, http).post("a", b"", {})
 
 
@@ -358,7 +358,7 @@ class TestFile:
     ):
         elsewhere.says("/a.whl", b"wheel")
 
-        with failure("FILE_ORIGINS"):
+        with expect_failure("FILE_ORIGINS"):
             await received(upstream_of(registry, http), f"{elsewhere.url}/a.whl")
         assert elsewhere.asked == []
 
@@ -385,14 +385,14 @@ class TestFile:
         registry.does("/a.whl", answer)
         upstream = Upstream(http, parse_registry(registry.url), SMALL)
 
-        with failure(reason):
+        with expect_failure(reason):
             await received(upstream, f"{registry.url}/a.whl")
 
     async def test_one_that_says_it_is_too_long_is_not_begun(self, registry, http):
         registry.says("/a.whl", content_length="100001")
         upstream = Upstream(http, parse_registry(registry.url), SMALL)
 
-        with failure("longer than 100000"):
+        with expect_failure("longer than 100000"):
             async with upstream.file(f"{registry.url}/a.whl"):
                 pytest.fail("begun")
 

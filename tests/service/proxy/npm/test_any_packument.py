@@ -55,8 +55,8 @@ def documents(draw: st.DrawFn) -> tuple[str, Json]:
 def check(package: Package, source: Json, marks: dict[str, str]) -> None:
     """What must hold of every package that was parsed."""
     assert decode_package(encode_package(package)) == package
-    full = json.loads(render_full(package, BASE, marks))
-    short = json.loads(render_abbreviated(package, BASE, marks))
+    full = json.loads(b"".join(render_full(package, BASE, marks)))
+    short = json.loads(b"".join(render_abbreviated(package, BASE, marks)))
     assert list(full["versions"]) == list(short["versions"]) == list(package.versions)
     assert full["dist-tags"] == short["dist-tags"]
     assert full["time"] == short["time"]
@@ -86,7 +86,7 @@ def check(package: Package, source: Json, marks: dict[str, str]) -> None:
 
 def check_served_again(package: Package) -> None:
     """A second proxy in front of this one serves the same versions."""
-    again = parse_package(render_full(package, BASE, {}), package.name, SERVED)
+    again = parse_package(b"".join(render_full(package, BASE, {})), package.name, SERVED)
 
     assert again.dropped == {}
     assert list(again.versions) == list(package.versions)

@@ -216,7 +216,7 @@ def test_half_a_character_is_replaced() -> None:
 
     package = parse_package(document, NAME, ORIGINS)
 
-    full = json.loads(render_full(package, BASE, {}))
+    full = json.loads(b"".join(render_full(package, BASE, {})))
     assert full["readme"] == "\\ud800 \N{GRINNING FACE} \ufffd cut \ufffd"
 
 
@@ -256,7 +256,9 @@ def test_a_cached_package_is_the_same() -> None:
     again = decode_package(encode_package(package))
 
     assert again == package
-    assert render_abbreviated(again, BASE, {}) == render_abbreviated(package, BASE, {})
+    assert b"".join(render_abbreviated(again, BASE, {})) == b"".join(
+        render_abbreviated(package, BASE, {})
+    )
 
 
 @pytest.mark.parametrize("damage", [b"", b"npm-package/0\n\x90", b"npm-package/1\n", b"\x00"])

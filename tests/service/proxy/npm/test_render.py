@@ -26,12 +26,12 @@ def parsed(*versions: Json, name: str = NAME, **changes: object) -> Package:
 
 
 def abbreviated(package: Package, **marks: str) -> Json:
-    document: Json = json.loads(render_abbreviated(package, BASE, marks))
+    document: Json = json.loads(b"".join(render_abbreviated(package, BASE, marks)))
     return document
 
 
 def full(package: Package, **marks: str) -> Json:
-    document: Json = json.loads(render_full(package, BASE, marks))
+    document: Json = json.loads(b"".join(render_full(package, BASE, marks)))
     return document
 
 

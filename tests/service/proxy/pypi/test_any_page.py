@@ -57,8 +57,8 @@ def files(draw: st.DrawFn) -> Json:
 def check(project: Project, marks: dict[str, str]) -> None:
     """What must hold of every project that was parsed."""
     assert decode_project(encode_project(project)) == project
-    served = json.loads(render_json(project, BASE, marks))
-    links = Page(render_html(project, BASE, marks)).links
+    served = json.loads(b"".join(render_json(project, BASE, marks)))
+    links = Page(b"".join(render_html(project, BASE, marks))).links
     assert len(served["files"]) == len(links) == len(project.files)
     for file, entry, link in zip(project.files, served["files"], links, strict=True):
         origin, path = entry["url"].removeprefix(f"{BASE}/files/").split("/", 1)
@@ -77,9 +77,11 @@ def check(project: Project, marks: dict[str, str]) -> None:
 
 def check_served_again(project: Project) -> None:
     """A second proxy in front of this one serves the same files."""
-    page = render_json(project, BASE, {})
+    page = b"".join(render_json(project, BASE, {}))
     again = parse_json(page, project.name, f"{BASE}/simple/", SERVED)
-    as_html = parse_html(render_html(project, BASE, {}), project.name, f"{BASE}/simple/", SERVED)
+    as_html = parse_html(
+        b"".join(render_html(project, BASE, {})), project.name, f"{BASE}/simple/", SERVED
+    )
 
     assert again.dropped == as_html.dropped == {}
     names = [(file.filename, file.version) for file in project.files]
@@ -145,4 +147,4 @@ def test_any_bytes(body: bytes) -> None:
         project = parse_html(body, "some-project", PAGE_URL, ORIGINS)
 
     check(project, {})
-    assert FILES.encode() in body or project.files == ()
+    assert FILES.encode() in body or project.files == []

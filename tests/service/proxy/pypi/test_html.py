@@ -60,7 +60,7 @@ def test_a_base_cannot_lead_elsewhere() -> None:
 
     project = parsed(html_page(simple_file(SDIST), head=head, relative=True))
 
-    assert project.files == ()
+    assert project.files == []
     assert project.dropped == {"origin is not configured": 1}
 
 
@@ -93,7 +93,7 @@ def test_links_that_are_no_files_are_dropped() -> None:
     """Pages may link to anything."""
     project = parsed('<a href="https://example.org/">Home</a><a>x</a><a href="../">Parent</a>')
 
-    assert project.files == ()
+    assert project.files == []
     assert project.dropped == {"origin is not configured": 1, "URL path is unsafe": 1}
 
 
@@ -144,7 +144,7 @@ def test_an_endless_tag_costs_no_more_than_its_length(part: str) -> None:
     """4 MB take a fraction of a second; the standard library's parser would exceed any limit."""
     page = part * ((budget(1, 4) << 20) // len(part))
 
-    assert parsed("<a " + page).files == ()
+    assert parsed("<a " + page).files == []
 
 
 @dataclass

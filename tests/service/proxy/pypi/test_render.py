@@ -33,7 +33,7 @@ def parsed(*files: Json, **changes: object) -> Project:
 
 
 def served_json(project: Project, **marks: str) -> Json:
-    page: Json = json.loads(render_json(project, BASE, marks))
+    page: Json = json.loads(b"".join(render_json(project, BASE, marks)))
     return page
 
 
@@ -59,7 +59,7 @@ class Page(HTMLParser):
 
 
 def served_html(project: Project, **marks: str) -> Page:
-    return Page(render_html(project, BASE, marks))
+    return Page(b"".join(render_html(project, BASE, marks)))
 
 
 def test_a_marked_file_is_yanked_with_the_reason() -> None:

@@ -1,0 +1,99 @@
+"""What a process does in the background, beside its requests, each loop with its jobs."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from service.access.callers import service_context
+from service.audit.export_entries import close_silent_exports
+from service.audit.maintenance import Job, Maintenance, maintenance_jobs
+from service.composition import Services
+from service.install_tokens.tokens import forget_expired
+from service.proxy.install_marks import forget_marks
+
+WRITE_BEHIND_INTERVAL_S: Final = 2.0
+"""How much of what the verifier notes a process that is killed may lose."""
+KEY_RENEWAL_INTERVAL_S: Final = 15.0
+CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
+
+
+def maintenance(services: Services) -> Maintenance:
+    """What one process over a data dir does in the background."""
+    jobs = maintenance_jobs(
+        services.settings,
+        services.sealer,
+        services.compactor,
+        services.indexer,
+        services.pruner,
+        services.publisher,
+        services.garbage_collector,
+    )
+    return Maintenance(jobs, services.settings.seal_interval_s, services.clock, services.metrics)
+
+
+def sealing(services: Services) -> Maintenance:
+    """The one job of maintenance that requests ask for: each process does it when asked."""
+    jobs = [
+        Job(
+            "seal",
+            services.settings.seal_interval_s,
+            services.sealer.seal_due,
+            services.sealer.wanted,
+        )
+    ]
+    return Maintenance(jobs, services.settings.seal_interval_s, services.clock, services.metrics)
+
+
+def write_behind(services: Services) -> Maintenance:
+    """What each process of `serve` writes down every few seconds: what only its memory has.
+
+    Apart from maintenance, because a merge of segments may take longer than that.
+    """
+    jobs = [
+        Job("count_uses", 0, services.binding_use.flush),
+        Job("note_key_uses", 0, services.key_use.flush),
+        Job("note_rejections", 0, services.rejected.flush),
+    ]
+    return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+
+
+def housekeeping(services: Services) -> Maintenance:
+    """What one process over a data dir closes and deletes, beside its maintenance."""
+    swept: dict[str, Callable[[], Awaitable[object]]] = {
+        "forget_rejections": services.rejected.forget_old,
+        "forget_sessions": services.authenticator.forget_ended_sessions,
+        "forget_install_tokens": partial(forget_install_tokens, services),
+        "forget_install_marks": partial(forget_install_marks, services),
+        "sweep_package_cache": services.packages.sweep,
+    }
+    jobs = [
+        Job(
+            "close_broken_exports",
+            CLOSE_EXPORTS_INTERVAL_S,
+            partial(close_broken_exports, services),
+        ),
+        *(Job(name, services.settings.sweep_interval_s, run) for name, run in swept.items()),
+    ]
+    return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+
+
+async def forget_install_tokens(services: Services) -> None:
+    """Delete install tokens that expired long ago."""
+    await forget_expired(services.store, services.clock())
+
+
+async def forget_install_marks(services: Services) -> None:
+    """Delete marks of installs that no request can belong to any more."""
+    await forget_marks(services.store, services.clock())
+
+
+async def close_broken_exports(services: Services) -> int:
+    """Record the end of exports whose process has died; returns how many there were."""
+    by = service_context(services.settings.platform_tenant_id)
+    return await close_silent_exports(services.store, services.clock, by)
+
+
+def key_renewal(services: Services) -> Maintenance:
+    """The renewal of issuers' keys ahead of need, apart: an issuer may take its time."""
+    jobs = [Job("renew_keys", 0, services.keys.refresh_due)]
+    return Maintenance(jobs, KEY_RENEWAL_INTERVAL_S, services.clock, services.metrics)
