@@ -7,6 +7,7 @@ commit is a new file in the log, which can only be written if no other commit ha
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -19,6 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from analytics.model.schema import COLUMNS
 from analytics.open_table.metadata_files import MetadataFiles
+from analytics.open_table.storage_faults import StorageFailed, reports_codes_only
 from analytics.open_table.table_format import (
     COMPLETE_THROUGH,
     SUMMARY_PREFIX,
@@ -64,6 +66,7 @@ class DeltaLakeTable:
     """See `TableFormat`. A version is a number of the log."""
 
     name = FormatName.DELTA
+    library_errors: tuple[type[Exception], ...] = (DeltaError,)
 
     def __init__(self, location: str, files: MetadataFiles) -> None:
         self.location = location
@@ -71,20 +74,27 @@ class DeltaLakeTable:
         self._options = dict(files.delta_options) or None
         self._log = f"{location}/{TABLE_LOG}"
 
+    @reports_codes_only
     def read(self, version: str | None) -> Head | None:
         """See `TableFormat`; the log itself says which version is current."""
-        try:
-            table = self._open()
-        except TableNotFoundError as error:
-            if version is None:
-                return None
-            raise TableMissing(self._log) from error
-        return self._head(table)
+        with self._faults():
+            try:
+                return self._head(self._open())
+            except TableNotFoundError as error:
+                # delta-rs says so, too, if what answered is not the object store.
+                if any(map(_NUMBERED.fullmatch, self._files.names(self._log))):
+                    raise StorageFailed(
+                        f"{self._log}: the log is there and cannot be read"
+                    ) from None
+                if version is None:
+                    return None
+                raise TableMissing(self._log) from error
 
+    @reports_codes_only
     def write(self, head: Head | None, change: Change) -> Head:
         """See `TableFormat`."""
-        table = self._begin(change.at) if head is None else self._open(head.version)
-        try:
+        with self._faults():
+            table = self._begin(change.at) if head is None else self._open(head.version)
             self._add_missing_columns(table, change.at)
             version = table.version()
             table.create_write_transaction(
@@ -102,16 +112,19 @@ class DeltaLakeTable:
                     create_checkpoint=True, cleanup_expired_logs=False
                 ),
             )
-        except CommitFailedError as error:
-            raise TableOvertaken(self._log) from error
-        except DeltaError as error:
-            raise OSError(f"{self._log}: {error}") from error
-        self._files.sync([f"{self._log}/{version + 1:020d}.json"])
-        return self._head(self._open(str(version + 1)))
+            self._files.sync([self._commit_file(version + 1)])
+            return self._after(head, change, version + 1)
 
+    @reports_codes_only
+    def is_current(self, head: Head) -> bool:
+        """See `TableFormat`: a log has no gaps."""
+        return self._files.read(self._commit_file(int(head.version) + 1)) is None
+
+    @reports_codes_only
     def announce(self, head: Head) -> None:
         """See `TableFormat`: all readers read the log."""
 
+    @reports_codes_only
     def named(self, head: Head, since: datetime) -> frozenset[str]:
         """See `TableFormat`."""
         since_ms = _ms(since)
@@ -122,6 +135,7 @@ class DeltaLakeTable:
         ]
         return frozenset(head.files).union(*removed)
 
+    @reports_codes_only
     def expire(self, head: Head, before: datetime, at: datetime) -> Head | None:
         """See `TableFormat`: the log begins with a checkpoint of the oldest version that is left.
 
@@ -135,21 +149,33 @@ class DeltaLakeTable:
             oldest = old.version + 1
         if not oldest:
             return None
-        self._open(str(oldest)).create_checkpoint()
+        with self._faults():
+            self._open(str(oldest)).create_checkpoint()
         # Oldest first: what a crash leaves is still a log without gaps.
         for name in sorted(self._files.names(self._log)):
-            found = _NUMBERED.fullmatch(name)
-            if found and int(found[1]) < oldest:
+            match = _NUMBERED.fullmatch(name)
+            if match and int(match[1]) < oldest:
                 self._files.delete(f"{self._log}/{name}")
-        return self._head(self._open())
+        with self._faults():
+            return self._head(self._open())
 
+    @reports_codes_only
     def sweep(self, head: Head, before: datetime) -> int:
         """See `TableFormat`: everything in the log is used."""
         return 0
 
+    @reports_codes_only
     def remove(self) -> None:
         """See `TableFormat`."""
         self._files.remove_folder(self._log)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """What delta-rs raises in the block, as `TableFormat` says."""
+        try:
+            yield
+        except CommitFailedError:
+            raise TableOvertaken(self._log) from None
 
     def _begin(self, at: datetime) -> DeltaTable:
         self._files.make_folder(self._log)
@@ -161,7 +187,7 @@ class DeltaLakeTable:
             storage_options=self._options,
             commit_properties=_properties(at, {}),
         )
-        self._files.sync([f"{self._log}/{0:020d}.json"])
+        self._files.sync([self._commit_file(0)])
         return table
 
     def _open(self, version: str | None = None) -> DeltaTable:
@@ -196,25 +222,45 @@ class DeltaLakeTable:
             raise ValueError(f"{uri} is not below the table's root {self.location}")
         return path
 
+    def _commit_file(self, version: int) -> str:
+        return f"{self._log}/{version:020d}.json"
+
     def _head(self, table: DeltaTable) -> Head:
         paths = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
-        commits = self._commits()
         version = table.version()
-        complete = [commit.complete_through_seq for commit in commits if commit.version == version]
+        content = self._files.read(self._commit_file(version))
+        complete = None if content is None else _commit(version, content).complete_through_seq
         return Head(
             version=str(version),
             snapshot=str(version),
             files={segment_id_of(path): f"{self.location}/{path}" for path in paths},
-            complete_through_seq=(complete and complete[0]) or 0,
-            snapshots=len(commits),
+            complete_through_seq=complete or 0,
+            snapshots=self._count_commits(),
         )
+
+    def _after(self, head: Head | None, change: Change, version: int) -> Head:
+        """The table at `version`, which was committed as `change` of `head`."""
+        files = dict(head.files) if head else {}
+        for segment_id in change.removed:
+            del files[segment_id]
+        files |= {segment.segment_id: uri for segment, uri in change.added}
+        return Head(
+            version=str(version),
+            snapshot=str(version),
+            files=files,
+            complete_through_seq=change.complete_through_seq,
+            snapshots=self._count_commits(),
+        )
+
+    def _count_commits(self) -> int:
+        return sum(_COMMIT.fullmatch(name) is not None for name in self._files.names(self._log))
 
     def _commits(self) -> list[_Commit]:
         """The commits whose files are in the log, in any order."""
         return [
-            _commit(int(found[1]), content)
+            _commit(int(match[1]), content)
             for name in self._files.names(self._log)
-            if (found := _COMMIT.fullmatch(name))
+            if (match := _COMMIT.fullmatch(name))
             and (content := self._files.read(f"{self._log}/{name}")) is not None
         ]
 
@@ -239,7 +285,10 @@ def _lines(content: bytes) -> Iterator[dict[str, Any]]:
     """The lines of a commit, but for those of added files, which can be many."""
     for line in content.splitlines():
         if line and not line.startswith(b'{"add"'):
-            yield json.loads(line)
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise StorageFailed("a commit in the log is damaged") from error
 
 
 def _add(segment: Segment, path: str, at_ms: int) -> AddAction:
@@ -252,19 +301,18 @@ def _add(segment: Segment, path: str, at_ms: int) -> AddAction:
         },
         modification_time=at_ms,
         data_change=True,
-        stats=json.dumps(
-            {
-                "numRecords": segment.rows,
-                "minValues": _bounds(segment.min_seq, segment.min_created_at),
-                "maxValues": _bounds(segment.max_seq, segment.max_created_at),
-                "nullCount": {"seq": 0, "created_at": 0},
-            }
+        # As json.dumps would, in a tenth of the time: no value needs escaping.
+        stats=(
+            f'{{"numRecords":{segment.rows}'
+            f',"minValues":{_bounds(segment.min_seq, segment.min_created_at)}'
+            f',"maxValues":{_bounds(segment.max_seq, segment.max_created_at)}'
+            ',"nullCount":{"seq":0,"created_at":0}}'
         ),
     )
 
 
-def _bounds(seq: int, created_at: datetime) -> dict[str, Any]:
-    return {"seq": seq, "created_at": created_at.isoformat(timespec="microseconds")}
+def _bounds(seq: int, created_at: datetime) -> str:
+    return f'{{"seq":{seq},"created_at":"{created_at.isoformat(timespec="microseconds")}"}}'
 
 
 def _properties(

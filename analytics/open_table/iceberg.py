@@ -11,33 +11,37 @@ place of the one that it was made from. Below the table's folder lie
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Final
 
 from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import ManifestFile, write_manifest_list
 from pyiceberg.serializers import FromInputFile, ToOutputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     SetCurrentSchemaUpdate,
+    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
     update_table_metadata,
 )
 
-from analytics.open_table.iceberg_files import data_file, days_of
-from analytics.open_table.iceberg_manifests import may_have_days, producer
+from analytics.open_table.iceberg_entries import Entry, new_entry
+from analytics.open_table.iceberg_manifests import ManifestFolder
 from analytics.open_table.iceberg_schema import ICEBERG_SCHEMA, PARTITIONS, PROPERTIES
 from analytics.open_table.metadata_files import MetadataFiles
+from analytics.open_table.storage_faults import StorageFailed, reports_codes_only
 from analytics.open_table.table_format import (
     COMPLETE_THROUGH,
     Change,
@@ -92,43 +96,40 @@ class IcebergTable:
     """See `TableFormat`. A version is the URI of a metadata file."""
 
     name = FormatName.ICEBERG
+    library_errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, location: str, files: MetadataFiles) -> None:
         self.location = location
         self._files = files
         self._io: FileIO = load_file_io(dict(files.iceberg_properties), location)
         self._metadata = f"{location}/metadata"
-        self._folders = (self._metadata, f"{location}/versions")
+        self._versions = f"{location}/versions"
+        self._folders = (self._metadata, self._versions)
 
+    @reports_codes_only
     def read(self, version: str | None) -> Head | None:
         """See `TableFormat`."""
         if version is None:
             return None
         return self._head(self._load(version))
 
+    @reports_codes_only
     def write(self, head: Head | None, change: Change) -> Head:
         """See `TableFormat`."""
         table = self._begin(change.at) if head is None else self._load(head.version, change.at)
         removed = {head.files[id_] for id_ in change.removed} if head else set()
-        old = self._entries(table.metadata, removed)
-        with table.transaction() as transaction:
-            if table.schema().fields != ICEBERG_SCHEMA.fields:
-                transaction._apply(
-                    (AddSchemaUpdate(schema=ICEBERG_SCHEMA), SetCurrentSchemaUpdate())
-                )
-            summary = {COMPLETE_THROUGH: str(change.complete_through_seq)}
-            with producer(transaction, summary, is_append=not old) as snapshot:
-                for file in old:
-                    snapshot.delete_data_file(file)
-                for segment, uri in change.added:
-                    snapshot.append_data_file(data_file(segment, uri))
-        self._make_durable(table)
+        updates: list[TableUpdate] = []
+        if table.schema().fields != ICEBERG_SCHEMA.fields:
+            updates += [AddSchemaUpdate(schema=ICEBERG_SCHEMA), SetCurrentSchemaUpdate()]
+        updates += self._snapshot(table.metadata, change, removed)
+        table = self._commit(table, updates, change.at)
         files = dict(head.files) if head else {}
         for segment_id in change.removed:
             files.pop(segment_id, None)
         files |= {segment.segment_id: uri for segment, uri in change.added}
         return self._head(table, files)
 
+    @reports_codes_only
     def named(self, head: Head, since: datetime) -> frozenset[str]:
         """See `TableFormat`; all snapshots that are not expired count."""
         metadata = self._load(head.version).metadata
@@ -137,12 +138,9 @@ class IcebergTable:
             for snapshot in metadata.snapshots
             for manifest in self._manifests(snapshot)
         }
-        return frozenset(
-            segment_id_of(file.file_path)
-            for manifest in manifests.values()
-            for file in self._data_files(manifest)
-        )
+        return frozenset(map(segment_id_of, self._uris(list(manifests.values()))))
 
+    @reports_codes_only
     def expire(self, head: Head, before: datetime, at: datetime) -> Head | None:
         """See `TableFormat`."""
         table = self._load(head.version, at)
@@ -150,9 +148,15 @@ class IcebergTable:
         if not old:
             return None
         table.maintenance.expire_snapshots().by_ids(old).commit()
-        self._make_durable(table)
+        self._files.sync([table.metadata_location])
         return self._head(table, head.files)
 
+    @reports_codes_only
+    def is_current(self, head: Head) -> bool:
+        """See `TableFormat`: the catalog says it."""
+        return True
+
+    @reports_codes_only
     def announce(self, head: Head) -> None:
         """See `TableFormat`."""
         number = _number(head.version)
@@ -162,6 +166,7 @@ class IcebergTable:
             self._files.write_atomically(target, self._files.get(head.version))
             self._files.write_atomically(hint, str(number).encode())
 
+    @reports_codes_only
     def sweep(self, head: Head, before: datetime) -> int:
         """See `TableFormat`."""
         kept = {
@@ -174,6 +179,7 @@ class IcebergTable:
             kept |= {manifest.manifest_path for manifest in self._manifests(snapshot)}
         return sum(self._files.remove_old(folder, kept, before) for folder in self._folders)
 
+    @reports_codes_only
     def remove(self) -> None:
         """See `TableFormat`."""
         for folder in self._folders:
@@ -212,7 +218,12 @@ class IcebergTable:
         try:
             metadata = FromInputFile.table_metadata(self._io.new_input(version))
         except FileNotFoundError as error:
+            # Something else than the object store may have answered.
+            if PurePosixPath(version).name in self._files.names(self._versions):
+                raise StorageFailed(f"{version} is there and cannot be read") from None
             raise TableMissing(version) from error
+        except ValidationError as error:
+            raise StorageFailed(f"{version} is damaged") from error
         return self._table(metadata, version, at)
 
     def _table(self, metadata: TableMetadata, version: str, at: datetime | None) -> Table:
@@ -223,11 +234,8 @@ class IcebergTable:
         metadata = table.metadata
         snapshot = metadata.current_snapshot()
         if files is None:
-            files = {
-                segment_id_of(file.file_path): file.file_path
-                for manifest in (self._manifests(snapshot) if snapshot else [])
-                for file in self._data_files(manifest)
-            }
+            manifests = self._manifests(snapshot) if snapshot else []
+            files = {segment_id_of(uri): uri for uri in self._uris(manifests)}
         summary = snapshot.summary if snapshot else None
         return Head(
             version=table.metadata_location,
@@ -237,40 +245,61 @@ class IcebergTable:
             snapshots=len(metadata.snapshots),
         )
 
-    def _entries(self, metadata: TableMetadata, uris: set[str]) -> list[DataFile]:
-        """The data files at `uris` as the current snapshot has them."""
-        snapshot = metadata.current_snapshot()
-        days = {days_of(uri) for uri in uris}
-        found = [
-            file
-            for manifest in (self._manifests(snapshot) if snapshot else [])
-            if may_have_days(manifest, days)
-            for file in self._data_files(manifest)
-            if file.file_path in uris
+    def _snapshot(
+        self, metadata: TableMetadata, change: Change, removed: set[str]
+    ) -> list[TableUpdate]:
+        """The updates that make `change` the current snapshot; its files are written."""
+        parent = metadata.current_snapshot()
+        snapshot_id = metadata.new_snapshot_id()
+        added = [new_entry(segment, uri, snapshot_id) for segment, uri in change.added]
+        following = self._manifest_folder.change(
+            self._manifests(parent) if parent else [], snapshot_id, added, removed
+        )
+        number = metadata.next_sequence_number()
+        manifest_list = f"{self._metadata}/snap-{snapshot_id}-0-{uuid.uuid4()}.avro"
+        with write_manifest_list(
+            format_version=metadata.format_version,
+            output_file=self._io.new_output(manifest_list),
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=parent.snapshot_id if parent else None,
+            sequence_number=number,
+            avro_compression="deflate",
+        ) as writer:
+            writer.add_manifests(following.manifests)
+        self._files.sync([manifest_list])
+        snapshot = Snapshot.model_validate(
+            {
+                "snapshot-id": snapshot_id,
+                "parent-snapshot-id": parent.snapshot_id if parent else None,
+                "sequence-number": number,
+                "manifest-list": manifest_list,
+                "summary": _summary(change, added, following.removed, parent),
+                "schema-id": ICEBERG_SCHEMA.schema_id,
+            }
+        )
+        current = {"ref-name": MAIN_BRANCH, "type": SnapshotRefType.BRANCH}
+        return [
+            AddSnapshotUpdate(snapshot=snapshot),
+            SetSnapshotRefUpdate.model_validate({**current, "snapshot-id": snapshot_id}),
         ]
-        for file in found:
-            file.spec_id = PARTITIONS.spec_id  # a manifest's entries do not say
-        return found
+
+    @property
+    def _manifest_folder(self) -> ManifestFolder:
+        return ManifestFolder(self._metadata, self._files, self._io, ICEBERG_SCHEMA)
+
+    def _commit(self, table: Table, updates: Sequence[TableUpdate], at: datetime) -> Table:
+        """`table` with `updates` in a new metadata file, which is durable."""
+        response = _StagingCatalog(at).commit_table(table, (), tuple(updates))
+        self._files.sync([response.metadata_location])
+        return self._table(response.metadata, response.metadata_location, at)
 
     def _manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         return list(snapshot.manifests(self._io))
 
-    def _data_files(self, manifest: ManifestFile) -> Iterator[DataFile]:
-        for entry in manifest.fetch_manifest_entry(self._io, discard_deleted=True):
-            yield entry.data_file
-
-    def _make_durable(self, table: Table) -> None:
-        """Sync what the last commit wrote, before a catalog names it."""
-        written = [table.metadata_location]
-        snapshot = table.current_snapshot()
-        if snapshot is not None:
-            written.append(snapshot.manifest_list)
-            written += [
-                manifest.manifest_path
-                for manifest in self._manifests(snapshot)
-                if manifest.added_snapshot_id == snapshot.snapshot_id
-            ]
-        self._files.sync(written)
+    def _uris(self, manifests: Sequence[ManifestFile]) -> Iterator[str]:
+        """The data files of `manifests`."""
+        for entries in self._manifest_folder.entries(manifests):
+            yield from (entry.uri for entry in entries)
 
 
 def _metadata_location(location: str, number: int) -> str:
@@ -279,6 +308,31 @@ def _metadata_location(location: str, number: int) -> str:
 
 def _number(location: str) -> int:
     return int(PurePosixPath(location).name.partition("-")[0])
+
+
+def _summary(
+    change: Change, added: Sequence[Entry], removed: Sequence[Entry], parent: Snapshot | None
+) -> Summary:
+    """What a snapshot says of itself, in the words of Iceberg's specification."""
+    figures = {
+        "added-data-files": len(added),
+        "added-records": sum(entry.rows for entry in added),
+        "added-files-size": sum(entry.size for entry in added),
+        "deleted-data-files": len(removed),
+        "deleted-records": sum(entry.rows for entry in removed),
+        "removed-files-size": sum(entry.size for entry in removed),
+        "changed-partition-count": len(
+            {(entry.tenant_id, entry.day) for entry in (*added, *removed)}
+        ),
+    }
+    return update_snapshot_summaries(
+        Summary(
+            Operation.OVERWRITE if removed else Operation.APPEND,
+            **{name: str(figure) for name, figure in figures.items() if figure},
+            **{COMPLETE_THROUGH: str(change.complete_through_seq)},
+        ),
+        parent.summary if parent else None,
+    )
 
 
 def _superseded(metadata: TableMetadata, before_ms: int) -> list[int]:

@@ -9,7 +9,6 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType, TimestamptzType
 
 from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, SCHEMA_VERSION
-from analytics.open_table.iceberg_manifests import TARGET_BYTES
 from analytics.open_table.table_format import TENANT_COLUMN
 
 TENANT_ID: Final = 10_000
@@ -65,5 +64,4 @@ PROPERTIES: Final = {
     "schema.name-mapping.default": ICEBERG_SCHEMA.name_mapping.model_dump_json(),
     # Only the publisher commits, from the version that it has read.
     "commit.retry.num-retries": "0",
-    "commit.manifest.target-size-bytes": str(TARGET_BYTES),
 }

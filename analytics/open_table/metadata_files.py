@@ -1,14 +1,20 @@
 """The files of tables' own metadata: what the formats' libraries do not do with them themselves."""
 
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from analytics.storage.fsync import fsync, mkdir_synced
 
+PARALLEL_MAX: Final = 16
+"""So many files are written or fetched at a time."""
+
 _SCHEME: Final = "file://"
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 
 class MetadataFiles(Protocol):
@@ -25,15 +31,23 @@ class MetadataFiles(Protocol):
         ...
 
     def sync(self, uris: Iterable[str]) -> None:
-        """Make new files and their names durable."""
+        """Make new files and their names durable. Raises FileNotFoundError if one is not there."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in `folder`; none if it is not there."""
+        """The names of the files in `folder`; none if it is certain that there are none."""
         ...
 
     def get(self, uri: str) -> bytes:
         """The content of the file `uri`. Raises FileNotFoundError."""
+        ...
+
+    def get_all(self, uris: Sequence[str]) -> Iterator[bytes]:
+        """`get` of each of `uris`, some of them at a time."""
+        ...
+
+    def write_new(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Create files, URI and content, some of them at a time; they are durable afterwards."""
         ...
 
     def read(self, uri: str) -> bytes | None:
@@ -87,6 +101,16 @@ class LocalMetadataFiles:
         """See `MetadataFiles`."""
         return local_path(uri).read_bytes()
 
+    def get_all(self, uris: Sequence[str]) -> Iterator[bytes]:
+        """See `MetadataFiles`."""
+        return map(self.get, uris)
+
+    def write_new(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """See `MetadataFiles`."""
+        in_parallel(_write_and_sync, files)
+        for folder in sorted({local_path(uri).parent for uri, _ in files}):
+            fsync(folder)
+
     def read(self, uri: str) -> bytes | None:
         """See `MetadataFiles`."""
         try:
@@ -124,6 +148,21 @@ class LocalMetadataFiles:
         path = local_path(uri)
         if path.is_dir():
             shutil.rmtree(path)
+
+
+def _write_and_sync(file: tuple[str, bytes]) -> None:
+    uri, content = file
+    path = local_path(uri)
+    path.write_bytes(content)
+    fsync(path)
+
+
+def in_parallel(
+    work: Callable[[_Argument], _Result], arguments: Iterable[_Argument]
+) -> list[_Result]:
+    """The results of `work`, which waits for a disk or a server, PARALLEL_MAX at a time."""
+    with ThreadPoolExecutor(PARALLEL_MAX, "metadata") as threads:
+        return list(threads.map(work, arguments))
 
 
 def local_path(uri: str) -> Path:

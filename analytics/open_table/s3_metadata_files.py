@@ -3,29 +3,51 @@
 Credentials are those that AWS clients find: AWS_* variables, a web identity, or the machine's role.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from pyarrow import fs
 
+from analytics.open_table.metadata_files import PARALLEL_MAX, in_parallel
+from analytics.open_table.storage_faults import StorageFailed
+
 _SCHEME: Final = "s3://"
+_CONNECT_MAX_S: Final = 5.0
+
+_PROBE: Final = "_countersign_probe"
+"""A file that no reader of a table takes for one of its own."""
 
 
 class S3MetadataFiles:
     """MetadataFiles in the buckets at `endpoint` ("": AWS itself). A URI is s3://bucket/key.
 
-    An object is whole and durable once it is stored, so there is nothing to sync.
+    A server that is silent for half of `wait_s` has failed; to delta-rs, one whose answer takes
+    `wait_s`.
     """
 
-    def __init__(self, endpoint: str = "") -> None:
-        self._files = fs.S3FileSystem(endpoint_override=endpoint or None)
-        # Without a region pyiceberg asks AWS for that of the bucket, also if it is elsewhere.
-        self.iceberg_properties: Mapping[str, str] = {"s3.region": self._files.region}
-        self.delta_options: Mapping[str, str] = {}
+    def __init__(self, endpoint: str, wait_s: float) -> None:
+        half_s = wait_s / 2
+        connect_s = min(half_s, _CONNECT_MAX_S)
+        self._files = fs.S3FileSystem(
+            endpoint_override=endpoint or None, request_timeout=half_s, connect_timeout=connect_s
+        )
+        self.iceberg_properties: Mapping[str, str] = {
+            # Without a region pyiceberg asks AWS for that of the bucket, also if it is elsewhere.
+            "s3.region": self._files.region,
+            "s3.request-timeout": str(half_s),
+            "s3.connect-timeout": str(connect_s),
+        }
+        self.delta_options: Mapping[str, str] = {
+            # Of a whole request: delta-rs has no limit for silence alone.
+            "timeout": f"{round(wait_s * 1000)}ms",
+            "connect_timeout": f"{round(connect_s * 1000)}ms",
+            "retry_timeout": f"{round(half_s * 1000)}ms",
+        }
         if endpoint:
             self.iceberg_properties = {**self.iceberg_properties, "s3.endpoint": endpoint}
             self.delta_options = {
+                **self.delta_options,
                 "AWS_ENDPOINT_URL": endpoint,
                 "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower(),
             }
@@ -34,16 +56,42 @@ class S3MetadataFiles:
         """See `MetadataFiles`: a bucket has none."""
 
     def sync(self, uris: Iterable[str]) -> None:
-        """See `MetadataFiles`."""
+        """See `MetadataFiles`: what is stored is durable, but something else may have answered."""
+        for found in self._files.get_file_info([_key(uri) for uri in uris]):
+            if not found.is_file:
+                raise FileNotFoundError(f"{found.path} is not there after it was written")
 
     def names(self, folder: str) -> list[str]:
-        """See `MetadataFiles`."""
-        return [str(found.base_name) for found in self._list(folder)]
+        """See `MetadataFiles`.
+
+        A server that answers something else seems to have an empty folder, too. So one is believed
+        that then lists a file which was put there.
+        """
+        names = self._names(folder)
+        if names:
+            return names
+        probe = f"{folder}/{_PROBE}"
+        self.write_atomically(probe, b"")
+        names = self._names(folder)
+        if _PROBE not in names:
+            raise StorageFailed(f"{folder}: the object store does not list what was stored in it")
+        self.delete(probe)
+        return [name for name in names if name != _PROBE]
 
     def get(self, uri: str) -> bytes:
         """See `MetadataFiles`."""
         with self._files.open_input_stream(_key(uri)) as stream:
             return bytes(stream.read())
+
+    def get_all(self, uris: Sequence[str]) -> Iterator[bytes]:
+        """See `MetadataFiles`."""
+        for start in range(0, len(uris), PARALLEL_MAX):
+            yield from in_parallel(self.get, uris[start : start + PARALLEL_MAX])
+
+    def write_new(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """See `MetadataFiles`."""
+        in_parallel(lambda file: self.write_atomically(*file), files)
+        self.sync([uri for uri, _ in files])
 
     def read(self, uri: str) -> bytes | None:
         """See `MetadataFiles`."""
@@ -78,6 +126,9 @@ class S3MetadataFiles:
         """See `MetadataFiles`."""
         for found in self._list(uri):
             self._files.delete_file(found.path)
+
+    def _names(self, folder: str) -> list[str]:
+        return [str(found.base_name) for found in self._list(folder)]
 
     def _list(self, folder: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(_key(folder), allow_not_found=True)

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from pathlib import PurePosixPath
 from typing import Final, Protocol
 
 from analytics.storage.segment_metadata import Segment
@@ -86,6 +85,10 @@ class TableFormat(Protocol):
         """
         ...
 
+    def is_current(self, head: Head) -> bool:
+        """True if no other version followed `head`, which the catalog names."""
+        ...
+
     def announce(self, head: Head) -> None:
         """Show `head`, which is committed, to readers that do not ask the catalog."""
         ...
@@ -112,7 +115,7 @@ class TableFormat(Protocol):
 
 def segment_id_of(uri: str) -> str:
     """The id of the segment whose file is at `uri`."""
-    return PurePosixPath(uri).stem
+    return uri.rpartition("/")[2].partition(".")[0]
 
 
 def difference(

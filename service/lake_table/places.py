@@ -86,16 +86,19 @@ class LakePlaces:
         return DeltaLakeTable(self.location(key), self.files)
 
 
-def s3_places(url: str, endpoint: str) -> LakePlaces:
+def s3_places(url: str, endpoint: str, wait_s: float) -> LakePlaces:
     """The places in the bucket of `url` (s3://bucket/prefix); keys are laid out like paths."""
     root = url.rstrip("/")
-    return LakePlaces(audit=root, lake=f"{root}/_countersign/lake", files=S3MetadataFiles(endpoint))
+    files = S3MetadataFiles(endpoint, wait_s)
+    return LakePlaces(audit=root, lake=f"{root}/_countersign/lake", files=files)
 
 
 def lake_places(settings: Settings) -> LakePlaces:
     """The places in the bucket of the segments, or in the data dir."""
     if settings.segments_url:
-        return s3_places(settings.segments_url, settings.segments_endpoint)
+        return s3_places(
+            settings.segments_url, settings.segments_endpoint, settings.segments_wait_s
+        )
     return LakePlaces(
         audit=file_uri(settings.audit_dir),
         lake=file_uri(settings.lake_dir),

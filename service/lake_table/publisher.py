@@ -146,6 +146,7 @@ class Publisher(LeasedJob):
 
     async def drop(self, keys: Sequence[TableKey]) -> list[TableKey]:
         """Publish `keys` no more, and remove their metadata; returns those that there were."""
+        await self._lake.confirm_prefix()
         async with self._lease.hold() as lease:
             async with lease.write() as work:
                 known = await list_tables(work.session)
@@ -194,57 +195,55 @@ class Publisher(LeasedJob):
     async def _publish_table(
         self, lease: HeldLease, key: TableKey, state: LakeState, at: datetime
     ) -> Published:
+        await self._lake.confirm_prefix()
         table = self._places.table(key)
-        head = await self._read(table, key, state)
+        before = await self._read(table, key, state)
+        there, absent = await self._publishable(key, state, before)
+        added, removed = difference(
+            before, [(segment, self._places.uri(segment)) for segment in there]
+        )
+        change = Change(added, removed, state.complete_through(key, absent), at)
+        rows = sum(segment.rows for segment in there)
+        head = before
+        is_new = before is None or not (_is_current(before, change) and state.is_fenced(key))
+        if head is None or is_new:
+            head = await self._run(partial(table.write, before, change))
+        await self._commit(lease, key, before.version if before else None, head, rows, at)
+        await self._run(partial(table.announce, head))
+        published = Published(
+            key=key,
+            location=table.location,
+            snapshot=head.snapshot,
+            is_new_snapshot=is_new,
+            added=len(added),
+            removed=len(removed),
+            files=len(head.files),
+            rows=rows,
+            complete_through_seq=change.complete_through_seq,
+        )
+        if is_new:
+            _log_published(published)
+        return published
+
+    async def _publishable(
+        self, key: TableKey, state: LakeState, head: Head | None
+    ) -> tuple[list[Segment], list[Segment]]:
+        """The segments that the table can have, and those that it lacks for now.
+
+        Files that `head` names are not looked for again.
+        """
         wanted = [segment for segment in state.segments if key.has(segment)]
         have = head.files if head else {}
         new = [segment for segment in wanted if segment.segment_id not in have]
         absent = [segment for segment in new if not segment.is_portable]
         absent += await self._missing([segment for segment in new if segment.is_portable])
         gone = {segment.segment_id for segment in absent}
-        there = [segment for segment in wanted if segment.segment_id not in gone]
-        added, removed = difference(
-            head, [(segment, self._places.uri(segment)) for segment in there]
-        )
-        complete = state.complete_through(key, absent)
-        rows = sum(segment.rows for segment in there)
-        is_current = (
-            head is not None
-            and not added
-            and not removed
-            and complete == head.complete_through_seq
-            and state.is_fenced(key)
-        )
-        before = head.version if head else None
-        if head is None or not is_current:
-            change = Change(added, removed, complete, at)
-            head = await self._run(partial(table.write, head, change))
-        await self._commit(lease, key, before, head, rows, at)
-        await self._run(partial(table.announce, head))
-        if not is_current:
-            _log.info(
-                "lake_published",
-                format=key.format.value,
-                table=key.name,
-                added=len(added),
-                removed=len(removed),
-                complete_through_seq=complete,
-            )
-        return Published(
-            key,
-            table.location,
-            head.snapshot,
-            not is_current,
-            len(added),
-            len(removed),
-            len(head.files),
-            rows,
-            complete,
-        )
+        return [segment for segment in wanted if segment.segment_id not in gone], absent
 
     async def _expire_table(
         self, lease: HeldLease, key: TableKey, state: LakeState, at: datetime
     ) -> Expired:
+        await self._lake.confirm_prefix()
         table, line = self._places.table(key), state.tables[key]
         head = await self._read(table, key, state)
         if head is None:
@@ -264,7 +263,11 @@ class Publisher(LeasedJob):
         """
         version, line = state.versions.get(key), state.tables.get(key)
         known = self._heads.get(key)
-        if known is not None and known.version == version and key.format is FormatName.ICEBERG:
+        if (
+            known is not None
+            and known.version == version
+            and await self._run(partial(table.is_current, known))
+        ):
             return known
         if line is not None and line.location != table.location:
             version = None
@@ -303,6 +306,23 @@ class Publisher(LeasedJob):
                 return await self._lake.run_uncancellable(work)
         except OSError as error:
             raise file_fault(error) from error
+
+
+def _is_current(head: Head, change: Change) -> bool:
+    """True if `change` would change nothing."""
+    is_as_complete = change.complete_through_seq == head.complete_through_seq
+    return is_as_complete and not change.added and not change.removed
+
+
+def _log_published(published: Published) -> None:
+    _log.info(
+        "lake_published",
+        format=published.key.format.value,
+        table=published.key.name,
+        added=published.added,
+        removed=published.removed,
+        complete_through_seq=published.complete_through_seq,
+    )
 
 
 def _wanted_keys(

@@ -24,7 +24,7 @@ def test_a_table_in_a_bucket_is_as_one_on_a_disk(bucket: Any, name: FormatName, 
     import obstore
     from obstore.store import S3Store
 
-    places = s3_places(bucket.url, bucket.server.endpoint)
+    places = s3_places(bucket.url, bucket.server.endpoint, 10.0)
     _, _, name_and_prefix = bucket.url.partition("//")
     bucket_name, _, prefix = name_and_prefix.partition("/")
     store = S3Store(

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from pyiceberg.table import StaticTable
 
 from analytics.open_table.table_format import FormatName
-from service.lake_table.places import ALL_TENANTS, TableKey
+from service.lake_table.places import ALL_TENANTS, LakePlaces, TableKey
 from service.lake_table.publisher import Published
 from service.lake_table.registry import list_tables
 from tests.analytics.samples import sample_row
@@ -72,6 +71,10 @@ class LakeWorld:
         published = await self.services.publisher.publish([self.format], **options)
         return published[0]
 
+    @property
+    def places(self) -> LakePlaces:
+        return self.services.publisher.places
+
     def key(self, tenant_id: str = ALL_TENANTS) -> TableKey:
         return TableKey(FormatName(self.format), tenant_id)
 
@@ -82,17 +85,28 @@ class LakeWorld:
 
     async def read_head(self) -> Any:
         """The table as the publisher reads it."""
-        return self.services.publisher.places.table(self.key()).read(await self.version())
+        return self.places.table(self.key()).read(await self.version())
 
     async def read(self, tenant_id: str = ALL_TENANTS) -> pa.Table:
         """The rows of the table, as its format's own library reads them."""
         if self.format == "iceberg":
-            return StaticTable.from_metadata(await self.version(tenant_id)).scan().to_arrow()
+            return (await self.iceberg(tenant_id)).scan().to_arrow()
         return self.delta(tenant_id).to_pyarrow_table()
 
+    async def iceberg(self, tenant_id: str = ALL_TENANTS) -> StaticTable:
+        properties = dict(self.places.files.iceberg_properties)
+        return StaticTable.from_metadata(await self.version(tenant_id), properties)
+
     def delta(self, tenant_id: str = ALL_TENANTS, version: int | None = None) -> DeltaTable:
-        location = self.services.publisher.places.location(self.key(tenant_id))
-        return DeltaTable(location.removeprefix("file://"), version=version)
+        location = self.places.location(self.key(tenant_id)).removeprefix("file://")
+        options = dict(self.places.files.delta_options) or None
+        return DeltaTable(location, version=version, storage_options=options)
+
+    async def identity(self) -> str:
+        """What a table that is begun anew has another one of."""
+        if self.format == "iceberg":
+            return str((await self.iceberg()).metadata.table_uuid)
+        return str(self.delta().metadata().id)
 
     async def sealed(self) -> Answers:
         """What Countersign itself says of all that is sealed."""
@@ -100,23 +114,21 @@ class LakeWorld:
             from service.store.catalog import list_live_segments
 
             segments = await list_live_segments(session)
-        root = self.services.settings.audit_dir
-        return answers_of(own_rows(root, segments))
+        return answers_of(await own_rows(self.services, segments))
 
-    async def named_files(self) -> dict[str, set[Path]]:
-        """The files of every snapshot that is not expired, by snapshot."""
+    async def named_files(self) -> dict[str, set[str]]:
+        """The URIs of the files of every snapshot that is not expired, by snapshot."""
         if self.format == "iceberg":
-            table = StaticTable.from_metadata(await self.version())
+            table = await self.iceberg()
             return {
-                str(snapshot.snapshot_id): {
-                    Path(file.removeprefix("file://"))
-                    for file in table.inspect.files(snapshot.snapshot_id)["file_path"].to_pylist()
-                }
+                str(snapshot.snapshot_id): set(
+                    table.inspect.files(snapshot.snapshot_id)["file_path"].to_pylist()
+                )
                 for snapshot in table.snapshots()
             }
-        log = self.services.settings.audit_dir / "_delta_log"
-        versions = sorted(int(path.stem) for path in log.glob("*.json"))
-        checkpoints = [int(path.name[:20]) for path in log.glob("*.checkpoint.parquet")]
+        names = self.places.files.names(f"{self.places.location(self.key())}/_delta_log")
+        versions = sorted(int(name[:20]) for name in names if name.endswith(".json"))
+        checkpoints = [int(name[:20]) for name in names if name.endswith(".checkpoint.parquet")]
         named = {}
         for version in versions:
             try:
@@ -125,14 +137,19 @@ class LakeWorld:
                 # Its log was being removed: an expired one, of which a checkpoint is the successor.
                 assert version < max(checkpoints)
             else:
-                named[str(version)] = {Path(uri) for uri in files}
+                root = "" if self.services.settings.segments_url else "file://"
+                named[str(version)] = {f"{root}{uri}" for uri in files}
         return named
 
     async def assert_no_file_is_missing(self) -> None:
         """No snapshot that is not expired names a file that is not there."""
+        root = self.services.lake.segments.root
+        stored = {
+            f"{self.places.audit}/{file.path.relative_to(root).as_posix()}"
+            for file in await self.services.lake.list_files()
+        }
         for snapshot, files in (await self.named_files()).items():
-            missing = [str(path) for path in files if not path.exists()]
-            assert missing == [], f"snapshot {snapshot}"
+            assert files - stored == set(), f"snapshot {snapshot}"
 
     async def assert_published(self) -> None:
         """The table says what Countersign says, and names no missing file."""
@@ -140,14 +157,16 @@ class LakeWorld:
         await self.assert_no_file_is_missing()
 
 
-def own_rows(root: Path, segments: Any) -> pa.Table:
+async def own_rows(services: Any, segments: Any) -> pa.Table:
     """The rows of `segments` as Countersign reads them, with their tenant."""
     from analytics.storage.segment_reader import open_segment
 
+    root = services.settings.audit_dir
     tables = []
     for segment in segments:
-        with open_segment(root, segment) as file:
-            rows = pa.concat_tables([file.rows(n) for n in range(file.row_group_count)])
+        async with services.lake.local(segment):
+            with open_segment(root, segment) as file:
+                rows = pa.concat_tables([file.rows(n) for n in range(file.row_group_count)])
         tenant = pa.array([segment.tenant_id] * rows.num_rows)
         tables.append(rows.select(["seq", "event", "created_at"]).append_column("tenant", tenant))
     empty = {"seq": [], "event": [], "created_at": [], "tenant": []}

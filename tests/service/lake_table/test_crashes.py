@@ -9,7 +9,7 @@ from deltalake.exceptions import TableNotFoundError
 from service.store.catalog import list_live_segments
 from service.store.sqlite.files import file_of
 from tests.analytics.samples import sample_row
-from tests.budgets import budget, only_full
+from tests.budgets import budget, only_full, sample
 from tests.conftest import START
 from tests.power import PowerCut, kill_process, power_cut_after
 from tests.service.audit.conftest import start_worker
@@ -47,6 +47,7 @@ async def assert_recovers(lake: LakeWorld) -> None:
     await lake.assert_published()
 
 
+@only_full
 async def test_a_crash_at_any_step_of_a_first_publication_is_made_good(filled):
     """Nothing is published twice, and nothing is left out."""
     for step in range(0, STEPS_MAX, STRIDE):
@@ -80,6 +81,7 @@ async def test_a_crash_at_any_step_of_a_publication_is_made_good(filled):
     assert STRIDE < step < STEPS_MAX
 
 
+@only_full
 async def test_a_crash_at_any_step_of_an_expiry_is_made_good(filled):
     """Readers meet the table with or without the old snapshots."""
     await filled.publish()
@@ -122,6 +124,7 @@ async def test_a_crash_of_the_sweeper_leaves_no_snapshot_without_its_files(fille
     assert STRIDE < step < STEPS_MAX
 
 
+@sample(2)
 @pytest.mark.parametrize(
     ("beginning", "number"),
     [

@@ -23,7 +23,7 @@ def test_files_are_where_segments_are_laid_out(tmp_path):
     path = segment_path(settings.audit_dir, "org_a", DAY, "seg_1")
 
     assert lake_places(settings).uri(segment) == f"file://{path}"
-    assert s3_places("s3://lake/prod/", "").uri(segment) == (
+    assert s3_places("s3://lake/prod/", "", 10.0).uri(segment) == (
         "s3://lake/prod/tenant=org_a/day=2026-03-04/seg_1.parquet"
     )
 
@@ -39,4 +39,4 @@ def test_files_are_where_segments_are_laid_out(tmp_path):
 )
 def test_each_table_has_a_folder_of_its_own(key, location):
     """That of a Delta table contains its files: delta-rs reads no others."""
-    assert s3_places("s3://lake/prod", "").location(key) == location
+    assert s3_places("s3://lake/prod", "", 10.0).location(key) == location

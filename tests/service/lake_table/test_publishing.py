@@ -5,14 +5,16 @@ import sys
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import make_url
 
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.composition import build_services
 from service.lake_table.places import LakeExtraMissing
 from service.store.catalog import list_unportable
-from service.store.sqlite.files import file_of
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import START
+from tests.databases import IS_POSTGRESQL
 from tests.service.audit.meanwhile import by_another_worker, by_hand
 from tests.service.audit.pruning import always_on, prune
 from tests.service.audit.test_import import line, take
@@ -139,9 +141,10 @@ async def publish_elsewhere(worker) -> None:
     await worker.publisher.publish(["iceberg", "delta"])
 
 
+@sample(2)
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_publisher_whose_lease_is_taken_over_doubles_nothing(filled, moment, monkeypatch):
-    """It stood still before or after it wrote its snapshot, and another one published meanwhile."""
+    """It was suspended before or after it wrote its snapshot, and another one published."""
     await filled.services.publisher.publish(["iceberg", "delta"])
     await filled.audit.accept([sample_row(START)])
     await filled.audit.seal()
@@ -232,9 +235,10 @@ async def test_pyicebergs_own_catalog_finds_the_table(filled):
     if filled.format != "iceberg":
         pytest.skip("Delta has no catalog")
     await filled.publish()
-    database = file_of(filled.services.settings.database)
+    driver = "postgresql+psycopg" if IS_POSTGRESQL else "sqlite"
+    uri = make_url(filled.services.settings.database).set(drivername=driver)
 
-    catalog = SqlCatalog("countersign", uri=f"sqlite:///{database}")
+    catalog = SqlCatalog("countersign", uri=uri.render_as_string(hide_password=False))
     table = catalog.load_table("countersign.audit")
 
     assert catalog.list_tables("countersign") == [("countersign", "audit")]
