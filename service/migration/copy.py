@@ -1,26 +1,34 @@
 """Copies a database to an empty one of another kind, row by row; a killed copy can be resumed.
 
-The source's write lock is held meanwhile. Each batch is one transaction of the target, in the order
-of the source's primary keys, so the number of rows that are there tells where to go on. Until all
-rows have been compared the target's version is marked, and no service starts on it; from then on
-the source's is, because two databases over one data dir would remove each other's segments.
+No other process has the source open meanwhile. Each batch is one transaction of the target, in the
+order of the source's primary keys, so the number of rows that are there tells where to go on, if
+they are the source's first ones still. Until all rows have been compared the target's version is
+marked, and no service starts on it; from then on the source's is, because two databases over one
+data dir would remove each other's segments.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, column, delete, exc, insert, inspect, text, update
-from sqlalchemy import table as named_table
+from sqlalchemy import Connection, Row, Table, delete, exc, insert, inspect, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.audit.lease import end_leases
 from service.clock import utc_now
+from service.errors import StorageBusy
 from service.migration.refusals import (
     CopyDiffers,
     OtherVersionBegan,
     RowNotStorable,
+    SourceChanged,
+    SourceInUse,
     TargetNotEmpty,
 )
 from service.migration.rows import TableDigest, batches, count_rows
@@ -29,6 +37,7 @@ from service.store.faults import store_faults
 from service.store.migrate import (
     COPYING,
     MOVED,
+    VERSION_TABLE,
     MovedDatabase,
     OlderDatabase,
     check_version,
@@ -36,14 +45,13 @@ from service.store.migrate import (
     latest_version,
     upgrade,
 )
+from service.store.sqlite.engine import lock_out_others
 from service.store.store import Store
 from service.store.tables import Base
 
 Show = Callable[[int, int], None]
 ShowProgress = Callable[[str], AbstractContextManager[Show]]
 """Shows what is being done, in rows, while the block lasts."""
-
-_VERSION = named_table("alembic_version", column("version_num"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +79,11 @@ class Copied:
 async def copy_all(source: Engines, target: Engines, shown: ShowProgress) -> Copied:
     """Copy every row of `source` to `target`, compare both, and leave only `target` in use.
 
-    Raises OlderDatabase, NewerDatabase or MovedDatabase about the source; TargetNotEmpty,
-    OtherVersionBegan, RowNotStorable, CopyDiffers, StoreUnavailable.
+    Raises OlderDatabase, NewerDatabase, MovedDatabase, SourceInUse or SourceChanged about the
+    source; TargetNotEmpty, OtherVersionBegan, RowNotStorable, CopyDiffers, StoreUnavailable.
     """
     with store_faults():
-        async with source.writer.begin() as reading:  # which locks out all other writers
+        async with _alone(source) as reading:
             is_moved = await reading.run_sync(_check_source)
             if not await _is_begun(target, is_moved=is_moved):
                 await _begin(target)
@@ -86,6 +94,22 @@ async def copy_all(source: Engines, target: Engines, shown: ShowProgress) -> Cop
             await reading.run_sync(_set_version, MOVED + latest_version())
         await _finish(target)
     return Copied(tuple(tables), found_rows)
+
+
+@asynccontextmanager
+async def _alone(source: Engines) -> AsyncIterator[AsyncConnection]:
+    """A write transaction of `source`, which no service can have open or open. Raises SourceInUse.
+
+    A service that were started just before the copy would go on writing to it.
+    """
+    lock_out_others(source.writer)
+    async with AsyncExitStack() as stack:
+        try:
+            with store_faults():
+                connection = await stack.enter_async_context(source.writer.begin())
+        except StorageBusy as error:
+            raise SourceInUse(value=str(source.writer.url.database)) from error
+        yield connection
 
 
 def _check_source(connection: Connection) -> bool:
@@ -120,9 +144,9 @@ def _has_mark(connection: Connection) -> bool:
     names = inspect(connection).get_table_names()
     if not names:
         return False
-    version = (current_version(connection) or "") if _VERSION.name in names else ""
+    version = (current_version(connection) or "") if VERSION_TABLE.name in names else ""
     if not version.startswith(COPYING):
-        raise TargetNotEmpty(value=min(names, key=lambda name: (name == _VERSION.name, name)))
+        raise TargetNotEmpty(value=min(names, key=lambda name: (name == VERSION_TABLE.name, name)))
     if version != COPYING + latest_version():
         raise OtherVersionBegan
     return True
@@ -138,7 +162,7 @@ async def _begin(target: Engines) -> None:
 
 
 def _set_version(connection: Connection, version: str) -> None:
-    connection.execute(update(_VERSION).values(version_num=version))
+    connection.execute(update(VERSION_TABLE).values(version_num=version))
 
 
 async def _copy_tables(reading: AsyncConnection, target: Engines, show: Show) -> int:
@@ -146,17 +170,27 @@ async def _copy_tables(reading: AsyncConnection, target: Engines, show: Show) ->
     tables = Base.metadata.sorted_tables  # what is referred to comes first
     total = sum([await count_rows(reading, table) for table in tables])
     async with target.migration() as connection:
-        found = {table.name: await count_rows(connection, table) for table in tables}
-    done = found_rows = sum(found.values())
+        counts = {table.name: await count_rows(connection, table) for table in tables}
+    done = found_rows = sum(counts.values())
     show(done, total)
+    await _check_found(reading, target, counts)
     for table in tables:
-        async for rows in batches(reading, table, found[table.name]):
+        async for rows in batches(reading, table, counts[table.name]):
             with _row_faults(table):
                 async with target.migration() as writing:
                     await writing.execute(insert(table), [_values(row) for row in rows])
             done += len(rows)
             show(done, total)
     return found_rows
+
+
+async def _check_found(reading: AsyncConnection, target: Engines, found: dict[str, int]) -> None:
+    """Raise SourceChanged unless the rows found in the target are the source's first ones."""
+    async with target.migration() as other:
+        for table in Base.metadata.sorted_tables:
+            rows = found[table.name]
+            if rows and await _digest(reading, table, rows) != await _digest(other, table):
+                raise SourceChanged(table=table.name, rows=str(rows))
 
 
 def _values(row: Row[Any]) -> dict[str, Any]:
@@ -190,10 +224,15 @@ async def _compare(reading: AsyncConnection, target: Engines, show: Show) -> lis
     return compared
 
 
-async def _digest(connection: AsyncConnection, table: Table) -> TableDigest:
+async def _digest(
+    connection: AsyncConnection, table: Table, rows_max: int | None = None
+) -> TableDigest:
+    """That of all rows, or of the first `rows_max` by their primary key."""
     digest = TableDigest()
     async for rows in batches(connection, table):
-        digest.add(rows)
+        digest.add(rows if rows_max is None else rows[: rows_max - digest.rows])
+        if digest.rows == rows_max:
+            break
     return digest
 
 

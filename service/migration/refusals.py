@@ -45,13 +45,22 @@ class OtherVersionBegan(Conflict):
     )
 
 
+class SourceChanged(Conflict):
+    """The source was changed after an earlier run that was interrupted."""
+
+    text = (
+        "the first {rows} rows of table {table} are not those that an earlier run has copied: the"
+        " source was used after it, or the target was changed. Drop the target database, create it"
+        " again, and copy from the start"
+    )
+
+
 class CopyDiffers(Conflict):
     """A table of the target is not equal to the source's."""
 
     text = (
-        "table {table} is not equal on both sides ({source} rows and {target}): the source was"
-        " changed after the copy began, or the target was. Drop the target database, create it"
-        " again, and copy from the start"
+        "table {table} is not equal on both sides ({source} rows and {target}): the target was"
+        " changed. Drop the target database, create it again, and copy from the start"
     )
 
 

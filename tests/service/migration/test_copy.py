@@ -4,15 +4,20 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, func, make_url, select, text
 
 from service.bootstrap import prepare
+from service.cli.progress import row_progress
 from service.migration import copy as copying
+from service.migration.refusals import SourceInUse
 from service.settings import Settings
+from service.store.engines import create_engines
 from service.store.migrate import MovedDatabase, UnfinishedCopy, latest_version
 from service.store.tables import Base, Counter, Lease, Organisation, Team
+from tests.budgets import only_full
 from tests.conftest import SettableClock, settings_over
 from tests.interpreters import run_module
 from tests.postgres import EMPTY, MIGRATED, PostgresServer
@@ -27,7 +32,8 @@ KILLED_COPY = "tests.service.migration.killed_copy"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
+    """A data dir on SQLite, whichever database other tests run on."""
+    return Home(tmp_path, {"database_url": ""})
 
 
 @pytest.fixture
@@ -107,6 +113,7 @@ async def test_only_the_new_database_is_served_afterwards(home, source, target):
         await prepare(on_sqlite(home), SettableClock())
 
 
+@only_full
 async def test_the_counters_go_on_and_the_leases_end(home, source, target):
     """No seq is given twice; PostgreSQL's own sequences are not used."""
     execute(source, "UPDATE counters SET value = 4711")
@@ -142,6 +149,7 @@ async def test_a_killed_copy_goes_on_where_it_ended(home, source, target):
     assert everything(target) == before
 
 
+@only_full
 async def test_a_copy_killed_between_its_two_last_commits_is_finished(
     home, source, target, monkeypatch
 ):
@@ -162,6 +170,7 @@ async def test_a_copy_killed_between_its_two_last_commits_is_finished(
     assert everything(target) == everything(source)
 
 
+@only_full
 async def test_no_service_starts_on_a_part_of_the_rows(home, source, target):
     """`init`, which a service begins with, would take the rest for rows that never were."""
     run_module(KILLED_COPY, source, target, "3", timeout=60)
@@ -173,18 +182,47 @@ async def test_no_service_starts_on_a_part_of_the_rows(home, source, target):
     assert len(home.ask("org", "list")) == ROWS
 
 
-async def test_a_source_changed_after_a_kill_is_found(home, source, target):
-    """What was copied before is not what is there now; the source stays in use."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("UPDATE organisations SET slug = slug || '2'", marks=only_full),
+        # Its team is stored later, and would be refused for the organisation that it refers to.
+        "UPDATE organisations SET id = '0' WHERE id = (SELECT max(id) FROM organisations)",
+        pytest.param("DELETE FROM organisations", marks=only_full),
+    ],
+    ids=["a value", "a key", "no row"],
+)
+async def test_a_source_changed_after_a_kill_is_found(home, source, target, change):
+    """What was copied before is not what is there now. The table is named that has changed."""
     run_module(KILLED_COPY, source, target, "12", timeout=60)
-    execute(source, "UPDATE organisations SET slug = slug || '2'")
+    execute(source, change)
 
     refused = migrated(home, source, target)
 
     assert refused.code == 1
-    assert "table organisations is not equal on both sides (2 rows and 2)" in refused.refusal
+    assert f"the first {ROWS} rows of table organisations are not those" in refused.refusal
+    assert "copy from the start" in refused.refusal
+    assert home.order("org", "list").code == 0
+
+
+@only_full
+async def test_a_target_changed_meanwhile_is_found(home, source, target, monkeypatch):
+    """All rows are compared again before the source is given up."""
+    copy_tables = copying._copy_tables
+
+    async def disturbed(*arguments: Any) -> int:
+        copied = await copy_tables(*arguments)
+        execute(target, "UPDATE organisations SET slug = slug || '2'")
+        return copied
+
+    monkeypatch.setattr(copying, "_copy_tables", disturbed)
+    refused = migrated(home, source, target)
+
+    assert f"organisations is not equal on both sides ({ROWS} rows and {ROWS})" in refused.refusal
     assert len(home.ask("org", "list")) == ROWS
 
 
+@only_full
 async def test_a_target_of_another_version_is_not_filled_further(home, source, target):
     """Its tables may differ."""
     run_module(KILLED_COPY, source, target, "3", timeout=60)
@@ -193,6 +231,7 @@ async def test_a_target_of_another_version_is_not_filled_further(home, source, t
     assert "begun by another version" in migrated(home, source, target).refusal
 
 
+@only_full
 async def test_a_target_with_data_is_refused(home, source, postgres):
     """Whether it is Countersign's or another program's."""
     with postgres.database(MIGRATED) as url:
@@ -205,6 +244,7 @@ async def test_a_target_with_data_is_refused(home, source, postgres):
     assert len(home.ask("org", "list")) == ROWS
 
 
+@only_full
 async def test_a_source_in_use_is_refused(home, source, target):
     """The service would go on writing to it."""
     with opened(source) as engine, closing(engine.connect()) as connection:
@@ -213,6 +253,43 @@ async def test_a_source_in_use_is_refused(home, source, target):
     assert everything(source)["organisations"]
 
 
+async def test_a_service_started_just_before_the_copy_is_seen(source, target):
+    """After the first look, which says so in one line: it would go on writing to the source."""
+    engines = create_engines(source, 1.0), create_engines(target, 1.0)
+    try:
+        with opened(source) as engine, closing(engine.connect()) as connection:
+            connection.execute(select(Organisation.id)).all()
+            with pytest.raises(SourceInUse):
+                await copying.copy_all(*engines, row_progress)
+    finally:
+        for opened_engines in engines:
+            await opened_engines.dispose()
+
+
+@only_full
+async def test_no_service_starts_during_the_copy(home, source, target):
+    """It would find the source as it was."""
+    seen: dict[str, int] = {}
+
+    @contextmanager
+    def looking_in(what: str) -> Iterator[copying.Show]:
+        def look(done: int, total: int) -> None:
+            if what not in seen:
+                seen[what] = home.order("org", "list", database_wait_s="0.1").code
+
+        yield look
+
+    engines = create_engines(source, 1.0), create_engines(target, 10.0)
+    try:
+        await copying.copy_all(*engines, looking_in)
+    finally:
+        for opened_engines in engines:
+            await opened_engines.dispose()
+
+    assert seen == {"Copying": 3, "Comparing": 3}
+
+
+@only_full
 async def test_a_source_of_an_older_version_is_refused(home, source, target):
     """Its rows are not those of the new tables."""
     execute(source, "UPDATE alembic_version SET version_num = '0001'")
@@ -222,6 +299,7 @@ async def test_a_source_of_an_older_version_is_refused(home, source, target):
     assert latest_version() not in {"0001", "9999"}
 
 
+@only_full
 async def test_text_with_a_null_character_is_copied_as_it_is(home, source, target):
     """PostgreSQL cannot store it; nothing else must become of it, nor anything else it."""
     execute(source, "UPDATE teams SET name = 'a' || char(0) || char(64976) WHERE id LIKE 'a0%'")
@@ -234,6 +312,7 @@ async def test_text_with_a_null_character_is_copied_as_it_is(home, source, targe
     assert everything(target) == everything(source)
 
 
+@only_full
 async def test_a_value_that_postgresql_does_not_accept_is_named(home, source, target):
     """SQLite does not limit the length of a text."""
     execute(source, "UPDATE bindings SET repository_id = '123456789012345678901234567890123'")
@@ -268,6 +347,7 @@ def test_a_wrong_url_is_refused_in_one_line(home, source, target, reason):
     assert "secret" not in refused.refusal
 
 
+@only_full
 async def test_a_target_that_does_not_answer_is_one_line(home, source, postgres):
     """Neither a wrong password nor a missing database shows a traceback."""
     right = make_url(postgres.url("nothing"))
