@@ -45,13 +45,13 @@ async def access_report(
     teams = {team.id: team.name for team in form.teams}
     members = [
         [
-            one.email,
-            one.role,
-            " ".join(one.capabilities) or None,
-            ", ".join(teams[team_id] for team_id in one.administers) or None,
-            one.since,
+            member.email,
+            member.role,
+            " ".join(member.capabilities) or None,
+            ", ".join(teams[team_id] for team_id in member.administers) or None,
+            member.since,
         ]
-        for one in form.members
+        for member in form.members
     ]
     title = f"Members of {slug} as of {format_ms(report.as_of)}"
     table = Table(title, ["member", "role", "may", "admin of", "since"], members)
@@ -68,8 +68,9 @@ def _lines(form: AccessReportForm) -> list[str]:
             for key in form.api_keys
         ),
         *(
-            f"Binding {one.id} trusts {one.sub_pattern} of {one.issuer} since {one.since}"
-            for one in form.bindings
+            f"Binding {binding.id} trusts {binding.sub_pattern} of {binding.issuer}"
+            f" since {binding.since}"
+            for binding in form.bindings
         ),
         *form.notes,
     ]

@@ -133,7 +133,7 @@ async def _named(
 
 
 def _expected_answers(target: Remote) -> AbstractContextManager[None]:
-    from service.cli.server_client import expected_answers
+    from service.cli.server_failures import expected_answers
 
     return expected_answers(target.server)
 

@@ -1,13 +1,14 @@
 """`countersign audit check`, `reindex`, `stats`, `seal` and `compact`: what is stored."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
 from analytics.storage.segment_metadata import Segment
 from service.cli.audit import audit
 from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, CommandContext, command
-from service.cli.lost_lease import lost_lease_as_taken
+from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.progress import row_progress
 from service.cli.tables import Table
 from service.orgs.repository import get_org
@@ -113,25 +114,52 @@ async def audit_upload(context: CommandContext) -> Answer:
     )
 
 
+@command(audit, "take-over")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
+    """Make the prefix of COUNTERSIGN_SEGMENTS_URL this installation's.
+
+    For an installation that replaces the one that the prefix belongs to, which must be stopped: it
+    does not start again with this prefix, and removes nothing more from it. Segments that this
+    installation's catalog does not name are removed from there after COUNTERSIGN_ORPHAN_GRACE_S.
+    """
+    from service.audit.upload import NoBucket
+    from service.installation import take_over
+
+    settings = context.services.settings
+    if not settings.segments_url:
+        raise NoBucket
+    if not is_sure:
+        question = f"Remove what this installation does not know from {settings.segments_url}?"
+        click.confirm(question, abort=True, err=True)
+    installation = await take_over(settings, context.services.store)
+    return Answer(
+        {"prefix": settings.segments_url, "installation": installation},
+        [f"{settings.segments_url} belongs to this installation now ({installation})."],
+    )
+
+
 @command(audit, "seal")
-async def audit_seal(context: CommandContext) -> Answer:
+@wait_option
+async def audit_seal(context: CommandContext, wait_s: float) -> Answer:
     """Move every journal row into segments now.
 
     The service does this automatically when it is due.
     """
-    with lost_lease_as_taken():
-        segments = await context.services.sealer.seal_due(everything=True)
+    work = partial(context.services.sealer.seal_due, everything=True)
+    segments = await when_lease_is_free(work, wait_s)
     return _made("Sealed", segments)
 
 
 @command(audit, "compact")
-async def audit_compact(context: CommandContext) -> Answer:
+@wait_option
+async def audit_compact(context: CommandContext, wait_s: float) -> Answer:
     """Merge the segments of each past day into one now.
 
     The service does this automatically when a day has had no changes for a while.
     """
-    with lost_lease_as_taken():
-        segments = await context.services.compactor.compact_due(everything=True)
+    work = partial(context.services.compactor.compact_due, everything=True)
+    segments = await when_lease_is_free(work, wait_s)
     return _made("Merged", segments)
 
 

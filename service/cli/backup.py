@@ -9,6 +9,7 @@ import msgspec
 from service.backup.manifest import Manifest
 from service.cli.context import (
     EXIT_DONE,
+    EXIT_FOUND,
     EXIT_INCOMPLETE,
     Answer,
     CommandContext,
@@ -18,7 +19,7 @@ from service.cli.context import (
 )
 from service.cli.progress import byte_progress
 from service.secrets import secret_files
-from service.settings import load_settings
+from service.settings import Settings, load_settings
 
 SHOWN_MAX: Final = 20
 """Missing segments listed in the text output."""
@@ -32,6 +33,13 @@ SHOWN_MAX: Final = 20
     help="Hard-link segments instead of copying: no extra space; DEST must be on the same disk.",
 )
 @click.option(
+    "--by-version",
+    "is_by_version",
+    is_flag=True,
+    help="Record the S3 versions of segments instead of copying them: for a bucket with"
+    " versioning, which has to keep them.",
+)
+@click.option(
     "--with-secrets",
     "has_secrets",
     is_flag=True,
@@ -39,7 +47,9 @@ SHOWN_MAX: Final = 20
 )
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 @click.argument("target", metavar="DEST", type=click.Path(path_type=Path))
-def backup(target: Path, *, is_linked: bool, has_secrets: bool, as_json: bool) -> None:
+def backup(
+    target: Path, *, is_linked: bool, is_by_version: bool, has_secrets: bool, as_json: bool
+) -> None:
     """Take a backup as the new folder DEST, while the service runs.
 
     It holds every row that was acknowledged before it began, and each file in it has been compared
@@ -47,19 +57,36 @@ def backup(target: Path, *, is_linked: bool, has_secrets: bool, as_json: bool) -
 
     Segments that are missing or damaged are listed and left out; the exit code is then 4.
     """
-    options = {"target": target, "is_linked": is_linked, "has_secrets": has_secrets}
-    run_command(_backup, options, as_json=as_json)
+    if is_linked and is_by_version:
+        raise click.UsageError("give --link or --by-version")
+    options = {
+        "target": target,
+        "is_linked": is_linked,
+        "is_by_version": is_by_version,
+        "has_secrets": has_secrets,
+    }
+    run_command(_backup, options, as_json=as_json, uses_segments=True)
 
 
 async def _backup(
-    context: CommandContext, target: Path, *, is_linked: bool, has_secrets: bool
+    context: CommandContext,
+    target: Path,
+    *,
+    is_linked: bool,
+    is_by_version: bool,
+    has_secrets: bool,
 ) -> Answer:
     from service.backup.create import take_backup
 
     services = context.services
     with byte_progress("Backing up") as show:
         manifest = await take_backup(
-            services, target, show, is_linked=is_linked, has_secrets=has_secrets
+            services,
+            target,
+            show,
+            is_linked=is_linked,
+            has_secrets=has_secrets,
+            is_by_version=is_by_version,
         )
     left_out = [path.name for path in secret_files(services.settings.data_dir)]
     lines = [f"Backed up {_amount(manifest)} to {target}.", *_missing_lines(manifest)]
@@ -71,15 +98,36 @@ async def _backup(
 
 @click.command("restore")
 @click.option(
-    "--force", "is_forced", is_flag=True, help="Rename an existing data dir and print its new name."
+    "--force",
+    "is_forced",
+    is_flag=True,
+    help="Rename an existing data dir and print its new name. A PostgreSQL database is restored"
+    " although Countersign is connected to it.",
+)
+@click.option(
+    "--take-over",
+    "is_taken_over",
+    is_flag=True,
+    help="Restore to the bucket's prefix of another installation, which this one replaces.",
+)
+@click.option(
+    "--check",
+    "is_check",
+    is_flag=True,
+    help="Read and compare everything that the backup has or names, and restore nothing.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
+def restore(
+    source: Path, *, is_forced: bool, is_taken_over: bool, is_check: bool, as_json: bool
+) -> None:
     """Restore the backup SRC to the data dir (COUNTERSIGN_DATA_DIR).
 
     The service must be stopped. Every file is first compared with the manifest; then the data dir
     is created in one step, or not changed at all. SRC is not changed.
+
+    With COUNTERSIGN_SEGMENTS_URL the segments are uploaded to an empty prefix. --take-over is for
+    that of the installation that was lost.
 
     Segments that were missing when the backup was taken are listed; the exit code is then 4.
     """
@@ -89,8 +137,13 @@ def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
     with one_line_failures(as_json=as_json):
         refuse_unencodable_text({"source": source})
         settings = load_settings()
+        if is_check:
+            _check(settings, source).end(as_json=as_json)
+            return
         with byte_progress("Restoring") as show:
-            restored = restore_backup(settings, source, show, is_forced=is_forced)
+            restored = restore_backup(
+                settings, source, show, is_forced=is_forced, is_taken_over=is_taken_over
+            )
         manifest, moved_to = restored.manifest, restored.moved_to
         lines = [
             f"Restored {_amount(manifest)}, as of {manifest.taken_at}, to {settings.data_dir}.",
@@ -111,8 +164,24 @@ def restore(source: Path, *, is_forced: bool, as_json: bool) -> None:
         ).end(as_json=as_json)
 
 
+def _check(settings: Settings, source: Path) -> Answer:
+    from service.backup.check import check_backup
+
+    with byte_progress("Checking") as show:
+        manifest, findings = check_backup(settings, source, show)
+    lines = [
+        *(f"finding: {line}" for line in findings),
+        f"Checked {_amount(manifest)}: {len(findings) or 'no'} findings.",
+        *_missing_lines(manifest),
+    ]
+    data = {**_form(manifest), "findings": findings}
+    return Answer(data, lines, code=EXIT_FOUND if findings else _code(manifest))
+
+
 def _amount(manifest: Manifest) -> str:
-    return f"{manifest.rows} rows ({len(manifest.files)} files, {manifest.size} bytes)"
+    objects = len(manifest.object_versions)
+    by_version = f", {objects} objects by version" if objects else ""
+    return f"{manifest.rows} rows ({len(manifest.files)} files, {manifest.size} bytes{by_version})"
 
 
 def _code(manifest: Manifest) -> int:
@@ -136,7 +205,9 @@ def _missing_lines(manifest: Manifest) -> list[str]:
 
 
 def _form(manifest: Manifest) -> dict[str, object]:
+    by_version = {"place": manifest.objects_place, "objects": len(manifest.object_versions)}
     return {
+        **(by_version if manifest.objects_place else {}),
         "taken_at": manifest.taken_at,
         "schema": manifest.schema,
         "rows": manifest.rows,

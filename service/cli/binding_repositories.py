@@ -24,14 +24,14 @@ async def list_repository(
     wanted = BindingState(state) if state else BindingState.ACTIVE
     instant = parse_instant_option(as_of)
     async with context.services.store.read() as session:
-        found = await list_by_repository(
+        bindings = await list_by_repository(
             session, parse_repository_id(repository_id), wanted, instant
         )
         slugs = {
             tenant_id: (await get_org_by_id(session, tenant_id)).slug
-            for tenant_id in {binding.tenant_id for binding in found}
+            for tenant_id in {binding.tenant_id for binding in bindings}
         }
-    return [binding_form(slugs[binding.tenant_id], binding) for binding in found]
+    return [binding_form(slugs[binding.tenant_id], binding) for binding in bindings]
 
 
 async def revoke_repository(
@@ -76,15 +76,15 @@ class _Repository:
     async def active(self, session: AsyncSession) -> list[tuple[Organisation, Form]]:
         """Its active bindings, each with its organisation. Raises NotFound if there are none."""
         only = None if self.slug is None else await get_org(session, self.slug)
-        found = []
+        bindings = []
         for binding in await list_by_repository(session, self.repository_id):
             if binding.issuer == self.issuer and (only is None or binding.tenant_id == only.id):
                 org = await get_org_by_id(session, binding.tenant_id)
-                found.append((org, binding_form(org.slug, binding)))
-        if not found:
+                bindings.append((org, binding_form(org.slug, binding)))
+        if not bindings:
             # Most likely a typo, which must not look like success during an incident.
             where = "any organisation" if self.slug is None else self.slug
             raise NotFound(
                 f"no active binding of repository {self.repository_id} of {self.issuer} in {where}"
             )
-        return found
+        return bindings

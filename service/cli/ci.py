@@ -11,13 +11,15 @@ from typing import Any, Final
 
 import click
 
+from service.cli.api_paths import install_tokens_path
 from service.cli.child import NOT_EXECUTABLE, NOT_FOUND, Child
 from service.cli.ci_environment import BYPASSES, install_environment, shown_variables
 from service.cli.ci_token import WAITS_S, CiToken, get_ci_token, token_source
 from service.cli.context import EXIT_INTERRUPTED, Answer, one_line_failures, output_options
 from service.cli.credentials import Credential, credential_of
 from service.cli.groups import LateGroup
-from service.cli.server_client import ServerClient, ServerRefusal, install_tokens_path
+from service.cli.server_client import ServerClient
+from service.cli.server_failures import ServerRefusal
 from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, parse_server
 from service.errors import Invalid, Refusal
 from service.proxy.clients import USER, ProxyAddress

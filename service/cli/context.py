@@ -9,7 +9,7 @@ import functools
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec
@@ -39,6 +39,10 @@ EXIT_INCOMPLETE: Final = 4
 """Done, except for what is missing or damaged."""
 EXIT_INTERRUPTED: Final = 130
 """Ended by Ctrl-C, as shells report it."""
+
+_SEGMENT_GROUPS: Final = frozenset({"audit", "lake"})
+_WITHOUT_PREFIX: Final = frozenset({"take-over"})
+"""Commands of these groups that make the prefix ours."""
 
 _Parameters = ParamSpec("_Parameters")
 
@@ -138,7 +142,13 @@ def command(
     ) -> Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]]:
         @functools.wraps(function)
         def run(*, as_json: bool, is_exact: bool, **options: Any) -> None:  # noqa: ANN401 - click's own values
-            run_command(function, options, as_json=as_json, is_exact=is_exact)
+            run_command(
+                function,
+                options,
+                as_json=as_json,
+                is_exact=is_exact,
+                uses_segments=group.name in _SEGMENT_GROUPS and name not in _WITHOUT_PREFIX,
+            )
 
         group.command(name)(output_options(run))
         return function
@@ -162,17 +172,32 @@ def run_command(
     *,
     as_json: bool,
     is_exact: bool = True,
+    uses_segments: bool = False,
 ) -> None:
-    """Run `function` on the configured data dir and show its answer."""
+    """Run `function` on the configured data dir and show its answer.
+
+    One that uses segments does not run if the bucket's prefix is another installation's.
+    """
     with one_line_failures(as_json=as_json):
         refuse_unencodable_text(options)
 
         async def run(context: CommandContext) -> Answer:
+            if uses_segments:
+                await _confirm_prefix(context.services)
             async with context.nearest_org(options.get("slug")):
                 return await function(context, **options)
 
         answer = asyncio.run(within_data_dir(load_settings(), run))
         answer.end(as_json=as_json, is_exact=is_exact)
+
+
+async def _confirm_prefix(services: "Services") -> None:
+    from analytics.model.errors import StoreUnreachable
+    from service.installation import prefix_refusals
+
+    # Without an answer of the bucket the command may still read what is cached, or in the journal.
+    with suppress(StoreUnreachable), prefix_refusals():
+        await services.lake.confirm_prefix()
 
 
 def refuse_unencodable_text(options: dict[str, Any]) -> None:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from service.cli.server_client import ServerClient, ServerRefusal
+from service.cli.server_client import ServerClient
+from service.cli.server_failures import ServerRefusal
 from service.errors import Refusal
 
 CLIENT: Final = {"client_id": "countersign-cli"}

@@ -142,7 +142,8 @@ def _compared(path: Path, receipt: Receipt) -> Answer:
         "export_id": receipt.export_id,
         "is_the_exported_file": not different,
         "differences": [
-            {"what": one.what, "expected": one.expected, "found": one.found} for one in different
+            {"what": difference.what, "expected": difference.expected, "found": difference.found}
+            for difference in different
         ],
     }
     if not different:

@@ -65,12 +65,12 @@ class LateGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names and options that begin with `incomplete`, without importing any command."""
-        found = [
+        commands = [
             CompletionItem(name, help=summary)
             for name, summary in self._summaries(ctx)
             if name.startswith(incomplete)
         ]
-        return [*found, *super(click.Group, self).shell_complete(ctx, incomplete)]
+        return [*commands, *super(click.Group, self).shell_complete(ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

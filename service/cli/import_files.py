@@ -14,7 +14,7 @@ from analytics.model.instants import format_ms, optional_ms
 from service.audit.importer import Imported, Job, Watch
 from service.cli.context import EXIT_REFUSED, Answer, CommandContext, exit_code, one_line
 from service.cli.files import STANDARD_OUTPUT, new_file
-from service.cli.lost_lease import lost_lease_as_taken
+from service.cli.lease_wait import lost_lease_as_taken
 from service.cli.progress import byte_progress
 from service.cli.proposals import printable
 from service.cli.sources import listed_names, open_source

@@ -1,6 +1,7 @@
 """`countersign lake`: the audit log as a table that other query engines read."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -9,7 +10,7 @@ from analytics.model.instants import format_ms
 from analytics.open_table.table_format import FormatName
 from service.cli.context import Answer, CommandContext, command
 from service.cli.groups import LateGroup
-from service.cli.lost_lease import lost_lease_as_taken
+from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.tables import Table
 from service.lake_table.places import ALL_TENANTS, TableKey
 from service.lake_table.publisher import Expired, Published
@@ -48,8 +49,9 @@ def lake() -> None:
     default=None,
     help="One table for each organisation, instead of one for the operator with all of them.",
 )
+@wait_option
 async def lake_publish(
-    context: CommandContext, formats: tuple[str, ...], is_per_tenant: bool | None
+    context: CommandContext, formats: tuple[str, ...], is_per_tenant: bool | None, wait_s: float
 ) -> Answer:
     """Bring the tables up to date, and create those that there are not yet.
 
@@ -59,11 +61,12 @@ async def lake_publish(
     """
     settings = context.services.settings
     wanted = formats or settings.lake_formats or (FormatName.ICEBERG.value,)
-    with lost_lease_as_taken():
-        published = await context.services.publisher.publish(
-            wanted,
-            is_per_tenant=settings.lake_per_tenant if is_per_tenant is None else is_per_tenant,
-        )
+    publish = partial(
+        context.services.publisher.publish,
+        wanted,
+        is_per_tenant=settings.lake_per_tenant if is_per_tenant is None else is_per_tenant,
+    )
+    published = await when_lease_is_free(publish, wait_s)
     slugs = await _slugs(context)
     rows = [_published_data(table, slugs) for table in published]
     columns = {name: name for name in ("format", "org", "added", "removed", "files", "rows")}
@@ -99,14 +102,14 @@ async def lake_status(context: CommandContext) -> Answer:
 
 
 @command(lake, "expire")
-async def lake_expire(context: CommandContext) -> Answer:
+@wait_option
+async def lake_expire(context: CommandContext, wait_s: float) -> Answer:
     """Remove snapshots that were superseded COUNTERSIGN_LAKE_SNAPSHOT_HOURS ago or earlier.
 
     Files that only they named are unlinked by the service later. It does this automatically, once
     an hour.
     """
-    with lost_lease_as_taken():
-        expired = await context.services.publisher.expire()
+    expired = await when_lease_is_free(context.services.publisher.expire, wait_s)
     slugs = await _slugs(context)
     rows = [_expired_data(table, slugs) for table in expired]
     return Answer(
@@ -126,8 +129,9 @@ async def lake_expire(context: CommandContext) -> Answer:
     is_flag=True,
     help="The organisations' tables, not the operator's.",
 )
+@wait_option
 async def lake_drop(
-    context: CommandContext, formats: tuple[str, ...], is_per_tenant: bool
+    context: CommandContext, formats: tuple[str, ...], is_per_tenant: bool, wait_s: float
 ) -> Answer:
     """Stop publishing, and remove the tables' metadata. No audit row is removed.
 
@@ -142,8 +146,7 @@ async def lake_drop(
         if (not formats or key.format.value in formats)
         and (key.tenant_id != ALL_TENANTS) == is_per_tenant
     ]
-    with lost_lease_as_taken():
-        dropped = await services.publisher.drop(keys)
+    dropped = await when_lease_is_free(partial(services.publisher.drop, keys), wait_s)
     slugs = await _slugs(context)
     rows = [_key_data(key, slugs) for key in dropped]
     return Answer({"tables": rows}, [f"Dropped {len(rows)} tables."])

@@ -101,8 +101,8 @@ class LocalBackend:
         services = self._context.services
         org = await self._org(slug)
         wanted = parse_accepted_request(await with_search(services.store, org, parameters))
-        found = await services.audit_queries.accepted(org, wanted, services.clock())
-        return _form(accepted_form(slug, found))
+        accepted = await services.audit_queries.accepted(org, wanted, services.clock())
+        return _form(accepted_form(slug, accepted))
 
     async def audit_export(
         self, slug: str, parameters: Parameters, form: ExportForm, sink: ExportSink
@@ -162,8 +162,8 @@ class LocalBackend:
         wanted, instant = parse_state(state), parse_instant_option(as_of)
         async with self._context.services.store.read() as session:
             org = await get_org(session, slug)
-            found = await list_bindings(session, org.id, wanted, instant)
-        return [binding_form(slug, binding) for binding in found]
+            bindings = await list_bindings(session, org.id, wanted, instant)
+        return [binding_form(slug, binding) for binding in bindings]
 
     async def get_binding(self, slug: str, binding_id: str) -> Form:
         """One binding."""

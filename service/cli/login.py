@@ -21,7 +21,8 @@ from service.cli.groups import LateGroup
 from service.cli.logins import Login, changed_logins, load_logins, logins_path
 from service.cli.nearest import did_you_mean
 from service.cli.proposals import printable
-from service.cli.server_client import ServerClient, ServerRefusal, expected_answers
+from service.cli.server_client import ServerClient
+from service.cli.server_failures import ServerRefusal, expected_answers
 from service.cli.tables import padded
 from service.cli.target import Local, Remote, choose_target, parse_server
 from service.errors import NotFound

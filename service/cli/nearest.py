@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that is most like `name`, or None if none is; case does not count."""
-    by_lower = {one.lower(): one for one in known}
+    by_lower = {name.lower(): name for name in known}
     close = get_close_matches(name.lower(), by_lower, n=1)
     return by_lower[close[0]] if close else None
 

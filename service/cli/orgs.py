@@ -62,15 +62,15 @@ async def org_list(context: CommandContext) -> Answer:
         orgs = await list_orgs(session)
     rows: list[dict[str, Any]] = [
         {
-            "id": found.id,
-            "slug": found.slug,
-            "tier": found.tier,
-            "role_overrides": found.role_overrides,
-            "created_at": format_ms(found.created_at),
-            "held_since": optional_ms(found.held_since),
-            "held_reason": found.held_reason,
+            "id": org.id,
+            "slug": org.slug,
+            "tier": org.tier,
+            "role_overrides": org.role_overrides,
+            "created_at": format_ms(org.created_at),
+            "held_since": optional_ms(org.held_since),
+            "held_reason": org.held_reason,
         }
-        for found in orgs
+        for org in orgs
     ]
     columns = {
         "slug": "slug",
@@ -189,11 +189,11 @@ async def org_domains(context: CommandContext, slug: str) -> Answer:
         domains = await list_domains(session, await get_org(session, slug))
     rows = [
         {
-            "domain": found.domain,
-            "idp": found.identity_provider,
-            "added_at": format_ms(found.added_at),
+            "domain": domain.domain,
+            "idp": domain.identity_provider,
+            "added_at": format_ms(domain.added_at),
         }
-        for found in domains
+        for domain in domains
     ]
     columns = {"domain": "domain", "idp": "idp", "since": "added_at"}
     return Answer(rows, table=Table.of(f"Domains of {slug}", rows, columns))
@@ -220,7 +220,7 @@ async def project_list(context: CommandContext, slug: str) -> Answer:
     """List the organisation's projects."""
     async with context.services.store.read() as session:
         projects = await list_projects(session, await get_org(session, slug))
-    rows = [{"id": found.id, "name": found.name} for found in projects]
+    rows = [{"id": project.id, "name": project.name} for project in projects]
     return Answer(rows, table=Table.of(f"Projects of {slug}", rows, ["name", "id"]))
 
 
@@ -246,10 +246,10 @@ async def team_list(context: CommandContext, slug: str) -> Answer:
     async with context.services.store.read() as session:
         found_org = await get_org(session, slug)
         teams = await list_teams(session, found_org)
-        admins: dict[str, list[str]] = {found.id: [] for found in teams}
+        admins: dict[str, list[str]] = {team.id: [] for team in teams}
         for found, person in await list_team_offices(session, found_org):
             admins[found.id].append(person.email)
-    rows = [{"id": found.id, "name": found.name, "admins": admins[found.id]} for found in teams]
+    rows = [{"id": team.id, "name": team.name, "admins": admins[team.id]} for team in teams]
     return Answer(rows, table=Table.of(f"Teams of {slug}", rows, ["name", "admins", "id"]))
 
 

@@ -80,14 +80,14 @@ async def member_list(context: CommandContext, slug: str) -> Answer:
         passkeys = await count_passkeys(session, org)
     rows = [
         {
-            "id": found.id,
-            "email": found.email,
-            "role": found.role,
-            "idp": found.identity_provider,
-            "linked": found.identity_subject is not None,
-            "passkeys": passkeys.get(found.id, 0),
+            "id": member.id,
+            "email": member.email,
+            "role": member.role,
+            "idp": member.identity_provider,
+            "linked": member.identity_subject is not None,
+            "passkeys": passkeys.get(member.id, 0),
         }
-        for found in members
+        for member in members
     ]
     columns = ["email", "role", "idp", "linked", "passkeys", "id"]
     shown = [row | {"linked": "yes" if row["linked"] else "no"} for row in rows]
@@ -274,7 +274,7 @@ async def session_list(context: CommandContext, slug: str, member_name: str) -> 
     async with services.store.read() as database:
         org = await get_org(database, slug)
         person = await get_member(database, org, member_name)
-        found = await list_sessions(database, person.id, lifetimes, services.clock())
+        sessions = await list_sessions(database, person.id, lifetimes, services.clock())
     rows = [
         {
             "id": entry.id,
@@ -284,7 +284,7 @@ async def session_list(context: CommandContext, slug: str, member_name: str) -> 
             "source_ip": entry.source_ip,
             "user_agent": entry.user_agent,
         }
-        for entry in found
+        for entry in sessions
     ]
     columns = ["id", "created_at", "last_seen_at", "ends_at", "source_ip", "user_agent"]
     table = Table.of(f"Sessions of {person.email}", rows, columns, columns[1:4])

@@ -55,16 +55,16 @@ async def policy_show(context: CommandContext, slug: str, revision: int | None) 
     """Show the policy in force. With --json its `policy` can be changed and set again."""
     async with context.services.store.read() as session:
         org = await get_org(session, slug)
-        found = await find_revision(session, org.id, revision)
-    if found is None and revision is not None:
+        stored = await find_revision(session, org.id, revision)
+    if stored is None and revision is not None:
         raise Invalid(f"{slug} has no revision {revision} of its policy", field="revision")
-    form = policy_form(slug, found)
-    if found is None:
+    form = policy_form(slug, stored)
+    if stored is None:
         lines = [f"{slug} has no policy: the blocklist alone is in force."]
     else:
         lines = [
             f"Revision {form.revision}, by {form.changed_by} on {form.changed_at}:",
-            *_policy_lines(decode_document(found.document)),
+            *_policy_lines(decode_document(stored.document)),
         ]
     return Answer(msgspec.to_builtins(form), lines)
 

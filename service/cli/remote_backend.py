@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import NoReturn
 
+from service.cli.api_paths import org_path
 from service.cli.backend import (
     BindingDraft,
     Exported,
@@ -14,7 +15,8 @@ from service.cli.backend import (
     TokenOrClaims,
 )
 from service.cli.nearest import did_you_mean
-from service.cli.server_client import ServerClient, ServerRefusal, org_path
+from service.cli.server_client import ServerClient
+from service.cli.server_failures import ServerRefusal
 from service.errors import Invalid, OrgNotFound
 
 
@@ -95,8 +97,8 @@ class RemoteBackend:
         """The organisation's bindings, newest first."""
         given = {"state": state, "asOf": as_of}
         parameters = {name: [value] for name, value in given.items() if value is not None}
-        found = (await self._get(slug, "oidc-bindings", parameters=parameters))["bindings"]
-        return [{"org": slug, **binding} for binding in found]
+        bindings = (await self._get(slug, "oidc-bindings", parameters=parameters))["bindings"]
+        return [{"org": slug, **binding} for binding in bindings]
 
     async def get_binding(self, slug: str, binding_id: str) -> Form:
         """One binding."""

@@ -1,6 +1,7 @@
 """`countersign audit prune`: drop days that are past retention."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -8,7 +9,7 @@ import click
 from service.audit.pruner import Pruned
 from service.cli.audit import audit
 from service.cli.context import Answer, CommandContext, command
-from service.cli.lost_lease import lost_lease_as_taken
+from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.tables import Table
 
 
@@ -21,8 +22,14 @@ from service.cli.tables import Table
     is_flag=True,
     help="Confirm that the clock is right although the last run is over 48 hours ago.",
 )
+@wait_option
 async def audit_prune(
-    context: CommandContext, slug: str | None, *, is_dry: bool, is_clock_accepted: bool
+    context: CommandContext,
+    slug: str | None,
+    *,
+    is_dry: bool,
+    is_clock_accepted: bool,
+    wait_s: float,
 ) -> Answer:
     """Drop the days that are past retention now.
 
@@ -33,10 +40,10 @@ async def audit_prune(
     if is_dry:
         past = await pruner.forecast(slug=slug, is_clock_accepted=is_clock_accepted)
     else:
-        with lost_lease_as_taken():
-            past = await pruner.prune(
-                context.audit_context, slug=slug, is_clock_accepted=is_clock_accepted
-            )
+        prune = partial(
+            pruner.prune, context.audit_context, slug=slug, is_clock_accepted=is_clock_accepted
+        )
+        past = await when_lease_is_free(prune, wait_s)
     return _answer(past, is_dry=is_dry)
 
 

@@ -2,21 +2,21 @@
 
 import json
 import platform
-import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
 from service.cli.backend import ExportScope
 from service.cli.credentials import Credential
+from service.cli.server_failures import NetworkFailures, ServerRefusal
 from service.cli.target import is_loopback, parse_server
-from service.errors import Invalid, Refusal
+from service.errors import Invalid
 from service.tls import client_tls
 
 TIMEOUT_S: Final = 60.0
@@ -24,7 +24,7 @@ TIMEOUT_S: Final = 60.0
 
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_BYTES_MAX: Final = 64 * 2**20
-"""Decompressed: thrice a page of the longest rows, and 100,000 bindings. Exports have no limit."""
+"""Decompressed: three pages of the longest rows, or 100,000 bindings. Exports have no limit."""
 
 _OURS: Final = "req_"
 """Begins the `x-request-id` of every answer of this service."""
@@ -32,21 +32,6 @@ _OURS: Final = "req_"
 Parameters = Mapping[str, str | Sequence[str]]
 Answered = dict[str, Any]
 """Every answer of the API is a JSON object."""
-
-
-class ServerRefusal(Refusal):
-    """The server refused a request, or none answered. `status` is None without an answer."""
-
-    status = 502
-
-    def __init__(
-        self, text: str, *, status: int | None = None, is_temporary: bool = False, code: str = ""
-    ) -> None:
-        super().__init__(text)
-        self.answered_status = status
-        self.is_temporary = is_temporary
-        self.code = code
-        """The text of the server's own error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,70 +185,9 @@ class ServerClient:
             status=response.status_code,
         )
 
-    def _network_failures(self) -> "_NetworkFailures":
-        return _NetworkFailures(self.server)
+    def _network_failures(self) -> "NetworkFailures":
+        return NetworkFailures(self.server)
 
-
-class _NetworkFailures:
-    """Turns failures of the network in its block into refusals that say what to do."""
-
-    def __init__(self, server: str) -> None:
-        self._server = server
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        if isinstance(error, httpx.HTTPError | httpx.InvalidURL):
-            raise self._refusal(error) from error
-
-    def _refusal(self, error: httpx.HTTPError | httpx.InvalidURL) -> ServerRefusal:
-        tls = _tls_fault(error)
-        if tls is not None:
-            return ServerRefusal(
-                f"{self._server}: TLS failed: {tls}; check the address, or name your own CA's"
-                " certificates in SSL_CERT_FILE"
-            )
-        if isinstance(error, httpx.TimeoutException):
-            text = f"{self._server} does not answer in time: check the address and your network"
-        elif isinstance(error, httpx.ConnectError):
-            text = f"cannot reach {self._server} ({error}): check the address and your network"
-        else:
-            text = f"the connection to {self._server} broke off ({error}): try again"
-        return ServerRefusal(text, is_temporary=True)
-
-
-@contextmanager
-def expected_answers(server: str) -> Iterator[None]:
-    """Raise ServerRefusal if the block fails on an answer of a form that it does not know."""
-    try:
-        yield
-    except _UNEXPECTED as error:
-        from analytics.model.filters import InvalidQuery
-
-        if isinstance(error, InvalidQuery):
-            raise
-        raise ServerRefusal(
-            f"{server} answers in a form that this program does not know"
-            f" ({type(error).__name__}: {str(error)[:_QUOTED_MAX]}): it may be of another version"
-        ) from error
-
-
-_QUOTED_MAX: Final = 100
-_UNEXPECTED: Final = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-"""What reading a member that is missing, or of another type, raises."""
 
 _UNAUTHORIZED: Final = {
     "session": "your login to {server} has expired or was ended: run `countersign login {server}`",
@@ -284,27 +208,11 @@ def user_agent() -> str:
     return f"countersign-cli/{version('countersign')} ({platform.system()}; {host or 'unknown'})"
 
 
-def org_path(slug: str, *parts: str) -> str:
-    """The API's path below an organisation; each part is escaped."""
-    return _below("/api/v1/admin/orgs", slug, *parts)
-
-
-def _below(root: str, slug: str, *parts: str) -> str:
-    if slug in {"", ".", ".."}:
-        raise Invalid("the organisation must be a slug, such as acme")
-    return "/".join([root, *(quote(part, safe="") for part in (slug, *parts))])
-
-
-def install_tokens_path(slug: str) -> str:
-    """The endpoint at which CI jobs of an organisation get install tokens."""
-    return _below("/api/v1/orgs", slug, "install-tokens")
-
-
 def _query(parameters: Parameters | None) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for name, value in (parameters or {}).items():
         values = [value] if isinstance(value, str) else value
-        pairs += [(name, one) for one in values]
+        pairs += [(name, value) for value in values]
     return pairs
 
 
@@ -323,15 +231,6 @@ def _origin(response: httpx.Response) -> str:
         return parse_server(f"{urlsplit(target).scheme}://{urlsplit(target).netloc}")
     except (Invalid, ValueError):
         return "another page"
-
-
-def _tls_fault(error: BaseException | None) -> str | None:
-    """What TLS did not accept, or None if `error` has another cause."""
-    while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return str(getattr(error, "verify_message", "") or error.reason or error)
-        error = error.__cause__ or error.__context__
-    return None
 
 
 def _open_download(response: httpx.Response) -> OpenDownload:

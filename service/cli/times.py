@@ -1,21 +1,13 @@
 """Instants at the command line: `24h` for how long ago, and back."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import click
 
 from analytics.model.instants import format_us, parse_instant
+from service.durations import parse_duration
 
-_AGE: Final = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhdw])", re.ASCII)
-_UNITS: Final = {
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
 _STEPS: Final = (
     (timedelta(minutes=1), timedelta(seconds=1), "s"),
     (timedelta(hours=1), timedelta(minutes=1), "min"),
@@ -35,11 +27,11 @@ class InstantOrAge(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """`value` as an instant in the API's format."""
-        match = _AGE.fullmatch(value)
-        if match is None:
+        age = parse_duration(value, "smhdw", digits_max=6)
+        if age is None:
             return value
         try:
-            return format_us(datetime.now(UTC) - int(match["number"]) * _UNITS[match["unit"]])
+            return format_us(datetime.now(UTC) - age)
         except OverflowError:
             self.fail(f"{value} ago is before the year 1", param, ctx)
 

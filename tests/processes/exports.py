@@ -16,12 +16,12 @@ DAYS = 25
 ROWS_A_DAY = 1_000
 
 
-async def add_history(services: Services) -> None:
-    """DAYS sealed days of acme, each one segment and some 2.5 MB of JSON."""
+async def add_history(services: Services, rows_a_day: int = ROWS_A_DAY) -> None:
+    """DAYS sealed days of acme, each one segment; some 2.5 KB of JSON a row."""
     now = services.clock()
     for day in range(1, DAYS + 1):
         at = (now - timedelta(days=day)).replace(hour=12)
-        rows = [_row(at + timedelta(seconds=number)) for number in range(ROWS_A_DAY)]
+        rows = [_row(at + timedelta(seconds=number)) for number in range(rows_a_day)]
         async with services.store.write() as work:
             acme = await get_org(work.session, "acme")
             await append(work.session, acme.id, rows, received_at=now)

@@ -8,7 +8,7 @@ import pytest
 
 from service.errors import StorageDamaged
 from service.orgs.repository import get_org
-from tests.budgets import budget, only_full
+from tests.budgets import budget, only_full, sample
 from tests.conftest import ADMIN_TOKEN
 from tests.other_programs import execute
 from tests.processes.exports import DAYS, EXPORT_PATH, ROWS_A_DAY
@@ -76,6 +76,7 @@ def state_of(home: Home, export_id: str) -> str:
     return home.ask("audit", "exports", "show", "--org", "acme", export_id)["state"]
 
 
+@sample(2)
 @pytest.mark.parametrize(
     ("form", "coding"),
     [
@@ -146,6 +147,7 @@ def test_a_client_who_leaves_early_is_recorded(long_home):
     assert 0 < end["rows"] < int(response.headers["x-row-count"])
 
 
+@only_full
 def test_a_place_is_free_again_when_its_client_has_gone(long_home):
     """Two at once; the third waits until one of them hangs up."""
     server = long_home.serve()
@@ -167,7 +169,7 @@ def test_a_place_is_free_again_when_its_client_has_gone(long_home):
 
 @only_full
 def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):
-    """Files are kept as long as the longest export: no client may hold one open for ever."""
+    """Files are kept as long as the longest export: no client may hold one open forever."""
     server = long_home.serve(export_max_s=str(budget(3, 10)))
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
         pieces = response.iter_raw()
@@ -177,6 +179,7 @@ def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):
             list(pieces)
 
 
+@only_full
 def test_a_whole_export_says_so(long_home):
     """The valid case: every row, and the digest of what was sent."""
     server = long_home.serve()

@@ -93,6 +93,7 @@ def test_hostile_claims_are_one_escaped_line(trusting: Home, issuer_process: Iss
     assert len(line["token_sha256"]) == 64
 
 
+@only_full
 def test_a_revoke_is_seen_by_another_server(trusting: Home, issuer_process: IssuerProcess):
     """The very next request, at a server that has verified that same token before."""
     first, second = trusting.servers[0], trusting.serve()
@@ -157,6 +158,7 @@ def test_keys_rotate_under_load(trusting: Home, issuer_process: IssuerProcess):
         assert len(client.get(path).json()["entries"]) == 30 * JOBS
 
 
+@only_full
 def test_a_server_starts_and_serves_without_its_issuer(
     trusting: Home, issuer_process: IssuerProcess
 ):

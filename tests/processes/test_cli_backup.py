@@ -173,7 +173,7 @@ def test_the_data_dir_of_a_running_service_is_not_moved_from_under_it(home):
 
 
 def stopped_midway(home: Home, *words: str, folder: Path) -> subprocess.Popen[bytes]:
-    """A command that stands still with some segments copied into an unfinished `folder`."""
+    """A command that is suspended with some segments copied into an unfinished `folder`."""
     segments = f".{folder.name}.*.part/audit/*/*/*.parquet"
     process = home.stop_midway(*words, is_midway=lambda: any(folder.parent.glob(segments)))
     assert not folder.exists()
@@ -210,6 +210,7 @@ def test_ctrl_c_midway_leaves_nothing(long_home):
     assert left_over(long_home.folder) == []
 
 
+@only_full
 @pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_restore_that_ends_midway_leaves_the_data_dir_as_it_was(long_home, end):
@@ -229,6 +230,7 @@ def test_a_restore_that_ends_midway_leaves_the_data_dir_as_it_was(long_home, end
     other.end()
 
 
+@only_full
 @pytest.mark.parametrize("kib", [64, *(pytest.param(kib, marks=only_full) for kib in (1, 1024))])
 def test_room_that_ends_midway_is_one_line_and_leaves_nothing(long_home, kib):
     """A limit on the size of a file ends writing as a full disk does, for any user.

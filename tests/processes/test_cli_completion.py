@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.budgets import only_full
 from tests.processes.homes import Home
 
 CODE = """
@@ -52,6 +53,7 @@ OFFERED = [
 ]
 
 
+@only_full
 @pytest.mark.slow
 def test_names_are_completed_without_the_web_framework_and_the_engine() -> None:
     """A person presses the key and waits."""

@@ -131,7 +131,7 @@ def test_a_terminal_shows_how_far_it_is(home):
 
 
 def stopped_midway(home: Home) -> subprocess.Popen[bytes]:
-    """An export to `audit.json` that stands still with some bytes written."""
+    """An export to `audit.json` that is suspended with some bytes written."""
     path = home.folder / "audit.json"
 
     def has_bytes() -> bool:

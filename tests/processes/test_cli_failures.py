@@ -70,6 +70,7 @@ def test_a_data_dir_that_cannot_be_made_is_one_line(empty_home, words):
         ("mysql+aiomysql://ada:secret@db/countersign", "mysql is none of sqlite, postgresql"),
         ("nosuch://db/countersign", "nosuch is none of sqlite, postgresql"),
         ("postgresql+asyncpg://ada:se@cret:secret@db/x", "the port is not a number"),
+        ("postgresql+asyncpg://ada:secret@db/x?sslmode=on", "unknown option sslmode after `?`"),
     ],
 )
 def test_a_database_url_that_cannot_be_used_is_one_line_that_names_it(
@@ -129,7 +130,7 @@ def test_sealing_while_another_process_seals_is_exit_code_3(home):
     """To say that 0 rows were sealed would be a lie: they are there, and trying again may help."""
     with (home.data_dir / "segments.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        ran = home.order("audit", "seal")
+        ran = home.order("audit", "seal", "--wait", "0")
 
     assert (ran.code, ran.refusal) == (
         UNAVAILABLE,
@@ -145,7 +146,7 @@ def test_a_lease_lost_while_sealing_is_said_like_one_not_had(home, monkeypatch):
         raise LeaseLost
 
     async def seal(services: Services) -> None:
-        await audit_seal(CommandContext(services, cli_caller(PLATFORM)))
+        await audit_seal(CommandContext(services, cli_caller(PLATFORM)), wait_s=60)
 
     monkeypatch.setattr(Sealer, "seal_due", lose)
 

@@ -19,7 +19,7 @@ import pytest
 
 from analytics.model.instants import format_us
 from service.cli.import_files import LISTED_MAX, SHOWN_MAX
-from tests.budgets import only_full
+from tests.budgets import only_full, sample
 from tests.processes.command_line import Ran
 from tests.processes.homes import DEADLINE_S, PLATFORM, Home, eventually
 
@@ -67,6 +67,7 @@ def spooled(home: Home) -> list[Path]:
     return list((home.data_dir / "tmp").iterdir())
 
 
+@sample(2)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -305,6 +306,7 @@ def many_days(home: Home, per_day: int = 1_000, days: int = 60) -> str:
     return write(home, "many.ndjson", "".join(lines))
 
 
+@only_full
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=only_full)])
 def test_an_import_that_is_ended_midway_imports_nothing_and_can_be_repeated(home, how):
     """`kill -9` leaves files that the catalog does not name, Ctrl-C leaves none."""

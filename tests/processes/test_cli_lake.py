@@ -1,5 +1,8 @@
 """`countersign lake`: what it says to people, to scripts, and by its exit code."""
 
+import fcntl
+import json
+
 import pytest
 
 from tests.processes.homes import Home
@@ -25,6 +28,20 @@ def test_a_table_is_published_once_for_each_change(sealed_home):
     assert (first["added"], first["files"], first["rows"]) == (1, 1, 1)
     assert (first["is_new_snapshot"], second["is_new_snapshot"]) == (True, False)
     assert second["snapshot"] == first["snapshot"]
+
+
+def test_publishing_waits_for_the_process_that_changes_segments(sealed_home):
+    """A service holds the lease now and then for a short time; the command says that it waits."""
+    with (sealed_home.data_dir / "segments.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = sealed_home.begin("lake", "publish", "--json")
+        said = process.stderr.readline()
+    out, err = process.communicate()
+
+    assert said == b"Another process is changing segments: waiting up to 60 s.\n"
+    assert (process.returncode, err) == (0, b"")
+    (table,) = json.loads(out)["tables"]
+    assert table["rows"] == 1
 
 
 def test_the_status_says_where_tables_are_and_what_they_lack(sealed_home):

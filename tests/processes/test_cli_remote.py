@@ -9,7 +9,7 @@ import subprocess
 import httpx
 import pytest
 
-from tests.budgets import only_full
+from tests.budgets import only_full, sample
 from tests.conftest import ADMIN_TOKEN, ISSUER
 from tests.databases import database_url
 from tests.interpreters import start_module
@@ -297,6 +297,7 @@ def test_following_prints_each_row_once_until_ctrl_c(signed_in, server):
     assert (process.returncode, out, err) == (INTERRUPTED, b"", b"")
 
 
+@sample(2)
 @pytest.mark.parametrize("words", ["--until 2030-01-01", "--order asc", "--cursor x", "--explain"])
 def test_following_has_no_end_and_no_other_order(signed_in, words):
     """An option that would not be heeded is refused."""

@@ -11,6 +11,7 @@ from service.orgs.changes import create_org
 from service.orgs.repository import get_org
 from service.store.journal import append
 from tests.analytics.samples import sample_row
+from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
 from tests.other_programs import execute
 from tests.processes.homes import PLATFORM, Home, eventually
@@ -197,13 +198,14 @@ def test_pruning_while_another_process_changes_segments_is_exit_code_3(past_home
     """Trying again helps; a dry run needs no lease."""
     with (past_home.data_dir / "segments.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        ran = past_home.order("audit", "prune")
+        ran = past_home.order("audit", "prune", "--wait", "0")
         assert past_home.ask("audit", "prune", "--dry-run")["rows"] == 9
 
     assert ran.code == UNAVAILABLE
     assert past_home.ask("audit", "prune")["rows"] == 9
 
 
+@only_full
 def test_a_server_prunes_by_itself_and_says_when_it_does_not(past_home):
     """A stepped clock is one line of its log, with both instants, and no traceback."""
     last_run(past_home, "2020-01-01T00:00:00.000000Z")

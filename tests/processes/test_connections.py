@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from tests.budgets import only_full
+from tests.budgets import only_full, sample
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.exports import EXPORT_PATH
 from tests.processes.homes import DEADLINE_S, Home, Server, eventually
@@ -63,6 +63,7 @@ def answered(server: Server, request: str) -> bytes:
     return answer.lower()
 
 
+@sample(2)
 @pytest.mark.parametrize("path", ["/healthz", "/nowhere", bindings_path()])
 def test_a_websocket_is_refused_in_one_line(home: Home, path: str):
     """With the headers of any answer, and no traceback in the log."""

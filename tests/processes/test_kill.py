@@ -17,7 +17,7 @@ from tests.processes.homes import Home, Server, all_bindings, all_entries, event
 
 pytestmark = pytest.mark.slow
 
-KILLS = budget(6, 22)
+KILLS = budget(4, 22)
 CLIENTS = 3
 EAGER = {
     "seal_rows": "1",

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from service.web.header_names import CI_TOKEN_HEADER
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.other_programs import execute
 from tests.processes.homes import Home, Server, eventually
@@ -107,6 +108,7 @@ def test_every_line_is_json_and_no_secret_is_in_any(home, secrets):
     assert server.log_lines()[-1]["event"] == "stopped"
 
 
+@only_full
 def test_a_fault_is_logged_under_its_request_id_and_without_secrets(home, secrets):
     """What went wrong is for the log alone; the client gets the id to find it by."""
     server = home.serve()
@@ -131,6 +133,7 @@ def test_a_fault_is_logged_under_its_request_id_and_without_secrets(home, secret
         assert not {"sqlite", "asyncpg", "postgres"} & set(answer.text.lower().split())
 
 
+@only_full
 def test_not_even_at_debug_are_credentials_logged(home, secrets):
     """The libraries log, too, and one of them all headers of HTTP/2."""
     server = home.serve(log_level="debug")

@@ -24,7 +24,7 @@ from tests.processes.homes import (
 
 pytestmark = pytest.mark.slow
 
-PROCESSES = 4
+PROCESSES = budget(2, 4)
 REQUESTS = 50
 FIRST_STARTS = 25
 
@@ -75,6 +75,7 @@ def test_of_fifty_racing_creates_one_wins(empty_home):
         assert len(all_entries(client, event="oidc_binding_created")) == len(repositories)
 
 
+@only_full
 def test_processes_that_start_together_share_generated_secrets(empty_home):
     """Without settings for them, secrets are made once: what one process signs all accept."""
     servers = start_together(empty_home, admin_token="", secret_key="")

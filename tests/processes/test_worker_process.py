@@ -80,6 +80,7 @@ def test_rows_are_the_same_before_with_and_after_the_worker(home: Home):
     assert server.stop() == 0
 
 
+@only_full
 def test_many_first_bodies_at_once_start_one_process(home: Home):
     """Each process takes seconds and memory; a burst is when there is least of both."""
     server = home.serve()

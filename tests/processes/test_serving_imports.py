@@ -1,0 +1,57 @@
+"""What a process that serves does not import: memory that every one of them would take."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from service.composition import Services
+from service.orgs.changes import issue_api_key
+from service.orgs.repository import get_org
+from tests.budgets import only_full
+from tests.clients.stands import stock
+from tests.conftest import BY_OPERATOR
+from tests.processes.homes import Home
+from tests.processes.package_registry import running_packages
+
+pytestmark = pytest.mark.slow
+
+PATHS = (
+    "/proxy/acme/pypi/simple/left-pad/",
+    "/proxy/acme/npm/left-pad",
+    "/proxy/acme/npm/left-pad/-/left-pad-1.0.0.tgz",
+)
+LATE = {"polars", "alembic"}
+"""Packages for exports of rare texts (40 MB) and migrations (10 MB) alone."""
+
+
+async def _secret(services: Services) -> str:
+    async with services.store.write() as work:
+        org = await get_org(work.session, "acme")
+        scopes = ("packages:install",)
+        _, secret = await issue_api_key(work, org, "ci", None, BY_OPERATOR, scopes=scopes)
+    return secret
+
+
+@only_full
+def test_pages_and_files_are_served_without_what_few_requests_need(quiet_home: Home) -> None:
+    """Each of several processes would hold it for as long as it lives."""
+    secret = quiet_home.change(_secret)
+    with running_packages() as registry:
+        stock(registry)
+        environment = quiet_home.environment(
+            proxy_pypi_upstream=f"{registry.url}/simple/",
+            proxy_npm_upstream=f"{registry.url}/npm/",
+        )
+        served = subprocess.run(
+            [sys.executable, "-m", "tests.processes.served_pages", secret, *PATHS],
+            env=environment,
+            capture_output=True,
+            timeout=60,
+        )
+
+    assert served.returncode == 0, served.stderr.decode()
+    modules = set(json.loads(served.stdout.splitlines()[-1]))
+    assert {"service.proxy.pypi.routes", "pyarrow"} <= modules
+    assert LATE & modules == set()
