@@ -1,14 +1,22 @@
-"""Asks ClickHouse's engine: FORMAT FOLDER, answers in JSON. It reads below its working folder."""
+"""Asks ClickHouse's engine: FORMAT LOCATION, answers in JSON.
+
+Of local files it reads those below its working folder.
+"""
 
 import json
+import os
 import sys
 
 from chdb import session
 
-format_, folder = sys.argv[1:]
+format_, location = sys.argv[1:]
 engine = session.Session()
-scan = "icebergLocal" if format_ == "iceberg" else "deltaLakeLocal"
-AUDIT = f"{scan}('{folder}')"
+if location.startswith("s3://"):
+    location = location.replace("s3:/", os.environ["AWS_ENDPOINT_URL"])
+    scan = "icebergS3" if format_ == "iceberg" else "deltaLake"
+else:
+    scan = "icebergLocal" if format_ == "iceberg" else "deltaLakeLocal"
+AUDIT = f"{scan}('{location}')"
 
 
 def rows(query: str) -> list[list]:

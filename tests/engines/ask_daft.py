@@ -1,22 +1,33 @@
-"""Asks Daft on Ray: FORMAT FOLDER, answers in JSON."""
+"""Asks Daft on Ray: FORMAT LOCATION, answers in JSON."""
 
 import json
+import os
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import daft
 import ray
 from daft import col
+from daft.io import IOConfig, S3Config
+from pyiceberg.io import load_file_io
+from pyiceberg.table import StaticTable
 
-format_, folder = sys.argv[1:]
+format_, location = sys.argv[1:]
+endpoint, region = os.environ.get("AWS_ENDPOINT_URL"), os.environ.get("AWS_REGION", "")
+has_tls = not (endpoint or "").startswith("http://")
+config = IOConfig(s3=S3Config(region_name=region, endpoint_url=endpoint, use_ssl=has_tls))
 ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", logging_level="error")
 daft.set_runner_ray()
 if format_ == "iceberg":
-    number = (Path(folder) / "metadata" / "version-hint.text").read_text()
-    audit = daft.read_iceberg(f"{folder}/metadata/v{number}.metadata.json")
+    metadata = f"{location}/metadata"
+    properties = {"s3.endpoint": endpoint, "s3.region": region} if endpoint else {}
+    hint = load_file_io(properties, metadata).new_input(f"{metadata}/version-hint.text")
+    with hint.open() as file:
+        version = file.read().decode()
+    table = StaticTable.from_metadata(f"{metadata}/v{version}.metadata.json", properties)
+    audit = daft.read_iceberg(table, io_config=config)
 else:
-    audit = daft.read_deltalake(folder)
+    audit = daft.read_deltalake(location, io_config=config)
 seqs = audit.agg(
     col("seq").count(), col("seq").min().alias("first"), col("seq").max().alias("last")
 ).to_pydict()

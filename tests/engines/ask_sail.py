@@ -1,4 +1,4 @@
-"""Asks Sail through Spark Connect: FORMAT FOLDER, answers in JSON."""
+"""Asks Sail through Spark Connect: FORMAT LOCATION, answers in JSON."""
 
 import sys
 
@@ -6,11 +6,11 @@ from pysail.spark import SparkConnectServer
 from pyspark.sql import SparkSession
 from spark_sql import answer
 
-format_, folder = sys.argv[1:]
+format_, location = sys.argv[1:]
 server = SparkConnectServer("127.0.0.1", 0)
 server.start()
 _, port = server.listening_address
 spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
-print(answer(spark, format_, folder))
+print(answer(spark, format_, location))
 spark.stop()
 server.stop()

@@ -1,18 +1,23 @@
-"""A service whose lake is published in both formats."""
+"""A service whose lake is published in both formats, in its data dir or in a bucket."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
+from service.lake_table.places import ALL_TENANTS
+from service.settings import Settings
 from tests.analytics.samples import sample_row
-from tests.conftest import START
+from tests.budgets import only_full
+from tests.conftest import START, settings_over
 from tests.service.audit.conftest import AuditWorld, audit
 from tests.service.audit.pruning import always_on, prune
 from tests.service.audit.test_import import line, take
-from tests.service.lake_table.conftest import DAY, Answers, LakeWorld, settings
+from tests.service.lake_table.conftest import DAY, Answers, LakeWorld
 
-__all__ = ["audit", "settings"]
+__all__ = ["audit"]
 
 
 @dataclass
@@ -52,16 +57,42 @@ class Lakes:
         await always_on(self.audit, "free")
         assert await prune(self.audit)
 
-    async def publish(self) -> None:
-        await self.audit.services.publisher.publish(["iceberg", "delta"])
+    async def publish(self, *, is_per_tenant: bool = False) -> None:
+        publisher = self.audit.services.publisher
+        await publisher.publish(["iceberg", "delta"], is_per_tenant=is_per_tenant)
 
-    def location(self, format_: str) -> str:
-        world = LakeWorld(self.audit, format_)
-        return self.audit.services.publisher.places.location(world.key()).removeprefix("file://")
+    def location(self, format_: str, tenant_id: str = ALL_TENANTS) -> str:
+        """What an engine is given."""
+        key = LakeWorld(self.audit, format_).key(tenant_id)
+        return self.audit.services.publisher.places.location(key).removeprefix("file://")
+
+    @property
+    def is_in_bucket(self) -> bool:
+        return bool(self.audit.services.settings.segments_url)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What an engine finds the bucket by; the credentials are in that of the test."""
+        endpoint = self.audit.services.settings.segments_endpoint
+        return environment_of(endpoint) if endpoint else {}
 
     async def own(self) -> Answers:
         """Countersign's own answers."""
         return await LakeWorld(self.audit, "iceberg").sealed()
+
+
+def environment_of(endpoint: str) -> dict[str, str]:
+    """AWS_* variables of the address of an S3 server."""
+    is_http = urlsplit(endpoint).scheme == "http"
+    return {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(is_http).lower()}
+
+
+@pytest.fixture(params=["data dir", pytest.param("bucket", marks=only_full)])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    settings = msgspec.structs.replace(settings_over(tmp_path), orphan_grace_s=3600.0)
+    if request.param == "bucket":
+        return request.getfixturevalue("bucket").settings(settings)
+    return settings
 
 
 @pytest.fixture

@@ -14,6 +14,16 @@ HERE = Path(__file__).parent
 FOLDER = Path(os.environ.get("ENGINES") or HERE.parents[1] / ".engines")
 DEADLINE_S = 300.0
 
+SPARK_JARS = (
+    "iceberg-spark-runtime-3.5_2.12-*.jar",
+    # For a bucket: Hadoop's client for S3, and what it needs of Amazon's SDK.
+    "hadoop-aws-*.jar",
+    "aws-java-sdk-*.jar",
+    "joda-time-*.jar",
+    "ion-java-*.jar",
+    "jackson-dataformat-cbor-*.jar",
+)
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -27,9 +37,34 @@ class Engine:
         if not (FOLDER / self.name / "installed").exists():
             pytest.skip(f"run `sh tests/engines/install.sh {FOLDER} {self.name}`")
 
-    def run(self, script: Path, *arguments: str, cwd: Path) -> str:
-        """What the engine's Python prints for `script`; fails if it ends with an error."""
+    def run(
+        self, script: Path, *arguments: str, cwd: Path, environment: dict[str, str] | None = None
+    ) -> str:
+        """What the engine's Python prints for `script`; fails if it ends with an error.
+
+        `environment` is added to that of this process.
+        """
         python = FOLDER / self.name / "bin" / "python"
+        ran = subprocess.run(
+            [python, script, *arguments],
+            cwd=cwd,
+            env=self._environment() | (environment or {}),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        return ran.stdout
+
+    def answers(
+        self, format_: str, location: str, cwd: Path, environment: dict[str, str] | None = None
+    ) -> Answers:
+        """What it says of the table at `location`."""
+        script = HERE / f"ask_{self.name}.py"
+        printed = self.run(script, format_, location, cwd=cwd, environment=environment)
+        return Answers(**json.loads(printed.strip().splitlines()[-1]))
+
+    def _environment(self) -> dict[str, str]:
         environment = os.environ | {
             "PYTHONWARNINGS": "ignore",
             "RAY_DEDUP_LOGS": "0",
@@ -41,21 +76,14 @@ class Engine:
         home = FOLDER / self.name / "home"
         if home.is_dir():
             environment["HOME"] = str(home)
-        ran = subprocess.run(
-            [python, script, *arguments],
-            cwd=cwd,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-        )
-        assert ran.returncode == 0, ran.stderr[-3000:]
-        return ran.stdout
+        if self.name == "spark":
+            jars = ",".join(map(str, self._jars()))
+            environment["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} pyspark-shell"
+        return environment
 
-    def answers(self, format_: str, folder: str, cwd: Path) -> Answers:
-        """What it says of the table in `folder`."""
-        printed = self.run(HERE / f"ask_{self.name}.py", format_, folder, cwd=cwd)
-        return Answers(**json.loads(printed.strip().splitlines()[-1]))
+    def _jars(self) -> list[Path]:
+        packages = FOLDER / self.name / "lib"
+        return [path for name in SPARK_JARS for path in packages.rglob(name)]
 
 
 ENGINES = {
@@ -69,3 +97,6 @@ ENGINES = {
         Engine("spark", ("iceberg",)),
     )
 }
+
+READS = [(engine.name, format_) for engine in ENGINES.values() for format_ in engine.formats]
+"""Each engine with each format that it reads."""

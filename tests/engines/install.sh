@@ -18,17 +18,25 @@ packages_of() {
     chdb) echo 'chdb>=4.4,<5' pyarrow ;;
     sail) echo 'pysail>=0.7.2,<0.8' 'pyspark-client==4.1.3' ;;
     daft) echo 'daft>=0.7.26,<0.8' 'ray>=2.60,<2.61' 'pyiceberg>=0.12,<0.13' 'deltalake>=1.6,<1.7' ;;
-    # The Iceberg runtime for Spark 3.5 is a jar inside the second package.
-    spark) echo pyspark==3.5.9 snowpark-connect-deps-iceberg==1.0.1 ;;
+    spark) echo pyspark==3.5.9 ;;
     *) echo "no such engine: $1" >&2; exit 2 ;;
     esac
+}
+
+# Packages that are installed for the jars inside them, and not for what they depend on: the Iceberg
+# runtime for Spark 3.5, and Hadoop's client for S3 with Amazon's SDK.
+jars_of() {
+    if [ "$1" = spark ]; then
+        echo snowpark-connect-deps-iceberg==1.0.1 bodo-iceberg-connector==2026.10
+    fi
 }
 
 mkdir -p "$folder"
 for engine in "$@"; do
     packages=$(packages_of "$engine")
+    jars=$(jars_of "$engine")
     stamp="$folder/$engine/installed"
-    [ -e "$stamp" ] && [ "$(cat "$stamp")" = "$packages" ] && continue
+    [ -e "$stamp" ] && [ "$(cat "$stamp")" = "$packages${jars:+ $jars}" ] && continue
     if [ "$engine" = spark ] && ! command -v java >/dev/null 2>&1; then
         echo "no java on this machine: tests of Spark will be skipped" >&2
         continue
@@ -37,6 +45,9 @@ for engine in "$@"; do
     "${PYTHON:-python3}" -m venv --clear "$folder/$engine"
     # shellcheck disable=SC2086
     "$folder/$engine/bin/pip" install --quiet --disable-pip-version-check $packages
+    # shellcheck disable=SC2086
+    [ -z "$jars" ] ||
+        "$folder/$engine/bin/pip" install --quiet --disable-pip-version-check --no-deps $jars
     if [ "$engine" = duckdb ]; then
         # Where DuckDB looks for what it has downloaded, with this folder as the home.
         find "$folder/duckdb/lib" -path '*/extensions/v*' -name '*.duckdb_extension' |
@@ -47,5 +58,5 @@ for engine in "$@"; do
                 cp "$file" "$target/"
             done
     fi
-    echo "$packages" >"$stamp"
+    echo "$packages${jars:+ $jars}" >"$stamp"
 done

@@ -5,9 +5,9 @@ import json
 from pyspark.sql import SparkSession
 
 
-def answer(spark: SparkSession, format_: str, folder: str) -> str:
+def answer(spark: SparkSession, format_: str, location: str) -> str:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    spark.read.format(format_).load(folder).createOrReplaceTempView("audit")
+    spark.read.format(format_).load(location).createOrReplaceTempView("audit")
 
     def rows(query: str) -> list[tuple]:
         return [tuple(row) for row in spark.sql(query).collect()]

@@ -1,6 +1,7 @@
 """The examples of docs/lake.md, as they stand there, each in its engine's environment."""
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -11,30 +12,39 @@ import pytest
 from service.settings import REPOSITORY
 from service.store.catalog import list_live_segments
 from tests.budgets import only_full
-from tests.engines.engines import ENGINES, FOLDER
+from tests.engines.engines import ENGINES, READS
 from tests.service.lake_table.conftest import own_rows
 
 EXAMPLES = dict(
     re.findall(
-        r"<!-- run by: (\w+) -->\n```python\n(.*?)```",
+        r"<!-- run by: ([\w ]+) -->\n```python\n(.*?)```",
         (REPOSITORY / "docs" / "lake.md").read_text(),
         re.DOTALL,
     )
 )
+DELTA = re.compile("^# Delta: ", re.MULTILINE)
+"""Begins the line that reads the Delta table in place of the line before it."""
+NAMES = ["polars", *ENGINES]
 
 
 async def hits(lakes) -> dict[str, int]:
     """Blocked installs by tenant."""
     async with lakes.audit.services.store.read() as session:
         segments = await list_live_segments(session)
-    rows = own_rows(lakes.audit.services.settings.audit_dir, segments).to_pylist()
+    rows = (await own_rows(lakes.audit.services, segments)).to_pylist()
     tenants = [row["tenant"] for row in rows if row["event"] == "blocklist_hit"]
     return {tenant: tenants.count(tenant) for tenant in set(tenants)}
 
 
-def write_example(lakes, name: str, folder: Path) -> Path:
+def write_example(lakes, name: str, format_: str, folder: Path) -> Path:
+    """The example of an engine for where the lake is, with its own places in it."""
     script = folder / "example.py"
-    script.write_text(EXAMPLES[name].replace("/srv/countersign", str(lakes.data_dir)))
+    text = EXAMPLES[f"{name} in a bucket" if lakes.is_in_bucket else name]
+    if format_ == "delta":
+        text = DELTA.sub("", text)
+    place = lakes.audit.services.settings.segments_url.removeprefix("s3://")
+    text = text.replace("/srv/countersign", str(lakes.data_dir)).replace("bucket/prefix", place)
+    script.write_text(text)
     return script
 
 
@@ -44,19 +54,23 @@ def assert_says(printed: str, counts: dict[str, int]) -> None:
         assert re.search(rf"{tenant}\D+{count}\b", printed), (tenant, count, printed)
 
 
-def test_each_engine_has_an_example():
-    """And each example an engine that runs it."""
-    assert set(EXAMPLES) == {"polars", *ENGINES}
+def test_each_engine_has_an_example_for_each_place():
+    """And each example an engine that runs it, in each format that it reads."""
+    assert set(EXAMPLES) == {*NAMES, *(f"{name} in a bucket" for name in NAMES)}
+    with_delta = {name for name, text in EXAMPLES.items() if len(DELTA.findall(text)) == 1}
+    assert set(EXAMPLES) - with_delta == {"spark", "spark in a bucket"}
 
 
-async def test_the_example_of_polars_runs(lakes, tmp_path):
+@pytest.mark.parametrize("format_", ["iceberg", pytest.param("delta", marks=only_full)])
+async def test_the_example_of_polars_runs(lakes, tmp_path, format_):
     """With every `make test`."""
     await lakes.seal()
     await lakes.publish()
 
     ran = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, write_example(lakes, "polars", tmp_path)],
+        [sys.executable, write_example(lakes, "polars", format_, tmp_path)],
+        env=os.environ | lakes.environment,
         capture_output=True,
         text=True,
     )
@@ -68,18 +82,18 @@ async def test_the_example_of_polars_runs(lakes, tmp_path):
 @only_full
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ENGINES)
-async def test_an_example_runs(lakes, tmp_path, name, monkeypatch):
+@pytest.mark.parametrize(("name", "format_"), READS)
+async def test_an_example_runs(lakes, tmp_path, name, format_):
     """It prints the blocked installs of each organisation."""
     ENGINES[name].require()
     await lakes.seal()
     await lakes.publish()
-    jars = [str(path) for path in (FOLDER / name).rglob("iceberg-spark-runtime-3.5_2.12-*.jar")]
-    if jars:
-        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--jars {jars[0]} pyspark-shell")
 
     printed = await asyncio.to_thread(
-        ENGINES[name].run, write_example(lakes, name, tmp_path), cwd=lakes.data_dir
+        ENGINES[name].run,
+        write_example(lakes, name, format_, tmp_path),
+        cwd=lakes.data_dir,
+        environment=lakes.environment,
     )
 
     assert_says(printed, await hits(lakes))
