@@ -71,7 +71,8 @@ def median(work: Callable[[], object]) -> Took:
     """The median wall-clock time of ROUNDS rounds, and the fewest CPU seconds."""
     rounds = [timed(work) for _ in range(ROUNDS)]
     return Took(
-        statistics.median(one.seconds for one in rounds), min(one.core_seconds for one in rounds)
+        statistics.median(timing.seconds for timing in rounds),
+        min(timing.core_seconds for timing in rounds),
     )
 
 
@@ -127,7 +128,9 @@ def encode(snapshot: Snapshot, root: Path, export_format: ExportFormat) -> Took:
         timed(lambda table=table: ENCODERS[export_format](table))  # type: ignore[misc]
         for table in _days(snapshot, root)
     ]
-    return Took(sum(one.seconds for one in taken), sum(one.core_seconds for one in taken))
+    return Took(
+        sum(timing.seconds for timing in taken), sum(timing.core_seconds for timing in taken)
+    )
 
 
 def _days(snapshot: Snapshot, root: Path) -> Iterator[pa.Table]:
@@ -143,21 +146,21 @@ def compare(snapshot: Snapshot, folder: Path, count: int) -> dict[str, float]:
     engine = Engine(root, folder, LIMITS)
     reader = Reader(Planner(), Resources(engine, LocalFolder(root)))
     print("million rows/s (core-seconds a million rows)  ours, estimated  DuckDB  encoder alone")
-    for one in ExportFormat:
+    for file_format in ExportFormat:
         taken = [
-            median(lambda one=one: make(reader, snapshot, one)),  # type: ignore[misc]
-            median(lambda one=one: copy_with_duckdb(snapshot, root, one)),  # type: ignore[misc]
-            encode(snapshot, root, one),
+            median(lambda file_format=file_format: make(reader, snapshot, file_format)),  # type: ignore[misc]
+            median(lambda file_format=file_format: copy_with_duckdb(snapshot, root, file_format)),  # type: ignore[misc]
+            encode(snapshot, root, file_format),
         ]
         for name, took in zip(("made", "DuckDB", "encoder alone"), taken, strict=True):
-            figures[f"{one} {name}, rows/s"] = count / took.seconds
+            figures[f"{file_format} {name}, rows/s"] = count / took.seconds
             million = took.core_seconds / count * 1e6
-            figures[f"{one} {name}, core-seconds a million rows"] = million
+            figures[f"{file_format} {name}, core-seconds a million rows"] = million
         ours, duck, alone = (
             f"{count / took.seconds / 1e6:5.2f} ({took.core_seconds / count * 1e6:4.2f})"
             for took in taken
         )
-        print(f"{one:8} {ours}  est. {ESTIMATED[one]:4.2f}  {duck}  {alone}")
+        print(f"{file_format:8} {ours}  est. {ESTIMATED[file_format]:4.2f}  {duck}  {alone}")
     engine.close()
     return figures
 
@@ -201,8 +204,10 @@ def main() -> None:
     figures = {"of the tenant, rows": float(count)} | compare(snapshot, folder, count)
     with served(snapshot.segments, folder) as client:
         download(client, format="csv")
-        queries: list[dict[str, Any]] = [{"format": one.value} for one in ExportFormat]
-        queries += [{"format": "ndjson", "compress": one.value} for one in Compression]
+        queries: list[dict[str, Any]] = [
+            {"format": file_format.value} for file_format in ExportFormat
+        ]
+        queries += [{"format": "ndjson", "compress": codec.value} for codec in Compression]
         for query in queries:
             figures |= measure(client, count, **query)
     estimated = {f"{name} made, rows/s": million * 1e6 for name, million in ESTIMATED.items()}

@@ -128,15 +128,18 @@ def main() -> None:
     figures: dict[str, float] = {}
     print("thousand rows/s           ours (estimated)   DuckDB, one thread    pyarrow")
     with tempfile.TemporaryDirectory() as name:
-        for one in (ExportFormat.NDJSON, ExportFormat.CSV, ExportFormat.PARQUET):
-            path = Path(name) / f"audit.{one}"
-            rows = write_file(path, folder, snapshot, one)
-            print(f"{one:8} {path.stat().st_size / 1e6:6.0f} MB", end="")
-            figures[f"{one}, rows/s"] = rows / ours(path)
-            figures[f"{one} by DuckDB, rows/s"] = rows / timed(duckdb_once, path)
-            print(f"{figures[f'{one}, rows/s'] / 1e3:14.0f} ({ESTIMATED[one]:9})", end="")
-            print(f"{figures[f'{one} by DuckDB, rows/s'] / 1e3:21.0f}", end="")
-            if one is ExportFormat.PARQUET:
+        for file_format in (ExportFormat.NDJSON, ExportFormat.CSV, ExportFormat.PARQUET):
+            path = Path(name) / f"audit.{file_format}"
+            rows = write_file(path, folder, snapshot, file_format)
+            print(f"{file_format:8} {path.stat().st_size / 1e6:6.0f} MB", end="")
+            figures[f"{file_format}, rows/s"] = rows / ours(path)
+            figures[f"{file_format} by DuckDB, rows/s"] = rows / timed(duckdb_once, path)
+            print(
+                f"{figures[f'{file_format}, rows/s'] / 1e3:14.0f} ({ESTIMATED[file_format]:9})",
+                end="",
+            )
+            print(f"{figures[f'{file_format} by DuckDB, rows/s'] / 1e3:21.0f}", end="")
+            if file_format is ExportFormat.PARQUET:
                 figures["parquet by pyarrow, rows/s"] = rows / timed(pyarrow_once, path)
                 print(f"{figures['parquet by pyarrow, rows/s'] / 1e3:11.0f}", end="")
             print(flush=True)

@@ -100,16 +100,16 @@ def run(client: ServerClient, seconds: float) -> dict[str, float]:
         senders = [pool.apply_async(send, (port, bodies, ends_at)) for _ in range(CLIENTS)]
         sent = [principal.get() for principal in senders]
         took_ms = [s * 1000 for s in pages.get()]
-    rows = sum(one.rows for one in sent)
+    rows = sum(request.rows for request in sent)
     counted = client.get(
         "/api/v1/admin/orgs/acme/audit/summary", params={"since": "2000-01-01"}
     ).json()["total"]
     assert counted >= rows, f"{rows} rows were answered for and {counted} are there"
     cuts = statistics.quantiles(took_ms, n=100)
-    requests_ms = [s * 1000 for one in sent for s in one.requests_s]
+    requests_ms = [s * 1000 for request in sent for s in request.requests_s]
     return {
         "taken in, rows/s": rows / seconds,
-        "refused with 429, requests": sum(one.refused for one in sent),
+        "refused with 429, requests": sum(request.refused for request in sent),
         "request of 1,000 rows p50, ms": statistics.median(requests_ms),
         "newest page p50, ms": cuts[49],
         "newest page p99, ms": cuts[98],

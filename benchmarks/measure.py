@@ -42,7 +42,7 @@ def measure(name: str, source: Source, answers_path: Path, ingest_s: float) -> d
         answers = our_answers(engine) if name == OURS else Answers.kept(answers_path)
         with watching(engine.pids) as peak:
             figures["questions"] = measure_questions(name, engine, answers)
-            figures["exports"] = {one.name: measure_export(engine, one) for one in EXPORTS}
+            figures["exports"] = {export.name: measure_export(engine, export) for export in EXPORTS}
         figures["peak_mb"] = peak.mb
         if (serving := engine.serving()) is not None:
             with serving as served:
@@ -102,7 +102,10 @@ def load(engine: Engine, source: Source, folder: Path) -> dict[str, float]:
 
 def measure_questions(name: str, engine: Engine, answers: Answers) -> dict[str, Any]:
     """The time of each question, after its answer was checked."""
-    asks = {one.name: engine.ready(one, answers.after.get(one.name)) for one in QUESTIONS}
+    asks = {
+        question.name: engine.ready(question, answers.after.get(question.name))
+        for question in QUESTIONS
+    }
     for question in QUESTIONS:
         answers.check(name, question, asks[question.name]())
     for ask in asks.values():
@@ -111,7 +114,7 @@ def measure_questions(name: str, engine: Engine, answers: Answers) -> dict[str, 
             if warming_s < WARM_UP_MAX_S:
                 warming_s += timed_ms(ask) / 1000
                 engine.flush()
-    times: dict[str, list[float]] = {one: [] for one in asks}
+    times: dict[str, list[float]] = {question: [] for question in asks}
     for number in range(1, PASSES + 1):
         for one, ask in asks.items():
             add_rounds(times[one], ask, number / PASSES)

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.postgres_programs import VERSION, find_program, give_away, run_as
@@ -15,8 +16,10 @@ class PostgresServer:
     Raises FileNotFoundError if PostgreSQL 15 is not installed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        """`environment` is what the server has beside ours."""
         find_program("initdb")
+        self._environment = {**os.environ, **(environment or {})}
         # The socket needs a short path: at most 107 characters.
         self.data, self.socket = folder / "data", folder
         self._folder = folder
@@ -26,17 +29,17 @@ class PostgresServer:
         if not (self.data / "PG_VERSION").exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             give_away(self._folder)
-            _run(
+            self._run(
                 "initdb", "-D", self.data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale"
             )
             options = "\n".join(f"{name} = {value}" for name, value in self._options().items())
             (self.data / "postgresql.auto.conf").write_text(options + "\n")
         log = self._folder / "log"
-        _run("pg_ctl", "-D", self.data, "-l", log, "-w", "-t", "300", "start")
+        self._run("pg_ctl", "-D", self.data, "-l", log, "-w", "-t", "300", "start")
 
     def stop(self) -> None:
         """Stop it; transactions under way are aborted."""
-        _run("pg_ctl", "-D", self.data, "-w", "-t", "300", "-m", "fast", "stop")
+        self._run("pg_ctl", "-D", self.data, "-w", "-t", "300", "-m", "fast", "stop")
 
     @property
     def pid(self) -> int:
@@ -70,7 +73,13 @@ class PostgresServer:
             "timezone": "'UTC'",
         }
 
-
-def _run(program: str, *arguments: object) -> None:
-    command = [str(find_program(program)), *map(str, arguments)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **run_as())
+    def _run(self, program: str, *arguments: object) -> None:
+        command = [str(find_program(program)), *map(str, arguments)]
+        subprocess.run(
+            command,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            env=self._environment,
+            **run_as(),
+        )

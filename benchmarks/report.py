@@ -1,21 +1,26 @@
-"""Generate the tables of docs/benchmarks.md, and its plots, from the stored figures.
+"""Generate the tables of docs/benchmarks.md and two other pages, and plots, from stored figures.
 
 `python -m benchmarks.report` rewrites the text between the markers, and the SVG files.
 """
 
 import json
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.engines import ENGINES
+from benchmarks.fleet.scale import measured
+from benchmarks.fleet.tables import quick_note, scale_text, sizing, tables
 from benchmarks.plots import Bars, Panel, bars_svg, lines_svg, over_time_svg
-from benchmarks.results import CLAIMS, LOAD, RESULTS
+from benchmarks.results import CLAIMS, FLEET, LOAD, RESULTS
 from benchmarks.tables import BLOCKS, cells, markdown, spelt
 from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, RARE_AT_FIRST, SIZES
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGE: Final = DOCS / "benchmarks.md"
+SCALE: Final = DOCS / "scale.md"
+FLEET_PAGE: Final = DOCS / "fleet.md"
 BEGIN: Final = "<!-- made by benchmarks/report.py: {} -->"
 END: Final = "<!-- end: {} -->"
 WIDTH: Final = 120
@@ -49,6 +54,29 @@ def parts(results: list[dict[str, Any]]) -> dict[str, str]:
     }
 
 
+def pages() -> dict[Path, dict[str, str]]:
+    """The text between the markers of each page."""
+    results = all_results()
+    made = {PAGE: parts(results)}
+    if FLEET.exists():
+        run = json.loads(FLEET.read_text())
+        figures = measured(run["figures"], results[-1], json.loads(CLAIMS.read_text()))
+        note = quick_note(run)
+        taken = _wrapped(f"Taken on {run['taken_on']}: {_machine(run['machine'])}.")
+        made[PAGE]["fleet"] = _joined([note, taken, *tables(run)])
+        made[SCALE] = {"scale": _joined([note, *map(_wrapped_text, scale_text(figures))])}
+        made[FLEET_PAGE] = {"sizing": _joined([note, sizing(figures)])}
+    return made
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return "\n\n".join(text for text in texts if text)
+
+
+def _wrapped_text(text: str) -> str:
+    return text if text.startswith("|") else _wrapped(text)
+
+
 def rewritten(page: str, made: dict[str, str]) -> str:
     """`page` with `made` between its markers. Raises ValueError if a marker is missing."""
     for name, text in made.items():
@@ -79,8 +107,10 @@ def plots(results: list[dict[str, Any]]) -> dict[str, str]:
         for name in PLOTTED_SUMS
     ]
     exports = [
-        Bars(f"{one.name}, rows a second", _values(largest, "exports", one.name, "rows_per_s"))
-        for one in EXPORTS
+        Bars(
+            f"{export.name}, rows a second", _values(largest, "exports", export.name, "rows_per_s")
+        )
+        for export in EXPORTS
     ]
     return {
         "benchmarks-pages.svg": lines_svg(pages, names, "rows of the tenant", "ms"),
@@ -91,7 +121,7 @@ def plots(results: list[dict[str, Any]]) -> dict[str, str]:
 
 def _soak(run: dict[str, Any]) -> list[Panel]:
     return [
-        Panel(title, {title: [(one["after_s"] / 60, one[name]) for one in run["samples"]]})
+        Panel(title, {title: [(sample["after_s"] / 60, sample[name]) for sample in run["samples"]]})
         for title, name in (
             ("resident memory, MB", "memory_mb"),
             ("open file descriptors", "descriptors"),
@@ -101,9 +131,9 @@ def _soak(run: dict[str, Any]) -> list[Panel]:
 
 def _line(results: list[dict[str, Any]], engine: str, name: str) -> list[tuple[float, float]]:
     return [
-        (one["tenant_rows"], one["engines"][engine]["questions"][name]["median"])
-        for one in results
-        if "questions" in one["engines"].get(engine, {})
+        (result["tenant_rows"], result["engines"][engine]["questions"][name]["median"])
+        for result in results
+        if "questions" in result["engines"].get(engine, {})
     ]
 
 
@@ -135,9 +165,7 @@ def _figures(figures: dict[str, Any]) -> str:
     machine = figures["machine"]
     engines = figures["engines"]
     said = (
-        f"Taken on {figures['taken_on']}: {machine['processor']}, {machine['cores']} cores,"
-        f" {machine['memory']}, {machine['system']}, Linux {machine['kernel']}, Python"
-        f" {machine['python']}; "
+        f"Taken on {figures['taken_on']}: {_machine(machine)}; "
         + "; ".join(engines[name]["version"] for name in ENGINES if "version" in engines[name])
         + "."
     )
@@ -152,6 +180,13 @@ def _figures(figures: dict[str, Any]) -> str:
     )
     tables = [markdown(figures, block) for block in BLOCKS if any(cells(figures, block))]
     return "\n\n".join([head, _wrapped(" ".join([said, *missing])), *tables])
+
+
+def _machine(machine: dict[str, str]) -> str:
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory']},"
+        f" {machine['system']}, Linux {machine['kernel']}, Python {machine['python']}"
+    )
 
 
 def _load(name: str, run: dict[str, Any]) -> str:
@@ -228,9 +263,9 @@ def _wrapped(text: str, indent: str = "") -> str:
 
 def main() -> None:
     """Rewrite the page and its plots."""
-    results = all_results()
-    PAGE.write_text(rewritten(PAGE.read_text(), parts(results)))
-    for name, svg in plots(results).items():
+    for page, made in pages().items():
+        page.write_text(rewritten(page.read_text(), made))
+    for name, svg in plots(all_results()).items():
         (DOCS / name).write_text(svg)
 
 

@@ -9,6 +9,7 @@ from benchmarks.machine import machine
 RESULTS: Final = Path(__file__).parent / "results"
 CLAIMS: Final = RESULTS / "claims.json"
 LOAD: Final = RESULTS / "load.json"
+FLEET: Final = RESULTS / "fleet.json"
 
 
 def record(

@@ -53,8 +53,8 @@ BLOCKS: Final = (
     Block(
         "questions, milliseconds",
         [
-            Line(one.name, _at("questions", one.name, "median"))
-            for one in (*QUESTIONS, RARE_AT_FIRST)
+            Line(question.name, _at("questions", question.name, "median"))
+            for question in (*QUESTIONS, RARE_AT_FIRST)
         ],
     ),
     Block(
@@ -71,11 +71,14 @@ BLOCKS: Final = (
     ),
     Block(
         "export, thousand rows/s",
-        [Line(one.name, _thousands("exports", one.name, "rows_per_s"), True) for one in EXPORTS],
+        [
+            Line(export.name, _thousands("exports", export.name, "rows_per_s"), True)
+            for export in EXPORTS
+        ],
     ),
     Block(
         "durable ingest, rows/s",
-        [Line(one.name, _at("ingest", one.name, "rows_per_s"), True) for one in INGESTS],
+        [Line(ingest.name, _at("ingest", ingest.name, "rows_per_s"), True) for ingest in INGESTS],
     ),
     Block(
         "keeping",
@@ -149,9 +152,9 @@ def text_tables(figures: dict[str, Any]) -> str:
         "",
         f"{'p10 to p90, milliseconds':<28}" + "".join(f"{name:>20}" for name in ENGINES.values()),
     ]
-    for one in QUESTIONS:
-        spread = [_spread(figures["engines"].get(name, {}), one.name) for name in ENGINES]
-        lines.append(f"{one.name:<28}" + "".join(f"{cell:>20}" for cell in spread))
+    for question in QUESTIONS:
+        spread = [_spread(figures["engines"].get(name, {}), question.name) for name in ENGINES]
+        lines.append(f"{question.name:<28}" + "".join(f"{cell:>20}" for cell in spread))
     return "\n".join(lines)
 
 

@@ -102,7 +102,10 @@ class ThisEngine:
         batch: list[Segment] = []
         for segment in self._source.segments:
             batch.append(segment)
-            if len(batch) == FILES_AN_INSERT or sum(one.rows for one in batch) >= ROWS_AN_INSERT:
+            if (
+                len(batch) == FILES_AN_INSERT
+                or sum(segment.rows for segment in batch) >= ROWS_AN_INSERT
+            ):
                 self._insert(batch)
                 batch = []
         self._insert(batch)

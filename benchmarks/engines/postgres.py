@@ -103,8 +103,10 @@ class ThisEngine:
     def _enums(self) -> dict[str, set[str]]:
         segments, newest = self._source.segments, self._source.table(self._source.largest[-1])
         return {
-            "event": {value for one in segments for value in one.event_counts},
-            "decision": {value for one in segments for value in one.decision_counts if value},
+            "event": {value for segment in segments for value in segment.event_counts},
+            "decision": {
+                value for segment in segments for value in segment.decision_counts if value
+            },
             "verdict_source": set(newest["verdict_source"].unique().to_pylist()),
             "actor_source": set(newest["actor_source"].unique().to_pylist()),
             "ecosystem": set(Ecosystem),

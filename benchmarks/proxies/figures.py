@@ -63,7 +63,7 @@ class Documents:
 
     @property
     def has_heartbeat(self) -> bool:
-        """Whether its server says how long its event loop stood still (`watched_server`)."""
+        """Whether its server says how long its event loop was blocked (`watched_server`)."""
         return self._proxy.heartbeat is not None
 
     def pause_ms(self) -> float:

@@ -48,7 +48,7 @@ class Proxy:
     """What clients send, as password of Basic authentication and as npm's token."""
 
     heartbeat: str | None = None
-    """Where it says how long its event loop stood still."""
+    """Where it says how long its event loop was blocked."""
 
 
 Opens = Callable[[Upstream, Path], AbstractContextManager[Proxy]]

@@ -1,6 +1,6 @@
 """The service with a heartbeat: `/heartbeat` begins it, and asked again ends it and has the result.
 
-The result is how long the event loop stood still at most. Without a heartbeat nothing is measured
+The result is how long the event loop was blocked at most. Without a heartbeat nothing is measured
 and nothing is spent.
 """
 

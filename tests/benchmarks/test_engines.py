@@ -133,7 +133,7 @@ def test_we_take_in_what_the_comparison_sends(ours: StoringEngine) -> None:
         assert ingest(open_client, largest.clients, largest.rows, 0.1)["rows_per_s"] > 0
 
 
-def test_another_answer_is_found_out(answers: Answers) -> None:
+def test_another_answer_is_detected(answers: Answers) -> None:
     """One value that differs, one row too few, or another order."""
     newest = QUESTIONS[0]
     right = answers.rows[newest.name]

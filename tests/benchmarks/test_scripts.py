@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks
+from tests.budgets import only_full
 
 FOLDER = Path(benchmarks.__file__).parent
 PEERS = ("asyncpg", "chdb", "jwt", "psycopg")
@@ -32,6 +33,7 @@ for script in sys.argv[1:]:
 """
 
 
+@only_full
 @pytest.mark.slow
 def test_every_script_finds_what_it_needs():
     """Nothing has moved away; only what `make bench` installs may not be there."""
