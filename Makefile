@@ -25,7 +25,11 @@ PART := $(addprefix tests/service/, store/test_work.py store/test_transaction.py
 	rejected/test_subjects.py orgs sign_in/test_setting_up.py install_tokens/test_exchange.py)
 WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/browser tests/docs tests/clients
 
-.PHONY: demo serve fleet test test-all proxy-live guards check format bench clean help
+# uv takes a fifth of pip's time; pip knows settings of this machine that uv may not.
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1) || \
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(1)
+
+.PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live guards check format bench clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -45,9 +49,15 @@ test: $(VENV)/.installed-dev ## what CI runs
 	@sh tests/install-postgres.sh
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	@$(MAKE) --no-print-directory --jobs 2 test-on-sqlite test-beside
+
+test-on-sqlite:
 	$(BIN)/pytest $(PARALLEL)
-	DATABASE=postgresql $(BIN)/pytest $(PARALLEL) $(PART)
+
+# Types, and a part of the tests on PostgreSQL, while the other tests wait for processes and disks.
+test-beside:
+	$(BIN)/mypy
+	DATABASE=postgresql $(BIN)/pytest --quiet $(PART)
 
 test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of, on both databases
 	@sh tests/browser/install-chromium.sh
@@ -87,15 +97,16 @@ clean: ## remove the virtual environment and what tools leave behind; data stays
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	$(call install,-e .)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(call install,-e '.[dev]')
 	@touch $@
 
 # chdb-core works without the pandas it asks for; and with pandas there, pyarrow would use it.
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps chdb-core
+	$(call install,-e '.[dev,bench]')
+	$(call install,--no-deps chdb-core)
 	@touch $@

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from tests.effort import IS_FULL
+from tests.tiers import IS_FULL
 
 only_full: Final = pytest.mark.full
 """Marks what `make test-all` alone runs."""
@@ -13,3 +13,18 @@ only_full: Final = pytest.mark.full
 def budget(part: int, everything: int) -> int:
     """How often a test is to try: `part` in `make test`, `everything` in `make test-all`."""
     return everything if IS_FULL else part
+
+
+def sample(cases: int) -> pytest.MarkDecorator:
+    """Marks a test of which `make test` tries so many of its cases, evenly spread over them."""
+    return pytest.mark.sample(cases)
+
+
+def tried_cases(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Those of a test's `cases` that `make test` runs."""
+    partly = [case for case in cases if not case.get_closest_marker("full")]
+    mark = cases[0].get_closest_marker("sample")
+    if mark is None or len(partly) <= mark.args[0]:
+        return partly
+    last = mark.args[0] - 1
+    return [partly[number * (len(partly) - 1) // last] for number in range(last + 1)]

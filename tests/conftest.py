@@ -41,20 +41,21 @@ from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store
 from service.store.tables import Member, Organisation, Project, Team
 from tests import databases
-from tests.budgets import IS_FULL, budget
+from tests.budgets import IS_FULL, budget, tried_cases
 from tests.compiled_statements import share_compiled_statements
 from tests.databases import IS_POSTGRESQL, database_url, fill_database
 from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
 from tests.postgres import _stop_shared_postgres, own_postgres, postgres, postgres_url
-from tests.route_builders import share_route_builders
 from tests.run_costs import (
     collect_garbage_less_often,
     keep_bytecode,
     one_worker_at_a_time,
     use_memory_for_files,
 )
+from tests.scheduling import group_of, pytest_xdist_make_scheduler
 from tests.seaweedfs import bucket, seaweedfs
+from tests.shared_routes import share_routes
 
 __all__ = [
     "_stop_shared_postgres",
@@ -63,6 +64,7 @@ __all__ = [
     "own_postgres",
     "postgres",
     "postgres_url",
+    "pytest_xdist_make_scheduler",
     "seaweedfs",
 ]
 
@@ -101,7 +103,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("countersign")
 
-share_route_builders()
+share_routes()
 share_compiled_statements()
 keep_bytecode()
 if not IS_FULL:
@@ -121,14 +123,22 @@ def _close_standard_error() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only `make test-all` runs; slow files first: they end while others run."""
+    """Leave out what only `make test-all` runs; slow groups first: they end while others run."""
     if not IS_FULL:
-        left_out = [item for item in items if item.get_closest_marker("full")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        tried = _tried(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in tried])
+        items[:] = [item for item in items if item in tried]
     databases.mark_skipped(items)
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    slow = Counter(group_of(item.nodeid) for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: (-slow[group_of(item.nodeid)], item.path))
+
+
+def _tried(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Those of `items` that `make test` runs."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {case for same in cases.values() for case in tried_cases(same)}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -149,7 +159,7 @@ def pytest_collection_finish() -> None:
 
 @dataclass
 class SettableClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that moves only when it is told to."""
 
     now: datetime = START
 

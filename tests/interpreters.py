@@ -5,8 +5,8 @@ import sys
 from typing import Any
 
 from service.settings import REPOSITORY
-from tests.effort import IS_FULL
 from tests.forks import ForkedProcess
+from tests.tiers import IS_FULL
 
 
 def start_module(

@@ -124,12 +124,25 @@ async def kill_process(
     content: bytes = b"",
 ) -> None:
     """Do `work` (see `tests.killed`) in a real process that is really killed, see `at`."""
+    given = order_for(settings, now, work, beginning, number, after=after)
+    killed = await asyncio.to_thread(run_module, "tests.killed", given, input=content)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+
+
+def order_for(
+    settings: Settings,
+    now: datetime,
+    work: str,
+    beginning: str,
+    number: int = 1,
+    *,
+    after: str = "",
+) -> str:
+    """The argument of `tests.killed`."""
     order = {
         "settings": settings,
         "now": now,
         "work": work,
         "last": {"beginning": beginning, "number": number, "after": after},
     }
-    given = msgspec.json.encode(order, enc_hook=str).decode()
-    killed = await asyncio.to_thread(run_module, "tests.killed", given, input=content)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    return msgspec.json.encode(order, enc_hook=str).decode()

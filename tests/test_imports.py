@@ -115,7 +115,7 @@ def test_the_audit_lake_is_nothing_but_its_packages() -> None:
 
 
 def test_one_module_sends_work_to_threads() -> None:
-    """The event loop never waits on a disk; service/lake.py is where that is seen to."""
+    """The event loop never waits on a disk; service/lake.py is where that rule is kept."""
     users = [
         str(module.relative_to(ROOT))
         for module in (ROOT / "service").rglob("*.py")

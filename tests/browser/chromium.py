@@ -40,8 +40,8 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """One browser for a module's tests; a page or a context of it is each test's own."""
+    """One browser for all tests of the package; a page or a context of it is each test's own."""
     with chromium() as browser:
         yield browser

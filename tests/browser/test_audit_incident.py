@@ -140,6 +140,7 @@ def test_a_bar_of_the_histogram_narrows_to_its_time(open_page):
     expect_rows(page, 12)
 
 
+@only_full
 def test_the_keyboard_narrows_by_the_table_behind_the_histogram(open_page):
     """The drawing is for the mouse alone; its table can do the same."""
     page = open_page("?last=24h&decision=BLOCKED")
@@ -207,7 +208,7 @@ def test_who_may_not_see_the_page_gets_403(visit):
 
 
 def test_times_are_the_viewers_own_where_there_is_a_script(visit):
-    """UTC stays at hand; the header says which it is."""
+    """UTC stays available; the header says which it is."""
     page = visit("?decision=BLOCKED", timezone_id="Europe/Berlin")
     time = page.locator("table.log time[data-local]").first
     utc = (time.get_attribute("datetime") or "")[:19].replace("T", " ")
@@ -217,6 +218,7 @@ def test_times_are_the_viewers_own_where_there_is_a_script(visit):
     assert time.inner_text() != utc
 
 
+@only_full
 @pytest.mark.parametrize(
     "name", [HOSTILE, *(pytest.param(name, marks=only_full) for name in NAMES[3:])]
 )

@@ -73,6 +73,7 @@ def page(link: str, browser: Browser, server: Server) -> Iterator[Page]:
     page.close()
 
 
+@only_full
 def test_a_signed_in_owner_finds_a_row_by_its_filters(page: Page) -> None:
     """What happened, and who did it, is an incident's first question."""
     search(page, "Binding created")
@@ -118,6 +119,7 @@ def test_the_csv_link_downloads_the_filtered_rows(page: Page) -> None:
     assert ",oidc_binding_created," in lines[1]
 
 
+@only_full
 def test_signing_out_ends_the_session(page: Page, server: Server) -> None:
     """The cookie is gone and would not work any more; the next page asks to sign in."""
     (cookie,) = page.context.cookies()

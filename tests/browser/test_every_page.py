@@ -11,7 +11,7 @@ from tests.browser.visits import Place, Visits, serve_acme, visit  # noqa: F401 
 from tests.budgets import only_full
 from tests.conftest import bindings_path
 
-pytestmark = [*needs_chromium, only_full]
+pytestmark = needs_chromium
 
 ORG = "/admin/ui/orgs/acme"
 PUBLIC = ("/", "/sign-in?token=abc", "/admin/ui/sign-in", "/docs", f"{ORG}/nothing")
@@ -33,6 +33,23 @@ PAGES = (
     f"{ORG}/policy/exceptions",
     "/admin/ui/profile",
 )
+
+NAMELESS = (
+    *PUBLIC,
+    f"{ORG}/roles",
+    f"{ORG}/reports",
+    f"{ORG}/exports/new",
+    f"{ORG}/bindings/explain",
+    f"{ORG}/bindings/revoke",
+    f"{ORG}/packages?name=nothing",
+    f"{ORG}/runs?run_id=nothing",
+    f"{ORG}/policy/check",
+    f"{ORG}/policy/exceptions/new",
+    f"{ORG}/proxy",
+    "/proxy/acme/blocked/aud_0000000000000000001/left-pad/1.2.0/too-new",
+    "/device",
+)
+"""Those, and pages of the organisation without names."""
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +78,22 @@ def expect_it_to_hold(visits: Visits, path: str) -> str:
     return page.locator("main").inner_text()
 
 
+def test_every_page_opens_and_shows_names_as_text(visit: Visits) -> None:  # noqa: F811 - a fixture
+    """In one tab, as an owner walks through them; the browser complains of nothing."""
+    page = visit(role="owner")
+    for path in PAGES:
+        page.goto(f"{visit.place.server.url}{path}")
+        shown = page.locator("main").inner_text()
+        assert [text for text in TEXTS if text[:20] not in shown] == [], path
+        assert page.locator("h1").count() == 1, path
+        assert page.locator("img, iframe, object, embed, main script").count() == 0, path
+    for path in NAMELESS:
+        page.goto(f"{visit.place.server.url}{path}")
+        assert page.locator("h1").inner_text(), path
+    visit.complaints = [text for text in visit.complaints if "status of 40" not in text]
+
+
+@only_full
 @pytest.mark.parametrize("path", PAGES)
 def test_hostile_names_are_text(visit: Visits, path: str) -> None:  # noqa: F811 - a fixture
     """What was typed in is read there, and does nothing."""
@@ -71,6 +104,7 @@ def test_hostile_names_are_text(visit: Visits, path: str) -> None:  # noqa: F811
     assert str(7**9) not in shown, "a template was made of typed text"
 
 
+@only_full
 def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fixture
     """Also the longest one, which has no place to break."""
     with visit.place.server.client() as client:
@@ -79,24 +113,8 @@ def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fix
         assert binding["subPattern"] in expect_it_to_hold(visit, f"{ORG}/bindings/{binding['id']}")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *PUBLIC,
-        f"{ORG}/roles",
-        f"{ORG}/reports",
-        f"{ORG}/exports/new",
-        f"{ORG}/bindings/explain",
-        f"{ORG}/bindings/revoke",
-        f"{ORG}/packages?name=nothing",
-        f"{ORG}/runs?run_id=nothing",
-        f"{ORG}/policy/check",
-        f"{ORG}/policy/exceptions/new",
-        f"{ORG}/proxy",
-        "/proxy/acme/blocked/aud_0000000000000000001/left-pad/1.2.0/too-new",
-        "/device",
-    ],
-)
+@only_full
+@pytest.mark.parametrize("path", NAMELESS)
 def test_a_page_without_names_can_be_used_by_everyone(visit: Visits, path: str) -> None:  # noqa: F811
     """Contrast, names, roles, sizes of targets."""
     expect_it_to_hold(visit, path)

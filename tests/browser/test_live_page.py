@@ -105,6 +105,7 @@ def test_a_page_without_rows_shows_the_first_that_comes(visit: Visits, place: Pl
     assert visit("?package=awaited", java_script_enabled=False).locator("[data-live]").is_hidden()
 
 
+@only_full
 def test_dragging_over_the_histogram_narrows_and_a_click_is_a_click(visit: Visits) -> None:
     """Escape lets go; so a slip of the hand leaves the page as it was."""
     page = visit("?last=24h&package=left-*")
@@ -141,6 +142,7 @@ def test_dragging_over_the_histogram_narrows_and_a_click_is_a_click(visit: Visit
     expect(page.locator("table.log tbody tr")).to_have_count(1)
 
 
+@only_full
 def test_a_field_completes_to_what_is_typed(visit: Visits) -> None:
     """Also to what is not on the page; and what is chosen is found."""
     page = visit("?limit=1")

@@ -111,6 +111,7 @@ def use_key(page: Page, server: Server) -> int:
         return client.post(words[3], content=words[words.index("-d") + 1]).status_code
 
 
+@only_full
 @with_and_without_scripts
 def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scripts: bool) -> None:
     """From the first invitation to the last revocation, and the log says so."""

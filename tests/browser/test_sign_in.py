@@ -59,6 +59,7 @@ def page(server: Server, browser: Browser, request: pytest.FixtureRequest) -> Pa
     return page
 
 
+@only_full
 @pytest.mark.parametrize(
     ("name", "email"),
     [

@@ -155,6 +155,7 @@ def test_who_installed_a_malicious_version_and_what_else_in_5_actions_on_2_pages
     assert len(walker.pages) <= 3
 
 
+@only_full
 def test_a_year_of_rows_with_its_receipt_and_a_changed_byte_in_5_actions(walk, tmp_path):
     """The file, what it was, that it is whole, and that a copy is not."""
     walker = walk()

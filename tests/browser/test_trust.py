@@ -97,6 +97,7 @@ def visit(place: Place, browser: Browser) -> Iterator[Callable[..., Page]]:
     assert said == []
 
 
+@only_full
 @with_and_without_scripts
 def test_from_a_pasted_token_to_a_revoked_binding(place, visit, has_scripts):
     """Explain, create, use, revoke; and the log tells all of it."""

@@ -33,7 +33,7 @@ class Node:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """In the block the process stands still, with what it holds."""
+        """In the block the process is suspended, with what it holds."""
         assert self.server is not None
         self.server.process.send_signal(signal.SIGSTOP)
         try:

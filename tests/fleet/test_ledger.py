@@ -92,8 +92,9 @@ def exported_packages(client: httpx.Client) -> Counter[str]:
 
 def published_packages(fleet: Fleet) -> Counter[str]:
     """The packages in the open table, once the rest of the rows is sealed and published."""
-    fleet.run("audit", "seal")
-    fleet.run("lake", "publish", "--format", "iceberg")
+    # Nodes go on merging, and hold the lease for it.
+    fleet.run("audit", "seal", "--wait", "120")
+    fleet.run("lake", "publish", "--format", "iceberg", "--wait", "120")
     (table,) = json.loads(fleet.run("lake", "status", "--json"))["tables"]
     assert table["lag_rows"] == 0
     properties = {

@@ -15,7 +15,7 @@ from service import errors
 from service.bindings.forms import PLAIN_PATTERN, REQUEST_EXAMPLE
 from service.text_rules import is_plain
 from service.web.header_names import CI_TOKEN_HEADER
-from service.web.openapi import INSTANT_OR_DATE_PATTERN
+from service.web.parameter_types import INSTANT_OR_DATE_PATTERN
 from tests.conftest import World
 
 PAGES = {"/", "/sign-in", "/sign-out", "/docs", "/device", "/device/decision"}

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.audit.lease import LeaseTaken
 from service.audit.maintenance import Job, Maintenance
+from service.background_jobs import maintenance
 from service.metrics import Metrics
 from service.settings import REPOSITORY, Settings
 from service.store.journal import append
@@ -119,7 +120,7 @@ async def test_a_job_shows_when_it_last_succeeded_and_how_often_it_failed(clock)
 
 async def test_every_job_of_a_service_shows_from_the_start(world):
     """An alert on a series that is not there yet would never fire."""
-    world.services.maintenance()
+    maintenance(world.services)
     failures = "countersign_maintenance_failures_total"
     jobs = {labels[0][1] for name, labels in await scrape(world) if name == failures}
 

@@ -14,7 +14,7 @@ from service.orgs.changes import issue_sign_in
 from service.settings import REPOSITORY
 from service.web import system
 from tests.conftest import BY_OPERATOR, World, binding_body
-from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, open_page
+from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, open_page
 from tests.service.dashboard.trust.pages import BINDINGS, EXPLAIN, NEW, REJECTED
 from tests.service.rejected.notes import rejection, remember
 
@@ -64,11 +64,18 @@ async def full_world(shared_world: World) -> World:
     return shared_world
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pages(full_world: World) -> dict[str, Page]:
+    """Every page, as an owner sees it."""
+    owner = full_world.session("owner")
+    return {path: await open_page(full_world, path, **owner) for path in PAGES}
+
+
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_page_brings_no_script_and_no_style_of_its_own(full_world, path):
+async def test_a_page_brings_no_script_and_no_style_of_its_own(pages, path):
     """The content security policy allows our own files and nothing else."""
-    page = await open_page(full_world, path, **full_world.session("owner"))
+    page = pages[path]
 
     assert set(page.scripts) <= {*AUDIT_SCRIPTS, "/static/passkeys.js"}
     assert not page.all("style")
@@ -80,9 +87,9 @@ async def test_a_page_brings_no_script_and_no_style_of_its_own(full_world, path)
 
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_page_can_be_used_without_seeing_it(full_world, path):
+async def test_a_page_can_be_used_without_seeing_it(pages, path):
     """A language, a title, a heading, a way past the navigation, and a label for every field."""
-    page = await open_page(full_world, path, **full_world.session("owner"))
+    page = pages[path]
 
     assert page.one("html").attributes["lang"] == "en"
     assert page.all("title")[0].text.strip()
@@ -99,9 +106,9 @@ async def test_a_page_can_be_used_without_seeing_it(full_world, path):
 
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_pages_ids_are_unique_and_its_anchors_lead_somewhere(full_world, path):
+async def test_a_pages_ids_are_unique_and_its_anchors_lead_somewhere(pages, path):
     """A reference to nothing is a dead link, or a hint that is never read out."""
-    page = await open_page(full_world, path, **full_world.session("owner"))
+    page = pages[path]
     ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
     wanted = {
         reference
@@ -309,10 +316,10 @@ async def test_the_admin_token_has_no_session_to_sign_out_of(world):
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_docs_show_every_operation(shared_world):
+async def test_the_docs_show_every_operation(shared_world, pages):
     """What the OpenAPI document says, a person can read: nothing is left out."""
     document = await (await shared_world.client.get("/openapi.json")).get_json()
-    page = await open_page(shared_world, "/docs")
+    page = pages["/docs"]
 
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -335,9 +342,9 @@ async def test_the_docs_show_every_operation(shared_world):
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_docs_show_a_request_body_with_example_and_fields(shared_world):
+async def test_the_docs_show_a_request_body_with_example_and_fields(pages):
     """Enough to write the first request without looking anywhere else."""
-    page = await open_page(shared_world, "/docs")
+    page = pages["/docs"]
     shown = page.one("section", id="bindings_create").text
 
     assert '"sub_pattern": "repo:acme/payments:ref:refs/heads/main"' in shown
@@ -346,9 +353,9 @@ async def test_the_docs_show_a_request_body_with_example_and_fields(shared_world
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_docs_hold_no_character_that_html_may_not(shared_world):
+async def test_the_docs_hold_no_character_that_html_may_not(pages):
     """Patterns name control characters; a page that contains them is no valid HTML."""
-    html = (await open_page(shared_world, "/docs")).html
+    html = pages["/docs"].html
 
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ufffe\uffff]", html)
 

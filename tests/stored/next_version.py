@@ -156,6 +156,7 @@ async def test_what_it_leaves_for_the_earlier_version(data_dir, is_sealed):
         await add(audit, "a")
         if is_sealed:
             await audit.seal()
+        assert await faults(audit) == []
         await take_backup(
             audit.services,
             STORED / f"{name}-backup",

@@ -16,6 +16,7 @@ from service.backup.manifest import read_manifest
 from service.backup.restore import restore_backup
 from service.store.catalog import list_live_segments
 from service.store.journal import list_batches
+from tests.budgets import sample
 from tests.service.audit.conftest import AuditWorld
 from tests.stored.stored import (
     as_exported,
@@ -99,6 +100,7 @@ async def test_its_journal_is_sealed_and_its_files_are_merged(old, entries):
     assert await faults(old) == []
 
 
+@sample(2)
 @pytest.mark.parametrize("is_sealed", [False, True])
 @pytest.mark.parametrize("file_format", ExportFormat)
 async def test_it_is_exported_in_every_format(old, entries, file_format, is_sealed):

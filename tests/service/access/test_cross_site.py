@@ -8,6 +8,7 @@ from sqlalchemy import select
 from service.access.csrf import csrf_token
 from service.orgs.changes import issue_sign_in
 from service.store.tables import Session
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused
 
 OWN = "http://localhost:8080"
@@ -55,6 +56,7 @@ class TestTheApi:
         path = bindings_path("acme", (await created.get_json())["id"])
         assert (await world.client.delete(path, headers=session)).status_code == 200
 
+    @sample(8)
     @pytest.mark.parametrize("headers", FOREIGN, ids=str)
     async def test_another_sites_changes_are_refused(self, world: World, headers: dict[str, str]):
         """The cookie is sent whichever site made the browser send the request."""

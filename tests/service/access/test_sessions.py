@@ -244,7 +244,7 @@ async def stored(world: World) -> tuple[int, int]:
 
 
 async def test_ended_sessions_and_links_are_deleted_after_a_month(world: World):
-    """They idle out after 12 hours; a database that is never cleared grows for ever."""
+    """They idle out after 12 hours; a database that is never cleared grows forever."""
     await fresh_link(world)
     sessions, _ = await stored(world)
     world.clock.advance(minutes=1)

@@ -173,7 +173,7 @@ async def test_an_end_that_the_database_does_not_take_is_recorded_once_it_does(f
 
 
 async def test_an_end_that_is_never_recorded_is_in_the_log(filled):
-    """The service stops while the database is held up: nothing waits for it for ever."""
+    """The service stops while the database is held up: nothing waits for it forever."""
     export = await begin(filled)
     stream = await filled.services.exporter.stream(export)
     with write_lock(filled.services.settings.data_dir), capture_logs() as logs:

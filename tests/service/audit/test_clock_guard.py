@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import delete, select
 from structlog.testing import capture_logs
 
+from service.background_jobs import maintenance
 from service.bootstrap import prepare
 from service.errors import ClockNotTrusted, NoClockRecord
 from service.store.tables import Fact
@@ -152,7 +153,7 @@ async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
     past.clock.now = START + 49 * HOUR
     stop = asyncio.Event()
     with capture_logs() as logs:
-        rounds = asyncio.create_task(past.services.maintenance().run(stop))
+        rounds = asyncio.create_task(maintenance(past.services).run(stop))
         async with asyncio.timeout(PATIENCE_S):
             while "prune_refused" not in {line["event"] for line in logs}:
                 await past.services.store.ping()
@@ -181,7 +182,7 @@ async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
 async def test_the_background_prunes_by_itself(past):
     """It needs no request."""
     stop = asyncio.Event()
-    rounds = asyncio.create_task(past.services.maintenance().run(stop))
+    rounds = asyncio.create_task(maintenance(past.services).run(stop))
     async with asyncio.timeout(PATIENCE_S):
         while not await pruned_rows(past):
             await past.services.store.ping()

@@ -7,6 +7,7 @@ import pytest
 
 from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import START, settings_over
 from tests.power import Last, PowerCut, at, kill_process, power_cut
 
@@ -59,6 +60,7 @@ async def segment_ids(audit) -> set[str]:
         return await list_segment_ids(session)
 
 
+@sample(3)
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
 async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
     """Two folders, the file, the index and its name, the file's name: all before the commit."""
@@ -102,6 +104,7 @@ async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
     await assert_all_is_well(filled, before)
 
 
+@sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 3, 4, 5, 6, 12])
 async def test_kill_9_in_the_middle_of_a_seal_loses_and_doubles_nothing(filled, number):

@@ -12,6 +12,7 @@ from analytics.model.filters import Query
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.readers import as_read, read_file
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, grant, refused
 
 CSV, JSON = "csv", "json"
@@ -56,6 +57,7 @@ async def test_an_export_is_every_page_row_for_row(audit, export_format):
     assert [list(row) for row in rows] == [list(WIRE_COLUMNS)] * len(paged)
 
 
+@sample(3)
 @pytest.mark.parametrize(
     "query",
     [

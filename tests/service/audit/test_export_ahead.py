@@ -103,7 +103,7 @@ def prefetching() -> list[str]:
 
 
 @pytest.mark.parametrize("taken", [1, 2])
-async def test_what_is_in_the_making_ends_when_the_client_leaves(audit, monkeypatch, taken):
+async def test_a_piece_being_made_ends_when_the_client_leaves(audit, monkeypatch, taken):
     """Otherwise it would search on, for a file that has no receiver.
 
     That is the next piece, or, where that one lies ready, what comes after it.

@@ -13,6 +13,7 @@ from service.audit.exports import COUNTS_AT_ONCE_MAX
 from service.audit.tenant_log import TenantLog
 from service.errors import TooManyOwnExports
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, refused
 
 AT_ONCE = 2
@@ -153,6 +154,7 @@ async def break_off(stream, audit):
         elsewhere.rename(file)
 
 
+@sample(2)
 @pytest.mark.parametrize(
     "end", [finish, leave_midway, leave_before_the_first_byte, be_cancelled, break_off]
 )

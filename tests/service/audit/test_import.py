@@ -34,6 +34,7 @@ from service.composition import Services
 from service.store.journal import append
 from service.store.tables import ImportedFile, JournalEntry, Lease, SegmentEntry
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START
 from tests.service.audit.conftest import start_worker
 from tests.service.audit.meanwhile import TAKE_OVER, by_another_worker, by_hand
@@ -173,6 +174,7 @@ FORMS = [
 ]
 
 
+@sample(2)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 async def test_what_one_organisation_exports_another_imports(audit, form):
     """Field by field, in its order; the id, the tenant and when it was received are new."""

@@ -14,7 +14,7 @@ from service.audit.lease import HeldLease
 from service.store.catalog import list_segment_ids
 from service.store.store import UnitOfWork
 from tests.analytics.samples import sample_row
-from tests.budgets import only_full
+from tests.budgets import only_full, sample
 from tests.conftest import START, settings_over
 from tests.power import Last, PowerCut, at, kill_process, power_cut
 from tests.service.audit.test_import import line, take
@@ -90,6 +90,7 @@ async def assert_a_retry_brings_each_row_once(audit, before: list[dict]) -> None
     assert await audit.pages(limit=5) == after
 
 
+@sample(2)
 @pytest.mark.parametrize(
     "number",
     [
@@ -112,6 +113,7 @@ async def test_there_are_no_other_syncs(filled):
         assert (await take(filled, CONTENT)).rows == ROWS
 
 
+@sample(2)
 @pytest.mark.parametrize("name", ["mkdir", "rename"])
 @pytest.mark.parametrize("number", [1, 2, DAYS])
 async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, number):
@@ -133,6 +135,7 @@ async def test_a_crash_while_files_are_renewed_loses_and_doubles_nothing(filled,
     await assert_a_retry_brings_each_row_once(filled, before)
 
 
+@sample(2)
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, statement):
     """Every file is written, and the catalog names none of them."""
@@ -191,6 +194,7 @@ async def kill_import(audit, beginning: str, number: int = 1) -> None:
     await kill_process(settings, START, "import", beginning, number, content=CONTENT)
 
 
+@sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "number"),

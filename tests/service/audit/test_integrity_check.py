@@ -14,7 +14,7 @@ from analytics.storage.integrity import Kind
 from service.audit.integrity_check import Check, Report
 from service.lake import Lake
 from tests.analytics.samples import sample_row
-from tests.budgets import budget
+from tests.budgets import budget, sample
 from tests.conftest import START, settings_over
 from tests.databases import IS_POSTGRESQL
 
@@ -135,6 +135,7 @@ async def test_a_retired_segment_may_have_lost_its_file(filled):
     assert lines(await check(filled)) == []
 
 
+@sample(2)
 @pytest.mark.parametrize(
     ("statement", "kind"),
     [

@@ -14,6 +14,7 @@ from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
 from service.audit.lease import LeaseTaken
 from service.audit.maintenance import Job, Maintenance
+from service.background_jobs import maintenance
 from service.store.journal import list_pending_days
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
@@ -35,7 +36,7 @@ def settings(tmp_path):
 async def running(audit):
     """The sealer, running; it must end when it is told to."""
     stop = asyncio.Event()
-    rounds = asyncio.create_task(audit.services.maintenance().run(stop))
+    rounds = asyncio.create_task(maintenance(audit.services).run(stop))
     try:
         async with asyncio.timeout(PATIENCE_S):
             yield

@@ -10,6 +10,7 @@ from service.audit.lease import LeaseLost, LeaseTaken
 from service.orgs.changes import set_tier
 from service.orgs.holds import hold, release
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, settings_over
 from tests.service.audit.meanwhile import TAKE_OVER, before_transaction, by_hand
 from tests.service.audit.pruning import (
@@ -56,6 +57,7 @@ async def past(audit):
     return audit
 
 
+@sample(6)
 @pytest.mark.parametrize("is_sealed", [True, False])
 @pytest.mark.parametrize(("tier", "days"), LIMITED)
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from service.store.tables import SegmentEntry
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import START, settings_over
 from tests.power import PowerCut, at, kill_process, power_cut, power_cut_after
 from tests.service.audit.pruning import add_past, always_on, left, prune, pruned_rows
@@ -90,6 +91,7 @@ async def kill_at(past, work: str, beginning: str, after: str = "") -> None:
     await kill_process(past.services.settings, past.clock.now, work, beginning, after=after)
 
 
+@sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "step",

@@ -9,6 +9,7 @@ from service.cli.context import CommandContext
 from service.cli.local_backend import LocalBackend
 from service.orgs.changes import set_tier
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, refused
 
 DAYS = {"free": 7, "team": 30, "org": 365}
@@ -45,6 +46,7 @@ async def test_enterprise_has_no_floor(audit):
     await assert_is_there(audit, page["entries"][0]["id"], is_there=True)
 
 
+@sample(3)
 @pytest.mark.parametrize("is_sealed", [True, False])
 @pytest.mark.parametrize("tier", DAYS)
 @pytest.mark.parametrize(

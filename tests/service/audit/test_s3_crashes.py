@@ -139,15 +139,16 @@ async def test_an_object_that_was_sent_twice_is_one(filled, bucket):
 
 @pytest.fixture
 def import_clock(monkeypatch):
-    """The clock by which an import knows how long it stood still."""
+    """The clock by which an import knows how long it was suspended."""
     awake = [1_000.0]
     monkeypatch.setattr("analytics.storage.s3_segments.awake_s", lambda: awake[0])
     return awake
 
 
 @pytest.fixture
-def files(audit, import_clock):
+async def files(audit, import_clock):
     """What an import has written so far: one segment."""
+    await audit.services.lake.confirm_prefix()
     services, tenant_id = audit.services, audit.world.acme.id
     unnamed = UnnamedFiles(services.lake, audit.clock, GRACE_S, tenant_id)
     unnamed.buffer.add([sample_row(START)])

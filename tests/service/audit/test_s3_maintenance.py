@@ -9,18 +9,23 @@ import pytest
 
 from analytics.storage.cache_folder import COPY_MODE
 from analytics.storage.integrity import Kind
+from analytics.storage.prefix_owner import PrefixTaken
 from service.audit.integrity_check import Check
 from service.audit.upload import NoBucket, upload_segments
 from service.backup.create import take_backup
-from service.backup.refusals import ObjectDiffers
+from service.backup.refusals import ObjectDiffers, PrefixInUse
 from service.backup.restore import restore_backup
+from service.bootstrap import prepare
 from service.composition import build_services
+from service.installation import PrefixOfAnother
 from service.settings import Settings
+from service.store.catalog import list_live_segments
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
 from tests.conftest import START, running_world, settings_over
+from tests.databases import elsewhere
 from tests.service.audit.conftest import AuditWorld
-from tests.service.audit.test_s3 import filled, live, new_node, settings
+from tests.service.audit.test_s3 import SEGMENTS, filled, live, new_node, settings
 
 __all__ = ["filled", "settings"]  # fixtures
 
@@ -91,9 +96,57 @@ async def test_a_data_dir_that_had_a_folder_is_uploaded(tmp_path, bucket, clock)
             await services.close()
 
 
-async def restore(settings: Settings, backup: Path) -> None:
+@pytest.fixture
+async def moved(filled, bucket, tmp_path, clock):
+    """The data dir of one bucket, with its copies, and another bucket by its settings."""
+    await filled.services.close()
+    elsewhere = replace(bucket, url=bucket.url + "-moved")
+    settings = elsewhere.settings(filled.services.settings)
+    services = build_services(settings, clock)
+    yield elsewhere, services
+    await services.close()
+
+
+async def test_copies_of_another_bucket_are_uploaded(filled, moved, bucket):
+    """Their mode says that they are copies, and not of which bucket."""
+    elsewhere, services = moved
+    uploads = services.store, services.lake, ignore
+    used = services.lake.segments._cache.used_bytes()
+
+    assert await upload_segments(*uploads) == (SEGMENTS, [])
+
+    assert elsewhere.list_keys() == bucket.list_keys()
+    assert services.lake.segments._cache.used_bytes() == used
+    assert await upload_segments(*uploads) == (0, [])
+
+
+async def test_an_upload_compares_what_the_bucket_has_with_the_catalog(filled, moved, bucket):
+    """Of another size, or of other bytes beside a file that is no copy; and it stays there."""
+    elsewhere, services = moved
+    uploads = services.store, services.lake, ignore
+    root = services.settings.audit_dir
+    async with services.store.read() as session:
+        cut, changed, *_ = await list_live_segments(session)
+    await upload_segments(*uploads)
+    keys = [segment.path(root).relative_to(root).as_posix() for segment in (cut, changed)]
+    content = elsewhere.content(keys[1])
+    elsewhere.write(keys[0], elsewhere.content(keys[0])[:-1])
+    elsewhere.write(keys[1], content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    changed.path(root).chmod(0o600)
+
+    uploaded, failed = await upload_segments(*uploads)
+
+    assert uploaded == 0
+    assert len(failed) == 2
+    assert "bytes instead of" in failed[0]
+    assert "another object has this name" in failed[1]
+
+
+async def restore(settings: Settings, backup: Path, *, is_taken_over: bool = False) -> None:
     """As the command does, which has no event loop."""
-    await asyncio.to_thread(restore_backup, settings, backup, ignore, is_forced=False)
+    await asyncio.to_thread(
+        restore_backup, settings, backup, ignore, is_forced=False, is_taken_over=is_taken_over
+    )
 
 
 async def test_a_backup_of_objects_is_restored_to_another_prefix(filled, bucket, tmp_path, clock):
@@ -106,15 +159,13 @@ async def test_a_backup_of_objects_is_restored_to_another_prefix(filled, bucket,
         )
         pages = await node.pages()
     assert not manifest.missing_segments
-    elsewhere = msgspec.structs.replace(
-        filled.services.settings,
-        data_dir=tmp_path / "restored",
-        database_url="",
-        segments_url=bucket.url + "/restored",
+    settings = msgspec.structs.replace(
+        filled.services.settings, segments_url=bucket.url + "/restored"
     )
+    first = elsewhere(settings, tmp_path / "restored")
 
-    await restore(elsewhere, target)
-    restored = build_services(elsewhere, clock)
+    await restore(first, target)
+    restored = build_services(first, clock)
     try:
         async with new_node(
             AuditWorld(replace(filled.world, services=restored)), tmp_path / "third"
@@ -123,28 +174,78 @@ async def test_a_backup_of_objects_is_restored_to_another_prefix(filled, bucket,
     finally:
         await restored.close()
 
-    again = msgspec.structs.replace(elsewhere, data_dir=tmp_path / "again")
-    await restore(again, target)  # the same objects are there
+    again = elsewhere(settings, tmp_path / "again")
+    with pytest.raises(PrefixInUse, match="belongs to another installation"):
+        await restore(again, target)
+    assert not again.data_dir.exists()
+    await restore(again, target, is_taken_over=True)  # the same objects are there
     segment = (await live(filled))[0]
     root = filled.services.settings.audit_dir
     bucket.write("restored/" + segment.path(root).relative_to(root).as_posix(), b"other")
-    third = msgspec.structs.replace(elsewhere, data_dir=tmp_path / "no")
+    third = elsewhere(settings, tmp_path / "no")
     with pytest.raises(ObjectDiffers):
-        await restore(third, target)
+        await restore(third, target, is_taken_over=True)
     assert not third.data_dir.exists()
 
 
-async def test_no_error_or_output_carries_a_credential(
-    filled, bucket, monkeypatch, tmp_path, capsys
+async def test_a_restored_installation_is_not_the_one_that_was_backed_up(
+    filled, bucket, tmp_path, clock
 ):
-    """Also where the store refuses them."""
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret-that-is-wrong")
-    async with new_node(filled, tmp_path / "node") as node:
-        response = await node.get()
-        assert response.status_code == 503
-        body = await response.get_data(as_text=True)
+    """Pointed to the prefix of the first by mistake, it would remove what came after the backup."""
+    target = tmp_path / "backup"
+    await take_backup(filled.services, target, ignore, is_linked=False, has_secrets=False)
+    own = filled.services.settings
+    restored = msgspec.structs.replace(own, data_dir=tmp_path / "restored", database_url="")
+    await filled.services.lake.confirm_prefix()
 
-    out = body + "".join(capsys.readouterr())
-    assert "SignatureDoesNotMatch" in out
-    for secret in ("a-secret-that-is-wrong", bucket.server.environment["AWS_ACCESS_KEY_ID"]):
-        assert secret not in out
+    with pytest.raises(PrefixInUse):
+        await restore(restored, target)
+    elsewhere = msgspec.structs.replace(restored, segments_url=bucket.url + "/restored")
+    await restore(elsewhere, target)
+    with pytest.raises(PrefixOfAnother):
+        await prepare(restored, clock)
+
+    await prepare(own, clock)
+    await prepare(elsewhere, clock)
+
+
+async def test_a_restore_that_takes_over_ends_the_former_installation(
+    filled, bucket, tmp_path, clock
+):
+    """Where it still runs, it removes nothing more."""
+    target = tmp_path / "backup"
+    await take_backup(filled.services, target, ignore, is_linked=False, has_secrets=False)
+    own = filled.services.settings
+    restored = msgspec.structs.replace(own, data_dir=tmp_path / "restored", database_url="")
+
+    await restore(restored, target, is_taken_over=True)
+
+    await prepare(restored, clock)
+    with pytest.raises(PrefixTaken):
+        await filled.services.garbage_collector.clear_orphans()
+
+
+@pytest.mark.parametrize("step", ["_copy", "sync_folders"], ids=["before", "after the upload"])
+async def test_a_restore_that_failed_is_repeated_and_takes_nothing_over(
+    filled, bucket, tmp_path, monkeypatch, step
+):
+    """The prefix is kept for it, or is as empty as before."""
+    target = tmp_path / "backup"
+    await take_backup(filled.services, target, ignore, is_linked=False, has_secrets=False)
+    restored = msgspec.structs.replace(
+        filled.services.settings,
+        data_dir=tmp_path / "restored",
+        database_url="",
+        segments_url=bucket.url + "/restored",
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(f"service.backup.restore.{step}", raise_os_error)
+        with pytest.raises(OSError, match="as expected"):
+            await restore(restored, target)
+    assert not restored.data_dir.exists()
+
+    await restore(restored, target)
+
+
+def raise_os_error(*_: object) -> None:
+    raise OSError("as expected")

@@ -19,7 +19,7 @@ PATHS = pytest.mark.parametrize("path", ["", "/summary", "/aud_00000000000000000
 
 @pytest.fixture(autouse=True)
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every question keeps DuckDB busy for ever, as one over too many rows would."""
+    """Every question keeps DuckDB busy forever, as one over too many rows would."""
 
     def ask(self: Reader, *_: object, **__: object) -> object:
         resources = self.resources

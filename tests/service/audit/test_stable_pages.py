@@ -15,7 +15,7 @@ from tests.conftest import START
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROWS = budget(20_000, 100_000)
+ROWS = budget(8_000, 100_000)
 LIMIT = 1_000
 DAYS = 4
 EVENT = "blocklist_hit"

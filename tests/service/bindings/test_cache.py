@@ -8,6 +8,7 @@ import pytest
 
 from service.bindings.cache import bytes_of
 from service.verifier.candidates import BindingTerms, candidates_of
+from tests.budgets import sample
 from tests.conftest import ISSUER
 
 BINDINGS = 500
@@ -25,6 +26,7 @@ def team_of(row: list[Any], number: int) -> list[Any]:
     return [f"obind_team_{number:011}", None, f"team_{number}", *row[3:6], [], "team_admin"]
 
 
+@sample(4)
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\u0436", "\U0001f600"])
 @pytest.mark.parametrize("events", [0, 1, 64])
 @pytest.mark.parametrize("has_team", [False, True])

@@ -1,4 +1,4 @@
-"""The life of a binding: active, then revoked for ever."""
+"""The life of a binding: active, then revoked forever."""
 
 import asyncio
 

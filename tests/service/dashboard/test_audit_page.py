@@ -10,6 +10,7 @@ from analytics.model.envelopes import BlocklistHit
 from service.audit.tenant_log import TenantLog
 from service.orgs.changes import issue_api_key, set_tier
 from service.store.store import Store
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, binding_body
 from tests.service.dashboard.page import (
     AUDIT,
@@ -200,6 +201,7 @@ async def test_rows_of_the_same_ci_job_are_found(world, link, column):
 # Hostile data
 
 
+@sample(6)
 @pytest.mark.parametrize(
     "column",
     [
@@ -580,7 +582,7 @@ async def test_a_long_way_back_is_forgotten_but_never_wrong(world, monkeypatch):
 
 
 async def test_a_page_of_a_moving_window_stays_the_page(world):
-    """A cursor belongs to a query: the window stands still once its pages are turned."""
+    """A cursor belongs to a query: the window is fixed once its pages are turned."""
     for number in range(3):
         await add_install(world, package_name=f"p{number}")
     page = await open_page(world, "?last=1h&limit=1&event=install_allowed")

@@ -266,7 +266,7 @@ async def test_a_heartbeat_says_how_far_has_been_looked(world, monkeypatch):
                 assert (await stream.heartbeat()).startswith(":")
 
 
-async def test_an_id_from_before_a_restore_does_not_wait_for_ever(world):
+async def test_an_id_from_before_a_restore_does_not_wait_forever(world):
     """Of a backup, the newest rows may be older than what a page has seen."""
     async with watching(world, "?after=999999999999") as stream:
         await add_install(world, package_name="after all")
@@ -404,7 +404,7 @@ async def test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_wi
 
 
 async def test_watching_is_no_use_of_a_session(world, monkeypatch):
-    """A page that was left open must not keep them signed in for ever."""
+    """A page that was left open must not keep them signed in forever."""
     monkeypatch.setattr(live, "CHECK_S", 0.01)
     monkeypatch.setattr(live, "HEARTBEAT_S", 0.02)
     world.clock.advance(hours=1)

@@ -100,7 +100,7 @@ async def test_the_latest_changes_are_those_of_the_organisation_itself(world):
 
 
 async def test_a_change_names_who_made_it(world):
-    """By the address that people know; the actor of the row is at hand."""
+    """By the address that people know; the actor of the row is known."""
     await world.create(headers=world.session("owner"))
     page = await open_page(world, ORG, **world.session("owner"))
     actor = f"github:{world.members['owner'].id}"

@@ -11,6 +11,7 @@ from service.demo.calendar import Calendar
 from service.demo.history import History
 from service.demo.profile import load_profile
 from service.store.tables import Origin
+from tests.budgets import sample
 
 MONDAY = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PROFILE = load_profile()
@@ -34,6 +35,7 @@ def history_at(now: datetime) -> History:
     return History(PROFILE, calendar, Actors(people=people, keys=keys, trusts={}))
 
 
+@sample(3)
 @pytest.mark.parametrize("weekday", range(7))
 def test_there_are_enough_rows_whatever_day_it_is(weekday: int):
     """Even just after midnight, when the last day is still empty."""

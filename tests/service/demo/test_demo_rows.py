@@ -42,6 +42,7 @@ async def test_it_is_ninety_days_of_at_least_200000_rows(rows: list[Row]):
     assert all(row.created_at <= row.received_at <= START for row in rows)
 
 
+@only_full
 async def test_ids_follow_time_without_a_gap(rows: list[Row]):
     """Rows of one tenant that shares the counter with no other are numbered through."""
     numbers = [int(row.id.removeprefix("aud_")) for row in rows]
@@ -49,6 +50,7 @@ async def test_ids_follow_time_without_a_gap(rows: list[Row]):
     assert numbers == list(range(numbers[0], numbers[0] - len(rows), -1))
 
 
+@only_full
 async def test_progress_goes_from_little_to_all(demo: Demo, rows: list[Row]):
     done = [done for done, _ in demo.progress]
 
@@ -56,6 +58,7 @@ async def test_progress_goes_from_little_to_all(demo: Demo, rows: list[Row]):
     assert {total for _, total in demo.progress} == {len(rows)} == {done[-1]}
 
 
+@only_full
 async def test_seeding_again_changes_nothing(demo: Demo):
     before = await demo.audit(limit=1, event=["member_added", "install_allowed"])
 
@@ -79,6 +82,7 @@ async def test_breaking_off_leaves_nothing(settings: Settings):
     assert answer.status_code == 404
 
 
+@only_full
 async def test_every_envelope_is_its_events_and_fits_its_column(rows: list[Row]):
     for payload, event, reason in {
         (msgspec.json.encode({k: v for k, v in row.payload.items() if k != "ci"}), row.event, text)
@@ -90,6 +94,7 @@ async def test_every_envelope_is_its_events_and_fits_its_column(rows: list[Row])
         assert reason == decision_reason(keys)
 
 
+@only_full
 async def test_decision_and_package_belong_to_installs_alone(rows: list[Row]):
     for row in rows:
         assert row.decision == ENVELOPES[Event(row.event)].decision
@@ -98,6 +103,7 @@ async def test_decision_and_package_belong_to_installs_alone(rows: list[Row]):
         assert (row.verdict_source == "proxy") == (row.event in INSTALLS)
 
 
+@only_full
 async def test_work_is_done_by_day_and_in_the_week_but_some_at_night(rows: list[Row]):
     hours = Counter(row.created_at.hour for row in rows)
     by_day = Counter(row.created_at.date() for row in rows if row.created_at.hour in range(8, 17))
@@ -110,6 +116,7 @@ async def test_work_is_done_by_day_and_in_the_week_but_some_at_night(rows: list[
     assert min(week) > 3 * max(weekend)
 
 
+@only_full
 async def test_a_few_packages_are_popular_and_most_are_not(rows: list[Row]):
     installs = Counter(row.package_name for row in rows if row.package_name)
     counts = sorted(installs.values(), reverse=True)
@@ -119,6 +126,7 @@ async def test_a_few_packages_are_popular_and_most_are_not(rows: list[Row]):
     assert sum(counts[: len(counts) // 5]) > 0.4 * sum(counts)
 
 
+@only_full
 async def test_a_request_is_one_caller_at_one_address(rows: list[Row]):
     requests = defaultdict(set)
     for row in rows:
@@ -130,6 +138,7 @@ async def test_a_request_is_one_caller_at_one_address(rows: list[Row]):
     assert len(rows) / len(requests) > 8
 
 
+@only_full
 async def test_a_blocked_package_bursts_about_three_weeks_ago(demo: Demo):
     """The incident that the demo is there to find, found by the filters of the API."""
     burst = await demo.audit(package="acme-telemetry", event="blocklist_hit", decision="BLOCKED")
@@ -146,6 +155,7 @@ async def test_a_blocked_package_bursts_about_three_weeks_ago(demo: Demo):
     assert [entry["payload"]["revoked_reason"][:8] for entry in revoked] == ["INC-2107"]
 
 
+@only_full
 async def test_the_bad_package_got_through_before_its_rule_was_there(demo: Demo):
     """An investigation has someone to find: jobs and runs that installed it, and a laptop."""
     blocked = await demo.audit(package="acme-telemetry", event="blocklist_hit")
@@ -159,6 +169,7 @@ async def test_the_bad_package_got_through_before_its_rule_was_there(demo: Demo)
     assert len(others) > len(runs)
 
 
+@only_full
 async def test_members_have_signed_in(demo: Demo):
     """And were last seen when they last did."""
     async with demo.services.store.read() as session:
@@ -170,6 +181,7 @@ async def test_members_have_signed_in(demo: Demo):
     assert seen == {member.id for member in members if member.identity_subject is not None}
 
 
+@only_full
 async def test_a_version_is_refused_while_it_is_too_young(rows: list[Row]):
     young = [row for row in rows if row.event == "cooldown_active"]
 
@@ -180,6 +192,7 @@ async def test_a_version_is_refused_while_it_is_too_young(rows: list[Row]):
         assert timedelta() <= age <= timedelta(days=row.payload["min_age_days"], milliseconds=1)
 
 
+@only_full
 async def test_passkey_counters_go_up_by_one(rows: list[Row]):
     counters: dict[str, int] = {}
     for row in reversed(rows):
@@ -192,6 +205,7 @@ async def test_passkey_counters_go_up_by_one(rows: list[Row]):
     assert max(counters.values()) > 20
 
 
+@only_full
 async def test_everything_that_people_do_is_there(counts: Counter[str]):
     assert counts["oauth_login_succeeded"] > 100
     assert counts["link_sign_in_succeeded"] > 5
@@ -202,6 +216,7 @@ async def test_everything_that_people_do_is_there(counts: Counter[str]):
     assert counts["audit_exported"] == counts["audit_export_finished"] >= 10
 
 
+@only_full
 async def test_members_act_only_while_they_are_members(rows: list[Row]):
     joined = {row.subject: row.created_at for row in rows if row.event == "member_added"}
     left = {row.subject: row.created_at for row in rows if row.event == "member_removed"}
@@ -213,6 +228,7 @@ async def test_members_act_only_while_they_are_members(rows: list[Row]):
             assert joined[member_id] < row.created_at < left.get(member_id, START)
 
 
+@only_full
 async def test_an_exports_count_is_what_its_filters_find(demo: Demo, rows: list[Row]):
     """An export that the demo tells of can be repeated with as many rows."""
     exported = [row for row in rows if row.event == "audit_exported"]
@@ -222,6 +238,7 @@ async def test_an_exports_count_is_what_its_filters_find(demo: Demo, rows: list[
         assert len(found) == row.payload["rows"] > 0
 
 
+@only_full
 async def test_the_list_of_exports_is_what_the_rows_tell(demo: Demo, rows: list[Row]):
     """One entry for each, by the same member, with the same count and digest."""
     told = {row.payload["export_id"]: row for row in rows if row.event == "audit_exported"}
@@ -239,6 +256,7 @@ async def test_the_list_of_exports_is_what_the_rows_tell(demo: Demo, rows: list[
         assert one["watermark"] < int(told[one["id"]].id.removeprefix("aud_"))
 
 
+@only_full
 async def test_the_past_is_reported_as_it_was(demo: Demo, rows: list[Row]):
     """Members who have left since are there, with the role that they had."""
     path = f"/api/v1/admin/orgs/{DEMO_ORG}/access-report"

@@ -8,6 +8,7 @@ from quart import g, request
 from sqlalchemy import func, select
 
 from analytics.model.instants import format_ms
+from service.background_jobs import forget_install_tokens
 from service.errors import ApiKeyExpired, KeyOfAnotherOrg, LacksCapability, OrgNotFound
 from service.install_tokens import tokens
 from service.install_tokens.ci_refusals import REMEDIES, REMEDIES_OF_DETAILS
@@ -270,9 +271,9 @@ async def test_expired_tokens_are_deleted_a_day_later(gate: Gate):
     await exchanged(gate, await new_key(gate.world))
     services = gate.world.services
     gate.world.clock.advance(hours=1, seconds=KEPT.total_seconds() - 1)
-    await services.forget_install_tokens()
+    await forget_install_tokens(services)
     assert await stored_tokens(gate) == 1
 
     gate.world.clock.advance(seconds=1)
-    await services.forget_install_tokens()
+    await forget_install_tokens(services)
     assert await stored_tokens(gate) == 0

@@ -7,6 +7,7 @@ import pytest
 from service.orgs.changes import issue_cookie, issue_sign_in
 from service.profile.browsers import browser_words
 from service.web.header_names import SESSION_COOKIE
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.dashboard.page import Page
 from tests.service.passkeys.holders import PROFILE, Holder
@@ -210,6 +211,7 @@ async def test_when_a_passkey_was_last_used_is_shown(holder: Holder) -> None:
 # The forms
 
 
+@sample(5)
 @pytest.mark.parametrize("action", ["passkeys/remove", "sessions/end", "sessions/end-others"])
 @pytest.mark.parametrize(
     ("headers", "csrf"),

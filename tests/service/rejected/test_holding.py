@@ -22,7 +22,7 @@ async def listed(gate: Gate) -> list[dict[str, Any]]:
 
 
 async def entry_of(gate: Gate, token: str) -> dict[str, Any]:
-    """What is listed once `token` was rejected, the issuer's keys being at hand."""
+    """What is listed once `token` was rejected, with the issuer's keys known."""
     assert await gate.judge(gate.issuer.sign()) is TRUSTED
     assert await gate.judge(token) is not TRUSTED
     (entry,) = await listed(gate)
@@ -74,7 +74,7 @@ async def test_what_could_be_forged_is_not(gate: Gate, token: str):
     assert (entry["verified"], entry["proposal"]) == (False, None)
 
 
-async def test_without_keys_at_hand_nothing_is_believed_or_asked(gate: Gate):
+async def test_without_known_keys_nothing_is_believed_or_asked(gate: Gate):
     """An untrusted token must not order requests to its issuer."""
     assert await gate.judge(GOOD) is not TRUSTED
 

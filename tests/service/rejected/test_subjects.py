@@ -13,6 +13,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from service.background_jobs import housekeeping, write_behind
 from service.errors import StoreUnavailable
 from service.metrics import Metrics
 from service.orgs.changes import create_org
@@ -396,7 +397,7 @@ async def test_the_background_writes_and_forgets(world, notes):
     await remember(world, rejection(world.acme.id, at=START - 2 * KEPT_FOR))
     notes.note(rejection(world.acme.id, sub="repo:acme/new"))
     stop = asyncio.Event()
-    loops = (world.services.write_behind(), world.services.housekeeping())
+    loops = (write_behind(world.services), housekeeping(world.services))
     rounds = asyncio.gather(*(loop.run(stop) for loop in loops))
     async with asyncio.timeout(30):
         while [row.sub for row in await remembered(world)] != ["repo:acme/new"]:

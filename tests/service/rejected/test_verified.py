@@ -73,7 +73,7 @@ async def test_what_does_not_hold_is_unverified_and_gets_no_proposal(knowing: Ga
 
 
 async def test_an_untrusted_token_sends_no_request_to_its_issuer(gate: Gate):
-    """With no keys at hand it is unknown, and an unverified token must not make us ask."""
+    """Without its keys it is unknown, and an unverified token must not make us ask."""
     assert await gate.judge(gate.issuer.sign(sub=ELSEWHERE)) == UNBOUND
 
     assert (await entry(gate))["verified"] is False

@@ -361,7 +361,7 @@ async def test_rows_that_wait_for_their_commit_are_of_what_then_matches(gate: Ga
     assert row["payload"]["ci"]["run_id"] == "9876543210"
 
 
-async def test_trust_that_never_stands_still_holds_up_no_row(
+async def test_trust_that_keeps_changing_holds_up_no_row(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
     """As a last resort the row goes in as that of its credential alone."""

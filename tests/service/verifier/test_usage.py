@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 from structlog.testing import capture_logs
 
+from service.background_jobs import write_behind
 from service.errors import StoreUnavailable
 from service.metrics import Metrics
 from service.settings import Settings
@@ -200,7 +201,7 @@ async def test_the_bookkeeping_writes_what_is_noted_and_survives_a_failure(
     stop = asyncio.Event()
     use.note(binding_id, START)
     with capture_logs() as logs, locked(settings):
-        rounds = asyncio.create_task(world.services.write_behind().run(stop))
+        rounds = asyncio.create_task(write_behind(world.services).run(stop))
         async with asyncio.timeout(PATIENCE_S):
             await until(lambda: "maintenance_failed" in {line["event"] for line in logs})
     async with asyncio.timeout(PATIENCE_S):

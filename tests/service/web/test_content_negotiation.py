@@ -2,11 +2,13 @@
 
 import pytest
 
+from tests.budgets import sample
 from tests.conftest import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+@sample(11)
 @pytest.mark.parametrize(
     ("accept", "coding"),
     [

@@ -10,6 +10,7 @@ from analytics.model.envelopes import BlocklistHit
 from service.dashboard.proxy.proxy_page import in_units
 from service.proxy.clients import Client
 from service.settings import Settings
+from tests.budgets import sample
 from tests.conftest import SettableClock, World, grant, running_world
 from tests.service.dashboard.page import AUDIT, ORG, add_install
 from tests.service.dashboard.people.desk import HOSTILE, get, see
@@ -109,6 +110,7 @@ async def test_the_cache_says_what_it_holds(world: World):
     assert "3.0 MiB of 10.0 GiB in 1 package file and 0 documents" in section.text
 
 
+@sample(12)
 @pytest.mark.parametrize("client", [client.replace(" ", "-") for client in Client])
 @pytest.mark.parametrize("provider", ["github", "gitlab", "circleci", "other"])
 async def test_each_client_and_provider_has_lines_for_this_organisation(

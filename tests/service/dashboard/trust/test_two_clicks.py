@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from service.verifier.codes import Detail
+from tests.budgets import sample
 from tests.conftest import ISSUER, START, World, bindings_path
 from tests.service.dashboard.page import Page
 from tests.service.dashboard.pressing import press
@@ -108,6 +109,7 @@ async def first_click(world: World) -> Page:
     return await see(world, href)
 
 
+@sample(4)
 @pytest.mark.parametrize(
     ("state", "label"), CASES, ids=lambda value: getattr(value, "__name__", value)
 )

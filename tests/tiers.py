@@ -1,4 +1,4 @@
-"""Whether everything is tried; apart from `tests.budgets`, so that processes need no pytest."""
+"""Which tier of the tests runs; apart from `tests.budgets`, so that processes need no pytest."""
 
 import os
 from typing import Final
