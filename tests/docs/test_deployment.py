@@ -357,6 +357,7 @@ def test_the_scripts_back_up_and_keep_the_last_good_one(home: Home, tmp_path: Pa
     assert (made / "manifest.json").exists()
 
 
+@only_full
 def test_the_wrapper_reads_the_settings_of_the_service(home: Home, tmp_path: Path) -> None:
     """Its own user's environment does not matter."""
     lines = [f"{name}={value}" for name, value in home.environment().items() if PREFIX in name]

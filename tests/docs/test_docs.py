@@ -12,6 +12,7 @@ from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import WIRE_COLUMNS
 from analytics.storage.integrity import Kind
 from service import errors
+from service.background_jobs import housekeeping, key_renewal, maintenance, write_behind
 from service.cli.apply import apply_org, read_declaration
 from service.orgs.roles import Capability, Role
 from service.settings import PREFIX, Settings
@@ -140,10 +141,10 @@ def test_every_failure_of_a_token_is_documented() -> None:
 
 async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
     """An alert needs the names of the jobs."""
-    here = world.services
-    for group in (here.maintenance, here.housekeeping, here.write_behind, here.key_renewal):
-        group()
-    exposed = here.metrics.exposition().decode()
+    services = world.services
+    for loop in (maintenance, housekeeping, write_behind, key_renewal):
+        loop(services)
+    exposed = services.metrics.exposition().decode()
     jobs = set(re.findall(r'maintenance_failures_total\{job="(\w+)"\}', exposed))
     (said,) = re.findall(r"The jobs are (.*?)\.", read("operations.md"))
 

@@ -40,6 +40,12 @@ BANNED: Final = (
     r"stands? here",
     r"stamped",
     r"aside",
+    r"thrice",
+    r"for ever",
+    r"found out",
+    r"stands? still",
+    r"at hand",
+    r"in the making",
 )
 
 
@@ -51,6 +57,15 @@ def _pattern(words: Iterable[str]) -> re.Pattern[str]:
 
 _BANNED: Final = _pattern(BANNED)
 _BANNED_IN_TESTS: Final = _pattern(word for word in BANNED if word != "whatever")
+DOCUMENTS: Final = sorted(
+    str(path.relative_to(REPOSITORY))
+    for pattern in ("*.md", "docs/**/*.md")
+    for path in REPOSITORY.glob(pattern)
+)
+
+_GAP: Final = re.compile(r"^- [^\n]*(?:\n {2}[^\n]*)*\n(?=\n- )", re.MULTILINE)
+"""An item of a list before a blank line and another item."""
+
 _GENERATED: Final = re.compile(r"<!-- made by .*? -->.*?<!-- end: .*? -->", re.DOTALL)
 """Text that a program writes into a document: its words are the program's."""
 
@@ -85,6 +100,15 @@ def test_no_banned_word_occurs(globs: Sequence[str], banned: re.Pattern[str]) ->
     }
 
     assert found == {}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=str)
+def test_lists_have_no_blank_lines(path: str) -> None:
+    """One in the middle separates what belongs together."""
+    text = (REPOSITORY / path).read_text()
+    gaps = [text.count("\n", 0, gap.end()) for gap in _GAP.finditer(text)]
+
+    assert gaps == []
 
 
 def test_every_glob_names_a_file() -> None:
