@@ -101,9 +101,8 @@ class IndexBuilder:
         return encode_index(directory, blocks)
 
     def _column(self, name: str, lines: pa.Table, blocks: tuple[BlockEntry, ...]) -> ColumnEntry:
-        if name not in HEAD_COLUMNS:
-            return ColumnEntry(name, self._nulls(lines), blocks, None, ())
-        return ColumnEntry(name, self._nulls(lines), blocks, *self._heads(lines))
+        heads = self._heads(lines) if name in HEAD_COLUMNS else (None, ())
+        return ColumnEntry(name, self._nulls(blocks), blocks, *heads)
 
     def _number_kinds(self, rows: pa.Table) -> pa.Int64Array:
         """The number of each row's kind, from 0 in order of appearance in the segment."""
@@ -121,20 +120,27 @@ class IndexBuilder:
             self._kind_rows[mapping[counted["values"]]] += counted["counts"]
         return pa.array(mapping, pa.int64()).take(numbers.indices)
 
-    def _nulls(self, lines: pa.Table) -> tuple[int, ...]:
+    def _nulls(self, blocks: Sequence[BlockEntry]) -> tuple[int, ...]:
         """The rows of each kind that have no value."""
-        counted = lines.group_by("kind").aggregate([("rows", "sum")]).to_pylist()
-        valued = {line["kind"]: line["rows_sum"] for line in counted}
-        return tuple(self._kind_rows[kind] - valued.get(kind, 0) for kind in self._kinds.values())
+        return tuple(
+            self._kind_rows[kind] - sum(block.kind_rows[kind] for block in blocks)
+            for kind in self._kinds.values()
+        )
 
     def _heads(self, lines: pa.Table) -> tuple[Head, tuple[tuple[str | None, Head], ...]]:
         """The head of all rows, and that of each decision."""
         of_kind = pa.array([decision for _, decision in self._kinds], pa.string())
         decided = lines.append_column("decision", of_kind.take(lines["kind"]))
-        counted = decided.group_by(["decision", "value"]).aggregate([("rows", "sum")])
+        counted = _rows_by(decided, "decision", "value")
         decisions = dict.fromkeys(decision for _, decision in self._kinds)
         heads = tuple((name, _head(_with_decision(counted, name))) for name in decisions)
-        return _head(lines.group_by("value").aggregate([("rows", "sum")])), heads
+        return _head(_rows_by(lines, "value")), heads
+
+
+def _rows_by(lines: pa.Table, *columns: str) -> pa.Table:
+    """The columns, and in `rows_sum` how many rows have these values."""
+    # Starting threads takes longer than most segments' lines.
+    return lines.group_by(list(columns), use_threads=False).aggregate([("rows", "sum")])
 
 
 def _with_decision(counted: pa.Table, decision: str | None) -> pa.Table:
@@ -179,10 +185,12 @@ def _count_lines(values: pa.DictionaryArray, kinds: pa.Int64Array, bit: int) -> 
 def _added_up(tables: Sequence[pa.Table]) -> pa.Table:
     """One line for each value and kind, in order: their rows added up, their bits joined."""
     lines = pa.concat_tables([_LINE_SCHEMA.empty_table(), *tables])
-    # Once for each bit, so that to add bits up is to join them.
-    by_bit = lines.group_by(["value", "kind", "bit"]).aggregate([("rows", "sum")])
-    summed = by_bit.group_by(["value", "kind"]).aggregate([("bit", "sum"), ("rows_sum", "sum")])
-    lines = summed.rename_columns(["value", "kind", "bit", "rows"]).cast(_LINE_SCHEMA)
+    if len(tables) > 1:  # a row group has each value and kind once
+        # Once for each bit, so that to add bits up is to join them.
+        by_bit = _rows_by(lines, "value", "kind", "bit")
+        sums = [("bit", "sum"), ("rows_sum", "sum")]
+        summed = by_bit.group_by(["value", "kind"], use_threads=False).aggregate(sums)
+        lines = summed.rename_columns(["value", "kind", "bit", "rows"]).cast(_LINE_SCHEMA)
     return lines.sort_by([("value", "ascending"), ("kind", "ascending")])
 
 
