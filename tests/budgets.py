@@ -26,5 +26,5 @@ def tried_cases(cases: list[pytest.Item]) -> list[pytest.Item]:
     mark = cases[0].get_closest_marker("sample")
     if mark is None or len(partly) <= mark.args[0]:
         return partly
-    last = mark.args[0] - 1
-    return [partly[number * (len(partly) - 1) // last] for number in range(last + 1)]
+    last = max(1, mark.args[0] - 1)
+    return [partly[number * (len(partly) - 1) // last] for number in range(mark.args[0])]

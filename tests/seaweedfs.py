@@ -231,7 +231,7 @@ class Bucket:
     def settings(self, settings: Settings, **changes: Any) -> Settings:
         """`settings` with segments in this place."""
         own = {"segments_url": self.url, "segments_endpoint": self.server.endpoint}
-        return msgspec.structs.replace(settings, **{"segments_wait_s": 2.0, **own, **changes})
+        return msgspec.structs.replace(settings, **own | changes)
 
     def objects(self) -> Objects:
         """What the service sees of it."""

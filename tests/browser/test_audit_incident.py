@@ -207,6 +207,7 @@ def test_who_may_not_see_the_page_gets_403(visit):
     visit.complaints.clear()
 
 
+@only_full
 def test_times_are_the_viewers_own_where_there_is_a_script(visit):
     """UTC stays available; the header says which it is."""
     page = visit("?decision=BLOCKED", timezone_id="Europe/Berlin")

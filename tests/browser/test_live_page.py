@@ -67,6 +67,7 @@ def test_the_overview_leads_into_the_log_and_tells_a_plain_member_whom_to_ask(
         expect_no_violations(page)
 
 
+@only_full
 def test_rows_come_in_while_the_page_is_open(visit: Visits, place: Place) -> None:
     """On top, in the viewer's own time, told to who does not see; until the button is pressed."""
     page = visit("?last=24h&package=!noise", timezone_id="Asia/Tokyo")

@@ -201,6 +201,7 @@ def test_a_row_is_copied_as_a_link_and_as_json(visit):
     assert entry["packageName"] == "event-stream"
 
 
+@only_full
 def test_the_keyboard_moves_through_rows_and_lists_its_keys(visit):
     """Slash searches, j and k move, o opens, a question mark tells."""
     page = visit("")

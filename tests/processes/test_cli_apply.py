@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.budgets import sample
 from tests.processes.homes import Home
 
 pytestmark = pytest.mark.slow
@@ -73,6 +74,7 @@ def test_applying_twice_changes_nothing_the_second_time(home):
     assert everything(home) == there
 
 
+@sample(6)
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.budgets import only_full
+from tests.budgets import only_full, sample
 from tests.conftest import binding_body, bindings_path
 from tests.docs.test_ci import REQUEST_TOKEN, token_endpoint
 from tests.interpreters import run_module, start_module
@@ -207,6 +207,7 @@ def test_another_variable_may_have_the_token(ci: Ci) -> None:
     assert "MY_TOKEN" not in given["environment"]
 
 
+@sample(6)
 @pytest.mark.parametrize(
     ("variables", "text"),
     [

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.budgets import sample
 from tests.processes.homes import Home
 
 pytestmark = pytest.mark.slow
@@ -41,6 +42,7 @@ def keep_receipt(home: Home, exported: dict) -> Path:
     return path
 
 
+@sample(3)
 @pytest.mark.parametrize(("file_format", "compression"), FORMS)
 def test_a_file_is_found_to_be_its_exports(filled, file_format, compression):
     """By the receipt beside it, by one elsewhere, and by what is stored; rows are counted."""

@@ -12,6 +12,7 @@ from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, Event, ResponseReceived, StreamEnded, StreamReset
 from h2.settings import SettingCodes
 
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, bindings_path
 from tests.processes.exports import EXPORT_PATH
 from tests.processes.homes import Home, Server, all_entries, eventually
@@ -149,6 +150,7 @@ def test_a_stream_whose_client_gives_no_room_is_ended(home: Home) -> None:
     connected.close()
 
 
+@only_full
 def test_a_body_without_room_is_not_made(long_home: Home) -> None:
     """An export whose client opens no window would else be held in memory whole."""
     server = long_home.serve(send_timeout_s="0.5")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests import other_programs
+from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.exports import EXPORT_PATH
 from tests.processes.homes import DEADLINE_S, Home, Server, all_bindings, all_entries, eventually
@@ -129,6 +130,7 @@ def test_pages_that_wait_for_rows_do_not_hold_up_the_end(home):
         assert b"ended" not in b"".join(pieces)
 
 
+@only_full
 def test_an_export_in_flight_reaches_its_last_byte(long_home):
     """A slow reader gets the whole file, and its end is recorded before the process ends."""
     server = long_home.serve()

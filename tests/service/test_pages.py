@@ -13,6 +13,7 @@ import pytest_asyncio
 from service.orgs.changes import issue_sign_in
 from service.settings import REPOSITORY
 from service.web import system
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World, binding_body
 from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, open_page
 from tests.service.dashboard.trust.pages import BINDINGS, EXPLAIN, NEW, REJECTED
@@ -71,6 +72,7 @@ async def pages(full_world: World) -> dict[str, Page]:
     return {path: await open_page(full_world, path, **owner) for path in PAGES}
 
 
+@sample(6)
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_page_brings_no_script_and_no_style_of_its_own(pages, path):

@@ -121,6 +121,7 @@ def test_a_fault_behind_what_was_taken_is_not_raised():
     assert next(items, None) is None
 
 
+@sample(1)
 @sample(2)
 @pytest.mark.parametrize("export_format", ExportFormat)
 @pytest.mark.parametrize("taken", [1, *(pytest.param(n, marks=only_full) for n in (0, 2))])

@@ -116,6 +116,7 @@ GOOD = [AT, "install_allowed", "x"]
 LINE = json.dumps(dict(zip(HEADER, GOOD, strict=True))).encode() + b"\n"
 
 
+@sample(4)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @settings(max_examples=budget(5, 20))
 @given(rows=ROWS)

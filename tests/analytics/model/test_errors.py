@@ -49,6 +49,7 @@ def damage_footer(path: Path) -> None:
 DAMAGES = [damage_missing, damage_emptied, damage_cut_off, damage_other_bytes, damage_footer]
 
 
+@sample(6)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_damaged_file_is_a_fault_in_every_answer(lake, damage, answer):

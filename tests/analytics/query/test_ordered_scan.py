@@ -16,6 +16,7 @@ from analytics.storage import segment_writer
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.samples import NOON, SampleLake, sample_row
+from tests.budgets import sample
 
 ORDERS = pytest.mark.parametrize("order", ["desc", "asc"])
 QUERIES = pytest.mark.parametrize(
@@ -57,6 +58,7 @@ def engine_rows(reader: Reader, snapshot: Snapshot, parameters: dict[str, list[s
     return [row for table in tables for row in table.to_pylist()]
 
 
+@sample(10)
 @ORDERS
 @QUERIES
 @pytest.mark.parametrize("held_back", [0, 1, 250])
@@ -71,6 +73,7 @@ def test_every_row_is_the_engines(days, parameters, order, held_back):
     assert found == engine_rows(days.reader, snapshot, parameters)
 
 
+@sample(2)
 @pytest.mark.parametrize("export_format", ExportFormat)
 def test_a_file_does_not_tell_how_its_rows_were_read(days, monkeypatch, export_format):
     """Digests of two exports of the same rows are alike, also when files were merged meanwhile."""

@@ -25,6 +25,9 @@ from tests.conftest import START
 from tests.faulty_store import Answer, Fault, FaultyStore, Request, faulty_store
 
 WAIT_S = 0.8
+"""For requests that are to fail: a busy machine may fail them, too."""
+PATIENCE_S = 30.0
+"""For requests that are to succeed."""
 INSTALLATION = "inst_" + "a" * 16
 HTML = b"<html><body>Please sign in</body></html>"
 _Ask = Callable[[], Answer]
@@ -36,11 +39,11 @@ def proxy(bucket) -> Iterator[FaultyStore]:
         yield store
 
 
-def open_store(folder: Path, bucket, endpoint: str) -> S3Segments:
-    """With a cache of its own."""
-    folder.mkdir()
-    cache = CacheFolder(folder, 2**30, WAIT_S, SilentObserver())
-    return S3Segments(Objects(parse_place(bucket.url), endpoint, WAIT_S), cache, SilentObserver())
+def open_store(folder: Path, bucket, endpoint: str, wait_s: float = PATIENCE_S) -> S3Segments:
+    """With its cache in `folder`, which others may share."""
+    folder.mkdir(exist_ok=True)
+    cache = CacheFolder(folder, 2**30, wait_s, SilentObserver())
+    return S3Segments(Objects(parse_place(bucket.url), endpoint, wait_s), cache, SilentObserver())
 
 
 def write(number: int) -> Callable[[Path], Segment]:
@@ -59,7 +62,14 @@ def stored(tmp_path, bucket) -> Segment:
 
 @pytest.fixture
 def store(tmp_path, bucket, proxy) -> Iterator[S3Segments]:
-    """What reads and writes by way of the proxy, with an empty disk."""
+    """What reads and writes by way of the proxy, with an empty disk, and soon gives up."""
+    with closing(open_store(tmp_path / "second", bucket, proxy.endpoint, WAIT_S)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def patient(tmp_path, bucket, proxy) -> Iterator[S3Segments]:
+    """The same, on the same disk, for requests that are to succeed."""
     with closing(open_store(tmp_path / "second", bucket, proxy.endpoint)) as opened:
         yield opened
 
@@ -165,7 +175,7 @@ def assert_readable(store: S3Segments, segment: Segment) -> None:
 
 
 @pytest.mark.parametrize("fault", cases(READ_FAULTS))
-def test_a_wrong_answer_is_no_segment(store, stored, proxy, fault):
+def test_a_wrong_answer_is_no_segment(store, patient, stored, proxy, fault):
     """Nothing of it stays on the disk; the next right answer is read."""
     proxy.fault = only(fault, is_object)
 
@@ -175,7 +185,7 @@ def test_a_wrong_answer_is_no_segment(store, stored, proxy, fault):
     assert not stored.path(store.root).exists()
     assert list(store.root.glob(".cache/work-*/*/*")) == []
     proxy.fault = None
-    assert_readable(store, stored)
+    assert_readable(patient, stored)
 
 
 @pytest.mark.parametrize(
@@ -186,10 +196,10 @@ def test_a_wrong_answer_is_no_segment(store, stored, proxy, fault):
         pytest.param(with_headers(content_type="text/html"), id="called HTML"),
     ],
 )
-def test_wrong_headers_of_the_right_bytes_do_no_harm(store, stored, proxy, fault):
+def test_wrong_headers_of_the_right_bytes_do_no_harm(patient, stored, proxy, fault):
     proxy.fault = only(fault, is_object)
 
-    assert_readable(store, stored)
+    assert_readable(patient, stored)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +210,10 @@ def test_wrong_headers_of_the_right_bytes_do_no_harm(store, stored, proxy, fault
         pytest.param(changed(sent=100, end="close"), id="breaks off", marks=only_full),
     ],
 )
-def test_what_is_wrong_once_is_asked_for_again(store, stored, proxy, fault):
+def test_what_is_wrong_once_is_asked_for_again(patient, stored, proxy, fault):
     proxy.fault = only(fault, lambda request: is_object(request) and len(proxy.requests) == 1)
 
-    assert_readable(store, stored)
+    assert_readable(patient, stored)
 
     assert len(proxy.requests) == 2
 
@@ -218,15 +228,15 @@ def test_a_body_without_end_is_not_read_on(store, stored, proxy):
     assert proxy.sent_bytes < 64 * 2**20
 
 
-def test_a_truncated_object_makes_no_other_unreachable(store, stored, proxy, monkeypatch):
+def test_a_truncated_object_makes_no_other_unreachable(patient, stored, proxy, monkeypatch):
     """Only a store that takes no request is not asked for a while."""
     monkeypatch.setattr(objects_module, "FAIL_FAST_S", 60.0)
     proxy.fault = only(with_headers(last_modified="yesterday"), is_object)
-    with pytest.raises(StoreFault, match="is no S3 answer"), store.local([stored]):
+    with pytest.raises(StoreFault, match="is no S3 answer"), patient.local([stored]):
         pass  # pragma: no cover - not reached
 
     proxy.fault = None
-    assert_readable(store, stored)
+    assert_readable(patient, stored)
 
 
 def of_keys(content: bytes, change: Callable[[bytes], bytes]) -> bytes:
@@ -290,7 +300,7 @@ def repeated(proxy: FaultyStore, change: Callable[[bytes], bytes]) -> Fault:
 
 @pytest.mark.parametrize("others", [0, 1, pytest.param(5, marks=only_full)])
 def test_a_list_that_begins_again_ends_with_a_fault(
-    store, stored, bucket, proxy, others, monkeypatch
+    patient, stored, bucket, proxy, others, monkeypatch
 ):
     """Soon, and not only where the largest list would end."""
     monkeypatch.setattr(objects_module, "LISTED_MAX", 1_000)
@@ -299,12 +309,12 @@ def test_a_list_that_begins_again_ends_with_a_fault(
     proxy.fault = repeated(proxy, bytes)
 
     with pytest.raises(ListDamaged, match="does not end"):
-        store.list_files()
+        patient.list_files()
 
     assert len(proxy.requests) < 40
 
 
-def test_a_list_without_end_ends_with_a_fault(store, stored, proxy, monkeypatch):
+def test_a_list_without_end_ends_with_a_fault(patient, stored, proxy, monkeypatch):
     """Also one with new names each time."""
     monkeypatch.setattr(objects_module, "LISTED_MAX", 100)
 
@@ -313,16 +323,16 @@ def test_a_list_without_end_ends_with_a_fault(store, stored, proxy, monkeypatch)
     )
 
     with pytest.raises(ListDamaged, match="does not end"):
-        store.list_files()
+        patient.list_files()
 
 
 @pytest.fixture
-def claimed(bucket, store) -> S3Segments:
+def claimed(bucket, patient) -> S3Segments:
     """A prefix in which an import keeps two segments."""
     PrefixOwner(bucket.objects()).adopt(INSTALLATION, ())
     bucket.write(f"{CLAIMS}/one.json", b'["seg_1", "seg_2"]')
-    assert store.claimed(3600) == {"seg_1", "seg_2"}
-    return store
+    assert patient.claimed(3600) == {"seg_1", "seg_2"}
+    return patient
 
 
 @pytest.mark.parametrize(
@@ -371,7 +381,7 @@ QUICK |= {"200 and not stored", "412 and not stored", "307"}
 
 
 @pytest.mark.parametrize("fault", cases(WRITE_FAULTS))
-def test_what_is_not_stored_is_never_said_to_be(store, bucket, proxy, fault):
+def test_what_is_not_stored_is_never_said_to_be(store, patient, bucket, proxy, fault):
     """So it is not named in the catalog, and its rows stay in the journal."""
     proxy.fault = only(fault, lambda request: request.method == "PUT")
 
@@ -380,11 +390,11 @@ def test_what_is_not_stored_is_never_said_to_be(store, bucket, proxy, fault):
 
     assert bucket.list_keys() == set()
     proxy.fault = None
-    assert_readable(store, store.put(write(1)))
+    assert_readable(patient, patient.put(write(1)))
 
 
 @pytest.mark.parametrize("fault", [answer(412), answer(500)], ids=["412", "500"])
-def test_an_object_that_was_stored_without_saying_so_is_the_same(store, bucket, proxy, fault):
+def test_an_object_that_was_stored_without_saying_so_is_the_same(patient, bucket, proxy, fault):
     """It is found with the same digest."""
 
     def lying(request: Request, ask: _Ask) -> Answer:
@@ -393,7 +403,7 @@ def test_an_object_that_was_stored_without_saying_so_is_the_same(store, bucket, 
 
     proxy.fault = only(lying, lambda request: request.method == "PUT" and is_rows(request))
 
-    assert_readable(store, store.put(write(1)))
+    assert_readable(patient, patient.put(write(1)))
 
 
 def is_rows(request: Request) -> bool:

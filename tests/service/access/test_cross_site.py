@@ -131,6 +131,7 @@ class TestForms:
         assert signed_out.status_code == 303
         assert not await self.is_signed_in(world)
 
+    @sample(6)
     @pytest.mark.parametrize("headers", [{}, *FOREIGN], ids=str)
     async def test_other_forms_are_refused_also_without_either_header(
         self, world: World, headers: dict[str, str]

@@ -43,6 +43,7 @@ async def finished(audit) -> dict:
     return entry
 
 
+@sample(2)
 @FORMATS
 async def test_an_export_is_every_page_row_for_row(audit, export_format):
     """The same rows, the same order, the same spelling; raw, so that CSV values compare."""
@@ -94,6 +95,7 @@ async def test_formulas_are_guarded_unless_raw(audit):
     assert names == [b"'@acme/payments", b"'@acme/payments", b"@acme/payments"]
 
 
+@sample(2)
 @pytest.mark.parametrize(
     ("export_format", "content_type"),
     [
@@ -120,6 +122,7 @@ async def test_the_answer_says_what_it_is_and_how_much(audit, export_format, con
     assert "content-encoding" not in response.headers
 
 
+@sample(2)
 @FORMATS
 async def test_an_export_is_audited_with_filters_format_and_count(audit, export_format):
     """Who took what away."""
@@ -162,6 +165,7 @@ async def test_it_is_audited_before_the_first_byte(audit):
     )
 
 
+@sample(2)
 @FORMATS
 async def test_its_end_is_recorded_with_rows_bytes_and_digest(audit, export_format):
     """The holder of the file can prove that it is the one that left."""

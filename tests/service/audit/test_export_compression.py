@@ -7,6 +7,7 @@ import pytest
 from analytics.export.compression import Compression
 from tests.analytics.readers import decompressed, read_file
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import START
 
 SUFFIXES = {"gzip": ".gz", "zstd": ".zst"}
@@ -53,6 +54,7 @@ async def test_compress_makes_another_file(filled, export_format, compression):
     assert end["sha256"] == hashlib.sha256(body).hexdigest()
 
 
+@sample(3)
 @pytest.mark.parametrize("compression", Compression)
 async def test_accept_encoding_makes_the_same_file_travel_lighter(
     filled, export_format, compression

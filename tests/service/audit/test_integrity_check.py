@@ -14,7 +14,7 @@ from analytics.storage.integrity import Kind
 from service.audit.integrity_check import Check, Report
 from service.lake import Lake
 from tests.analytics.samples import sample_row
-from tests.budgets import budget, sample
+from tests.budgets import budget, only_full, sample
 from tests.conftest import START, settings_over
 from tests.databases import IS_POSTGRESQL
 
@@ -285,6 +285,7 @@ async def test_a_segment_that_is_committed_meanwhile_is_no_orphan(filled, monkey
     assert (lines(report), report.notes) == ([], [])
 
 
+@only_full
 async def test_checks_beside_everything_that_changes_segments_find_nothing(filled):
     """Rows come in, are sealed, merged and unlinked while it reads."""
     stop = asyncio.Event()

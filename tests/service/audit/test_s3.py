@@ -139,6 +139,7 @@ async def test_a_missing_index_costs_time_and_no_row_and_is_built_again(filled, 
     assert {key: bucket.content(key) for key in indexes} == contents
 
 
+@only_full
 async def test_without_the_store_queries_answer_503_and_recover_by_themselves(filled, node, bucket):
     """What is cached is answered as before, and rows are accepted."""
     pages = await filled.pages()

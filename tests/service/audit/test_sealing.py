@@ -17,6 +17,7 @@ from service.audit import sealer
 from service.store.journal import count_journal
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import START, settings_over
 
 SEAL_ROWS = 40
@@ -126,6 +127,7 @@ async def test_sealing_twice_seals_once(audit):
     assert await audit.seal() == 0
 
 
+@sample(2)
 @pytest.mark.parametrize("order", ["desc", "asc"])
 async def test_rows_are_seen_exactly_once_before_and_after(audit, order):
     """Same ids, same order, same values."""

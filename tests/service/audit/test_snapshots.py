@@ -12,6 +12,7 @@ from service.store.catalog import list_segments, retire_segments
 from service.store.snapshots import snapshot
 from service.store.transaction import within
 from tests.analytics.samples import sample_row
+from tests.budgets import sample
 from tests.conftest import START
 from tests.databases import DirectTransaction
 from tests.service.store.conftest import add_org
@@ -27,6 +28,7 @@ async def filled(audit):
     return audit
 
 
+@sample(3)
 @pytest.mark.parametrize("room", [0, 2_100, 2**20])
 async def test_what_is_kept_is_what_is_stored(filled, room):
     """With room for nothing, for one line, and for all."""

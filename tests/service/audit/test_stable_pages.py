@@ -10,7 +10,7 @@ import pytest
 
 from service.audit.lease import LeaseTaken
 from tests.analytics.samples import sample_row
-from tests.budgets import budget
+from tests.budgets import budget, sample
 from tests.conftest import START
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -75,6 +75,7 @@ async def everyone_came_round(rounds: dict[str, int]) -> None:
         await asyncio.sleep(0.01)
 
 
+@sample(1)
 @pytest.mark.parametrize("order", ["desc", "asc"])
 async def test_pages_are_those_of_the_first_pages_instant(audit, order):
     """No row twice, none missing, none of those that came later, in either order."""

@@ -138,6 +138,7 @@ async def test_links_to_another_file_system_are_refused(filled, target, monkeypa
     assert left_over(target.parent) == []
 
 
+@sample(1)
 @pytest.mark.parametrize("is_linked", [False, True])
 async def test_changes_during_the_backup_are_not_in_it(
     filled, target, tmp_path, monkeypatch, is_linked

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from tests.budgets import sample
 from tests.conftest import ISSUER, World, bindings_path, grant, refused
 
 PATH = f"{bindings_path()}/revoke"
@@ -73,6 +74,7 @@ async def test_another_organisations_bindings_of_the_repository_stay(world: Worl
     )
 
 
+@sample(6)
 @pytest.mark.parametrize(
     ("body", "text"),
     [

@@ -684,6 +684,7 @@ async def test_the_page_asks_for_its_rows_and_for_its_numbers_once(world, monkey
     assert asked[0][1] is asked[1][1]
 
 
+@sample(4)
 @pytest.mark.parametrize(
     "since",
     [

@@ -16,6 +16,7 @@ from service.install_tokens.tokens import KEPT, LIVE_OF_CI_TOKEN_MAX
 from service.secrets import token_hash
 from service.store.tables import InstallToken
 from service.verifier.codes import Detail, FailureCode
+from tests.budgets import sample
 from tests.conftest import START, refused
 from tests.other_programs import stored_bytes
 from tests.service.gates import Gate
@@ -109,6 +110,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@sample(6)
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_a_rejected_ci_token_is_refused_with_its_code_and_recorded(gate: Gate, wrong: str):
     """Other requests go on unattributed; here the attribution is all that is asked for."""

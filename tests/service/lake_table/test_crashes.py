@@ -103,6 +103,7 @@ async def test_a_crash_at_any_step_of_an_expiry_is_made_good(filled):
     assert STRIDE < step < STEPS_MAX
 
 
+@sample(1)
 async def test_a_crash_of_the_sweeper_leaves_no_snapshot_without_its_files(filled):
     """It unlinks what no snapshot names, so it does not matter how far it came."""
     for step in range(0, STEPS_MAX, STRIDE):

@@ -41,6 +41,7 @@ async def test_a_second_publication_changes_nothing(filled):
     assert len(await filled.named_files()) == (1 if filled.format == "iceberg" else 2)
 
 
+@sample(1)
 async def test_a_publication_after_each_change_says_what_countersign_says(filled):
     """Seal, merge, import and prune, each one new snapshot."""
     await filled.publish()

@@ -101,6 +101,7 @@ async def test_every_row_of_every_table_is_copied_and_compared(home, source, tar
     assert str(make_url(target).password) not in str(said)
 
 
+@only_full
 async def test_only_the_new_database_is_served_afterwards(home, source, target):
     """Two databases over one data dir would remove each other's segments."""
     assert migrated(home, source, target).code == 0

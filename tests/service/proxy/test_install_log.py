@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from service.settings import Settings
+from tests.budgets import sample
 from tests.databases import IS_POSTGRESQL
 from tests.other_programs import execute, write_lock
 from tests.service.gates import Gate
@@ -108,6 +109,7 @@ async def test_no_part_is_served_without_a_row(proxied: Proxied, path: str):
     assert await proxied.events() == ["install_allowed"]
 
 
+@sample(6)
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

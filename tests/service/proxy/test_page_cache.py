@@ -14,6 +14,7 @@ from service.proxy.page_cache import (
     make_page,
     plain_body,
 )
+from tests.budgets import sample
 
 RANDOM = random.Random(20261123)
 
@@ -26,6 +27,7 @@ async def joined(body: bytes | AsyncIterator[bytes]) -> bytes:
     return b"".join(pieces)
 
 
+@sample(6)
 @pytest.mark.parametrize(
     "size",
     [0, GZIP_BYTES_MIN, PLAIN_BYTES_MAX, PLAIN_BYTES_MAX + 1, UNSTEPPED_BYTES_MAX + 12345],

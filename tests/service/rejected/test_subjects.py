@@ -27,6 +27,7 @@ from service.rejected.subjects import (
 )
 from service.settings import Settings
 from service.verifier.codes import Detail, FailureCode
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, SettableClock, World, running_world, settings_over
 from tests.power import PowerCut, at, power_cut
 from tests.service.rejected.notes import (
@@ -281,6 +282,7 @@ async def test_workers_that_flush_at_once_count_together(world, settings):
     assert sorted(row.count for row in rows) == [*[2] * 10, 20]
 
 
+@sample(1)
 async def test_a_flood_of_unverified_ones_takes_a_bounded_room(world, notes):
     """A hundred thousand made-up subjects: the first few are kept, the others counted."""
     for one in itertools.islice(distinct(world.acme.id, is_verified=False), 100_000):

@@ -8,6 +8,7 @@ import pytest
 from service.orgs.changes import remove_member
 from service.store.tables import Member
 from service.web.header_names import SESSION_COOKIE
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, bindings_path
 from tests.service.sign_in.visitors import ADA, SIGN_IN, Visitor, told
 from tests.sign_in.fixtures import PROVIDERS
@@ -361,6 +362,7 @@ class TestTheChoice:
         assert SESSION_COOKIE not in visitor.cookies
 
 
+@sample(6)
 @pytest.mark.parametrize(
     ("given", "lands"),
     [

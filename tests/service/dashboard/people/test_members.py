@@ -4,6 +4,7 @@ import pytest
 
 from service.orgs.changes import add_member
 from service.sign_in.domains import set_domain
+from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World
 from tests.service.dashboard.page import ORG, OWN_PAGE, send_form
 from tests.service.dashboard.people.desk import (
@@ -239,6 +240,7 @@ async def test_domains_are_shown_and_changed_by_the_operator_alone(world):
     assert not [action for action in page.forms if "domain" in action]
 
 
+@sample(4)
 @pytest.mark.parametrize("what", ["role", "remove", "sign-out", "remove-passkeys", "link"])
 @pytest.mark.parametrize("whom", ["stranger", "missing"])
 async def test_no_other_organisations_member_is_found(world, what, whom):
