@@ -180,7 +180,7 @@ def download(client: httpx.Client, **query: str) -> int:
 def measure(client: ServerClient, count: int, **query: str) -> dict[str, float]:
     """The median of ROUNDS exports, and the peak growth of the server's memory."""
     process = Path(f"/proc/{client.process_id}")
-    (process / "clear_refs").write_text("5")  # the peak begins anew
+    (process / "clear_refs").write_text("5")  # the peak starts over
     before = line_mb(process / "status", "VmRSS")
     sizes: list[int] = []
     took = median(lambda: sizes.append(download(client, **query)))

@@ -30,7 +30,7 @@ def watching(pids: Callable[[], Sequence[int]]) -> Iterator[Peak]:
             peak.mb = max(peak.mb, sum(map(_share_mb, pids())))
 
     if pids() == [os.getpid()]:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts over
         yield peak
         peak.mb = line_mb(Path("/proc/self/status"), "VmHWM")
         return

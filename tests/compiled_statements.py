@@ -1,6 +1,6 @@
 """Engines of one process share the SQL that SQLAlchemy compiles.
 
-Each test's world has engines of its own, and each engine would compile anew what all of them
+Each test's world has engines of its own, and each engine would compile again what all of them
 execute. The outcome depends on the statement and the kind of database alone.
 """
 

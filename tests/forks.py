@@ -3,7 +3,7 @@
 To start an interpreter and load what `countersign` needs takes two seconds of processor time, and a
 fork of one that has done so a few milliseconds. The forks are processes like any other, children of
 the test's own process, with their own environment, files and signals. `make test` starts processes
-in this way, `make test-all` from the shell's point of view: `python -m …`, loaded anew.
+in this way, `make test-all` from the shell's point of view: `python -m …`, loaded each time.
 """
 
 import atexit

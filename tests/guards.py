@@ -241,7 +241,7 @@ GUARDS: Final = [
         "a cached file is read through before it is served",
         "service/proxy/file_cache.py::_check",
         Replace("content_hash.hexdigest() == key.hex", "True"),
-        f"{_FILES}::TestOnDisk::test_a_damaged_file_is_fetched_anew[True-flipped]",
+        f"{_FILES}::TestOnDisk::test_a_damaged_file_is_fetched_again[True-flipped]",
     ),
     Guard(
         "a file that is being downloaded is not swept",
@@ -557,7 +557,7 @@ GUARDS: Final = [
         "the version of one connection is none of another's",
         "service/store/sqlite/connection.py::CommitWatcher.version",
         Replace("self._opened", "0"),
-        f"{_COMMIT_CACHE}::test_a_watch_that_looks_anew_repeats_no_version",
+        f"{_COMMIT_CACHE}::test_a_watch_that_looks_again_repeats_no_version",
     ),
     Guard(
         "a session that is known ends by the clock",
@@ -950,7 +950,7 @@ GUARDS: Final = [
         f"{_PUBLISHING}::test_a_foreign_commit_is_not_overwritten",
     ),
     Guard(
-        "a table is not begun anew because something else than the store answered",
+        "a table is not started over because something else than the store answered",
         "analytics/open_table/delta.py::DeltaLakeTable.read",
         Drop(
             "if any(map(_NUMBERED.fullmatch, self._files.names(self._log))):\n"
@@ -1552,14 +1552,14 @@ GUARDS: Final = [
         f"{_ATTRIBUTION}::test_a_slow_change_does_not_outlast_a_revoke",
     ),
     Guard(
-        "what another connection changed is counted anew",
+        "what another connection changed is counted again",
         "service/store/sqlite/connection.py::_transact",
         Replace(
             "kept.version == (others, connection.total_changes) and len(kept.values) <= KEPT_MAX",
             "kept.version and kept.version[1] == connection.total_changes and "
             "(len(kept.values) <= KEPT_MAX)",
         ),
-        f"{_WORK}::test_the_journals_size_is_counted_anew_when_anything_else_changed"
+        f"{_WORK}::test_the_journals_size_is_counted_again_when_anything_else_changed"
         "[sealed_by_another_program]",
     ),
     Guard(
@@ -1569,7 +1569,7 @@ GUARDS: Final = [
             "kept.version == (others, connection.total_changes) and len(kept.values) <= KEPT_MAX",
             "kept.version and kept.version[0] == others and (len(kept.values) <= KEPT_MAX)",
         ),
-        f"{_WORK}::test_the_journals_size_is_counted_anew_when_anything_else_changed"
+        f"{_WORK}::test_the_journals_size_is_counted_again_when_anything_else_changed"
         "[sealed_by_a_session]",
     ),
     Guard(

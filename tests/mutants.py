@@ -2,7 +2,7 @@
 
 `python tests/mutants.py FOLDER` reads lines of JSON, each a list of tests in FOLDER, and answers
 each with `[exit code, output]`. To load the libraries takes longer than most of the tests; what is
-under test is loaded anew each time, so that every change to it counts.
+under test is reloaded each time, so that every change to it counts.
 """
 
 import json

@@ -166,7 +166,7 @@ def _gathered(texts: pa.StringArray, indices: pa.Int32Array) -> bytes:
 def _keep_memory() -> None:
     """Let memory that pieces give back stay with the process.
 
-    The C library (glibc) would return it to the system and fetch it anew, page by page, for the
+    The C library (glibc) would return it to the system and fetch it again, page by page, for the
     next piece: a sixth of the time that encoding takes. It takes the size of the largest block that
     was given back for what is normal. This one is never written to, so it costs nothing.
     """
@@ -174,5 +174,5 @@ def _keep_memory() -> None:
 
 
 def _index(number: int) -> pa.Scalar:
-    # With its type: to guess it Arrow looks for a module that is not there, each time anew.
+    # With its type: to guess it Arrow looks for a module that is not there.
     return pa.scalar(number, _INDEX)

@@ -26,8 +26,8 @@ ROW_GROUP_ROWS: Final = 65_536
 TEXT_ROWS: Final = 32_768
 """Rows that at most become text together, unless a single table has more.
 
-Values are spelt anew for each table. That of a row group of a segment stays one of its own: joined
-with a part of the next, the dictionaries of both would have to become one."""
+Values are encoded again for each table. That of a row group of a segment stays one of its own:
+joined with a part of the next, the dictionaries of both would have to become one."""
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
 """What reaches so many bytes is large enough, however few rows it has."""

@@ -2,7 +2,7 @@
 
 An importer is trusted with who acted and when, but not with rows that this
 service could not have written. `id`, `tenant_id`, `received_at` and `decision_reason` of a file
-are read over: the first three are given anew, the last is made from the envelope.
+are read over: the first three are assigned again, the last is made from the envelope.
 """
 
 import re

@@ -275,7 +275,7 @@ def condition_mask(condition: Condition, values: pa.ChunkedArray) -> pa.ChunkedA
 
 def _is_alike(column: pa.ChunkedArray, term: Term) -> pa.ChunkedArray:
     """Null is like nothing: it meets no positive term, and every negated one."""
-    # Scalars with a type: to guess it Arrow looks for a module that is not there, each time anew.
+    # Scalars with a type: to guess it Arrow looks for a module that is not there.
     is_alike = (
         pc.starts_with(column, term.text)
         if term.is_prefix

@@ -153,7 +153,7 @@ def _chunks(entries: list[Entry], size: int) -> list[list[Entry]]:
 
 
 def _to_merge(kept: list[ManifestFile], groups: list[list[Entry]]) -> set[ManifestFile]:
-    """Those of `kept` to be written anew with `groups`, because there are too many small ones."""
+    """Those of `kept` to be written again with `groups`, because there are too many small ones."""
     weeks = {_week(entry.day) for group in groups for entry in group}
     crowd = [manifest for manifest in kept if not weeks.isdisjoint(_weeks(manifest))]
     files = sum(map(_files, crowd)) + sum(map(len, groups))

@@ -26,7 +26,7 @@ class FormatName(StrEnum):
 
 
 class TableMissing(Exception):
-    """A table's own metadata is not where it should be: the table must be started anew."""
+    """A table's own metadata is not where it should be: the table must be started over."""
 
 
 class TableOvertaken(Exception):

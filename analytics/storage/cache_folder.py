@@ -9,7 +9,7 @@ of a data dir that had no object store before stay until they are uploaded.
 - A copy in use is pinned: its slot is shared (see `slot_locks`), and only unused ones are dropped.
 - The least recently used are dropped first. When a copy was used is its time of access: DuckDB
   keeps what it read of a file as long as the time of writing stays.
-- The bytes of all copies are counted in the lock file. A process that drops copies counts anew, so
+- The bytes of all copies are counted in the lock file. A process that drops copies counts again, so
   that what a killed process did not count is no error for long.
 """
 

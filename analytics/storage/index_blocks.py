@@ -46,7 +46,7 @@ _CODING, _COUNTS, _PLACES, _TEXT = range(4)
 
 
 class DamagedIndex(StoreFault):
-    """An index file that is not what was written. It is derived: build it anew."""
+    """An index file that is not what was written. It is derived: rebuild it."""
 
 
 class Line(NamedTuple):

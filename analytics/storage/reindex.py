@@ -1,4 +1,4 @@
-"""Building the index of a segment anew from its rows, and comparing the two."""
+"""Building the index of a segment again from its rows, and comparing the two."""
 
 from pathlib import Path
 

@@ -360,7 +360,7 @@ class S3Segments:
             target = folder / file.path.name
             size, sha256 = self._objects.download(key, target, file.size)
             if file.path.suffix == ".index" and (size, sha256) != (file.size, file.sha256):
-                return None  # damaged, or just being replaced: it is built anew, and rows are read
+                return None  # damaged, or just being replaced: it is rebuilt, and rows are read
             _check(key, file, size, sha256)
             self._cache.add(target, file.path)
         return size
@@ -438,7 +438,7 @@ class S3Segments:
 
 
 class _ListedSegments:
-    """A claim: an object that lists the ids of segments, and is written anew to renew it.
+    """A claim: an object that lists the ids of segments, and is written again to renew it.
 
     A sweep keeps them while the object was written within the grace, by the clock of the store. So
     after half a grace without renewal, by a clock that no one sets, the claim is given up: what a

@@ -14,12 +14,12 @@ _RENEWALS: Final = 4
 
 
 class ImportOvertaken(Refusal):
-    """The import paused for so long that its files were removed as orphans."""
+    """The import was paused for so long that its files were removed as orphans."""
 
     status = 503
     is_temporary = True
     text = (
-        "files of this import were removed before it could commit: it stood still for longer than"
+        "files of this import were removed before it could commit: it was paused for longer than"
         " COUNTERSIGN_ORPHAN_GRACE_S; import the file again"
     )
 

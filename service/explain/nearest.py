@@ -181,7 +181,7 @@ def _why_other_repository(subject: TokenSubject, binding: KnownBinding) -> str:
     return shown(
         f"It is for repository {binding.repository_id}, the token comes from"
         f" {subject.repository_id} under the same name:"
-        " renamed, transferred, or deleted and created anew."
+        " renamed, transferred, or deleted and created again."
     )
 
 

@@ -274,7 +274,7 @@ class Publisher(LeasedJob):
         try:
             return await self._run(partial(table.read, version))
         except TableMissing as error:
-            _log.warning("lake_table_begun_anew", table=key.name, missing=str(error))
+            _log.warning("lake_table_started_over", table=key.name, missing=str(error))
             return None
 
     async def _missing(self, segments: Sequence[Segment]) -> list[Segment]:

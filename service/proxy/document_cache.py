@@ -64,7 +64,7 @@ class Codec(Generic[_Value]):
 
     encode: Callable[[_Value], bytes]
     decode: Callable[[bytes], _Value]
-    """May raise anything for bytes of another version of the program: they are fetched anew."""
+    """May raise anything for bytes of another version of the program: they are fetched again."""
 
     release: Callable[[_Value], object]
     """Empties a value that is not used any more, entry by entry."""

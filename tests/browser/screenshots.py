@@ -1,4 +1,4 @@
-"""Takes the screenshots of docs/ anew, of the demo organisation's pages.
+"""Takes the screenshots of docs/ again, of the demo organisation's pages.
 
 Run it as `python -m tests.browser.screenshots`, and look at what it made.
 """

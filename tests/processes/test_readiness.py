@@ -117,7 +117,7 @@ def test_a_server_does_not_start_on_a_database_it_cannot_have(home):
 
 @pytest.mark.sqlite_only(reason="damages the file")
 def test_a_damaged_database_is_a_fault_and_not_an_empty_one(home):
-    """A file that is no database any more says so; nothing is made anew in its place."""
+    """A file that is no database any more says so; nothing is rebuilt in its place."""
     home.database.write_bytes(b"not a database, and long enough to be taken for one\n" * 100)
     for ran in (home.run("serve"), home.order("init"), home.order("org", "list")):
         assert (ran.code, ran.refusal) == (3, f"{StorageDamaged.text} (file is not a database)")

@@ -121,7 +121,7 @@ LINE = json.dumps(dict(zip(HEADER, GOOD, strict=True))).encode() + b"\n"
 @settings(max_examples=budget(5, 20))
 @given(rows=ROWS)
 def test_what_an_export_wrote_makes_the_same_rows(form, rows):
-    """All that a row says of what happened; the reason is made anew from the payload."""
+    """All that a row says of what happened; the reason is rebuilt from the payload."""
     row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOON, None))
 
     made, refused = row_importer.rows(entries_of(file_of(rows, form), kind_of(form)))

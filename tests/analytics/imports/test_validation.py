@@ -96,7 +96,7 @@ def envelope_of(event: Event) -> dict[str, Any]:
 
 @pytest.mark.parametrize("event", Event)
 def test_every_event_can_be_imported_with_its_envelope(event):
-    """History has admins and sign-ins in it, too; the reason is made anew."""
+    """History has admins and sign-ins in it, too; the reason is rebuilt."""
     keys = envelope_of(event)
     row = row_of(item(event=event, payload=keys, decision=ENVELOPES[event].decision))
 

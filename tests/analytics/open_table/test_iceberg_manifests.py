@@ -115,7 +115,7 @@ def test_a_manifest_is_the_one_that_pyiceberg_writes(tmp_path):
 
 @pytest.mark.parametrize("codec", ["gzip", "null"])
 def test_what_pyiceberg_wrote_is_read(tmp_path, codec):
-    """Also a manifest of another codec, whose entries then are encoded anew."""
+    """Also a manifest of another codec, whose entries then are encoded again."""
     segments = [segment(number) for number in range(3)]
     manifest = written_by_pyiceberg(tmp_path / "theirs.avro", segments, codec)
 

@@ -86,7 +86,7 @@ def test_there_is_no_table_before_it_is_written(table):
 
 
 def test_a_table_whose_metadata_is_gone_is_missing(table, root):
-    """It was published once: then the caller begins anew."""
+    """It was published once: then the caller starts over."""
     head = table.write(None, change(root, made_up(1)))
     table.remove()
 

@@ -245,7 +245,7 @@ def test_a_damaged_index_is_reported_and_rebuilt(lake, damage):
     assert index.take_damaged() == []
 
 
-def test_an_index_that_was_rebuilt_is_read_anew(lake):
+def test_an_index_that_was_rebuilt_is_read_again(lake):
     """What was read of the file before says nothing of the blocks of this one."""
     lake.add([sample_row(MIDNIGHT, package_name="a")] * 3, is_sealed=True)
     (segment,), index = lake.segments, lake.reader.planner.index

@@ -83,7 +83,7 @@ def test_an_index_goes_with_its_segment(tmp_path):
 
 
 def test_an_unfinished_index_of_a_known_segment_is_removed(tmp_path):
-    """A rebuild that was killed leaves it; the next one writes it anew."""
+    """A rebuild that was killed leaves it; the next one writes it again."""
     segment = sealed(tmp_path, "seg_old", [sample_row()])
     index = segment.index_path(tmp_path)
     pending = _written_at(index.rename(index.with_name(f".{index.name}.pending")), CUTOFF - 1)

@@ -79,7 +79,7 @@ async def set_index_unknown(work, segment: Segment) -> None:
     )
 
 
-async def test_rebuilding_all_writes_every_index_anew(audit):
+async def test_rebuilding_all_writes_every_index_again(audit):
     """And says how far it is, and what it could not read."""
     await fill(audit)
     root = audit.services.settings.audit_dir

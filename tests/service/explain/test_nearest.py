@@ -84,7 +84,7 @@ def test_the_most_telling_comes_first(first, second, step):
 @pytest.mark.parametrize(
     ("bound", "wrong", "why"),
     [
-        ({}, {"repository_id": "5"}, "renamed, transferred, or deleted and created anew"),
+        ({}, {"repository_id": "5"}, "renamed, transferred, or deleted and created again"),
         ({}, {"repository_id": ...}, "the token names no repository id"),
         ({}, {"event_name": ...}, "does not say what started its job"),
         ({}, {"sub": QUALIFIED}, "subject of the token has GitHub's ids"),

@@ -78,7 +78,7 @@ async def test_a_proposal_sent_as_it_is_makes_the_token_pass(
         assert f"It replaces {binding_id} in one step" in proposal["review"]
 
 
-async def test_a_revoked_binding_is_proposed_anew(world):
+async def test_a_revoked_binding_is_proposed_again(world):
     """It does not hold the slot."""
     await revoke(world, await created(world))
 

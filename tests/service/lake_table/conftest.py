@@ -103,7 +103,7 @@ class LakeWorld:
         return DeltaTable(location, version=version, storage_options=options)
 
     async def identity(self) -> str:
-        """What a table that is begun anew has another one of."""
+        """What a table that is started over has another one of."""
         if self.format == "iceberg":
             return str((await self.iceberg()).metadata.table_uuid)
         return str(self.delta().metadata().id)

@@ -1,4 +1,4 @@
-"""Whatever answers in place of the object store: no table is begun anew, and no file is removed."""
+"""Wrong answers in place of the object store: no table is started over, no file is removed."""
 
 import asyncio
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ async def committed_versions(lake: LakeWorld) -> set[str]:
 
 
 def forget_heads(publisher: Publisher) -> None:
-    """As a process that was started anew."""
+    """As a process that was started over."""
     publisher._heads.clear()
 
 
@@ -152,7 +152,7 @@ async def test_a_sweep_that_is_answered_wrongly_removes_nothing(
     await filled.assert_published()
 
 
-async def test_a_table_that_is_really_gone_is_begun_anew(filled: LakeWorld):
+async def test_a_table_that_is_really_gone_is_started_over(filled: LakeWorld):
     """As in a data dir: the store answers well, and has nothing of it."""
     await filled.publish()
     identity = await filled.identity()

@@ -150,7 +150,7 @@ async def test_a_publisher_that_is_killed_is_made_good(filled, beginning, number
 
 @only_full
 async def test_a_publisher_killed_at_each_step_is_made_good(filled):
-    """With real processes; the table is not begun anew in between."""
+    """With real processes; the table is not started over in between."""
     settings = msgspec.structs.replace(
         filled.services.settings, lake_formats=(filled.format,), log_level="error"
     )

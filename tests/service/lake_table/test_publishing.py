@@ -217,7 +217,7 @@ async def test_two_publishers_at_once_publish_once(filled):
     await filled.assert_published()
 
 
-async def test_a_moved_data_dir_has_its_table_begun_anew(filled):
+async def test_a_moved_data_dir_has_its_table_started_over(filled):
     """Iceberg's files name absolute places."""
     await filled.publish()
     await filled.services.lake.run_in_thread(

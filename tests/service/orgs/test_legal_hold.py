@@ -66,7 +66,7 @@ async def test_holding_for_another_reason_is_the_same_hold(world):
     assert await rows(world) == [(True, "case 4711"), (True, "cases 4711 and 4712")]
 
 
-async def test_a_hold_after_a_release_begins_anew(world):
+async def test_a_hold_after_a_release_begins_again(world):
     """In between, rows may have gone."""
     await put_on_hold(world, "case 4711")
     await lift(world)

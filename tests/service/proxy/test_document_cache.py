@@ -267,7 +267,7 @@ class TestMissing:
 
 class TestOnDisk:
     @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "more"])
-    async def test_a_damaged_file_is_fetched_anew(self, documents, reopened, damage):
+    async def test_a_damaged_file_is_fetched_again(self, documents, reopened, damage):
         documents.publishes("a", text="x" * 1000)
         await documents.cache.get("a")
         (path,) = documents.paths()
@@ -298,7 +298,7 @@ class TestOnDisk:
 
             assert await documents.files.load(_key(documents), _decoded) is None
 
-    async def test_what_another_version_wrote_is_fetched_anew(self, documents, reopened):
+    async def test_what_another_version_wrote_is_fetched_again(self, documents, reopened):
         documents.publishes("a")
         await documents.cache.get("a")
         async with reopened() as later:

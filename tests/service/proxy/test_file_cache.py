@@ -315,7 +315,7 @@ class TestLies:
             with pytest.raises(UpstreamFailed):
                 await files.get(KEY)
 
-    async def test_what_failed_is_fetched_anew(self, files):
+    async def test_what_failed_is_fetched_again(self, files):
         files.registry.says(PATH, b"other")
         with pytest.raises(UpstreamFailed):
             await files.get(KEY)
@@ -346,7 +346,7 @@ class TestOnDisk:
         ids=["flipped", "cut", "longer", "empty"],
     )
     @pytest.mark.parametrize("is_restarted", [True, False])
-    async def test_a_damaged_file_is_fetched_anew(
+    async def test_a_damaged_file_is_fetched_again(
         self, files, tmp_path, registry, http, damage, is_restarted
     ):
         await self.cached(files)

@@ -205,7 +205,7 @@ async def test_a_client_that_leaves_cancels_no_other(cache):
 
 
 async def test_a_refusal_reaches_all_who_waited_for_it(cache):
-    """And the next one asks anew."""
+    """And the next one asks again."""
     gate = Gate()
     gate.reads.value = -1
     asking = await begun(ask(cache, gate), ask(cache, gate))
@@ -268,7 +268,7 @@ async def test_while_the_watch_fails_everything_is_read_and_what_was_known_is_fo
     assert reads.count == 2
 
 
-async def test_a_watch_that_looks_anew_repeats_no_version(watch: CommitWatcher, settings):
+async def test_a_watch_that_looks_again_repeats_no_version(watch: CommitWatcher, settings):
     """Each connection counts from where it likes; between two of them anything may happen."""
     before = await watch.version()
     watch.close()

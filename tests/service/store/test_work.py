@@ -286,7 +286,7 @@ async def nothing_for_a_client_that_failed(store, settings, tenant_id: str) -> N
 @pytest.mark.parametrize(
     "change", [sealed_by_a_session, sealed_by_another_program, nothing_for_a_client_that_failed]
 )
-async def test_the_journals_size_is_counted_anew_when_anything_else_changed(
+async def test_the_journals_size_is_counted_again_when_anything_else_changed(
     store, settings, change
 ):
     """Otherwise a journal would be full permanently, or never."""

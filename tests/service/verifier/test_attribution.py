@@ -427,7 +427,7 @@ async def test_the_token_id_is_the_claim_that_the_issuers_entry_names(tmp_path: 
     async with open_gate(settings) as gate:
         key = await key_of(gate.world)
         for token in (gate.issuer.sign(), gate.issuer.sign(token="t-1")):
-            for _ in range(2):  # judged anew, then known by its hash
+            for _ in range(2):  # judged again, then known by its hash
                 assert (await ingest(gate.world, key, token)).status_code == 200
 
         rows = await gate.world.audit(event="install_allowed")
