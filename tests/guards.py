@@ -804,8 +804,8 @@ GUARDS: Final = [
     ),
     Guard(
         "the bytes of an object are compared with the catalog",
-        "analytics/storage/s3_segments.py::S3Segments._copy_of",
-        DropCall("_check"),
+        "analytics/storage/object_fetcher.py::ObjectFetcher._copy_of",
+        DropCall("check_content"),
         f"{_S3}::test_a_faulty_object_is_a_503_and_never_an_empty_page",
     ),
     Guard(
@@ -834,8 +834,8 @@ GUARDS: Final = [
     ),
     Guard(
         "a full disk is half emptied",
-        "analytics/storage/s3_segments.py::S3Segments._with_room",
-        DropCall("self._cache.drop_to"),
+        "analytics/storage/cache_folder.py::CacheFolder.with_room",
+        DropCall("self.drop_to"),
         f"{_S3_DISK}::test_a_disk_that_is_smaller_than_the_setting_says_holds_what_it_can",
     ),
     Guard(
@@ -858,7 +858,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a list without the prefix's owner has no claims to tell",
-        "analytics/storage/s3_segments.py::S3Segments._list_claims",
+        "analytics/storage/import_claims.py::ImportClaims._list",
         Replace(
             "raise ListDamaged(f'{OWNER} is not in the list: it is not whole, or has no owner')",
             "return claims",
@@ -909,9 +909,9 @@ GUARDS: Final = [
     ),
     Guard(
         "an import that was suspended gives its objects up",
-        "analytics/storage/s3_segments.py::_ListedSegments._renew",
+        "analytics/storage/import_claims.py::ImportClaim._renew",
         Replace("self._grace_s / 2", "self._grace_s * 100"),
-        f"{_S3_CRASHES}::test_an_import_that_stood_still_for_too_long_gives_up",
+        f"{_S3_CRASHES}::test_an_import_suspended_for_too_long_gives_up",
     ),
     Guard(
         "copies in use are not dropped",

@@ -14,21 +14,24 @@ of a data dir that had no object store before stay until they are uploaded.
 """
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.layout import OWN_FOLDER
 from analytics.storage.slot_locks import ACCOUNT, DROPPING, SlotLocks, slot_of
+
+_Result = TypeVar("_Result")
 
 COPY_MODE: Final = 0o400
 UNVERIFIED_MODE: Final = 0o500
@@ -145,6 +148,19 @@ class CacheFolder:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def with_room(self, work: Callable[[], _Result]) -> _Result:
+        """The result of `work`, which fills a work folder; on a full disk it has a second attempt.
+
+        The disk has less room than the setting says, so half of the copies are dropped before.
+        """
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+        self.drop_to(self.used_bytes() // 2)
+        return work()
 
     def add(self, source: Path, target: Path) -> None:
         """Move the whole file `source` of a work folder to `target`, as a copy."""

@@ -1,31 +1,19 @@
-"""Objects of one bucket below one prefix, by way of `obstore`: requests, their limits and faults.
-
-Credentials are those that AWS clients find: AWS_* variables, a web identity, or the machine's role.
-No error of this module carries one, or a line of what the server answered.
-"""
+"""Objects of one bucket below one prefix, by way of `obstore`: requests and their limits."""
 
 import hashlib
 import mmap
-import re
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.bucket_place import Place
+from analytics.storage.object_client import CHUNK_BYTES, ObjectClients
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 
 if TYPE_CHECKING:
     from obstore import GetOptions
-    from obstore.store import S3Store
-
-CHUNK_BYTES: Final = 8 * 2**20
-"""What a download holds in memory."""
 
 SMALL_BYTES_MAX: Final = 4 * 2**20
 """The largest object that is read as a whole into memory: what a claim lists."""
@@ -33,27 +21,13 @@ SMALL_BYTES_MAX: Final = 4 * 2**20
 PUT_BYTES_MAX: Final = 5 * 2**30
 """The most that S3 takes in one request: only one request is all or nothing."""
 
-SLOW_BYTES_S: Final = 2**20
-"""What an upload must get through each second on average, or it is given up."""
-
-SLOW_DOWNLOAD_BYTES_S: Final = 64 * 2**10
-"""The same of a download, of which many may share a line: one that drips ends some time."""
-
 LISTED_MAX: Final = 4_000_000
 """The most objects that a list may have: a server that repeats itself would never end."""
-
-FAIL_FAST_S: Final = 1.0
-"""For so long after a request found no store, others are not sent: they would wait as long each."""
 
 _NO_VERSION: Final = "null"
 """The id of an object that was stored while the bucket kept no versions: it can be replaced."""
 
 _CLOCK: Final = "_countersign/clock"
-_CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
-_NOT_SENT: Final = "error sending request"
-"""What obstore says where no answer began."""
-
-_STATUS: Final = re.compile(r"status code: (\d{3})")
 
 
 class ListDamaged(StoreFault):
@@ -79,11 +53,7 @@ class Objects:
     def __init__(self, place: Place, endpoint: str, wait_s: float) -> None:
         """`endpoint` is the address of the S3 API, "" for that of AWS or AWS_ENDPOINT_URL."""
         self._place = place
-        self._endpoint = endpoint
-        self._wait_s = wait_s
-        self._clients: dict[tuple[float, float], S3Store] = {}
-        self._lock = Lock()
-        self._unreachable_until = 0.0
+        self._clients = ObjectClients(place, endpoint, wait_s)
 
     def url_of(self, key: str) -> str:
         """The `s3://` URL of the object."""
@@ -142,7 +112,7 @@ class Objects:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
-            with self._faults(key) as client:
+            with self._clients.open(key) as client:
                 obstore.put(client, key, content, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
             return False
@@ -156,7 +126,7 @@ class Objects:
         """Store a small object, in place of one that is there."""
         import obstore
 
-        with self._faults(key) as client:
+        with self._clients.open(key) as client:
             obstore.put(client, key, content, mode="overwrite", use_multipart=False)
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -164,7 +134,7 @@ class Objects:
         import obstore
 
         if keys:
-            with self._faults(keys[0]) as client:
+            with self._clients.open(keys[0]) as client:
                 obstore.delete(client, keys)
 
     def find(self, key: str, version: str = "") -> ObjectEntry | None:
@@ -172,7 +142,7 @@ class Objects:
         import obstore
 
         try:
-            with self._faults(key) as client:
+            with self._clients.open(key) as client:
                 if version:
                     options: GetOptions = {"version": version, "head": True}
                     return _entry(obstore.get(client, key, options=options).meta)
@@ -201,10 +171,10 @@ class Objects:
         import obstore
 
         name = folder or "the bucket"
-        with self._faults(name) as client:
+        with self._clients.open(name) as client:
             chunks = iter(obstore.list(client, folder or None, offset=after))
         while True:
-            with self._faults(name):
+            with self._clients.open(name):
                 chunk = next(chunks, None)
             if chunk is None:
                 return
@@ -225,7 +195,7 @@ class Objects:
         """Whether an object that is replaced or removed now can be read afterwards."""
         import obstore
 
-        with self._faults(_CLOCK) as client:
+        with self._clients.open(_CLOCK) as client:
             stored = obstore.put(client, _CLOCK, b"", mode="overwrite", use_multipart=False)
         return (stored["version"] or _NO_VERSION) != _NO_VERSION
 
@@ -233,12 +203,12 @@ class Objects:
         """The object piece by piece, but not what is behind `bytes_max` and one byte more."""
         import obstore
 
-        with self._faults(key, download_bytes=bytes_max) as client:
+        with self._clients.open(key, download_bytes=bytes_max) as client:
             found = obstore.get(client, key, options=_of_version(version))
             chunks = found.stream(min_chunk_size=CHUNK_BYTES)
         left = bytes_max + 1
         while left:
-            with self._faults(key):
+            with self._clients.open(key):
                 content = next(chunks, None)
             if content is None:
                 return
@@ -256,94 +226,9 @@ class Objects:
             source.open("rb") as file,
             # Pages of the file, which the system may drop, and no copy of it in memory.
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-            self._faults(key, size) as client,
+            self._clients.open(key, size) as client,
         ):
             obstore.put(client, key, content, mode=mode, use_multipart=False)
-
-    @contextmanager
-    def _faults(
-        self, key: str, upload_bytes: int = 0, download_bytes: int = 0
-    ) -> Iterator["S3Store"]:
-        """A client; what obstore says of a failed request, as a StoreFault that names the key."""
-        from obstore import exceptions
-
-        self._check_reachable(key)
-        try:
-            yield self._client(upload_bytes, download_bytes)
-        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-            raise
-        except (FileNotFoundError, exceptions.NotFoundError) as error:
-            if "NoSuchBucket" in str(error):
-                raise StoreUnreachable(f"{key}: the bucket does not exist") from None
-            raise ObjectMissing(f"{key}: the object is missing") from None
-        except exceptions.BaseError as error:
-            # Not the text itself, nor as a cause: answers of servers repeat parts of the request.
-            raise self._fault(key, str(error)) from None
-
-    def _check_reachable(self, key: str) -> None:
-        if time.monotonic() < self._unreachable_until:
-            raise StoreUnreachable(f"{key}: the object store was not reachable a moment ago")
-
-    def _fault(self, key: str, text: str) -> StoreFault:
-        status, code = _STATUS.search(text), _CODE.search(text)
-        if status is None and _NOT_SENT in text:
-            self._unreachable_until = time.monotonic() + FAIL_FAST_S
-            return StoreUnreachable(f"{key}: the object store is not reachable")
-        if status is None:
-            return StoreUnreachable(
-                f"{key}: the object store's answer broke off or is no S3 answer"
-            )
-        reason = f" ({code[1]})" if code else ""
-        return StoreUnreachable(f"{key}: the object store answered {status[1]}{reason}")
-
-    def _client(self, upload_bytes: int, download_bytes: int) -> "S3Store":
-        """A client that waits long enough for so large a transfer, and no longer.
-
-        It sees no progress of an upload, so that counts as one wait for an answer.
-        """
-        read_s, total_s = self._wait_s / 2, self._wait_s
-        while upload_bytes > CHUNK_BYTES and read_s * SLOW_BYTES_S < upload_bytes:
-            read_s *= 2
-        while total_s * SLOW_DOWNLOAD_BYTES_S < download_bytes:
-            total_s *= 2
-        waits = (read_s, max(total_s, 2 * read_s))
-        with self._lock:
-            if waits not in self._clients:
-                self._clients[waits] = self._new_client(*waits)
-            return self._clients[waits]
-
-    def _new_client(self, read_s: float, total_s: float) -> "S3Store":
-        from obstore.exceptions import BaseError
-        from obstore.store import S3Store
-
-        options: dict[str, Any] = {"endpoint": self._endpoint} if self._endpoint else {}
-        if self._place.prefix:
-            options["prefix"] = self._place.prefix
-        half = timedelta(seconds=self._wait_s / 2)
-        try:
-            return S3Store(
-                self._place.bucket,
-                # The server compares what arrives with it, and refuses what was cut or changed.
-                checksum_algorithm="SHA256",
-                client_options={
-                    "allow_http": True,
-                    "connect_timeout": min(half, timedelta(seconds=5)),
-                    "read_timeout": timedelta(seconds=read_s),
-                    "timeout": timedelta(seconds=total_s),
-                },
-                retry_config={
-                    "max_retries": 10,
-                    "backoff": {
-                        "init_backoff": timedelta(milliseconds=50),
-                        "max_backoff": timedelta(seconds=1),
-                        "base": 2,
-                    },
-                    "retry_timeout": half,
-                },
-                **options,
-            )
-        except BaseError:
-            raise StoreUnreachable("the AWS_* variables cannot be used") from None
 
 
 def _entry(found: Any) -> ObjectEntry:  # noqa: ANN401 - a dict of obstore

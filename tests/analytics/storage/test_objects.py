@@ -105,3 +105,14 @@ def test_a_store_that_cannot_be_reached_is_asked_once_and_then_not_for_a_while(m
         objects.read("some/key")
     with pytest.raises(StoreUnreachable, match="a moment ago"):
         objects.read("some/key")
+
+
+def test_more_objects_than_one_request_takes_are_deleted(bucket):
+    """S3 takes 1,000 in one."""
+    objects = bucket.objects()
+    objects.write("a/kept", b"x")
+    objects.write("a/removed", b"x")
+
+    objects.delete([*(f"a/never-{number}" for number in range(1_500)), "a/removed"])
+
+    assert [entry.key for entry in objects.entries("a")] == ["a/kept"]

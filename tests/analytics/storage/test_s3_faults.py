@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from analytics.model.errors import StoreFault
+from analytics.storage import object_client
 from analytics.storage import objects as objects_module
 from analytics.storage.bucket_place import parse_place
 from analytics.storage.cache_folder import CacheFolder, SilentObserver
 from analytics.storage.file_copy import sha256_of
+from analytics.storage.import_claims import CLAIMS
+from analytics.storage.object_fetcher import FETCHES_MAX
 from analytics.storage.objects import ListDamaged, Objects
 from analytics.storage.prefix_owner import OWNER, PrefixOwner
-from analytics.storage.s3_segments import CLAIMS, FETCHES_MAX, S3Segments
+from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment
 from tests.analytics.samples import sample_row, table_of
@@ -77,7 +80,7 @@ def patient(tmp_path, bucket, proxy) -> Iterator[S3Segments]:
 @pytest.fixture(autouse=True)
 def _ask_at_once(monkeypatch) -> None:
     """No request is left out because of the one before."""
-    monkeypatch.setattr(objects_module, "FAIL_FAST_S", 0.0)
+    monkeypatch.setattr(object_client, "FAIL_FAST_S", 0.0)
 
 
 def answer(status: int, body: bytes = b"", **headers: str) -> Fault:
@@ -230,7 +233,7 @@ def test_a_body_without_end_is_not_read_on(store, stored, proxy):
 
 def test_a_truncated_object_makes_no_other_unreachable(patient, stored, proxy, monkeypatch):
     """Only a store that takes no request is not asked for a while."""
-    monkeypatch.setattr(objects_module, "FAIL_FAST_S", 60.0)
+    monkeypatch.setattr(object_client, "FAIL_FAST_S", 60.0)
     proxy.fault = only(with_headers(last_modified="yesterday"), is_object)
     with pytest.raises(StoreFault, match="is no S3 answer"), patient.local([stored]):
         pass  # pragma: no cover - not reached

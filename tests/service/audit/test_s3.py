@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from analytics.model.errors import StoreFault, StoreUnreachable
-from analytics.storage.objects import FAIL_FAST_S
+from analytics.storage.object_client import FAIL_FAST_S
 from analytics.storage.segment_metadata import Segment
 from service.app import create_app
 from service.composition import EXTENSION

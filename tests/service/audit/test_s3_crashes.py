@@ -141,7 +141,7 @@ async def test_an_object_that_was_sent_twice_is_one(filled, bucket):
 def import_clock(monkeypatch):
     """The clock by which an import knows how long it was suspended."""
     awake = [1_000.0]
-    monkeypatch.setattr("analytics.storage.s3_segments.awake_s", lambda: awake[0])
+    monkeypatch.setattr("analytics.storage.import_claims.awake_s", lambda: awake[0])
     return awake
 
 
@@ -196,7 +196,7 @@ async def test_an_import_that_was_killed_leaves_objects_that_are_swept(
     assert list(bucket.objects().entries("_countersign/claims")) == []
 
 
-async def test_an_import_that_stood_still_for_too_long_gives_up(audit, bucket, files, import_clock):
+async def test_an_import_suspended_for_too_long_gives_up(audit, bucket, files, import_clock):
     """A sweep may have taken its objects for orphans already, even one that has not ended."""
     import_clock[0] += GRACE_S / 2 + 1
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from analytics.model.errors import StoreUnreachable
-from analytics.storage.objects import FAIL_FAST_S, Objects
+from analytics.storage.object_client import FAIL_FAST_S
+from analytics.storage.objects import Objects
 from analytics.storage.prefix_owner import OWNER, PrefixOwner, PrefixTaken
 from analytics.storage.segment_store import ObjectDamaged
 from service.audit.upload import upload_segments

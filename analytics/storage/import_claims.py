@@ -1,0 +1,134 @@
+"""Claims of imports in a bucket: which segments a sweep keeps that no catalog names yet."""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from secrets import token_hex
+from typing import Final, Protocol
+
+from analytics.model.errors import StoreFault
+from analytics.storage.objects import ListDamaged, ObjectEntry, Objects
+from analytics.storage.prefix_owner import OWNER
+from analytics.storage.segment_metadata import Segment
+from analytics.storage.segment_store import (
+    ObjectDamaged,
+    ObjectMissing,
+    Overtaken,
+    Write,
+    awake_s,
+)
+
+OWN: Final = "_countersign"
+CLAIMS: Final = f"{OWN}/claims"
+RENEWALS: Final = 4
+"""How often a claim is renewed within the grace of orphans."""
+
+
+class Segments(Protocol):
+    """What a claim is about: see SegmentStore."""
+
+    def put(self, write: Write) -> Segment:
+        """See SegmentStore."""
+
+    def delete(self, segments: Sequence[Segment]) -> None:
+        """See SegmentStore."""
+
+
+class ImportClaims:
+    """The claims in a bucket. Every method may raise StoreFault."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def claimed(self, grace_s: float) -> set[str]:
+        """The ids of all segments that imports keep. Claims that ended long ago are removed."""
+        claims = self._list()
+        if not claims:
+            return set()
+        # Asked before they are listed: a claim that is renewed meanwhile must not look old.
+        now_s = self._objects.now_s()
+        ids: set[str] = set()
+        ended, missing = [], set[str]()
+        for claim in self._list():
+            if now_s - claim.written_s > grace_s:
+                ended.append(claim.key)
+                continue
+            try:
+                ids |= _listed_ids(claim.key, self._objects.read(claim.key))
+            except ObjectMissing:
+                missing.add(claim.key)
+        # Those ended meanwhile, after their commits; else the server is wrong about them.
+        if missing and missing & {claim.key for claim in self._list()}:
+            raise ObjectMissing(f"{min(missing)}: the object is listed and missing")
+        self._objects.delete(ended)
+        return ids
+
+    def _list(self) -> list[ObjectEntry]:
+        """All claims. Raises ListDamaged for a list without the object that is behind them."""
+        claims: list[ObjectEntry] = []
+        for entry in self._objects.entries(OWN):
+            if entry.key == OWNER:
+                return claims
+            if entry.key.startswith(f"{CLAIMS}/"):
+                claims.append(entry)
+        raise ListDamaged(f"{OWNER} is not in the list: it is not whole, or has no owner")
+
+
+class ImportClaim:
+    """See Claim: an object that lists the ids of segments, and is written again to renew it.
+
+    A sweep keeps them while the object was written within the grace, by the clock of the store. So
+    after half a grace without renewal, by a clock that no one sets, the claim is given up: what a
+    sweep may have taken for orphans is not named any more, however long anything was paused.
+    """
+
+    def __init__(self, segments: Segments, objects: Objects, grace_s: float) -> None:
+        self._segments = segments
+        self._objects = objects
+        self._grace_s = grace_s
+        self._key = f"{CLAIMS}/{token_hex(16)}.json"
+        self._ids: list[str] = []
+        self._renewed_s = awake_s()
+
+    def put(self, write: Write) -> Segment:
+        """See Claim."""
+        if not self._ids:
+            self._renewed_s = awake_s()
+        segment = self._segments.put(write)
+        self._ids.append(segment.segment_id)
+        # The object itself is young: the list may follow a little later.
+        if awake_s() - self._renewed_s > self._grace_s / RENEWALS:
+            self._renew()
+        return segment
+
+    def renew(self, segments: Sequence[Segment], now_s: float) -> None:
+        """See Claim."""
+        if self._ids:
+            self._renew()
+
+    def remove(self, segments: Sequence[Segment]) -> None:
+        """See Claim."""
+        self._segments.delete(segments)
+
+    def release(self) -> None:
+        """See Claim."""
+        with suppress(StoreFault):  # it ends by itself
+            self._objects.delete([self._key])
+
+    def _renew(self) -> None:
+        began_s = awake_s()
+        if began_s - self._renewed_s > self._grace_s / 2:
+            raise Overtaken
+        self._objects.write(self._key, json.dumps(self._ids).encode())
+        self._renewed_s = began_s
+
+
+def _listed_ids(key: str, content: bytes) -> set[str]:
+    """The ids that a claim lists. Raises ObjectDamaged: what it keeps must not be swept."""
+    try:
+        ids = json.loads(content)
+    except ValueError:
+        ids = None
+    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
+        raise ObjectDamaged(f"{key}: it is no list of segments")
+    return set(ids)

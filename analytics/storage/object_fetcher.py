@@ -1,0 +1,142 @@
+"""Fetching the objects of segments into the cache: many at a time, each once, checked."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from analytics.model.errors import StoreFault, StoreUnreachable
+from analytics.storage.cache_folder import CacheFolder, CacheObserver
+from analytics.storage.objects import Objects
+from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
+
+FETCHES_MAX: Final = 16
+"""How many objects are fetched at a time."""
+
+AHEAD_PART: Final = 4
+"""What is fetched ahead takes at most this part of the cache: else it would displace itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFile:
+    """One file of a segment, and what the catalog says of it ("" for a digest: nothing)."""
+
+    path: Path
+    size: int
+    sha256: str
+
+
+class ObjectFetcher:
+    """Brings files into `cache` in threads of its own, which `threads` lends to other requests."""
+
+    def __init__(self, objects: Objects, cache: CacheFolder, observer: CacheObserver) -> None:
+        self._objects = objects
+        self._cache = cache
+        self._observer = observer
+        self.threads = ThreadPoolExecutor(FETCHES_MAX, "fetch")
+        self._ahead: dict[Path, int] = {}
+        self._lock = Lock()
+
+    def fetch_ahead(self, name: str, file: WantedFile) -> None:
+        """Begin to fetch the file of the segment `name`, if it is not there and there is room."""
+        with self._lock:
+            size = sum(self._ahead.values()) + file.size
+            if file.path in self._ahead or size > self._cache.bytes_max // AHEAD_PART:
+                return
+            if file.path.exists():
+                return
+            self._ahead[file.path] = file.size
+        self._begin(self._fetch_quietly, name, file)
+
+    def close(self) -> None:
+        """Begin no further request."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+    def fetch_missing(self, files: Sequence[WantedFile]) -> None:
+        """Fetch those of the pinned `files` that are not there."""
+        missing = [file for file in files if not self._holds(file)]
+        self._observer.hit(len(files) - len(missing))
+        if len(missing) < 2:
+            for file in missing:
+                self._fetch(file)
+            return
+        coming: list[Future[None]] = []
+        try:
+            coming += (self._begin(self._fetch, file) for file in missing)
+            for fetched in coming:
+                fetched.result()
+        finally:
+            _cancel(coming)
+
+    def _holds(self, file: WantedFile) -> bool:
+        # An index has its own checksums, and one that was replaced is as good.
+        digest = "" if file.path.suffix == ".index" else file.sha256
+        try:
+            return self._cache.holds(file.path, file.size, digest)
+        except OSError as error:
+            raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
+
+    def _begin(self, function: Callable[..., None], *arguments: object) -> Future[None]:
+        try:
+            return self.threads.submit(function, *arguments)
+        except RuntimeError as error:  # of a query that runs on while the process ends
+            raise StoreUnreachable("the store of segments was closed") from error
+
+    def _fetch_quietly(self, name: str, file: WantedFile) -> None:
+        try:
+            with suppress(StoreFault), self._cache.pinned([name]):
+                if not self._holds(file):
+                    self._fetch(file)
+        finally:
+            with self._lock:
+                self._ahead.pop(file.path, None)
+
+    def _fetch(self, file: WantedFile) -> None:
+        """Bring the pinned `file` into the cache, unless another thread does so meanwhile."""
+        try:
+            with self._cache.fetching(file.path):
+                if self._holds(file):
+                    self._observer.hit(1)
+                    return
+                self._download(file)
+        except ObjectMissing:
+            if file.path.suffix != ".index":
+                raise
+        except OSError as error:
+            raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
+
+    def _download(self, file: WantedFile) -> None:
+        began_at = time.monotonic()
+        size = self._cache.with_room(lambda: self._copy_of(file))
+        if size is not None:
+            self._observer.fetched(size, time.monotonic() - began_at)
+
+    def _copy_of(self, file: WantedFile) -> int | None:
+        """Make a copy of the object; its bytes, or None for an index that is not the one wanted."""
+        key = file.path.relative_to(self._cache.root).as_posix()
+        with self._cache.work_folder() as folder:
+            target = folder / file.path.name
+            size, sha256 = self._objects.download(key, target, file.size)
+            if file.path.suffix == ".index" and (size, sha256) != (file.size, file.sha256):
+                return None  # damaged, or just being replaced: it is rebuilt, and rows are read
+            check_content(key, file, size, sha256)
+            self._cache.add(target, file.path)
+        return size
+
+
+def check_content(name: str, file: WantedFile, size: int, sha256: str) -> None:
+    """Raise ObjectDamaged unless the bytes are those that the catalog says."""
+    if size != file.size:
+        stated = f"{size} bytes" if size < file.size else "more bytes"
+        raise ObjectDamaged(f"{name}: {stated} instead of {file.size}")
+    if file.sha256 not in {"", sha256}:
+        raise ObjectDamaged(f"{name}: its SHA-256 is {sha256} instead of {file.sha256}")
+
+
+def _cancel(coming: Sequence[Future[None]]) -> None:
+    for fetched in coming:
+        fetched.cancel()
