@@ -64,7 +64,6 @@ async def take_backup(
     with part_of(target) as part:
         taken_at = services.clock()
         database = await copy_to(services, part)
-        secrets = secret_files(data_dir) if has_secrets else []
         copier = _Copier(services, part, show, is_linked=is_linked)
         objects: list[KeptObject] = []
         copied = database.segments
@@ -74,7 +73,7 @@ async def take_backup(
         await copier.keep_database(database)
         for segment in copied:
             await copier.copy_segment(segment)
-        for secret in secrets:
+        for secret in secret_files(data_dir) if has_secrets else []:
             await copier.copy(FileCopy(secret, part / secret.name))
         rows = database.rows - sum(segment.rows for segment in copier.missing)
         manifest = make_manifest(
@@ -88,10 +87,15 @@ async def take_backup(
         )
         write_manifest(part, manifest)
         await services.lake.run_uncancellable(partial(sync_folders, part))
-        _check_absent(target)
-        part.rename(target)
-        fsync(target.parent)
+        _put_in_place(part, target)
     return manifest
+
+
+def _put_in_place(part: Path, target: Path) -> None:
+    """Give the complete folder `part` its name, durably."""
+    _check_absent(target)
+    part.rename(target)
+    fsync(target.parent)
 
 
 def _check_absent(target: Path) -> None:

@@ -35,20 +35,7 @@ async def set_policy(
     before = NO_POLICY if current is None else decode_document(current.document)
     if before == policy:
         return current
-    document = encode_document(policy)
-    revision = PolicyRevision(
-        tenant_id=org.id,
-        revision=last + 1,
-        document=document,
-        sha256=hashlib.sha256(document).hexdigest(),
-        changed_by=by.actor,
-        changed_at=work.now,
-    )
-    work.session.add(revision)
-    try:
-        await work.session.flush()
-    except IntegrityError as error:  # a concurrent transaction, where writers are not serialised
-        raise PolicyMoved(value=str(last + 1)) from error
+    revision = await _add_revision(work, org, policy, last + 1, by)
     await forget_old_revisions(work.session, org.id, revision.revision)
     changed = difference(before, policy)
     work.record(
@@ -63,4 +50,24 @@ async def set_policy(
         ),
         by,
     )
+    return revision
+
+
+async def _add_revision(
+    work: UnitOfWork, org: Organisation, policy: InstallPolicy, number: int, by: AuditContext
+) -> PolicyRevision:
+    document = encode_document(policy)
+    revision = PolicyRevision(
+        tenant_id=org.id,
+        revision=number,
+        document=document,
+        sha256=hashlib.sha256(document).hexdigest(),
+        changed_by=by.actor,
+        changed_at=work.now,
+    )
+    work.session.add(revision)
+    try:
+        await work.session.flush()
+    except IntegrityError as error:  # a concurrent transaction, where writers are not serialised
+        raise PolicyMoved(value=str(number)) from error
     return revision
