@@ -1092,7 +1092,7 @@ GUARDS: Final = [
         "a cursor carries its watermark",
         "analytics/query/sql.py::condition",
         Drop("bound['watermark'] = min(after.watermark, watermark)"),
-        "tests/service/audit/test_stable_pages.py::test_pages_are_those_of_the_first_pages_instant[asc]",
+        "tests/service/audit/test_stable_pages.py::test_pages_are_those_of_the_first_pages_instant",
     ),
     Guard(
         "a file that turns out missing is asked for again",
@@ -2406,7 +2406,7 @@ GUARDS: Final = [
         "rows past the watermark are no part of an export",
         "analytics/query/ordered_scan.py::_found",
         Replace("pc.and_(mask(query, looked_at), is_old)", "mask(query, looked_at)"),
-        f"{_STRAIGHT}::test_every_row_is_the_engines[1-parameters0-desc]",
+        f"{_STRAIGHT}::test_every_row_is_the_engines",
     ),
     Guard(
         "files are read no further when an export is stopped",

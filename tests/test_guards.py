@@ -94,7 +94,7 @@ def guards_to_try(revision: str | None) -> list[Guard]:
     if not revision:
         return GUARDS
     changed = changed_files(revision)
-    return [guard for guard in GUARDS if changed & {guard.file, guard.test.partition("::")[0]}]
+    return [guard for guard in GUARDS if changed & {guard.file, path_of(guard.test)}]
 
 
 @cache
@@ -125,6 +125,23 @@ def test_every_guard_is_where_the_list_says() -> None:
     assert len({guard.name for guard in GUARDS}) == len(GUARDS)
 
 
+def test_make_test_runs_the_test_of_each_guard(request: pytest.FixtureRequest) -> None:
+    """Else the guard would seem to be caught: pytest finds no test, and that is no success."""
+    option = request.config.option
+    if option.file_or_dir or option.markexpr or option.keyword:
+        pytest.skip("a part of the tests was asked for")
+    run = {item.nodeid for item in request.session.items}
+    run |= {nodeid.partition("[")[0] for nodeid in run} | {path_of(nodeid) for nodeid in run}
+
+    missing = [guard.test for guard in GUARDS if guard.test not in run]
+    assert missing == [], "\n".join(missing)
+
+
+def path_of(nodeid: str) -> str:
+    """The file of a test."""
+    return nodeid.partition("::")[0]
+
+
 @only_full
 @pytest.mark.slow
 def test_with_all_guards_in_place_the_tests_pass(runner: Runner) -> None:
@@ -133,7 +150,7 @@ def test_with_all_guards_in_place_the_tests_pass(runner: Runner) -> None:
     That each passes where the code is, the suite itself shows; here, that a copy is as good for
     those that are tried.
     """
-    one_of_each_file = {guard.test.partition("::")[0]: guard.test for guard in GUARDS}
+    one_of_each_file = {path_of(guard.test): guard.test for guard in GUARDS}
     code, said = runner(*sorted(one_of_each_file.values()))
 
     assert code == 0, said

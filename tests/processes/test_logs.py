@@ -133,7 +133,6 @@ def test_a_fault_is_logged_under_its_request_id_and_without_secrets(home, secret
         assert not {"sqlite", "asyncpg", "postgres"} & set(answer.text.lower().split())
 
 
-@only_full
 def test_not_even_at_debug_are_credentials_logged(home, secrets):
     """The libraries log, too, and one of them all headers of HTTP/2."""
     server = home.serve(log_level="debug")

@@ -179,7 +179,6 @@ def test_any_window_over_any_mixture_equals_the_model(
         lake.reader.resources.engine.close()
 
 
-@sample(1)
 @ORDERS
 def test_rows_above_the_watermark_stay_out_of_later_pages(lake, order):
     """A page does not shift when rows are added between two requests."""

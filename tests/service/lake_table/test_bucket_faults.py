@@ -14,7 +14,7 @@ from tests.service.lake_table.conftest import LakeWorld
 from tests.service.lake_table.test_removal import HOUR, merge, unlink
 from tests.store_proxy import Answer, Respond, StoreProxy, StoreRequest, pass_on, store_proxy
 
-pytestmark = [pytest.mark.slow, only_full]  # libraries try again for seconds
+pytestmark = pytest.mark.slow
 
 WAIT_S = 4.0
 ENDS_WITHIN_S = 50.0
@@ -60,11 +60,11 @@ def stall(request: StoreRequest) -> Answer:
 
 
 FAULTS = [
-    pytest.param(page(200), id="a page"),
-    pytest.param(page(404), id="a page with 404"),
+    pytest.param(page(200), id="a page", marks=only_full),
+    pytest.param(page(404), id="a page with 404", marks=only_full),
     pytest.param(page_for_reads, id="a page to reads"),
-    pytest.param(lose_commits, id="lost commits"),
-    pytest.param(stall, id="a stall"),
+    pytest.param(lose_commits, id="lost commits", marks=only_full),
+    pytest.param(stall, id="a stall", marks=only_full),
 ]
 
 
@@ -133,6 +133,7 @@ async def test_a_publication_that_is_answered_wrongly_leaves_the_table(
     await filled.assert_published()
 
 
+@only_full  # libraries try again for seconds
 @pytest.mark.parametrize("respond", [fault for fault in FAULTS if fault.id != "lost commits"])
 async def test_a_sweep_that_is_answered_wrongly_removes_nothing(
     filled: LakeWorld, proxy: StoreProxy, respond: Respond
@@ -152,6 +153,7 @@ async def test_a_sweep_that_is_answered_wrongly_removes_nothing(
     await filled.assert_published()
 
 
+@only_full
 async def test_a_table_that_is_really_gone_is_started_over(filled: LakeWorld):
     """As in a data dir: the store answers well, and has nothing of it."""
     await filled.publish()
