@@ -1,9 +1,15 @@
 """`countersign` with segments in a bucket: whose prefix it is, and backups of it by version."""
 
+import threading
+
 import pytest
 
+from tests.budgets import only_full
+from tests.interpreters import start_module
 from tests.processes.command_line import invoke
+from tests.processes.homes import CLI, DEADLINE_S
 from tests.seaweedfs import versioned
+from tests.store_proxy import Answer, StoreRequest, store_proxy
 
 
 @pytest.fixture
@@ -75,3 +81,65 @@ def test_a_backup_is_either_linked_or_by_version(variables):
 
     assert ran.code == 2
     assert "--link or --by-version" in ran.err
+
+
+class Holding:
+    """Answers, and from the request `number` of `method` on does not."""
+
+    def __init__(self, method: str, number: int) -> None:
+        self._method = method
+        self._left = number
+        self._lock = threading.Lock()
+        self.is_holding = threading.Event()
+
+    def __call__(self, request: StoreRequest) -> Answer:
+        with self._lock:
+            self._left -= request.method == self._method
+            if self._left <= 0:
+                self.is_holding.set()
+        if self.is_holding.is_set():
+            threading.Event().wait(DEADLINE_S)
+        return request.forward()
+
+
+def kill_midway(arguments: list[str], given: dict[str, str], method: str, number: int) -> None:
+    """Run a command whose request `number` of `method` has no answer, and kill it there."""
+    with store_proxy(given["COUNTERSIGN_SEGMENTS_ENDPOINT"]) as proxy:
+        holding = Holding(method, number)
+        proxy.respond = holding
+        own = {"COUNTERSIGN_SEGMENTS_ENDPOINT": proxy.endpoint, "COUNTERSIGN_SEGMENTS_WAIT_S": "60"}
+        process = start_module(CLI, *arguments, env=given | own)
+        assert holding.is_holding.wait(DEADLINE_S)
+        process.kill()
+        process.wait(DEADLINE_S)
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite_only(reason="restores to another data dir")
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(1, marks=only_full), 2, *(pytest.param(n, marks=only_full) for n in (3, 4))],
+)
+def test_a_backup_by_version_or_its_restore_that_is_killed_is_repeated(
+    variables, bucket, tmp_path, number
+):
+    """Neither leaves a backup or a data dir that is not whole, and no object is lost."""
+    place = versioned(bucket)
+    given = variables("first") | {"COUNTERSIGN_SEGMENTS_URL": place.url}
+    for slug in ("acme", "bolt", "cork"):
+        assert invoke(["org", "add", slug, "--tier", "org"], given).code == 0
+    assert invoke(["audit", "seal"], given).code == 0
+    contents = {key: place.content(key) for key in place.list_keys()}
+    target, restored = tmp_path / "backup", tmp_path / "second"
+
+    kill_midway(["backup", "--by-version", str(target)], given, "HEAD", number)
+    assert not target.exists()
+    assert invoke(["backup", "--by-version", str(target)], given).code == 0
+
+    place.objects().delete(sorted(contents))
+    lost = given | {"COUNTERSIGN_DATA_DIR": str(restored)}
+    kill_midway(["restore", "--take-over", str(target)], lost, "PUT", number)
+    assert not restored.exists()
+    assert invoke(["restore", "--take-over", str(target)], lost).code == 0
+    assert {key: place.content(key) for key in place.list_keys()} == contents
+    assert invoke(["audit", "check"], lost).code == 0
