@@ -118,11 +118,8 @@ def segment_id_of(uri: str) -> str:
     return uri.rpartition("/")[2].partition(".")[0]
 
 
-def difference(
-    head: Head | None, wanted: Collection[tuple[Segment, str]]
-) -> tuple[list[tuple[Segment, str]], frozenset[str]]:
-    """What must be added to `head` and removed from it, so that it has the files `wanted`."""
+def difference(head: Head | None, wanted: Collection[str]) -> tuple[list[str], frozenset[str]]:
+    """The ids of segments to add to `head` and to remove from it, so that it has those `wanted`."""
     have = head.files if head else {}
-    ids = {segment.segment_id for segment, _ in wanted}
-    added = [item for item in wanted if item[0].segment_id not in have]
-    return added, frozenset(have.keys() - ids)
+    added = [segment_id for segment_id in wanted if segment_id not in have]
+    return added, frozenset(have.keys() - set(wanted))

@@ -36,9 +36,9 @@ class TableKey:
         """The table's name in its catalog and folder."""
         return "audit" if self.tenant_id == ALL_TENANTS else f"audit_{self.tenant_id}"
 
-    def has(self, segment: Segment) -> bool:
-        """True if the rows of `segment` belong in the table."""
-        return self.tenant_id in {ALL_TENANTS, segment.tenant_id}
+    def has(self, tenant_id: str) -> bool:
+        """True if the rows of the tenant belong in the table."""
+        return self.tenant_id in {ALL_TENANTS, tenant_id}
 
 
 @dataclass(frozen=True, slots=True)

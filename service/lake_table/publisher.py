@@ -40,6 +40,7 @@ from service.lake_table.registry import (
     set_head,
 )
 from service.settings import Settings
+from service.store.catalog import list_by_id
 from service.store.store import Store
 
 _RENEWALS: Final = 3
@@ -198,12 +199,12 @@ class Publisher(LeasedJob):
         await self._lake.confirm_prefix()
         table = self._places.table(key)
         before = await self._read(table, key, state)
-        there, absent = await self._publishable(key, state, before)
-        added, removed = difference(
-            before, [(segment, self._places.uri(segment)) for segment in there]
-        )
+        wanted = {live.segment_id: live.rows for live in state.live if key.has(live.tenant_id)}
+        new, removed = difference(before, wanted)
+        there, absent = await self._publishable(new)
+        added = [(segment, self._places.uri(segment)) for segment in there]
         change = Change(added, removed, state.complete_through(key, absent), at)
-        rows = sum(segment.rows for segment in there)
+        rows = sum(wanted.values()) - sum(segment.rows for segment in absent)
         head = before
         is_new = before is None or not (_is_current(before, change) and state.is_fenced(key))
         if head is None or is_new:
@@ -225,20 +226,19 @@ class Publisher(LeasedJob):
             _log_published(published)
         return published
 
-    async def _publishable(
-        self, key: TableKey, state: LakeState, head: Head | None
-    ) -> tuple[list[Segment], list[Segment]]:
-        """The segments that the table can have, and those that it lacks for now.
+    async def _publishable(self, new: Sequence[str]) -> tuple[list[Segment], list[Segment]]:
+        """The `new` segments that the table can have, and those that it lacks for now.
 
-        Files that `head` names are not looked for again.
+        Files that it has already are not looked for again.
         """
-        wanted = [segment for segment in state.segments if key.has(segment)]
-        have = head.files if head else {}
-        new = [segment for segment in wanted if segment.segment_id not in have]
-        absent = [segment for segment in new if not segment.is_portable]
-        absent += await self._missing([segment for segment in new if segment.is_portable])
+        async with self._store.read() as session:
+            segments = await list_by_id(session, new)
+        if len(segments) < len(new):  # the holder of the lease alone removes segments
+            raise LeaseLost
+        absent = [segment for segment in segments if not segment.is_portable]
+        absent += await self._missing([segment for segment in segments if segment.is_portable])
         gone = {segment.segment_id for segment in absent}
-        return [segment for segment in wanted if segment.segment_id not in gone], absent
+        return [segment for segment in segments if segment.segment_id not in gone], absent
 
     async def _expire_table(
         self, lease: HeldLease, key: TableKey, state: LakeState, at: datetime
@@ -328,11 +328,7 @@ def _log_published(published: Published) -> None:
 def _wanted_keys(
     state: LakeState, formats: Collection[str], *, is_per_tenant: bool
 ) -> list[TableKey]:
-    tenants = (
-        sorted({segment.tenant_id for segment in state.segments})
-        if is_per_tenant
-        else [ALL_TENANTS]
-    )
+    tenants = sorted({live.tenant_id for live in state.live}) if is_per_tenant else [ALL_TENANTS]
     asked = [TableKey(FormatName(name), tenant_id) for name in formats for tenant_id in tenants]
     return list(dict.fromkeys([*state.tables, *asked]))
 

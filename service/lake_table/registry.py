@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.open_table.table_format import FormatName, Head, TableOvertaken
 from analytics.storage.segment_metadata import Segment
-from service.lake_table.places import ALL_TENANTS, TableKey
-from service.store.catalog import list_live_segments
+from service.lake_table.places import TableKey
+from service.store.catalog import LiveSegment, list_live
 from service.store.journal import SEQ
 from service.store.tables import (
     Counter,
@@ -37,7 +37,7 @@ class LakeState:
     are the current ones by the catalog.
     """
 
-    segments: list[Segment]
+    live: list[LiveSegment]
     journal: dict[str, int]
     last_seq: int
     last_retired_at: datetime | None
@@ -58,14 +58,10 @@ class LakeState:
     def complete_through(self, key: TableKey, absent: Collection[Segment]) -> int:
         """The highest seq up to which every row of the table's tenants is in the table.
 
-        Rows are missing from it that are not sealed, and those of segments `absent`.
+        Rows are missing from it that are not sealed, and those of its segments that are `absent`.
         """
-        journal = [
-            first
-            for tenant_id, first in self.journal.items()
-            if key.tenant_id in {ALL_TENANTS, tenant_id}
-        ]
-        missing = [*journal, *(segment.min_seq for segment in absent if key.has(segment))]
+        journal = [first for tenant_id, first in self.journal.items() if key.has(tenant_id)]
+        missing = [*journal, *(segment.min_seq for segment in absent)]
         return min(missing, default=self.last_seq + 1) - 1
 
 
@@ -79,7 +75,7 @@ async def read_state(session: AsyncSession) -> LakeState:
     last_seq = await session.scalar(select(Counter.value).where(Counter.name == SEQ))
     tables = await list_tables(session)
     return LakeState(
-        segments=await list_live_segments(session),
+        live=await list_live(session),
         journal=dict(journal.all()),
         last_seq=last_seq or 0,
         last_retired_at=await session.scalar(select(func.max(SegmentEntry.retired_at))),

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.segment_metadata import FIELD_IDS_SINCE, Segment
-from service.store.batching import scalars_of
+from service.store.batching import KEYS_MAX, scalars_of
 from service.store.tables import SegmentEntry
 from service.store.transaction import Transaction
 
@@ -48,6 +48,11 @@ _SEGMENTS: Final = select(
 )
 """The fields of `Segment`, in order."""
 
+_LIVE: Final = (
+    select(SegmentEntry.id, SegmentEntry.tenant_id, SegmentEntry.rows)
+    .where(_IS_LIVE)
+    .order_by(SegmentEntry.tenant_id, SegmentEntry.day, SegmentEntry.id)
+)
 _LIVE_SEGMENTS: Final = _SEGMENTS.where(_IS_LIVE_OF_TENANT)
 _LIVE_SEGMENT: Final = _LIVE_SEGMENTS.where(SegmentEntry.id == bindparam("id"))
 _FEW: Final = 16
@@ -61,6 +66,29 @@ async def list_live_segments(session: AsyncSession, tenant_id: str | None = None
         query = query.where(SegmentEntry.tenant_id == tenant_id)
     query = query.order_by(SegmentEntry.tenant_id, SegmentEntry.day, SegmentEntry.id)
     return await _list(session, query)
+
+
+class LiveSegment(NamedTuple):
+    """What tells which segments there are, of many."""
+
+    segment_id: str
+    tenant_id: str
+    rows: int
+
+
+async def list_live(session: AsyncSession) -> list[LiveSegment]:
+    """All live segments, in the order of `list_live_segments`, at a sixth of its cost."""
+    connection = await session.connection()
+    return [LiveSegment(*line) for line in await connection.execute(_LIVE)]
+
+
+async def list_by_id(session: AsyncSession, ids: Sequence[str]) -> list[Segment]:
+    """The segments `ids`, in their order; without those that are not in the catalog."""
+    segments: dict[str, Segment] = {}
+    for start in range(0, len(ids), KEYS_MAX):
+        query = _SEGMENTS.where(SegmentEntry.id.in_(ids[start : start + KEYS_MAX]))
+        segments |= {segment.segment_id: segment for segment in await _list(session, query)}
+    return [segments[segment_id] for segment_id in ids if segment_id in segments]
 
 
 async def list_unportable(session: AsyncSession) -> list[Segment]:

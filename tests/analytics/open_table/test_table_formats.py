@@ -18,6 +18,7 @@ from analytics.open_table.iceberg_schema import ICEBERG_SCHEMA, TENANT_ID
 from analytics.open_table.metadata_files import LocalMetadataFiles, file_uri
 from analytics.open_table.table_format import (
     Change,
+    Head,
     TableFormat,
     TableMissing,
     TableOvertaken,
@@ -220,6 +221,7 @@ def test_a_delta_table_gets_columns_that_came_later(root, monkeypatch):
 
 def test_the_difference_is_of_what_is_there_and_what_is_wanted():
     """By the ids of segments, which are never used twice."""
-    wanted = [(made_up(n), f"file:///{n}") for n in (1, 2)]
+    head = Head("1", "1", {"seg_1": "file:///1", "seg_2": "file:///2"}, 0, 1)
 
-    assert difference(None, wanted) == (wanted, frozenset())
+    assert difference(None, ["seg_1", "seg_2"]) == (["seg_1", "seg_2"], frozenset())
+    assert difference(head, ["seg_2", "seg_3"]) == (["seg_3"], frozenset({"seg_1"}))

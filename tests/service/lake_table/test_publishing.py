@@ -10,7 +10,12 @@ from sqlalchemy import make_url
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.composition import build_services
 from service.lake_table.places import LakeExtraMissing
-from service.store.catalog import list_unportable
+from service.store.catalog import (
+    forget_segments,
+    list_live_segments,
+    list_unportable,
+    retire_segments,
+)
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import START
@@ -170,6 +175,33 @@ async def test_a_publisher_whose_lease_is_taken_over_doubles_nothing(filled, mom
     await filled.assert_published()
     assert not (await filled.publish()).is_new_snapshot
     await filled.assert_published()
+
+
+async def remove_all(worker) -> None:
+    """As a sweep of another holder of the lease, after a merge."""
+    async with worker.store.write() as work:
+        live = await list_live_segments(work.session)
+        await retire_segments(work.session, live, work.now)
+        await forget_segments(work.session, live)
+
+
+async def test_a_publisher_whose_segments_were_removed_publishes_nothing(filled, monkeypatch):
+    """It was suspended after it had read which segments there are, and lost the lease."""
+    await filled.publish()
+    await filled.audit.accept([sample_row(START)])
+    await filled.audit.seal()
+    before = await filled.identity(), await filled.named_files()
+    kind = type(filled.services.publisher.places.table(filled.key()))
+
+    def overtaken(self, head):
+        by_another_worker(filled.audit, remove_all)()
+        return True
+
+    monkeypatch.setattr(kind, "is_current", overtaken)
+    with pytest.raises(LeaseLost):
+        await filled.publish()
+
+    assert (await filled.identity(), await filled.named_files()) == before
 
 
 async def test_a_foreign_commit_is_not_overwritten(filled, monkeypatch):
