@@ -117,14 +117,14 @@ class SeqSet:
         met: int | None = None
         while count:
             page, offset = divmod(first, _PAGE_BITS)
-            here = min(count, _PAGE_BITS - offset)
-            mask = ((1 << here) - 1) << offset
+            in_page = min(count, _PAGE_BITS - offset)
+            mask = ((1 << in_page) - 1) << offset
             held = self._pages.get(page, 0)
             if held & mask and met is None:
                 lowest = held & mask & -(held & mask)
                 met = page * _PAGE_BITS + lowest.bit_length() - 1
             self._pages[page] = held | mask
-            first, count = first + here, count - here
+            first, count = first + in_page, count - in_page
         return met
 
 

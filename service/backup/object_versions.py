@@ -42,12 +42,14 @@ async def record_versions(
     kept: list[KeptObject] = []
     others: list[Segment] = []
     for start in range(0, len(segments), _ASKED_AT_ONCE):
-        some = segments[start : start + _ASKED_AT_ONCE]
-        rows = await _versions(lake, bucket, [_rows_of(bucket.root, each) for each in some])
+        batch = segments[start : start + _ASKED_AT_ONCE]
+        rows = await _versions(lake, bucket, [_rows_of(bucket.root, segment) for segment in batch])
         kept += (entry for entry in rows if entry is not None)
-        recorded = [each for each, entry in zip(some, rows, strict=True) if entry is not None]
-        others += (each for each, entry in zip(some, rows, strict=True) if entry is None)
-        indexes = [_index_of(bucket.root, each) for each in recorded if each.index_size]
+        recorded = [
+            segment for segment, entry in zip(batch, rows, strict=True) if entry is not None
+        ]
+        others += (segment for segment, entry in zip(batch, rows, strict=True) if entry is None)
+        indexes = [_index_of(bucket.root, segment) for segment in recorded if segment.index_size]
         kept += filter(None, await _versions(lake, bucket, indexes))
     return kept, others
 

@@ -150,9 +150,13 @@ def _compared(path: Path, receipt: Receipt) -> Answer:
         facts = f"{receipt.rows} rows, {receipt.bytes} bytes, SHA-256 {receipt.sha256}"
         return Answer(data, [f"{path} is the file of export {receipt.export_id}: {facts}."])
     lines = [f"{path} is NOT the file of export {receipt.export_id}:"]
-    for one in different:
-        found = "cannot be told: the file is damaged" if one.found is None else f"is {one.found}"
-        lines.append(f"  {_WORDS[one.what]} {found}, the receipt says {one.expected}")
+    for difference in different:
+        found = (
+            "cannot be told: the file is damaged"
+            if difference.found is None
+            else f"is {difference.found}"
+        )
+        lines.append(f"  {_WORDS[difference.what]} {found}, the receipt says {difference.expected}")
     return Answer(data, lines, code=EXIT_FOUND)
 
 

@@ -216,10 +216,12 @@ async def _compare(reading: AsyncConnection, target: Engines, show: Show) -> lis
     total = sum([await count_rows(reading, table) for table in tables])
     async with target.migration() as other:  # no other writer, and no limit of time
         for table in tables:
-            there, here = await _digest(reading, table), await _digest(other, table)
-            if there != here:
-                raise CopyDiffers(table=table.name, source=str(there.rows), target=str(here.rows))
-            compared.append(CopiedTable(table.name, here.rows, here.sha256))
+            source, copied = await _digest(reading, table), await _digest(other, table)
+            if source != copied:
+                raise CopyDiffers(
+                    table=table.name, source=str(source.rows), target=str(copied.rows)
+                )
+            compared.append(CopiedTable(table.name, copied.rows, copied.sha256))
             show(sum(each.rows for each in compared), total)
     return compared
 
