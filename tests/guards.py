@@ -1858,13 +1858,13 @@ GUARDS: Final = [
         "a key reads what its scopes say",
         "service/access/callers.py::ApiKeyPrincipal.require",
         Drop("if capability not in self.scopes:\n    raise LacksCapability(capability)"),
-        "tests/service/access/test_credentials.py::test_a_key_that_reads_sends_no_rows",
+        "tests/service/access/test_credentials.py::test_who_gets_in_where",
     ),
     Guard(
         "a key reads its own organisation",
         "service/access/callers.py::ApiKeyPrincipal.require",
         Drop("if not self.belongs_to(org):\n    raise KeyOfAnotherOrg"),
-        "tests/service/access/test_credentials.py::test_a_key_that_reads_sends_no_rows",
+        "tests/service/access/test_credentials.py::test_who_gets_in_where",
     ),
     Guard(
         "a key that reads sends no rows",

@@ -39,7 +39,7 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 def parse_policy(document: object) -> InstallPolicy:
     """The policy that `document`, of JSON's types, spells. Raises Invalid with the field."""
     try:
-        parsed = msgspec.convert(document, PolicyDocument, strict=True)
+        parsed = msgspec.convert(_with_whole_days(document), PolicyDocument, strict=True)
     except msgspec.ValidationError as error:
         raise _named(str(error)) from error
     except UnicodeEncodeError as error:  # of a member's name, or where one of several texts fits
@@ -59,6 +59,14 @@ def parse_policy(document: object) -> InstallPolicy:
     if len(encode_document(policy)) > DOCUMENT_BYTES_MAX:
         raise Invalid(f"the policy must be at most {DOCUMENT_BYTES_MAX} bytes of compact JSON")
     return policy
+
+
+def _with_whole_days(document: object) -> object:
+    """`document` with a whole number of days as an integer: in JSON Schema 7.0 is one, too."""
+    match document:
+        case {"cooldown": {"min_age_days": float(days), **cooldown}, **others} if days.is_integer():
+            return others | {"cooldown": cooldown | {"min_age_days": int(days)}}
+    return document
 
 
 def to_document(policy: InstallPolicy) -> PolicyDocument:

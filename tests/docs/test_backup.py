@@ -26,7 +26,7 @@ BATCH = 20
 def blocks() -> list[str]:
     """The shell blocks of the backup section: taking one, and putting it back."""
     page = (REPOSITORY / "docs" / "operations.md").read_text()
-    section = page.split("## Backup and restore")[1].split("\n## ")[0]
+    section = re.split(r"\n###? ", page.split("## Backup and restore")[1])[0]
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
 
 

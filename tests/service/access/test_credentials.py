@@ -24,7 +24,7 @@ from service.errors import (
 from service.orgs.changes import add_member, issue_api_key, issue_cookie, remove_member
 from service.orgs.sessions import revoke_sessions
 from service.store.tables import Member
-from tests.budgets import budget, sample
+from tests.budgets import budget
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, grant, refused
 
 EVERYTHING: Final = frozenset(
@@ -618,7 +618,6 @@ def endpoints_for(credential: str) -> list[str]:
     return list(REQUESTS)[first::EVERY]
 
 
-@sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("credential", TABLE)
 async def test_who_gets_in_where(world: World, credential: str):

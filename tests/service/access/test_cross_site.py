@@ -8,7 +8,6 @@ from sqlalchemy import select
 from service.access.csrf import csrf_token
 from service.orgs.changes import issue_sign_in
 from service.store.tables import Session
-from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused
 
 OWN = "http://localhost:8080"
@@ -56,7 +55,6 @@ class TestTheApi:
         path = bindings_path("acme", (await created.get_json())["id"])
         assert (await world.client.delete(path, headers=session)).status_code == 200
 
-    @sample(8)
     @pytest.mark.parametrize("headers", FOREIGN, ids=str)
     async def test_another_sites_changes_are_refused(self, world: World, headers: dict[str, str]):
         """The cookie is sent whichever site made the browser send the request."""
@@ -131,7 +129,6 @@ class TestForms:
         assert signed_out.status_code == 303
         assert not await self.is_signed_in(world)
 
-    @sample(6)
     @pytest.mark.parametrize("headers", [{}, *FOREIGN], ids=str)
     async def test_other_forms_are_refused_also_without_either_header(
         self, world: World, headers: dict[str, str]

@@ -12,7 +12,6 @@ import pytest
 from service.errors import AuditRowNotFound
 from service.orgs.changes import issue_api_key
 from tests.analytics.samples import sample_row
-from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, refused
 
 HOSTILE = [
@@ -88,7 +87,6 @@ async def test_a_hostile_value_finds_its_own_tenants_row_and_nothing_else(neighb
         assert {entry["tenant_id"] for entry in page["entries"]} == {neighbours.world.acme.id}
 
 
-@sample(3)
 @pytest.mark.parametrize(
     "query",
     [
@@ -152,7 +150,6 @@ async def test_the_others_cursor_is_not_taken(neighbours):
     assert await refused(answer) == (400, "cursor is not valid for this query")
 
 
-@sample(6)
 @pytest.mark.parametrize(
     "slug",
     [

@@ -218,7 +218,7 @@ DAMAGES = {
 }
 
 
-@sample(2)
+@sample(3)
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there(
     filled, target, damage

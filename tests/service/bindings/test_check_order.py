@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.budgets import sample
 from tests.conftest import ISSUER, World, binding_body, bindings_path, grant, refused
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -116,7 +115,6 @@ async def test_each_fault_alone_is_reported(order_world: World, name: str):
     assert await send(order_world, fault) == fault.refusal
 
 
-@sample(72)
 @pytest.mark.parametrize(
     ("earlier", "later"),
     [

@@ -79,6 +79,8 @@ def test_what_is_stored_is_what_was_parsed(rules: list[dict[str, Any]], mode: st
         ({"cooldown": {"min_age_days": 3651}}, "cooldown.min_age_days", "3650"),
         ({"cooldown": {"min_age_days": True}}, "cooldown.min_age_days", "bool"),
         ({"cooldown": {"min_age_days": 7.5}}, "cooldown.min_age_days", "float"),
+        ({"cooldown": {"min_age_days": 1e300}}, "cooldown.min_age_days", "3650"),
+        ({"cooldown": {"min_age_days": float("inf")}}, "cooldown.min_age_days", "float"),
         (
             {"cooldown": {"min_age_days": 7, "exempt": [{"ecosystem": "pypi", "package": "-"}]}},
             "cooldown.exempt[0].package",
@@ -102,3 +104,10 @@ def test_a_document_has_a_size() -> None:
 
     with pytest.raises(Invalid, match="65536 bytes"):
         parse_policy({"deny": rules})
+
+
+def test_a_whole_number_is_an_integer_with_a_fraction_of_zero_too():
+    """As JSON Schema has it: the document of the API says `integer`."""
+    assert parse_policy({"cooldown": {"min_age_days": 7.0}}) == parse_policy(
+        {"cooldown": {"min_age_days": 7}}
+    )

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.budgets import sample
 from tests.conftest import World, refused
 from tests.service.access.test_credentials import TABLE
 
@@ -25,7 +24,6 @@ def own_endpoints(world: World) -> set[tuple[str, str]]:
     }
 
 
-@sample(6)
 @pytest.mark.parametrize("credential", NONE_OF_A_MEMBER)
 async def test_it_takes_a_session(world: World, credential: str) -> None:
     """At every endpoint there is."""

@@ -8,7 +8,7 @@ from service.settings import Settings
 from service.sign_in.flow import Flow
 from service.sign_in.rate_limit import PER_ADDRESS_MAX, TOTAL_MAX
 from service.web.header_names import SESSION_COOKIE
-from tests.budgets import only_full, sample
+from tests.budgets import only_full
 from tests.conftest import SettableClock
 from tests.databases import elsewhere
 from tests.other_programs import stored_bytes
@@ -206,7 +206,6 @@ ONE_FAULT: dict[str, dict[str, Any]] = {
 """One of each kind, on their way through the whole service."""
 
 
-@sample(7)
 @pytest.mark.parametrize("name", ["google", "microsoft"])
 @pytest.mark.parametrize("wrong", ONE_FAULT)
 async def test_an_id_token_with_one_fault_proves_nothing(

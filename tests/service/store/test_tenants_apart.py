@@ -22,7 +22,7 @@ from service.store.journal import (
 from service.store.store import Store
 from service.store.transaction import within
 from tests.analytics.samples import sample_row
-from tests.budgets import budget, sample
+from tests.budgets import budget
 from tests.conftest import START, SettableClock, settings_over
 from tests.service.store.conftest import add_org
 
@@ -51,7 +51,6 @@ def lake(settings, store):
     opened.close()
 
 
-@sample(7)
 @pytest.mark.parametrize("is_sealed", [True, False])
 @pytest.mark.parametrize(
     "hostile",

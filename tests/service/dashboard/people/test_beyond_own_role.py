@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.budgets import sample
 from tests.conftest import World, grant
 from tests.service.dashboard.people.desk import add_person, leads_to, logged, post, see, shown
 
@@ -28,7 +27,6 @@ async def refusal(world: World, action: str, who: str, **fields: str) -> str:
     return page.one("div", role="alert").text
 
 
-@sample(6)
 @pytest.mark.parametrize("what", ABOUT_A_MEMBER)
 @pytest.mark.parametrize(
     ("who", "whom"), [("admin", "owner"), ("auditor", "owner"), ("auditor", "admin")]
