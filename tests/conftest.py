@@ -4,6 +4,7 @@ import atexit
 import os
 import pickle
 import re
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Generator
@@ -76,6 +77,7 @@ if IS_POSTGRESQL:
 
 ADMIN_TOKEN = "test-admin-token"
 BY_OPERATOR = cli_caller("org_platform").audit_context
+_HEARD = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
 
 _foundation: list[tuple[bytes, bytes]] = []
 """A database with all members, and who they are, once a test of this process needed one."""
@@ -120,6 +122,16 @@ def _close_standard_error() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     os.close(null)
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C and a hang-up, which a shell makes what it runs in the background ignore.
+
+    What tests start would ignore them, too.
+    """
+    for number, handler in _HEARD.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -188,6 +188,7 @@ async def test_a_backup_of_objects_is_restored_to_another_prefix(filled, bucket,
     assert not third.data_dir.exists()
 
 
+@pytest.mark.sqlite_only(reason="restores to another data dir; see test_postgresql.py")
 async def test_a_restored_installation_is_not_the_one_that_was_backed_up(
     filled, bucket, tmp_path, clock
 ):
@@ -209,6 +210,7 @@ async def test_a_restored_installation_is_not_the_one_that_was_backed_up(
     await prepare(elsewhere, clock)
 
 
+@pytest.mark.sqlite_only(reason="restores to another data dir; see test_postgresql.py")
 async def test_a_restore_that_takes_over_ends_the_former_installation(
     filled, bucket, tmp_path, clock
 ):
@@ -225,6 +227,7 @@ async def test_a_restore_that_takes_over_ends_the_former_installation(
         await filled.services.garbage_collector.clear_orphans()
 
 
+@pytest.mark.sqlite_only(reason="restores to another data dir; see test_postgresql.py")
 @pytest.mark.parametrize("step", ["_copy", "sync_folders"], ids=["before", "after the upload"])
 async def test_a_restore_that_failed_is_repeated_and_takes_nothing_over(
     filled, bucket, tmp_path, monkeypatch, step
