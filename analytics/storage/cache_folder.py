@@ -154,12 +154,15 @@ class CacheFolder:
 
         The disk has less room than the setting says, so half of the copies are dropped before.
         """
+        counted_before = self._counted()
         try:
             return work()
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
-        self.drop_to(self.used_bytes() // 2)
+        with self._locks.one_at_a_time(DROPPING):
+            if self._counted() >= counted_before:  # no other thread or process did it meanwhile
+                self.drop_to(self.used_bytes() // 2)
         return work()
 
     def add(self, source: Path, target: Path) -> None:

@@ -21,7 +21,7 @@ SMALL_BYTES_MAX: Final = 4 * 2**20
 PUT_BYTES_MAX: Final = 5 * 2**30
 """The most that S3 takes in one request: only one request is all or nothing."""
 
-LISTED_MAX: Final = 4_000_000
+LISTED_MAX: Final = 100_000_000
 """The most objects that a list may have: a server that repeats itself would never end."""
 
 _NO_VERSION: Final = "null"

@@ -1,7 +1,10 @@
 """A folder of copies that several processes share: what it keeps, drops and never drops."""
 
+import errno
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -180,3 +183,29 @@ def test_a_slot_is_exclusive_only_while_it_is_not_shared(tmp_path):
         pass
     first.close()
     second.close()
+
+
+def test_threads_that_find_the_disk_full_make_room_once(tmp_path):
+    """All fetches of a query do so together; what is counted stays what is there."""
+    cache = CacheFolder(tmp_path, BOUND * 10, 30.0, SilentObserver())
+    for number in range(16):
+        add(cache, number)
+    together = threading.Barrier(8)
+
+    def fetch() -> None:
+        failures = [errno.ENOSPC]
+
+        def work() -> None:
+            if failures:
+                together.wait()
+                raise OSError(failures.pop(), "no space left")
+
+        cache.with_room(work)
+
+    with ThreadPoolExecutor(8) as threads:
+        for fetched in [threads.submit(fetch) for _ in range(8)]:
+            fetched.result()
+
+    assert held(cache) == set(range(8, 16))
+    assert cache.used_bytes() == 8 * SIZE
+    cache.close()
