@@ -118,7 +118,11 @@ class DeltaLakeTable:
     @reports_codes_only
     def is_current(self, head: Head) -> bool:
         """See `TableFormat`: a log has no gaps."""
-        return self._files.read(self._commit_file(int(head.version) + 1)) is None
+        names = self._files.names(self._log)
+        last, next_one = (
+            self._commit_file(int(head.version) + more).rpartition("/")[2] for more in (0, 1)
+        )
+        return last in names and next_one not in names
 
     @reports_codes_only
     def announce(self, head: Head) -> None:

@@ -89,8 +89,12 @@ class Publisher(LeasedJob):
         super().__init__(settings, store, lake, lease, clock)
         self._compactor = compactor
         self._places = lake_places(self._settings)
-        self._heads: dict[TableKey, Head] = {}
-        """What this process last saw of each table: reading one takes longer than the rest."""
+        self._heads: dict[TableKey, tuple[datetime, Head]] = {}
+        """What this process last published as each table, and when.
+
+        Reading a table takes longer than the rest. One of another time is not the same table: it
+        was dropped and begun again, with the same version numbers.
+        """
 
     @property
     def places(self) -> LakePlaces:
@@ -199,7 +203,7 @@ class Publisher(LeasedJob):
         await self._lake.confirm_prefix()
         table = self._places.table(key)
         before = await self._read(table, key, state)
-        wanted = {live.segment_id: live.rows for live in state.live if key.has(live.tenant_id)}
+        wanted = {live.segment_id: live.rows for live in state.live_of(key)}
         new, removed = difference(before, wanted)
         there, absent = await self._publishable(new)
         added = [(segment, self._places.uri(segment)) for segment in there]
@@ -262,10 +266,11 @@ class Publisher(LeasedJob):
         A table whose metadata is elsewhere is one of a data dir that was moved or restored.
         """
         version, line = state.versions.get(key), state.tables.get(key)
-        known = self._heads.get(key)
+        published_at, known = self._heads.get(key, (None, None))
         if (
             known is not None
-            and known.version == version
+            and line is not None
+            and (line.published_at, version) == (published_at, known.version)
             and await self._run(partial(table.is_current, known))
         ):
             return known
@@ -297,7 +302,7 @@ class Publisher(LeasedJob):
             location = self._places.location(key)
             with _overtaken_as_lost():
                 await set_head(work.session, key, location, before, head, rows, at)
-        self._heads[key] = head
+        self._heads[key] = at, head
 
     async def _run(self, work: Callable[[], _Result]) -> _Result:
         """The result of `work` on a table, in a thread. Raises StoreUnavailable, LeaseLost."""
@@ -328,7 +333,7 @@ def _log_published(published: Published) -> None:
 def _wanted_keys(
     state: LakeState, formats: Collection[str], *, is_per_tenant: bool
 ) -> list[TableKey]:
-    tenants = sorted({live.tenant_id for live in state.live}) if is_per_tenant else [ALL_TENANTS]
+    tenants = sorted(state.live) if is_per_tenant else [ALL_TENANTS]
     asked = [TableKey(FormatName(name), tenant_id) for name in formats for tenant_id in tenants]
     return list(dict.fromkeys([*state.tables, *asked]))
 

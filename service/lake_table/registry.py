@@ -1,8 +1,9 @@
 """The database's record of published tables, and Iceberg's catalog in it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 from sqlalchemy import and_, delete, func, insert, select, update
@@ -10,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.open_table.table_format import FormatName, Head, TableOvertaken
 from analytics.storage.segment_metadata import Segment
-from service.lake_table.places import TableKey
+from service.lake_table.places import ALL_TENANTS, TableKey
 from service.store.catalog import LiveSegment, list_live
 from service.store.journal import SEQ
 from service.store.tables import (
@@ -33,16 +34,22 @@ _TYPE: Final = "TABLE"
 class LakeState:
     """What should be published, as of one read transaction.
 
-    `journal` maps each tenant with rows that are not sealed to the first seq of these. `versions`
-    are the current ones by the catalog.
+    `live` maps each tenant to its segments, `journal` each tenant with rows that are not sealed to
+    the first seq of these. `versions` are the current ones by the catalog.
     """
 
-    live: list[LiveSegment]
+    live: dict[str, list[LiveSegment]]
     journal: dict[str, int]
     last_seq: int
     last_retired_at: datetime | None
     tables: dict[TableKey, LakeTable]
     versions: dict[TableKey, str] = field(default_factory=dict)
+
+    def live_of(self, key: TableKey) -> Iterable[LiveSegment]:
+        """The segments whose rows belong in the table."""
+        if key.tenant_id == ALL_TENANTS:
+            return chain.from_iterable(self.live.values())
+        return self.live.get(key.tenant_id, ())
 
     def is_fenced(self, key: TableKey) -> bool:
         """False if a segment was retired since the table's last publication.

@@ -1,5 +1,6 @@
 """The segment catalog: which Parquet files hold rows, and their metadata."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, datetime
@@ -49,7 +50,7 @@ _SEGMENTS: Final = select(
 """The fields of `Segment`, in order."""
 
 _LIVE: Final = (
-    select(SegmentEntry.id, SegmentEntry.tenant_id, SegmentEntry.rows)
+    select(SegmentEntry.tenant_id, SegmentEntry.id, SegmentEntry.rows)
     .where(_IS_LIVE)
     .order_by(SegmentEntry.tenant_id, SegmentEntry.day, SegmentEntry.id)
 )
@@ -72,14 +73,16 @@ class LiveSegment(NamedTuple):
     """What tells which segments there are, of many."""
 
     segment_id: str
-    tenant_id: str
     rows: int
 
 
-async def list_live(session: AsyncSession) -> list[LiveSegment]:
-    """All live segments, in the order of `list_live_segments`, at a sixth of its cost."""
+async def list_live(session: AsyncSession) -> dict[str, list[LiveSegment]]:
+    """The live segments of each tenant, by day, at a sixth of the cost of `list_live_segments`."""
     connection = await session.connection()
-    return [LiveSegment(*line) for line in await connection.execute(_LIVE)]
+    by_tenant: defaultdict[str, list[LiveSegment]] = defaultdict(list)
+    for tenant_id, segment_id, rows in await connection.execute(_LIVE):
+        by_tenant[tenant_id].append(LiveSegment(segment_id, rows))
+    return by_tenant
 
 
 async def list_by_id(session: AsyncSession, ids: Sequence[str]) -> list[Segment]:

@@ -204,6 +204,26 @@ async def test_a_publisher_whose_segments_were_removed_publishes_nothing(filled,
     assert (await filled.identity(), await filled.named_files()) == before
 
 
+async def test_a_table_that_another_process_began_again_is_not_taken_for_the_former(filled):
+    """It was dropped and published, so it has the same version numbers and other files."""
+    await filled.publish()
+    key = filled.key()
+    await filled.audit.accept([sample_row(START)])
+    await filled.audit.seal()
+
+    async def begin_again(worker) -> None:
+        await worker.publisher.drop([key])
+        await worker.publisher.publish([filled.format])
+
+    filled.audit.clock.advance(seconds=1)
+    await asyncio.to_thread(by_another_worker(filled.audit, begin_again))
+    filled.audit.clock.advance(hours=48)
+    assert await filled.services.compactor.compact_due(everything=True)
+    await filled.publish()
+
+    await filled.assert_published()
+
+
 async def test_a_foreign_commit_is_not_overwritten(filled, monkeypatch):
     """Maintenance by another engine may move the table while a publication is made."""
     if filled.format != "iceberg":
