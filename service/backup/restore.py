@@ -12,6 +12,7 @@ from pathlib import Path
 
 from analytics.storage.file_copy import FileCopy, SourceFault
 from analytics.storage.fsync import fsync, sync_folders
+from service.backup.attempt import RestoreAttempt
 from service.backup.databases import is_postgresql
 from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import AUDIT, Manifest, read_manifest
@@ -22,7 +23,7 @@ from service.backup.refusals import (
     DataDirIsMount,
 )
 from service.backup.restored_databases import restored_database
-from service.backup.restored_segments import RestoredSegments, installation_of
+from service.backup.restored_segments import RestoredSegments
 from service.clock import utc_now
 from service.settings import Settings
 from service.store.sqlite.files import file_of, is_in_use
@@ -68,13 +69,13 @@ def restore_backup(
     check_apart(source, data_dir)
     database = restored_database(manifest, settings, is_forced=is_forced)
     _check_data_dir(settings, is_forced=is_forced)
-    installation = installation_of(manifest, settings)
-    segments = RestoredSegments(settings, installation, is_taken_over=is_taken_over)
     data_dir.parent.mkdir(parents=True, exist_ok=True)
+    attempt = RestoreAttempt(manifest, data_dir)
+    segments = RestoredSegments(settings, attempt, is_taken_over=is_taken_over)
     with part_of(data_dir) as part, segments.claimed():
         check_room(part, manifest.size if settings.segments_url else manifest.size_with_objects)
         _copy(manifest, source, part, show)
-        database.put_in(part, installation)
+        database.put_in(part, attempt.installation)
         for folder in (part / AUDIT, part / settings.temp_dir.name):
             folder.mkdir(exist_ok=True)
         segments.put(manifest, part, show)
@@ -82,7 +83,9 @@ def restore_backup(
         # Checked again: a service may have been started during the copy.
         is_in_the_way = _check_data_dir(settings, is_forced=is_forced)
         segments.take_over()
-        database.fill(part, installation)
+        database.fill(part, attempt.installation)
+        # Before there is a data dir of this id: another restore must have another one.
+        attempt.end()
         return Restored(
             manifest, _put_in_place(part, data_dir, utc_now() if is_in_the_way else None)
         )

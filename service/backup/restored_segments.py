@@ -1,17 +1,14 @@
 """Puts the segments of a backup into the bucket that the settings name."""
 
-import hashlib
-import json
-import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import make_url
-
+from analytics.model.errors import StoreFault
 from analytics.storage.cache_folder import COPY_MODE
 from analytics.storage.objects import Objects
 from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
+from service.backup.attempt import RestoreAttempt
 from service.backup.manifest import AUDIT, Manifest
 from service.backup.object_versions import BroughtBack
 from service.backup.refusals import ObjectDiffers, PrefixInUse
@@ -25,10 +22,10 @@ class RestoredSegments:
     Its files become copies of the objects. Without a bucket they are the segments.
     """
 
-    def __init__(self, settings: Settings, installation: str, *, is_taken_over: bool) -> None:
+    def __init__(self, settings: Settings, attempt: RestoreAttempt, *, is_taken_over: bool) -> None:
         self._settings = settings
         self._objects = open_objects(settings) if settings.segments_url else None
-        self._installation = installation
+        self._attempt = attempt
         self._is_taken_over = is_taken_over
         self._has_uploaded = False
 
@@ -42,18 +39,24 @@ class RestoredSegments:
         if self._objects is None or self._is_taken_over:
             yield
             return
-        owner = PrefixOwner(self._objects)
+        owner, installation = PrefixOwner(self._objects), self._attempt.installation
+        self._attempt.begin()
         try:
-            if not owner.is_owner(self._installation):
-                owner.adopt(self._installation, ())
+            is_adopted = not owner.is_owner(installation)
+            if is_adopted:
+                owner.adopt(installation, ())
         except PrefixTaken as error:
+            self._attempt.end()
             raise PrefixInUse(value=str(error)) from error
         try:
             yield
         except BaseException:
-            # With objects in it, it is kept for another attempt, which has the same id.
-            if not self._has_uploaded:
-                owner.give_up()
+            # With objects in it, it is kept for another attempt, which has the same id. An earlier
+            # attempt may have put them there.
+            if is_adopted and not self._has_uploaded:
+                with suppress(StoreFault):  # what went wrong before is what the caller must know
+                    owner.give_up()
+                    self._attempt.end()
             raise
 
     def put(self, manifest: Manifest, part: Path, show: Callable[[int, int], None]) -> None:
@@ -76,17 +79,7 @@ class RestoredSegments:
     def take_over(self) -> None:
         """End the right of a former owner to the prefix. Raises StoreFault."""
         if self._objects is not None and self._is_taken_over:
-            PrefixOwner(self._objects).take_over(self._installation)
-
-
-def installation_of(manifest: Manifest, settings: Settings) -> str:
-    """The id of the installation that a restore of the backup to this place makes.
-
-    Not that of the backup, which may still be running; but that of an attempt that was killed.
-    """
-    database = make_url(settings.database).render_as_string(hide_password=True)
-    place = [manifest.digest, socket.gethostname(), str(settings.data_dir.resolve()), database]
-    return f"inst_{hashlib.sha256(json.dumps(place).encode()).hexdigest()[:16]}"
+            PrefixOwner(self._objects).take_over(self._attempt.installation)
 
 
 def _upload(objects: Objects, manifest: Manifest, part: Path) -> None:

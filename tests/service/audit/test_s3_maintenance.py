@@ -250,5 +250,48 @@ async def test_a_restore_that_failed_is_repeated_and_takes_nothing_over(
     await restore(restored, target)
 
 
+@pytest.mark.sqlite_only(reason="restores to another data dir; see test_postgresql.py")
+async def test_an_attempt_that_failed_early_leaves_the_prefix_to_the_next(
+    filled, bucket, tmp_path, monkeypatch
+):
+    """The one before it was killed after its upload: its objects and its id are there."""
+    target = tmp_path / "backup"
+    await take_backup(filled.services, target, ignore, is_linked=False, has_secrets=False)
+    settings = msgspec.structs.replace(
+        filled.services.settings, segments_url=f"{bucket.url}/restored"
+    )
+    restored = elsewhere(settings, tmp_path / "restored")
+    for step in ("sync_folders", "check_room"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"service.backup.restore.{step}", raise_os_error)
+            with pytest.raises(OSError, match="as expected"):
+                await restore(restored, target)
+
+    await restore(restored, target)
+    await prepare(restored)
+
+    assert not list(tmp_path.glob(".restored.*"))
+
+
+@pytest.mark.sqlite_only(reason="restores to another data dir; see test_postgresql.py")
+async def test_a_second_restore_is_another_installation(filled, bucket, tmp_path, clock):
+    """The data dir of the first may still be served: each would remove the other's objects."""
+    target = tmp_path / "backup"
+    await take_backup(filled.services, target, ignore, is_linked=False, has_secrets=False)
+    settings = msgspec.structs.replace(
+        filled.services.settings, segments_url=f"{bucket.url}/restored"
+    )
+    restored = elsewhere(settings, tmp_path / "restored")
+    await restore(restored, target)
+    restored.data_dir.rename(tmp_path / "former")
+    with pytest.raises(PrefixInUse, match="belongs to another installation"):
+        await restore(restored, target)
+
+    await restore(restored, target, is_taken_over=True)
+    await prepare(restored, clock)
+    with pytest.raises(PrefixOfAnother):
+        await prepare(elsewhere(settings, tmp_path / "former"), clock)
+
+
 def raise_os_error(*_: object) -> None:
     raise OSError("as expected")
