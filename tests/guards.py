@@ -839,6 +839,47 @@ GUARDS: Final = [
         f"{_S3_DISK}::test_a_disk_that_is_smaller_than_the_setting_says_holds_what_it_can",
     ),
     Guard(
+        "copies make room for a full disk one thread at a time",
+        "analytics/storage/cache_folder.py::CacheFolder.with_room",
+        Replace("self._counted() >= counted_before", "True"),
+        "tests/analytics/storage/test_cache_folder.py"
+        "::test_threads_that_find_the_disk_full_make_room_once",
+    ),
+    Guard(
+        "a probe that fails in any way answers those who wait",
+        "service/store/postgres/probe.py::SnapshotProbe._look_while_asked",
+        Replace("Exception", "StoreUnavailable"),
+        "tests/service/store/postgres/test_probe.py::test_a_look_that_fails_in_any_way_ends",
+    ),
+    Guard(
+        "a table that was begun again is another one",
+        "service/lake_table/publisher.py::Publisher._read",
+        Replace(
+            "(line.published_at, version) == (published_at, known.version)",
+            "version == known.version",
+        ),
+        f"{_PUBLISHING}::test_a_table_that_another_process_began_again_is_not_taken_for_the_former",
+    ),
+    Guard(
+        "an attempt to restore gives up no prefix of an earlier one",
+        "service/backup/restored_segments.py::RestoredSegments.claimed",
+        Replace("is_adopted and not self._has_uploaded", "not self._has_uploaded"),
+        f"{_S3_MAINTENANCE}::test_an_attempt_that_failed_early_leaves_the_prefix_to_the_next",
+    ),
+    Guard(
+        "a second restore has an id of its own",
+        "service/backup/restore.py::restore_backup",
+        DropCall("attempt.end"),
+        f"{_S3_MAINTENANCE}::test_a_second_restore_is_another_installation",
+    ),
+    Guard(
+        "programs get no variable that the driver does not read",
+        "service/store/postgres/connection_url.py::program_environment",
+        Replace("name not in _OF_LIBPQ_ALONE", "True"),
+        "tests/service/store/postgres/test_connection_url.py"
+        "::test_programs_have_the_variables_that_the_driver_reads",
+    ),
+    Guard(
         "a cache folder that was removed has locks that others see",
         "analytics/storage/cache_folder.py::CacheFolder._renew",
         DropCall("self._locks.renew"),

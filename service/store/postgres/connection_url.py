@@ -29,14 +29,15 @@ _VARIABLES: Final = {
     "password": "PGPASSWORD",
     "database": "PGDATABASE",
     "passfile": "PGPASSFILE",
-    "service": "PGSERVICE",
-    "servicefile": "PGSERVICEFILE",
     "ssl": "PGSSLMODE",
     "target_session_attrs": "PGTARGETSESSIONATTRS",
     "krbsrvname": "PGKRBSRVNAME",
     "gsslib": "PGGSSLIB",
 }
 """The driver's names, and libpq's environment variables of the same meaning."""
+
+_OF_LIBPQ_ALONE: Final = frozenset({"PGHOSTADDR", "PGSERVICE", "PGSERVICEFILE", "PGOPTIONS"})
+"""Variables that the driver does not read: a program would connect to another server."""
 
 _PLACES: Final = ("user", "password", "database")
 """Their place is before the `?`: a password after it would be shown with the URL."""
@@ -65,7 +66,7 @@ def program_environment(url: URL, own: Mapping[str, str]) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in own.items()
-        if name in {"PATH", "HOME"} or name.startswith("PG")
+        if name in {"PATH", "HOME"} or (name.startswith("PG") and name not in _OF_LIBPQ_ALONE)
     }
     given = {_VARIABLES[name]: _joined(value) for name, value in driver_options(url).items()}
     return inherited | given | {"PGAPPNAME": APPLICATION}

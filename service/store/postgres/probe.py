@@ -56,7 +56,7 @@ class SnapshotProbe:
                 self._next = None  # requests from now on wait for the next look
                 try:
                     asked.set_result(await self._look())
-                except StoreUnavailable as fault:
+                except Exception as fault:
                     asked.set_exception(fault)
                     asked.exception()  # retrieved here: every waiter may have been cancelled
         finally:

@@ -21,7 +21,7 @@ ADA = "postgresql+asyncpg://ada:secret@"
             f"{ADA}/x?host=a:1&host=b:2&target_session_attrs=read-write",
             "PGHOST=a,b PGPORT=1,2 PGTARGETSESSIONATTRS=read-write",
         ),
-        (f"{ADA}/x?service=main&passfile=/etc/p", "PGSERVICE=main PGPASSFILE=/etc/p"),
+        (f"{ADA}/x?gsslib=gssapi&passfile=/etc/p", "PGGSSLIB=gssapi PGPASSFILE=/etc/p"),
     ],
 )
 def test_programs_connect_to_the_hosts_of_the_url(url: str, variables: str):
@@ -42,10 +42,12 @@ def test_programs_connect_to_the_hosts_of_the_url(url: str, variables: str):
 def test_programs_have_the_variables_that_the_driver_reads():
     """Certificates are named by variables alone; what the URL says comes first."""
     own = {"PGSSLROOTCERT": "/ca.pem", "PGHOST": "other", "COUNTERSIGN_SECRET_KEY": "k"}
+    own |= dict.fromkeys(("PGSERVICE", "PGSERVICEFILE", "PGHOSTADDR", "PGOPTIONS"), "other")
 
     environment = program_environment(make_url(f"{ADA}db/x"), own)
 
     assert (environment["PGSSLROOTCERT"], environment["PGHOST"]) == ("/ca.pem", "db")
+    assert "other" not in environment.values()  # a dump would be of another server
     assert "COUNTERSIGN_SECRET_KEY" not in environment
 
 
@@ -54,6 +56,7 @@ def test_programs_have_the_variables_that_the_driver_reads():
     [
         ("sslmode=require", "unknown option sslmode after `?`: there are host, port,"),
         ("password=secret", "unknown option password"),
+        ("service=secret", "unknown option service"),
         ("statement_cache_size=0", "unknown option statement_cache_size"),
         ("ssl=secret", "the option ssl must be one of disable, allow, prefer, require"),
         ("target_session_attrs=secret", "the option target_session_attrs must be one of any,"),

@@ -9,8 +9,9 @@ from sqlalchemy import event, text, update
 
 from service.errors import StoreUnavailable
 from service.orgs.repository import get_org
+from service.settings import InvalidSetting
 from service.store.commit_cache import CommitCache
-from service.store.postgres.connection import Connection
+from service.store.postgres.connection import Connection, Connector
 from service.store.postgres.engine import PostgresEngines
 from service.store.postgres.probe import SnapshotProbe
 from service.store.store import Store, SyncUnitOfWork
@@ -181,3 +182,25 @@ async def test_a_look_without_an_answer_is_a_fault_in_time(own_postgres: Postgre
     assert took < 1
     assert await node.last_seq() == 0
     await node.close()
+
+
+async def test_a_look_that_fails_in_any_way_ends(probe: SnapshotProbe, monkeypatch):
+    """A certificate that is replaced is no fault of the database; requests come meanwhile."""
+    began, ends = asyncio.Event(), asyncio.Event()
+
+    async def refuse(_: Connector) -> Connection:
+        began.set()
+        await ends.wait()
+        raise InvalidSetting("root.crt does not exist")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connector, "open", refuse)
+        first = asyncio.create_task(probe.version())
+        await began.wait()
+        second = asyncio.create_task(probe.version())
+        await asyncio.sleep(0)
+        ends.set()
+        answers = await asyncio.gather(first, second, return_exceptions=True)
+
+    assert [type(answer) for answer in answers] == [InvalidSetting, InvalidSetting]
+    assert await probe.version() == await probe.version()
