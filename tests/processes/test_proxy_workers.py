@@ -11,6 +11,7 @@ import pytest
 from tests.clients.stands import POLICY, Stand, build_stand
 from tests.conftest import bindings_path
 from tests.issuers.fixtures import IssuerProcess
+from tests.proc_files import children, open_names
 from tests.processes.homes import Home
 from tests.processes.package_registry import PackageRegistry, running_packages
 
@@ -67,10 +68,9 @@ def _process_of(stand: Stand, port: int) -> int:
         if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1])
     ]
     parent = stand.server.process.pid
-    for process in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        for link in Path(f"/proc/{process}/fd").iterdir():
-            if str(link.readlink()) == f"socket:[{inode}]":
-                return int(process)
+    for process in children(parent):
+        if f"socket:[{inode}]" in open_names(process):
+            return process
     raise AssertionError("the connection belongs to none of the processes")
 
 

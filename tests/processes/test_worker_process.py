@@ -10,6 +10,7 @@ import pytest
 
 from service.audit.ingest import LARGE_BYTES
 from tests.budgets import only_full
+from tests.proc_files import children, command
 from tests.processes.homes import Home, Server, all_entries, eventually
 
 pytestmark = pytest.mark.slow
@@ -38,12 +39,9 @@ def send(server: Server, name: str) -> None:
         assert [item["index"] for item in answer.json()["rejected"]] == [0, ROWS + 1]
 
 
-def children(process_id: int) -> list[int]:
+def workers(process_id: int) -> list[int]:
     """The processes that this one has started and that prepare bodies."""
-    threads = Path(f"/proc/{process_id}/task").iterdir()
-    listed = [pid for thread in threads for pid in (thread / "children").read_text().split()]
-    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in listed}
-    return [pid for pid, command in commands.items() if b"spawn_main" in command]
+    return [child for child in children(process_id) if b"spawn_main" in command(child)]
 
 
 def with_worker(server: Server, times: int = 1) -> int:
@@ -51,7 +49,7 @@ def with_worker(server: Server, times: int = 1) -> int:
     eventually(
         lambda: server.logged().count("worker_process_ready") == times, "a worker that is ready"
     )
-    (worker,) = children(server.process.pid)
+    (worker,) = workers(server.process.pid)
     return worker
 
 
@@ -65,7 +63,7 @@ def names(server: Server) -> list[str]:
 def test_rows_are_the_same_before_with_and_after_the_worker(home: Home):
     """It is started by the first large body; one that is killed is replaced, and loses nothing."""
     server = home.serve()
-    assert children(server.process.pid) == []
+    assert workers(server.process.pid) == []
     send(server, "first")
     worker = with_worker(server)
     send(server, "second")
@@ -88,7 +86,7 @@ def test_many_first_bodies_at_once_start_one_process(home: Home):
     with ThreadPoolExecutor(len(bodies)) as threads:
         list(threads.map(lambda name: send(server, name), bodies))
 
-    assert len(children(server.process.pid)) == 1
+    assert len(workers(server.process.pid)) == 1
     with_worker(server)
     assert names(server) == sorted(f"{name}/{row}" for name in bodies for row in range(ROWS))
 
@@ -134,4 +132,4 @@ def test_without_processes_a_thread_does_it(home: Home):
     send(server, "first")
     send(server, "second")
     assert len(names(server)) == 2 * ROWS
-    assert children(server.process.pid) == []
+    assert workers(server.process.pid) == []

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from service.supervisor import Supervisor
 from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
+from tests.proc_files import children, open_names
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
 REQUESTS = 60
@@ -28,20 +29,10 @@ def server(home: Home) -> Server:
     return home.serve(workers="2")
 
 
-def children(process_id: int) -> set[int]:
-    """The processes that this one started and that run."""
-    listed = Path(f"/proc/{process_id}/task/{process_id}/children").read_text()
-    return {int(child) for child in listed.split()}
-
-
 def listeners(server: Server) -> set[int]:
     """The children that hold the server's socket: all but multiprocessing's resource tracker."""
     inode = socket_inode(server.port)
-    return {
-        child
-        for child in children(server.process.pid)
-        if any(str(link.readlink()) == inode for link in Path(f"/proc/{child}/fd").iterdir())
-    }
+    return {child for child in children(server.process.pid) if inode in open_names(child)}
 
 
 def socket_inode(port: int) -> str:

@@ -17,6 +17,7 @@ from service.proxy.downloads import HOLD_BACK_BYTES, DownloadReader
 from service.proxy.file_cache import LOADED_FILE_BYTES_MAX, LOADED_S
 from service.proxy.file_keys import FileKey, parse_file_key
 from tests.polling import until
+from tests.proc_files import open_names
 from tests.service.proxy.files import (
     BIG,
     PATH,
@@ -34,14 +35,7 @@ KEY = key_of(BIG)
 
 def descriptors() -> int:
     """How many this process has open below a folder of parts or kept files."""
-    count = 0
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
-        except FileNotFoundError:
-            continue
-        count += "/parts/" in target or "/kept/" in target
-    return count
+    return sum("/parts/" in name or "/kept/" in name for name in open_names("self"))
 
 
 class TestLoaded:

@@ -1,0 +1,33 @@
+"""What Linux tells of running processes in `/proc`: they may close files and end meanwhile."""
+
+from contextlib import suppress
+from pathlib import Path
+
+_ENDED = (FileNotFoundError, ProcessLookupError)
+
+
+def children(process_id: int) -> set[int]:
+    """The processes that any thread of this one has started and that run."""
+    found: set[int] = set()
+    with suppress(*_ENDED):
+        for thread in Path(f"/proc/{process_id}/task").iterdir():
+            with suppress(*_ENDED):
+                found |= set(map(int, (thread / "children").read_text().split()))
+    return found
+
+
+def command(process_id: int) -> bytes:
+    """Its command line, arguments ended by NUL; empty once it has ended."""
+    with suppress(*_ENDED):
+        return Path(f"/proc/{process_id}/cmdline").read_bytes()
+    return b""
+
+
+def open_names(process_id: int | str) -> list[str]:
+    """The names of what it has open: paths, and `socket:[inode]`."""
+    names = []
+    with suppress(*_ENDED):
+        for link in Path(f"/proc/{process_id}/fd").iterdir():
+            with suppress(*_ENDED):
+                names.append(str(link.readlink()))
+    return names
