@@ -36,10 +36,6 @@ class S3Segments:
         self._fetcher = ObjectFetcher(objects, cache, observer)
         self._claims = ImportClaims(objects)
 
-    def address_of(self, segment: Segment) -> str:
-        """See SegmentStore."""
-        return self._objects.url_of(self._key(segment.path(self.root)))
-
     @contextmanager
     def local(self, segments: Iterable[Segment]) -> Iterator[None]:
         """See SegmentStore. What is missing is fetched, FETCHES_MAX at a time."""

@@ -74,9 +74,6 @@ class SegmentStore(Protocol):
     is_local: bool
     """True if every file is there without being fetched."""
 
-    def address_of(self, segment: Segment) -> str:
-        """The URL of the segment's file as other engines read it: `file:///…` or `s3://…`."""
-
     def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
         """In the block the files of `segments` are whole and stay where they are.
 
@@ -96,7 +93,7 @@ class SegmentStore(Protocol):
         """Raise StoreFault unless each of `segments` is stored, with its size."""
 
     def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Those of `segments` that are not stored where `address_of` says, or of another size."""
+        """Those of `segments` that are not stored in their place, or have another size."""
 
     def as_stored(self, segment: Segment) -> AbstractContextManager[Path]:
         """A folder like `root` with the files of `segment` as the store has them, for a check.
@@ -161,10 +158,6 @@ class LocalFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-
-    def address_of(self, segment: Segment) -> str:
-        """See SegmentStore."""
-        return segment.path(self.root.resolve()).as_uri()
 
     def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
         """See SegmentStore: they are, until the sweeper unlinks them."""
