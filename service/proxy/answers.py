@@ -1,4 +1,4 @@
-"""What a registry answers with, and what an answer may take."""
+"""Responses of a registry, and the limits that each must keep."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class UpstreamLimits:
-    """What an answer may take at most, in bytes and seconds."""
+    """The limits of one response, in bytes and seconds."""
 
     document_bytes: int = 64 * 2**20
     file_bytes: int = 2 * 2**30
     connect_s: float = 5.0
     progress_s: float = 15.0
-    """Without one byte; pip and npm give up on us after as long or longer."""
+    """The longest pause between two reads. pip and npm give up on us no sooner than that."""
 
     queue_s: float = 30.0
-    """For one of the connections, when all are in use."""
+    """How long a request waits for a connection while all are in use."""
 
     document_s: float = 60.0
     file_s: float = 1800.0
@@ -24,7 +24,7 @@ class UpstreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """What a registry knows one version of a document by (RFC 9110, 8.8)."""
+    """The etag and date by which a registry recognises a document's version (RFC 9110, 8.8)."""
 
     etag: str | None = None
     last_modified: str | None = None
@@ -41,17 +41,17 @@ class Document:
     """A registry's response, whole and decompressed."""
 
     url: str
-    """Where it came from after redirects: what its relative links are relative to."""
+    """Where it came from, after redirects: the base of its relative links."""
 
     content_type: str
     pieces: tuple[bytes, ...]
-    """The body in order, as it came: to join 20 MB holds the interpreter's lock for 30 ms."""
+    """The body, in order, unjoined: joining 20 MB holds the interpreter's lock for 30 ms."""
 
     validators: Validators = Validators()
 
     @property
     def body(self) -> bytes:
-        """All pieces in one: for a short document, or in another process."""
+        """All pieces joined; only for a short document, or in another process."""
         return b"".join(self.pieces)
 
     @property
@@ -72,9 +72,9 @@ class FileStream:
 
 @dataclass(slots=True)
 class UpstreamHealth:
-    """What became of this process's last requests, for people who operate it."""
+    """When this process's requests last succeeded and failed, and why, for operators."""
 
     answered_at: datetime | None = None
     failed_at: datetime | None = None
     failure: str | None = None
-    """Why the last request that failed did; no credentials, nothing of the registry's text."""
+    """Why the last failed request failed, without credentials or the registry's own text."""

@@ -20,7 +20,10 @@ OWNERS_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class RefusedInstall:
-    """The row of the install, as far as people ask for it. `matches`: its address says the same."""
+    """The parts of the install's row that the page shows.
+
+    `matches` is True if the row is a block of the package and version that the address names.
+    """
 
     event: str
     ecosystem: str | None
@@ -34,9 +37,9 @@ class RefusedInstall:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """What a member sees: who could allow it and, if they may read audit rows, the row.
+    """What a member sees: who could allow the install and, if they may read audit rows, the row.
 
-    Without a `row`, `is_missing` tells that there is none of this id.
+    Without a `row`, `is_missing` tells whether no row has this id.
     """
 
     owners: list[str]
@@ -49,9 +52,9 @@ class MemberView:
 async def load_member_view(
     services: AuditServices, slug: str, audit_id: str, name: str, version: str
 ) -> MemberView | None:
-    """The view of the caller; None for all who do not belong to the organisation.
+    """The caller's view, or None for anyone outside the organisation.
 
-    Never raises for a caller: the page is for everyone, and answers all others the same.
+    Never refuses a caller: the page is public, and looks the same to all who are not members.
     """
     try:
         caller, org = await services.access.authorize_member(slug)

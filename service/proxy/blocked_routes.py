@@ -33,8 +33,8 @@ async def blocked(
 ) -> ResponseReturnValue:
     """Say which install was refused and where its audit row is.
 
-    It needs no credentials, which package managers do not send along, and so it shows only what its
-    address says. Members of the organisation who are signed in see more, each what they may.
+    No credentials are needed, because package managers do not send any here. So the page shows only
+    what its address says. Members who are signed in see more, as far as their role allows.
     """
     name, version, reason = _parts(rest)
     if parse_audit_id(audit_id) is None:
@@ -59,6 +59,7 @@ def _parts(rest: str) -> tuple[str, str, str]:
     """The package's name, its version, and the reason in words. Raises NotFound."""
     name, _, last = rest.rpartition("/")
     name, _, version = name.rpartition("/")
+    # Anyone can make up such an address: nothing but plain characters may get onto our page.
     is_ours = _NAME.fullmatch(name) and _VERSION.fullmatch(version) and _WORDS.fullmatch(last)
     if not is_ours:
         raise NotFound

@@ -1,4 +1,4 @@
-"""Reading a registry's response into memory, bounded in what it takes once decompressed."""
+"""Reads a registry's response into memory, with a bound on its decompressed size."""
 
 import asyncio
 import zlib
@@ -13,13 +13,13 @@ _STEP_BYTES: Final = 256 * 1024
 
 
 class BodyFault(Exception):
-    """Why a body cannot be read; the text repeats nothing of it."""
+    """Why a body cannot be read; the text repeats no part of it."""
 
 
 async def read_body(raw: AsyncIterator[bytes], coding: str, bytes_max: int) -> tuple[bytes, ...]:
-    """The body that `raw` is in the content coding `coding`, in pieces. Raises BodyFault.
+    """The decoded body of `raw`, which has the content coding `coding`. Raises BodyFault.
 
-    Holds at most `bytes_max` bytes and one step more at any compression ratio.
+    Holds at most one step more than `bytes_max` bytes, at any compression ratio.
     """
     if coding not in {"identity", "gzip", "x-gzip"}:
         raise BodyFault("is in a content coding that was not asked for")
@@ -28,6 +28,7 @@ async def read_body(raw: AsyncIterator[bytes], coding: str, bytes_max: int) -> t
     size = 0
     async for received in raw:
         for piece in [received] if decoder is None else decoder.feed(received):
+            # Counted once decompressed: the bytes received say nothing about the memory they take.
             size += len(piece)
             if size > bytes_max:
                 raise BodyFault(f"is longer than {bytes_max} bytes")
@@ -52,7 +53,7 @@ class Gunzip:
         return self._stream.eof or not self._has_input
 
     def feed(self, received: bytes) -> Iterator[bytes]:
-        """What `received` adds, in steps; each is made when it is asked for. Raises BodyFault."""
+        """The output for `received`, in steps, each produced on demand. Raises BodyFault."""
         left = received
         while left:
             if self._stream.eof:  # a member follows another one (RFC 1952, 2.2)

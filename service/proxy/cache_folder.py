@@ -1,4 +1,4 @@
-"""Files of a cache on disk, shared by several processes: whole or not there, and bounded in bytes.
+"""Cached files on disk, shared by several processes: complete or absent, and bounded in bytes.
 
 A file is written under a temporary name, synced and renamed. Its last use is its access time, which
 is set explicitly and so survives a restart; the modification time stays as it was written. Removing
@@ -30,7 +30,7 @@ _KEPT: Final = 7, 8
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a cache holds."""
+    """How many files a cache holds, and their total size."""
 
     files: int
     bytes: int
@@ -38,7 +38,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file that is being written. Its lock tells the sweep that its process lives."""
+    """A file that is being written. It stays locked for as long as its process lives."""
 
     path: Path
     descriptor: int
@@ -61,15 +61,16 @@ class CacheFolder:
         self._parts = root / "parts"
 
     def path(self, name: str) -> Path:
-        """Where the file `name`, a word and a hexadecimal digest, is if it is there."""
+        """The path of the file `name` (a word and a hexadecimal digest), even if it is missing."""
         if not _NAME.fullmatch(name):
             raise ValueError("not a name of the cache")
         return self._kept / name.partition("-")[2][:2] / name
 
     def new_part(self, size: int) -> Part:
-        """An empty file for `size` bytes. Raises ENOSPC if they do not fit beside the free bytes.
+        """A new empty file that has room for `size` bytes.
 
-        The least recently used files are removed if that makes the room.
+        Removes the least recently used files if that makes enough room. Raises ENOSPC if less than
+        `free_bytes_min` would remain free on the disk.
         """
         for folder in (self._kept, self._parts):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -81,13 +82,14 @@ class CacheFolder:
         return self._create()
 
     def check_room(self, size: int) -> None:
-        """Raise ENOSPC unless `size` more bytes fit beside the free bytes."""
+        """Raise ENOSPC unless `free_bytes_min` stays free after `size` more bytes."""
         if self._missing_bytes(size) > 0:
             raise OSError(errno.ENOSPC, "less than the free bytes that the cache must leave")
 
     def keep(self, part: Part, name: str) -> Path:
-        """Give `part`, which is written, its `name`, durably. Replaces a file of the same name."""
+        """Give the complete `part` its `name`, durably. Replaces a file of the same name."""
         target = self.path(name)
+        # Before the rename: after a power loss no name may lead to bytes that were never written.
         os.fsync(part.descriptor)
         if not target.parent.is_dir():
             mkdir_synced(target.parent, within=self._root)
@@ -105,14 +107,14 @@ class CacheFolder:
         return Usage(len(sizes), sum(sizes))
 
     def shrink(self) -> Usage:
-        """Evict if there is more than `bytes_max`, to seven eighths of it; what is left."""
+        """Evict down to seven eighths of `bytes_max` if it is exceeded; returns what is left."""
         usage = self.usage()
         if usage.bytes <= self.bytes_max:
             return usage
         return self.evict(self.bytes_max * _KEPT[0] // _KEPT[1])
 
     def evict(self, bytes_max: int) -> Usage:
-        """Remove the least recently used files until at most `bytes_max` are left; what is left."""
+        """Remove the least recently used files down to `bytes_max`; returns what is left."""
         files = sorted(self._files(), key=attrgetter("used_at_ns"))
         size, count = sum(file.size for file in files), len(files)
         for file in files:
@@ -136,10 +138,11 @@ class CacheFolder:
             path = self._parts / secrets.token_hex(16)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o600)
+            # Held until the descriptor is closed, even by a crash: an unlocked part has no owner.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:
                 return Part(path, descriptor)
-            os.close(descriptor)  # a sweep came between its making and its lock
+            os.close(descriptor)  # a sweep removed it before it was locked
 
     def _missing_bytes(self, size: int) -> int:
         disk = os.statvfs(self._root)
@@ -160,9 +163,10 @@ def _files_in(folder: str) -> Iterator[_File]:
 
 
 def touch(descriptor: int) -> None:
-    """Note that the file is used now."""
+    """Record that the file is used now."""
     with suppress(OSError):  # a disk that takes no writes can still be read
         modified_ns = os.fstat(descriptor).st_mtime_ns
+        # The modification time stays: it is when a document was confirmed, and identifies a file.
         os.utime(descriptor, ns=(time.time_ns(), modified_ns))
 
 

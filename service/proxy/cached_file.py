@@ -29,13 +29,13 @@ class LoadedFile:
         return self._content[start:stop]
 
     async def close(self) -> None:
-        """Nothing is to be released."""
+        """Do nothing: there is no descriptor to release."""
 
 
 class CachedFile:
-    """Its bytes stay readable if the file is evicted meanwhile: the descriptor keeps them.
+    """An open file. Its bytes stay readable through the descriptor even if it is evicted.
 
-    To be closed by `close`, or by an iteration over `pieces` that has begun.
+    The caller closes it with `close`, or by starting an iteration over `pieces`.
     """
 
     def __init__(self, descriptor: int, status: os.stat_result, lake: Lake) -> None:
@@ -59,7 +59,7 @@ class CachedFile:
             await self.close()
 
     async def compute(self, function: Callable[[Path], _Result]) -> _Result:
-        """What `function` makes of the file, in a thread: of a path that it may open and read.
+        """The result of `function`, called in a thread with a path that it may open and read.
 
         The path is that of the open descriptor, so the file may be evicted meanwhile.
         """
@@ -67,12 +67,13 @@ class CachedFile:
         return await self._lake.run_uncancellable(partial(function, path))
 
     async def load(self) -> LoadedFile:
-        """All of the file, which is closed. Raises StoreFault if it became shorter."""
+        """The whole file in memory; closes this one. Raises StoreFault if it became shorter."""
         pieces = [piece async for piece in self.pieces()]
         return LoadedFile(b"".join(pieces))
 
     async def close(self) -> None:
         """Release the file. Safe to repeat."""
+        # Cleared before the await: a second `close` must not close a reused descriptor number.
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             # In a thread: if the file was evicted, its blocks are freed now.
@@ -80,7 +81,7 @@ class CachedFile:
 
 
 async def open_file(path: Path, lake: Lake) -> CachedFile | None:
-    """The file at `path`, noted as used now; None if there is none. Raises OSError."""
+    """The file at `path`, marked as used now; None if there is none. Raises OSError."""
     descriptors: list[int] = []
     try:
         await lake.run_uncancellable(lambda: descriptors.append(_open(path)))
@@ -94,11 +95,12 @@ async def open_file(path: Path, lake: Lake) -> CachedFile | None:
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """What a file is told from any other one by, and from itself with other bytes."""
+    """Values that differ for another file, and for the same file with changed contents."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _open(path: Path) -> int:
+    # A link could lead to a file outside the cache, such as a secret.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     touch(descriptor)
     return descriptor

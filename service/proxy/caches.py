@@ -18,13 +18,12 @@ DOCUMENT_MEMORY_BYTES: Final = 32 * 2**20
 """Compressed documents in memory, of all registries of a process."""
 
 DECODED_MEMORY_BYTES: Final = 12 * 2**20
-"""Decoded documents: those of installs that are under way, which ask for page, metadata and file
-in turn."""
+"""Decoded documents, for installs under way: each requests page, metadata and file in turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackageCaches:
-    """What the proxy keeps of its registries."""
+    """Everything that the proxy caches from its registries."""
 
     files: FileCache
     documents: DocumentFiles
@@ -34,7 +33,7 @@ class PackageCaches:
     async def sweep(self) -> None:
         """Remove what processes that died left behind, and what is over the limits.
 
-        To be called at the start and then and again: other processes fill the same folders.
+        Call it at the start and periodically: other processes fill the same folders.
         """
         await self.files.sweep()
         await self.documents.sweep()
@@ -47,9 +46,9 @@ class PackageCaches:
 def open_caches(
     settings: Settings, lake: Lake, observe: Callable[[str], None] = lambda _: None
 ) -> PackageCaches:
-    """The caches in the data dir of `settings`; nothing is read or made until they are used.
+    """The caches in the data dir of `settings`; nothing is read or created until they are used.
 
-    `observe` is told each use of the files, see FileCache.
+    `observe` is called for each use of the files, see FileCache.
     """
     root, bytes_max = settings.package_cache_dir, settings.proxy_cache_bytes_max
     for_documents = bytes_max // DOCUMENTS_PART

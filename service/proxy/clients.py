@@ -1,7 +1,7 @@
-"""How each package manager is told of the proxy: its variables and its file, for one token.
+"""How each package manager is pointed at the proxy: its variables and its file, for one token.
 
-As observed with pip 23 to 26, uv 0.13, poetry 2.5, npm 11, pnpm 12, yarn 1.22 and yarn 4.18. Pure:
-the command line sets the variables, and snippets show them.
+As observed with pip 23 to 26, uv 0.13, poetry 2.5, npm 11, pnpm 12, yarn 1.22 and yarn 4.18. No
+I/O: the command line sets the variables, and snippets show them.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 USER: Final = "countersign"
-"""The user beside a token that is the password. Any name works; poetry's source has it, too."""
+"""The user name when the token is the password. Any works; poetry's source has this name, too."""
 
 
 class Client(StrEnum):

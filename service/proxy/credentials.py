@@ -9,7 +9,7 @@
 | Basic (`https://TOKEN@host`) | install token | anything |
 | Bearer (npm's `_authToken`) | | API key or install token |
 
-Everything here is hostile: it is bounded, and any bytes are a credential that is merely wrong.
+All input is hostile: its length is bounded, and no bytes cause anything worse than a refusal.
 """
 
 import base64
@@ -40,10 +40,10 @@ class Headers(Protocol):
 
 
 def read_credentials(headers: Headers) -> InstallCredentials:
-    """The one credential that `headers` carry, and the CI tokens beside it.
+    """The one credential in `headers`, and the CI tokens sent with it.
 
-    Raises InstallUnauthenticated without one, and CredentialsDiffer for several that are not the
-    same: choosing one of them would let a request act as a credential that its sender has replaced.
+    Raises InstallUnauthenticated if there is none, and CredentialsDiffer for several different
+    ones: choosing one could let a request act with a credential that its sender has replaced.
     """
     from_header = _from_header(headers.getlist(API_KEY_HEADER))
     from_authorization = _from_authorization(headers.getlist("authorization"))
@@ -77,12 +77,13 @@ def _from_header(values: list[str]) -> InstallCredentials | None:
 
 
 def _from_authorization(values: list[str]) -> InstallCredentials | None:
-    """The credential in `Authorization`, or None without one of a scheme that is ours."""
+    """The credential in `Authorization`, or None unless its scheme is Bearer or Basic."""
     if not values:
         return None
     if len(set(values)) > 1:
         raise CredentialsDiffer(value="Authorization headers")
     scheme, _, rest = values[0].partition(" ")
+    # Before it is decoded: the work on a header must not grow with what a client sends.
     if len(values[0]) > AUTHORIZATION_CHARS_MAX:
         raise InstallUnauthenticated
     if scheme.lower() == "bearer":
@@ -100,6 +101,7 @@ def _basic(encoded: str) -> InstallCredentials:
     except (binascii.Error, ValueError) as error:
         raise InstallUnauthenticated from error
     user, _, password = text.partition(":")
+    # Two secrets of ours are checked first: below, either would win over the other in silence.
     if user.startswith(API_KEY_PREFIX) and password.startswith(API_KEY_PREFIX):
         if user != password:
             raise CredentialsDiffer(value="API keys as user and password")
@@ -116,7 +118,7 @@ def _basic(encoded: str) -> InstallCredentials:
 
 
 def _bounded(secret: str) -> str:
-    """`secret`, which could be one of ours. Raises InstallUnauthenticated."""
+    """`secret`, if it has the form of one of ours. Raises InstallUnauthenticated."""
     if not secret.startswith(_OURS) or len(secret) > SECRET_CHARS_MAX:
         raise InstallUnauthenticated
     return secret

@@ -1,7 +1,7 @@
-"""Documents decoded: those used last are kept, a large one is decoded for each use.
+"""Decoded documents: the last used ones are kept, but a large one is decoded for each use.
 
-To free the objects of a large document takes 30 ms, and the thread that does so holds the
-interpreter's lock until the last one is gone. So large ones are emptied entry by entry.
+Freeing the objects of a large document takes 30 ms, during which the thread holds the
+interpreter's lock. So large documents are emptied entry by entry.
 """
 
 from collections.abc import Callable
@@ -26,13 +26,13 @@ class DecodedDocuments(Generic[_Value]):
         decode: Callable[[bytes], _Value],
         release: Callable[[_Value], object],
     ) -> None:
-        """`release` empties a value that is not used any more."""
+        """`release` empties a value that is no longer used."""
         self._memory = memory
         self._decode = decode
         self._release = release
 
     def use(self, stored: StoredDocument, function: Callable[[_Value], _Result]) -> _Result:
-        """What `function` makes of the document, of which it must keep nothing but entries."""
+        """The result of `function` on the document, of which it may keep single entries only."""
         is_known, value = self._memory.find(stored.version)
         if is_known:
             return function(value)
@@ -44,8 +44,9 @@ class DecodedDocuments(Generic[_Value]):
         try:
             return function(value)
         finally:
+            # Never for a kept value: another thread may be reading it.
             self._release(value)
 
     def check(self, stored: StoredDocument) -> None:
-        """Raise what decoding the document raises."""
+        """Decode the document, and raise what that raises."""
         self.use(stored, lambda _: None)

@@ -1,9 +1,8 @@
-"""The documents of one registry: compressed in memory and on disk, and up to date.
+"""The documents of one registry: compressed in memory and on disk, and kept up to date.
 
-A document is served without a question to the registry for as long as the maximum age, and
-confirmed by a conditional request after that. While the registry does not answer, the last
-confirmed one is served, up to a limit; then the request fails. It is never answered as if the
-registry had said that there is nothing.
+Up to its maximum age a document is served without asking the registry; after that it is confirmed
+by a conditional request. While the registry does not answer, the last confirmed document is served,
+up to a limit; then requests fail. An outage is never presented as a missing package.
 """
 
 from collections.abc import Callable
@@ -29,14 +28,14 @@ HEAVY_BYTES: Final = 256 * 1024
 """Smaller documents are parsed in the event loop, in a few milliseconds at most."""
 
 MISSING_FOR: Final = timedelta(seconds=10)
-"""How long a package stays unknown that is published now: clients retry for longer than that."""
+"""How long a newly published package may stay unknown: clients retry for longer than that."""
 
 RETRY_AFTER: Final = timedelta(seconds=5)
-"""How long after a failure the registry is not asked again: each request would wait for it."""
+"""How long the registry is not asked after a failure, for which every request would wait."""
 
 START_S: Final = 10.0
-"""How long a large document waits for the process that parses it to start, which takes a second or
-two: in a thread, its parser would hold the interpreter's lock for 20 ms at a time."""
+"""How long a large document waits until the parsing process has started, which takes a second or
+two. Parsing in a thread would hold the interpreter's lock for 20 ms at a time."""
 
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
@@ -45,29 +44,29 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[_Value]):
-    """What the documents of a registry are to us.
+    """How one kind of document is requested, parsed and stored.
 
-    Large documents are parsed in another process: `parse` and `encode` must be picklable.
+    Large documents are parsed in another process, so `parse` and `encode` must be picklable.
     """
 
     accept: str
     """The `Accept` header of requests."""
 
     path: Callable[[str], str]
-    """Where the document of a name is, relative to the registry and percent-encoded."""
+    """The path of a name's document, relative to the registry and percent-encoded."""
 
     parse: Callable[[Document, str], _Value]
-    """The value of a document that should be that of a name."""
+    """The value of a document, which must be the document of the given name."""
 
     invalid: type[Exception]
     """What `parse` raises for documents that cannot be used; its text is for the log."""
 
     encode: Callable[[_Value], bytes]
     decode: Callable[[bytes], _Value]
-    """May raise anything for bytes of another version of the program: they are fetched again."""
+    """May raise anything for bytes written by another version: the document is fetched again."""
 
     release: Callable[[_Value], object]
-    """Empties a value that is not used any more, entry by entry."""
+    """Empties a value that is no longer used, entry by entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +80,13 @@ class CachedDocument:
 
     @property
     def version(self) -> str:
-        """Another one for other contents: for etags."""
+        """Changes whenever the contents do, so that it can be an etag."""
         return self.stored.version
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of a name; all at most until `until`, then the registry is asked."""
+    """What is known about a name until `until`; from then on the registry is asked."""
 
     until: datetime
     document: CachedDocument | None = None
@@ -96,14 +95,14 @@ class _Known:
 
     @property
     def bytes(self) -> int:
-        """What it takes of the memory."""
+        """How much memory it takes, about."""
         compressed = b"" if self.document is None else self.document.stored.compressed
         return ENTRY_BYTES + len(compressed)
 
 
 @dataclass(slots=True)
 class DocumentCounts:
-    """What this process did since it started."""
+    """How often each outcome occurred since this process started."""
 
     hits: int = 0
     confirmed: int = 0
@@ -114,7 +113,7 @@ class DocumentCounts:
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How long a document is served: unasked, and while the registry does not answer."""
+    """How long a document is served without asking, and while the registry does not answer."""
 
     fresh: timedelta
     stale_max: timedelta
@@ -137,7 +136,7 @@ class DocumentCache(Generic[_Value]):
         heavy_bytes: int = HEAVY_BYTES,
         observe: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`observe` is told the name of each count that rises, for metrics."""
+        """`observe` gets the name of each count that rises, for metrics."""
         self.counts = DocumentCounts()
         self._upstream = upstream
         self._codec = codec
@@ -166,18 +165,18 @@ class DocumentCache(Generic[_Value]):
         return self._document(known)
 
     def is_heavy(self, document: CachedDocument) -> bool:
-        """True if `read` reads the document in a thread, and so waits."""
+        """True if `read` uses a thread for the document, so that other tasks run meanwhile."""
         return document.stored.encoded_bytes > self._heavy_bytes
 
     async def read(
         self, document: CachedDocument, function: Callable[[_Value], _Result]
     ) -> _Result:
-        """What `function` makes of the document, of which it must keep nothing but entries."""
+        """The result of `function` on the document, of which it may keep single entries only."""
         work = partial(self._decoded.use, document.stored, function)
         return await self._files.run_in_thread(work) if self.is_heavy(document) else work()
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel refreshes under way."""
         await self._refreshes.close()
 
     def _document(self, known: _Known) -> CachedDocument:
@@ -192,6 +191,8 @@ class DocumentCache(Generic[_Value]):
         self._observe(name)
 
     def _key(self, name: str) -> str:
+        # With the registry: a first-party name must never be answered from another registry's
+        # document.
         return f"{self._upstream.registry.identity}\n{self._codec.accept}\n{name}"
 
     def _known(self, name: str) -> _Known | None:
@@ -209,7 +210,7 @@ class DocumentCache(Generic[_Value]):
         return confirmed_at <= now < known.until
 
     async def _refresh(self, name: str) -> _Known:
-        """What is known of `name` once it is current."""
+        """What is known about `name`, renewed if it is out of date."""
         known = await self._newest(name)
         if known is not None and self._is_current(known):
             return self._keep(name, known)
@@ -217,14 +218,14 @@ class DocumentCache(Generic[_Value]):
         try:
             return self._keep(name, await self._ask(name, known))
         except UpstreamMissing:
-            # Said by the registry: what it withdrew must not come back in an outage.
+            # The registry itself said so: what it withdrew must not come back in an outage.
             await self._files.remove(self._key(name))
             return self._keep(name, _Known(now + MISSING_FOR))
         except UpstreamFailed as failed:
             return self._keep(name, self._after_failure(known, failed.reason))
 
     async def _newest(self, name: str) -> _Known | None:
-        """What memory has, or what this or another process stored, if that is newer."""
+        """What is in memory, or what this or another process stored on disk if that is newer."""
         known = self._known(name)
         document = None if known is None else known.document
         loaded = await self._files.load(
@@ -236,6 +237,7 @@ class DocumentCache(Generic[_Value]):
 
     async def _ask(self, name: str, known: _Known | None) -> _Known:
         """What the registry says now."""
+        # Read before the request: the answer may be as old as that, and must not count as younger.
         now = self._clock()
         document = None if known is None else known.document
         validators = None if document is None else document.stored.validators
@@ -283,7 +285,7 @@ class DocumentCache(Generic[_Value]):
             return _Known(until, failure=failure)
         ends_at = document.confirmed_at + self._ages.stale_max
         if now >= ends_at:
-            # Kept for its validators: the registry may confirm it yet.
+            # Its file stays on disk for its validators: the registry may yet confirm it.
             return _Known(until, failure=failure)
         return replace(known, until=min(until, ends_at), document=replace(document, is_stale=True))
 
@@ -294,7 +296,7 @@ def _pack_document(
     document: Document,
     name: str,
 ) -> bytes:
-    """What is stored of `document`."""
+    """`document` in the form in which it is stored."""
     return pack(encode(parse(document, name)), document.validators)
 
 
@@ -304,5 +306,5 @@ def _pack_squeezed(
     squeezed: SqueezedDocument,
     name: str,
 ) -> bytes:
-    """As `_pack_document`, in another process."""
+    """Like `_pack_document`, for a document that comes from another process."""
     return _pack_document(parse, encode, restore(squeezed), name)

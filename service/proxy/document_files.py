@@ -1,7 +1,7 @@
-"""A registry's documents on disk: compact, compressed, checked when read, and never an error.
+"""A registry's documents on disk: compact, compressed and checked when read. Failures are misses.
 
 A file begins with the SHA-256 of the rest. Its modification time is when the registry last
-confirmed it, so that a confirmation writes no bytes and is seen by all processes.
+confirmed the document, so that a confirmation writes no bytes and every process sees it.
 """
 
 import hashlib
@@ -43,14 +43,14 @@ class StoredDocument:
     """A document as it is stored."""
 
     version: str
-    """Another one for other contents or validators."""
+    """Changes whenever the contents or validators do."""
 
     validators: Validators
     compressed: bytes
     encoded_bytes: int
 
     def encoded(self) -> bytes:
-        """What `pack` was given."""
+        """The bytes that `pack` was given."""
         encoded: bytes = _CODEC.decompress(self.compressed, self.encoded_bytes, asbytes=True)
         return encoded
 
@@ -60,7 +60,7 @@ class DocumentDamaged(Exception):
 
 
 def pack(encoded: bytes, validators: Validators) -> bytes:
-    """The contents of a file with the document `encoded`."""
+    """The contents of the file that stores the document `encoded`."""
     body = msgspec.msgpack.encode(
         _Packed(
             validators.etag,
@@ -73,14 +73,15 @@ def pack(encoded: bytes, validators: Validators) -> bytes:
 
 
 def unpack(content: bytes) -> StoredDocument:
-    """The document in what `pack` made. Raises DocumentDamaged."""
+    """The document in a file's contents, as `pack` made them. Raises DocumentDamaged."""
     body = memoryview(content)[_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
         raise DocumentDamaged("its checksum is wrong")
     try:
         packed = msgspec.msgpack.decode(body, type=_Packed)
-    except msgspec.MsgspecError as error:  # of another version of the program, perhaps
+    except msgspec.MsgspecError as error:  # perhaps written by another version of the program
         raise DocumentDamaged(f"it cannot be decoded ({type(error).__name__})") from error
+    # The decompressor allocates this much at once, before it has read a byte.
     if packed.unpacked_bytes > UNPACKED_BYTES_MAX:
         raise DocumentDamaged("it is too long")
     return StoredDocument(
@@ -94,15 +95,16 @@ def unpack(content: bytes) -> StoredDocument:
 def _checked(stored: StoredDocument, check: Callable[[StoredDocument], object]) -> StoredDocument:
     try:
         check(stored)
-    except Exception as error:  # of another version of the program, perhaps
+    except Exception as error:  # perhaps written by another version of the program
         raise DocumentDamaged(f"it cannot be decoded ({type(error).__name__})") from error
     return stored
 
 
 class DocumentFiles:
-    """The documents of one data dir, shared by several processes. Its methods raise nothing.
+    """The documents of one data dir, shared by several processes.
 
-    A disk that fails or is full costs requests to the registry, and is in the log.
+    Except for `run_in_thread`, its methods raise nothing: if the disk fails or is full, that is
+    logged, and the registry is asked more often.
     """
 
     def __init__(self, root: Path, bytes_max: int, lake: Lake, *, free_bytes_min: int) -> None:
@@ -122,15 +124,15 @@ class DocumentFiles:
         return await self._try(partial(self._load, key, check, newer_than))
 
     async def run_in_thread(self, work: Callable[[], _Value]) -> _Value:
-        """The result of `work` on a large document, which raises what it raises."""
+        """The result of `work` on a large document; raises what `work` raises."""
         return await self._lake.run_in_thread(work)
 
     async def save(self, key: str, content: bytes, confirmed_at: datetime) -> None:
-        """Store what `pack` gave."""
+        """Store `content`, which `pack` made, as confirmed at this instant."""
         await self._try(partial(self._save, key, content, confirmed_at))
 
     async def confirm(self, key: str, at: datetime) -> None:
-        """Note that the registry still has this version."""
+        """Record that the registry still had this version at this instant."""
         await self._try(partial(_set_time, self._path(key), at))
 
     async def remove(self, key: str) -> None:
@@ -138,7 +140,7 @@ class DocumentFiles:
         await self._try(partial(self._path(key).unlink, missing_ok=True))
 
     async def usage(self) -> Usage:
-        """What is on disk now; takes a look at each file."""
+        """What is on disk now. Reads the size of each file."""
         return await self._try(self._folder.usage) or Usage(0, 0)
 
     async def sweep(self) -> None:
@@ -183,6 +185,8 @@ class DocumentFiles:
         try:
             with os.fdopen(os.dup(part.descriptor), "wb") as file:
                 file.write(content)
+            # Before the rename: under its name the file would count as confirmed when it was
+            # written.
             _set_time(part.path, confirmed_at)
             self._folder.keep(part, self._path(key).name)
         except BaseException:

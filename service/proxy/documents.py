@@ -1,4 +1,4 @@
-"""What documents of all upstream registries have in common: limits, refusals, encodings."""
+"""What all upstream documents share: limits, refusals and the stored encoding."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
@@ -35,13 +35,13 @@ class EntryDropped(Exception):
 
 
 def refuse_oversized(body: bytes) -> None:
-    """Raises DocumentInvalid if `body` has more than DOCUMENT_BYTES_MAX bytes."""
+    """Raise DocumentInvalid if `body` has more than DOCUMENT_BYTES_MAX bytes."""
     if len(body) > DOCUMENT_BYTES_MAX:
         raise DocumentInvalid("document is too large")
 
 
 def decode_untrusted(decode: Callable[[bytes | msgspec.Raw], T], body: bytes | msgspec.Raw) -> T:
-    """What `decode`, of a msgspec JSON decoder, makes of an upstream's bytes.
+    """An upstream's bytes, decoded by `decode`, the method of a msgspec JSON decoder.
 
     Raises DocumentInvalid for bytes that are not JSON of the expected form, and for nesting
     deeper than the interpreter's recursion limit.
@@ -57,10 +57,10 @@ def decode_untrusted(decode: Callable[[bytes | msgspec.Raw], T], body: bytes | m
 
 
 def encode_versioned(version: bytes, head: msgspec.Struct, entries: Sequence[object]) -> bytes:
-    """`head` and `entries` as msgpack behind `version`, which names the form they are encoded in.
+    """`head` and `entries` as msgpack, after `version`, which names their encoding.
 
-    Entries are encoded ENTRIES_PER_CHUNK at a time, because one call of the codec holds the
-    interpreter's lock until it ends, and a thread that does so stops the event loop as well.
+    Entries are encoded ENTRIES_PER_CHUNK at a time: one call of the codec holds the interpreter's
+    lock until it ends, and so stops the event loop even if it runs in another thread.
     """
     chunks = [msgspec.msgpack.encode(chunk) for chunk in chunked(entries)]
     return version + msgspec.msgpack.encode((head, chunks))
@@ -69,7 +69,7 @@ def encode_versioned(version: bytes, head: msgspec.Struct, entries: Sequence[obj
 def decode_versioned(
     version: bytes, encoded: bytes, head: type[T], entry: type[U]
 ) -> tuple[T, list[U]]:
-    """What `encode_versioned` encoded. Raises EncodingUnknown for all other bytes."""
+    """The values that `encode_versioned` encoded. Raises EncodingUnknown for all other bytes."""
     if not encoded.startswith(version):
         raise EncodingUnknown
     outer = msgspec.msgpack.Decoder(tuple[head, list[memoryview]])  # type: ignore[valid-type]

@@ -1,7 +1,7 @@
 """One file on its way from a registry into the cache, read by several requests meanwhile.
 
-The last bytes are held back until the digest is right: a client that gets a whole file got the file
-that the registry's document names, and any other one sees a connection that broke.
+The last bytes are held back until the digest is verified: a client that receives a whole file has
+the file that the registry's document names; any other client sees a broken connection.
 """
 
 import asyncio
@@ -23,23 +23,22 @@ from service.proxy.file_keys import FileKey
 
 HOLD_BACK_BYTES: Final = 64 * 1024
 ABANDONED_S: Final = 60.0
-"""How long a download goes on without a reader. Clients that time out and CI jobs that are started
-again come back within seconds and find the file; a download that is of no use does not go on for
-the half hour that it may take."""
+"""How long a download goes on without a reader. Clients that time out and restarted CI jobs come
+back within seconds and find the file; a useless download does not go on for half an hour."""
 
 _WRITE_BYTES: Final = 256 * 1024
 _WRITE_AFTER_S: Final = 0.5
-"""A slow registry must not keep readers waiting for a full buffer: they have time limits, too."""
+"""Readers have time limits: they must not wait until a slow registry has filled the buffer."""
 
 Fetch = Callable[[], AbstractAsyncContextManager[FileStream]]
-"""Begins to receive a file, see `Upstream.file`."""
+"""Starts to receive a file, see `Upstream.file`."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the file must be; a size of None is not known."""
+    """The digest and size that the file must have; the size is None if it is not known."""
 
     key: FileKey
     size: int | None
@@ -57,13 +56,13 @@ class Download:
         abandoned_s: float = ABANDONED_S,
     ) -> None:
         self.size = expected.size
-        """The size of the file, if it is known; from the registry once the download has begun."""
+        """The size of the file if it is known: from its document, else from the response."""
 
         self.written = 0
         self.is_verified = False
         self.fault: Exception | None = None
         self.progress = asyncio.Event()
-        """Set at the next change of the others; a new one is put in its place."""
+        """Set when any of the attributes above changes, and then replaced by a new event."""
 
         self._expected = expected
         self._folder = folder
@@ -72,13 +71,13 @@ class Download:
         self._hash = expected.key.new_hash()
         self._part: Part | None = None
         self._users = 1
-        """The requests that read, and the task that receives."""
+        """The number of reading requests, plus one for the receiving task."""
 
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def join(self) -> "DownloadReader":
-        """A reader, once there is something to read or the registry has answered.
+        """A reader, once the registry has begun to send the file.
 
         Raises UpstreamMissing, UpstreamFailed or StoreUnavailable; then no byte was sent.
         """
@@ -96,19 +95,20 @@ class Download:
 
     @property
     def readable(self) -> int:
-        """How many bytes readers may have."""
+        """How many bytes readers may be given now."""
         return self.written if self.is_verified else max(0, self.written - HOLD_BACK_BYTES)
 
     @property
     def descriptor(self) -> int:
-        """The file while it has users."""
+        """The open file, for as long as there are users."""
         if self._part is None:
             raise ValueError("the download has not begun, or has ended")
         return self._part.descriptor
 
     async def leave(self) -> None:
-        """One user less; the last one closes the file."""
+        """Count one user less; the last one closes the file."""
         self._users -= 1
+        # The one user left is the receiving task: no request reads any more.
         if self._users == 1 and self._task is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._abandoned_s, self.stop)
@@ -125,21 +125,22 @@ class Download:
             self._task.cancel()
 
     async def receive(self, fetch: Fetch) -> os.stat_result | None:
-        """Receive the file; its status in the cache, None if it is not there.
+        """Receive the file; returns its status in the cache, None if it did not get there.
 
-        Raises nothing but CancelledError: readers get what went wrong. Its caller has to `leave`
-        once nothing can join any more.
+        Raises nothing but CancelledError: failures reach the readers. The caller must `leave` once
+        no request can join any more.
         """
         self._task = asyncio.current_task()
         status = None
         try:
             async with fetch() as stream:
                 await self._receive(stream)
+            # Before the file gets its name: what is in the cache is served without this download.
             self._verify()
             status = await self._keep()
         except OSError as error:
             self.fault = _store_fault(error)
-        except Exception as error:  # also what is no fault of ours must reach the readers
+        except Exception as error:  # even a bug: the readers would wait without end
             self.fault = error
         finally:
             self._task = None
@@ -159,7 +160,7 @@ class Download:
             self._timer = None
 
     async def _receive(self, stream: FileStream) -> None:
-        """Write what the registry sends, at most as many bytes as the file must have."""
+        """Write what the registry sends, but never more bytes than the file must have."""
         expected = self._expected.size
         if expected is not None and stream.length not in {None, expected}:
             raise self._lie(f"the registry sends {stream.length} bytes instead of {expected}")
@@ -175,11 +176,15 @@ class Download:
                 self._announce()
 
     def _make_part(self) -> None:
-        """Make the file; in a thread, which must not lose it if its caller is cancelled."""
+        """Create the file. Runs in a thread, and stores the result itself.
+
+        A returned one would be lost if the caller is cancelled.
+        """
         self._part = self._folder.new_part(self.size or 0)
 
     def _write(self, content: bytes) -> None:
-        """Append `content`; in a thread."""
+        """Append `content`. Runs in a thread."""
+        # Checked for each write: the size may be unknown, and others fill the same disk.
         self._folder.check_room(len(content))
         left, at = memoryview(content), self.written
         while left:
@@ -198,7 +203,7 @@ class Download:
         self._announce()
 
     async def _keep(self) -> os.stat_result | None:
-        """Put the verified file into the cache. If that fails the readers get it all the same."""
+        """Move the verified file into the cache. If that fails, readers still get the file."""
         part = self._part
         assert part is not None  # noqa: S101 - for the type checker: `_receive` has made it
         try:
@@ -210,7 +215,7 @@ class Download:
             return None
 
     async def _discard(self) -> None:
-        """Remove the temporary name, if the file still has it."""
+        """Remove the temporary name if the file still has one."""
         if self._part is not None:
             with suppress(OSError):  # the sweep tries again
                 await self._lake.run_uncancellable(partial(self._folder.discard, self._part))
@@ -225,7 +230,7 @@ class Download:
 
 
 class DownloadReader:
-    """One request's view of a download; to be closed as a `CachedFile`."""
+    """One request's view of a download; closed in the same ways as a `CachedFile`."""
 
     def __init__(self, download: Download, lake: Lake) -> None:
         self._download = download
@@ -238,9 +243,9 @@ class DownloadReader:
         return self._download.size
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """All bytes, as they come; closes the reader at the end.
+        """All bytes, as they arrive; closes the reader at the end.
 
-        What it raises must break the connection: a client must not take what it got for whole.
+        Any error must break the connection, or a client would take a part for the whole.
         """
         download, at = self._download, 0
         try:
@@ -261,9 +266,9 @@ class DownloadReader:
             await self.close()
 
     async def complete(self) -> CachedFile:
-        """The whole file, for ranges: its digest must be right before any part of it is sent.
+        """The whole file, for ranges: its digest must be verified before any part of it is sent.
 
-        Closes the reader. Raises what the download fails with.
+        Closes the reader. Raises what made the download fail.
         """
         download = self._download
         try:
@@ -272,13 +277,14 @@ class DownloadReader:
                 if download.fault is not None:
                     raise download.fault
                 await progress.wait()
+            # The download closes its own descriptor when its last user leaves.
             descriptor = os.dup(download.descriptor)
             return CachedFile(descriptor, os.fstat(descriptor), self._lake)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """End reading; the download goes on for others, or for a while. Safe to repeat."""
+        """End reading; the download goes on for other readers, or for a while. Safe to repeat."""
         if self._is_open:
             self._is_open = False
             await self._download.leave()
@@ -290,7 +296,7 @@ def _keep(folder: CacheFolder, part: Part, name: str) -> os.stat_result:
 
 
 async def _buffered(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """`pieces` in larger ones: each write is a change of threads."""
+    """`pieces` joined into larger ones: each write costs a change of threads."""
     loop = asyncio.get_running_loop()
     buffer, since = bytearray(), loop.time()
     async for piece in pieces:

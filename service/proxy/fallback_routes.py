@@ -1,6 +1,6 @@
-"""What the proxy answers where it has no endpoint, and to methods that none of them takes.
+"""The proxy's answers to unknown paths and to methods that no endpoint accepts.
 
-It asks for credentials here too: package managers learn from any path how to send them.
+Credentials are required here, too: package managers learn from any path how to send them.
 """
 
 from typing import Final
@@ -23,8 +23,9 @@ blueprint = Blueprint("proxy_fallback", __name__)
 @blueprint.route("/proxy/<slug>/<path:rest>", methods=[*_READING, "OPTIONS", *_WRITING])
 @receives(ProxyServices)
 async def fallback(services: ProxyServices, slug: str, rest: str = "") -> ResponseReturnValue:
-    """401 without credentials, else 404, or 405 for what is no request to read."""
+    """401 without credentials; else 404, or 405 for a method that does not read."""
     await services.authorize(request, slug)
+    # Only after the credentials: a 404 would tell strangers which organisations exist.
     if request.method in _READING:
         raise NotFound
     is_write = request.method in _WRITING and rest.startswith(("npm/", "pypi/"))

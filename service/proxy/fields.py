@@ -1,4 +1,4 @@
-"""Values that documents of all upstream registries have: instants and digests."""
+"""Values that every upstream's documents contain: instants and digests."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _DIGESTS: Final = {
 
 
 def parse_instant(text: str | None) -> datetime | None:
-    """An ISO 8601 instant in UTC, which is also assumed where no zone is given; else None."""
+    """The ISO 8601 instant in `text`, in UTC if it has no zone; None if `text` is not one."""
     try:
         instant = datetime.fromisoformat(text) if text else None
         if instant is None or instant.tzinfo is UTC:
@@ -31,7 +31,7 @@ def parse_instant(text: str | None) -> datetime | None:
 
 
 def parse_hashes(hashes: Mapping[str, str]) -> dict[str, str]:
-    """Those of `hashes` that are digests of a known algorithm, in lower case."""
+    """The entries of `hashes` that are digests of a known algorithm, in lower case."""
     known = {}
     for name, digest in hashes.items():
         algorithm, value = name.lower(), digest.lower()

@@ -17,28 +17,28 @@ _TYPE: Final = "application/octet-stream"
 
 
 def is_continuation(request: Request, key: FileKey) -> bool:
-    """True if `file_answer` will send a part of the file without its first byte."""
+    """True if `file_answer` will send a part that lacks the file's first byte."""
     headers = request.headers
     return is_later_part(headers.get("range"), headers.get("if-range"), key.etag)
 
 
 def is_known(request: Request, key: FileKey) -> bool:
-    """True if the client has the file already and asks whether it may use it."""
+    """True if the client already has the file and asks whether it may use it."""
     return request.if_none_match.contains(str(key))
 
 
 async def file_answer(
     request: Request, files: FileCache, key: FileKey, size: int | None, fetch: Fetch
 ) -> Response:
-    """The file with this digest, or the part of it that is asked for.
+    """The file with this digest, or the requested part of it.
 
-    Raises UpstreamMissing, UpstreamFailed and StoreUnavailable before the first byte; what goes
-    wrong later cuts the connection.
+    Raises UpstreamMissing, UpstreamFailed and StoreUnavailable before the first byte; a later
+    failure breaks the connection.
     """
     headers = {
         "etag": key.etag,
         "accept-ranges": "bytes",
-        # Asked again each time: what is allowed may change at any moment.
+        # Clients ask again each time: what is allowed may change at any moment.
         "cache-control": "private, no-cache",
         "vary": f"authorization, {API_KEY_HEADER}",
     }
@@ -102,6 +102,6 @@ def _answer(body: bytes | AsyncIterator[bytes], status: int, headers: dict[str, 
     response = Response(body, status=status, content_type=_TYPE)
     for name, value in headers.items():
         response.headers[name] = value
-    # The connection's own limits bound a download: it may take as long as it makes progress.
+    # Only the connection's own limits apply: a download may take as long as it makes progress.
     response.timeout = None
     return response

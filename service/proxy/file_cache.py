@@ -1,11 +1,11 @@
-"""Package files by digest: each is fetched once, verified, and served from disk from then on.
+"""Package files by digest: each is fetched once, verified, and from then on served from disk.
 
 Several processes share the folder. Each downloads for itself, and the later rename replaces the
 earlier file with the same bytes: waiting for another process would need a lock that outlives it.
 
-A file found on disk is read through once by each process before it serves a byte of it, and again
-if its inode, size or modification time is another one: this detects what a power loss, a failing
-disk or another program did, for about a millisecond for each megabyte.
+Each process reads a file on disk through once before it serves a byte of it, and again if its
+inode, size or modification time has changed. That detects damage by a power loss, a failing disk or
+another program, and takes about a millisecond per megabyte.
 """
 
 import asyncio
@@ -37,17 +37,17 @@ from service.proxy.file_keys import FileKey
 from service.proxy.single_flight import SingleFlight
 
 SHRINK_EVERY: Final = 64
-"""A process looks at the size of the cache when it added this part of the limit."""
+"""A process checks the size of the cache each time it has added 1/SHRINK_EVERY of the limit."""
 
 _VERIFIED_MAX: Final = 100_000
-"""How many files a process remembers to have read through: some 20 MB."""
+"""How many verified files a process remembers: some 20 MB."""
 
 LOADED_S: Final = 60.0
-"""How long a small file is served from memory: the jobs of one push install the same packages."""
+"""How long a small file is served from memory: all jobs of one push install the same packages."""
 
 LOADED_FILE_BYTES_MAX: Final = READ_BYTES
 LOADED_BYTES_MAX: Final = 16 * 2**20
-"""Memory for small files of a process."""
+"""Memory of a process for small files."""
 
 _OPENED_MAX: Final = 3
 _HASH_BYTES: Final = 2**20
@@ -57,11 +57,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class FileCounts:
-    """What this process did since it started."""
+    """How often each outcome occurred since this process started."""
 
     hits: int = 0
     joined: int = 0
-    """Requests that shared another one's download."""
+    """Requests that shared the download of another request."""
 
     downloads: int = 0
     damaged: int = 0
@@ -81,7 +81,7 @@ class FileCache:
         timer: Callable[[], float] = time.monotonic,
         observe: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`observe` is told the name of each count that rises, for metrics."""
+        """`observe` gets the name of each count that rises, for metrics."""
         self.counts = FileCounts()
         self._folder = CacheFolder(root, bytes_max, free_bytes_min=free_bytes_min)
         self._lake = lake
@@ -97,7 +97,7 @@ class FileCache:
         self._added_bytes = 0
 
     def loaded(self, key: FileKey, expected_size: int | None) -> LoadedFile | None:
-        """The file if it is in memory. Raises UpstreamFailed if its size is another one."""
+        """The file if it is in memory. Raises UpstreamFailed if its size is not as expected."""
         loaded = self._loaded.get(key)
         if loaded is not None:
             _check_size(loaded, expected_size)
@@ -105,7 +105,7 @@ class FileCache:
         return loaded
 
     async def load(self, key: FileKey, file: CachedFile) -> CachedFile | LoadedFile:
-        """`file`, which `open` gave; a small one is loaded into memory, and closed."""
+        """`file`, which `open` returned; a small one is loaded into memory and closed."""
         if file.size > LOADED_FILE_BYTES_MAX:
             return file
         loaded = self._loaded[key] = await file.load()
@@ -114,7 +114,7 @@ class FileCache:
     async def open(
         self, key: FileKey, expected_size: int | None, fetch: Fetch
     ) -> CachedFile | DownloadReader:
-        """The file, from disk or as it comes; the caller closes it.
+        """The file, from disk or as it arrives; the caller closes it.
 
         Raises UpstreamMissing, UpstreamFailed, and StoreUnavailable if there is no room for it.
         """
@@ -136,7 +136,7 @@ class FileCache:
         self._observe(name)
 
     async def usage(self) -> Usage:
-        """What is on disk now; takes a look at each file."""
+        """What is on disk now. Reads the size of each file."""
         return await self._lake.run_uncancellable(self._folder.usage)
 
     async def sweep(self) -> None:
@@ -147,7 +147,7 @@ class FileCache:
         await self._shrink()
 
     async def close(self) -> None:
-        """End all downloads; their temporary files are removed."""
+        """End all downloads, and remove their temporary files."""
         await self._checks.close()
         for download in list(self._downloads.values()):
             download.stop()
@@ -165,7 +165,7 @@ class FileCache:
         return cached
 
     async def _find(self, key: FileKey) -> CachedFile | None:
-        """The file, if it is on disk and what it should be. Raises StoreUnavailable."""
+        """The file, if it is on disk and has its digest. Raises StoreUnavailable."""
         path = self._folder.path(str(key))
         try:
             for _ in range(_OPENED_MAX):
@@ -173,13 +173,13 @@ class FileCache:
                 if cached is None or self._verified.get(key) == cached.identity:
                     return cached
                 await cached.close()
-                # Not what this process verified: read it through, and open it once more.
+                # Not the file that this process verified: verify it, and open it once more.
                 verified = await self._checks.run(key, partial(self._verify, key, path))
                 if verified is not None:
                     self._verified[key] = verified
         except OSError as error:
             raise file_fault(error) from error
-        return None  # replaced again and again: fetch it
+        return None  # other processes keep replacing it: fetch it
 
     async def _verify(self, key: FileKey, path: Path) -> Identity | None:
         verified, was_there = await self._lake.run_uncancellable(partial(_check, key, path))
@@ -189,7 +189,7 @@ class FileCache:
         return verified
 
     def _joinable(self, key: FileKey) -> Download | None:
-        """The download of the file, unless it has failed and only its end is to come."""
+        """The file's download, unless it has failed and is only being cleaned up."""
         download = self._downloads.get(key)
         return None if download is None or download.fault is not None else download
 
@@ -205,10 +205,12 @@ class FileCache:
         try:
             status = await download.receive(fetch)
         finally:
-            # First, so that no request joins a download whose file is closed.
+            # Removed first, so that no request joins a download whose file is closed.
+            # A failed download may have a successor under the same key, which must stay joinable.
             if self._downloads.get(key) is download:
                 del self._downloads[key]
             await download.leave()
+        # Written and verified by this process just now: it need not be read through again.
         if status is not None:
             self._verified[key] = identity_of(status)
             self._added_bytes += status.st_size
@@ -224,7 +226,7 @@ class FileCache:
 
 
 def _check_size(file: CachedFile | LoadedFile, expected_size: int | None) -> None:
-    """Raise UpstreamFailed if the file has another size than its document states."""
+    """Raise UpstreamFailed if the file does not have the size that its document states."""
     if expected_size not in {None, file.size}:
         raise UpstreamFailed(
             f"the document states {expected_size} bytes for a file that has {file.size}"
@@ -232,13 +234,14 @@ def _check_size(file: CachedFile | LoadedFile, expected_size: int | None) -> Non
 
 
 def _check(key: FileKey, path: Path) -> tuple[Identity | None, bool]:
-    """Read the file through; what it is if its digest is right, and whether it was there.
+    """The file's identity if its digest is right, else None; and whether the file existed.
 
-    A damaged one is removed.
+    Reads the whole file. A damaged one is removed.
     """
     content_hash = key.new_hash()
     try:
         with path.open("rb") as file:
+            # Of the open file: the name may lead to another one by the time it has been read.
             identity = identity_of(os.fstat(file.fileno()))
             while content := file.read(_HASH_BYTES):
                 content_hash.update(content)

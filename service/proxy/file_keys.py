@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 ALGORITHMS: Final = frozenset({"sha256", "sha512", "sha1"})
-"""sha1 is for npm documents of before 2017, which state no other digest."""
+"""sha1 is for npm documents from before 2017, which state no other digest."""
 
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
 class FileKey:
-    """A digest of a file's bytes. Raises ValueError for one that cannot be."""
+    """A digest of a file's bytes. Raises ValueError if it cannot be one."""
 
     algorithm: str
     hex: str
 
     def __post_init__(self) -> None:
-        """Refuse what would be no safe file name."""
+        """Refuse digests that would not be safe file names."""
         if self.algorithm not in ALGORITHMS:
             raise ValueError("the digest's algorithm must be sha256, sha512 or sha1")
         if not _HEX.fullmatch(self.hex) or len(self.hex) != self.new_hash().digest_size * 2:

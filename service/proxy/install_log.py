@@ -30,7 +30,7 @@ from service.store.store import SyncUnitOfWork
 from service.store.tables import Organisation
 
 MARKS_MAX: Final = 100_000
-"""Recorded installs that a process remembers: some 30 MB."""
+"""How many recorded installs a process remembers: some 30 MB."""
 
 ATTRIBUTIONS_MAX: Final = 3
 """Attempts to attribute a row to a CI job while bindings keep changing."""
@@ -47,10 +47,10 @@ _EVENTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """A request for the file of a release, and what was decided.
+    """A request for the file of a release, and the decision on it.
 
-    `file` is the digest that it is verified by. `is_continuation` is set for a request for a part
-    of the file without its beginning.
+    `file` is the digest by which the file is verified. `is_continuation` is set if the request is
+    for a part of the file without its beginning.
     """
 
     release: Release
@@ -60,13 +60,13 @@ class Install:
 
     @property
     def identity(self) -> str:
-        """What the install is of: the same bytes may be published under several names."""
+        """The installed release and file: the same bytes may be published under several names."""
         release = self.release
         return "\0".join((release.ecosystem, release.name, release.version, self.file))
 
     @property
     def envelope(self) -> Envelope:
-        """What the row says: in audit mode an install goes on that would be blocked."""
+        """What the row says. In audit mode an install that would be blocked still takes place."""
         decision = self.decision
         if not decision.is_blocked or decision.is_enforced:
             return decision.envelope
@@ -99,9 +99,9 @@ class InstallLog:
         self._marks = LRUCache[str, Mark](MARKS_MAX)
 
     async def record(self, org: Organisation, principal: InstallPrincipal, install: Install) -> str:
-        """The id of the install's audit row, once that is durable; a repeat has the first one's.
+        """The id of the install's audit row, once that is durable; a repeat gets the first row's.
 
-        The row is attributed to the CI job if it is still trusted at the commit. Raises
+        The row is attributed to the CI job if that is still trusted at the commit. Raises
         InstallNotRecorded and StoreUnavailable: then no byte may be sent.
         """
         for _ in range(ATTRIBUTIONS_MAX):
@@ -134,12 +134,13 @@ class InstallLog:
             self._sealer.wanted.set()
             raise InstallNotRecorded from error
         except StorageFull as error:
-            # Package managers try again after a 503; for a 507 they have no rule.
+            # Package managers retry after a 503, but not after a 507.
             raise InstallNotStored from error
         if is_seal_due:
             self._sealer.wanted.set()
         if is_new:
             self._metrics.installed(install.release.ecosystem, event)
+        # Only after the commit: a mark without its row would let a repeat pass unrecorded.
         if mark is not None:
             self._marks[key] = mark
         return mark
@@ -154,8 +155,10 @@ class InstallLog:
     ) -> tuple[Mark | None, bool, bool]:
         """The mark as `_try` returns it, whether it is new, and whether a seal is due."""
         ci = principal.ci
+        # Under the write lock: the binding may have been revoked since the token was verified.
         if ci and ci.trust_revision != find_trust_revision(work.transaction, tenant_id):
             return None, False, False
+        # Looked up again: another request or process may have recorded the same install.
         known = find_mark(work.transaction, key)
         if known is not None and known.covers(work.now, is_continuation=install.is_continuation):
             return known, False, False

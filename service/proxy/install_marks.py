@@ -1,4 +1,4 @@
-"""Which installs are recorded already: one row for each credential and file in a while."""
+"""Which installs are already recorded: one row per credential and file within some time."""
 
 import hashlib
 from datetime import datetime, timedelta
@@ -40,11 +40,12 @@ class Mark(NamedTuple):
     def covers(self, now: datetime, *, is_continuation: bool) -> bool:
         """True if a request at `now` belongs to the recorded install."""
         window = CONTINUATION if is_continuation else REPEAT
+        # If the clock was set back, the install is recorded again rather than left out.
         return timedelta(0) <= now - self.recorded_at < window
 
 
 def install_key(tenant_id: str, credential: str, file: str, event: str) -> str:
-    """What the marks know an install by. Another event for the same file is another install."""
+    """The key of an install's mark. Another event for the same file is another install."""
     text = "\0".join((tenant_id, credential, file, event))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -57,7 +58,7 @@ def find_mark(transaction: Transaction, install: str) -> Mark | None:
 
 
 def keep_mark(transaction: Transaction, install: str, mark: Mark) -> None:
-    """Put `mark` in place of the install's earlier one."""
+    """Replace the install's earlier mark, if there is one, with `mark`."""
     transaction.run(_REMOVE, [{"of_install": install}])
     transaction.run(_ADD, [{"install": install, "recorded_at": mark.recorded_at, "seq": mark.seq}])
 

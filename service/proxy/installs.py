@@ -21,10 +21,10 @@ async def refuse_or_record(
     release: Release,
     key: FileKey,
 ) -> Response | None:
-    """None once the install is recorded and the file may be served, else where to find out why.
+    """None once the install is recorded and the file may be served, else a redirect to the reason.
 
-    A request that gets no byte of the file (HEAD, or for one that the client has) installs nothing:
-    it is refused alike, and recorded only if refused.
+    A request that gets no byte of the file (HEAD, or one for a file that the client already has)
+    installs nothing: it is refused like any other, but recorded only if it is refused.
     """
     decision = policy.decide(release, services.clock())
     gets_no_byte = request.method == "HEAD" or is_known(request, key)

@@ -1,7 +1,7 @@
-"""Which URLs of an upstream's documents may be fetched: those of configured origins alone.
+"""Which URLs in an upstream's documents may be fetched: only those of configured origins.
 
 A document never decides where its files come from. Each URL becomes the key of a configured
-origin and a path that is fetched as it is written; all other URLs are refused.
+origin and a path that is requested exactly as written; all other URLs are refused.
 """
 
 import re
@@ -18,16 +18,16 @@ _KEY: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _PORTS: Final = {"http": 80, "https": 443}
 
 # The characters of RFC 3986's `pchar`, without those that need an escape in HTML, and without
-# `;`, behind which some servers see parameters.
+# `;`, after which some servers expect parameters.
 _PATH: Final = re.compile(r"(?:/(?:[A-Za-z0-9._~!$()*+,=:@-]|%[0-9A-Fa-f]{2})+)+")
 _DOT_SEGMENT: Final = re.compile(r"/\.{1,2}(?:/|$)")
 _ESCAPE: Final = re.compile("%(..)")
 _ESCAPED_REFUSED: Final = frozenset("/\\%.?#")
-"""Characters whose escapes are read differently by servers, proxies and clients."""
+"""Characters whose escapes servers, proxies and clients interpret differently."""
 
 
 class Location(NamedTuple):
-    """Where a file is: the key of a configured origin, and the path there, as upstream wrote it."""
+    """Where a file is: the key of a configured origin, and upstream's path there, verbatim."""
 
     origin: str
     path: str
@@ -54,14 +54,14 @@ class Origins:
         self._keys[origin] = key
         self._prefixes[f"{origin}/"] = key
         if origin.scheme == "https" and origin.port == _PORTS["https"]:
-            # Old documents name http for hosts that have moved to https; fetched over https.
+            # Old documents have http URLs of hosts that have moved to https; we fetch over https.
             self._keys.setdefault(Origin("http", origin.host, _PORTS["http"]), key)
 
     def locate(self, url: str, page_url: str) -> Location:
-        """Where the file at `url` is, which may be relative to `page_url`.
+        """The location of the file at `url`, which may be relative to `page_url`.
 
         Raises EntryDropped for a URL that leaves the configured origins, has credentials or a
-        query, or has a path that can be read in more than one way.
+        query, or has a path that can be interpreted in more than one way.
         """
         if len(url) > URL_CHARS_MAX:
             raise EntryDropped("URL is too long")
@@ -73,7 +73,7 @@ class Origins:
         return location
 
     def _written_out(self, url: str) -> Location | None:
-        """The location of a URL that begins exactly as configured, which most do."""
+        """The location of a URL that begins with a configured origin, as most do; else None."""
         for prefix, key in self._prefixes.items():
             if url.startswith(prefix):
                 path, _, fragment = url[len(prefix) - 1 :].partition("#")
@@ -81,7 +81,7 @@ class Origins:
         return None
 
     def _resolved(self, url: str, page_url: str) -> Location:
-        # `urlsplit` removes some control characters in silence; clients do not agree on them.
+        # `urlsplit` silently removes some control characters, which clients treat differently.
         if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
             raise EntryDropped("URL has characters that URLs must not have")
         try:
@@ -100,12 +100,12 @@ class Origins:
 
 
 def _origin(parts: SplitResult) -> Origin:
-    """The origin of a URL of any scheme. Raises ValueError for a port that is none."""
+    """The origin of a URL of any scheme. Raises ValueError for an invalid port."""
     port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
     return Origin(parts.scheme, parts.hostname or "", port)
 
 
 def _are_plain(escapes: list[str]) -> bool:
-    """True if the escaped octets are printable ASCII that separates nothing."""
+    """True if the escaped octets are printable ASCII, and none of them a separator."""
     characters = [chr(int(escape, 16)) for escape in escapes]
     return all(" " <= c <= "~" and c not in _ESCAPED_REFUSED for c in characters)

@@ -1,4 +1,4 @@
-"""Rendered documents, until the registry's document, the policy or time changes them."""
+"""Caches rendered documents until the registry's document, the policy or time changes them."""
 
 import asyncio
 import hashlib
@@ -17,15 +17,15 @@ from service.proxy.single_flight import SingleFlight
 from service.web.header_names import API_KEY_HEADER
 
 PAGE_BYTES_MAX: Final = 32 * 2**20
-"""Memory for rendered pages of a process."""
+"""Memory of a process for rendered pages."""
 
 GZIP_BYTES_MIN: Final = 1024
 PLAIN_BYTES_MAX: Final = 16 * 1024
-"""Longer pages are kept compressed alone: package managers ask for gzip, and a page of a megabyte
-is decompressed in 2 ms."""
+"""Longer pages are kept only compressed: package managers ask for gzip, and a page of a megabyte is
+decompressed in 2 ms."""
 
 STEP_BYTES: Final = 256 * 1024
-"""What is decompressed at once of a page that is longer than UNSTEPPED_BYTES_MAX."""
+"""How much is decompressed at once of a page that is longer than UNSTEPPED_BYTES_MAX."""
 
 UNSTEPPED_BYTES_MAX: Final = 2 * 2**20
 
@@ -36,7 +36,7 @@ _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A rendered page; `until` is when time alone changes it, None for never."""
+    """A rendered page; `until` is when the passage of time changes it, None for never."""
 
     size: int
     plain: bytes | None
@@ -58,16 +58,16 @@ class PageCache:
     """The rendered pages of all organisations, for one process."""
 
     def __init__(self, clock: Clock, observe: Callable[[str], None] = lambda _: None) -> None:
-        """`observe` is told `hits` or `rendered` for each request, for metrics."""
+        """`observe` gets `hits` or `rendered` for each request, for metrics."""
         self._observe = observe
         self._clock = clock
         self._pages = ByteCache(PAGE_BYTES_MAX)
         self._rendering = SingleFlight[Page]()
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[Page]]) -> Page:
-        """The page of `key`, by `make` unless it is known.
+        """The page of `key`, made by `make` unless it is known.
 
-        `key` must name everything the page depends on but the time.
+        `key` must contain everything that the page depends on, except the time.
         """
         is_known, page = self._pages.find(key)
         if is_known and (page.until is None or self._clock() < page.until):
@@ -83,14 +83,14 @@ class PageCache:
         return await self._rendering.run(key, keep)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel all rendering under way."""
         await self._rendering.close()
 
 
 def make_page(pieces: Iterable[bytes], until: datetime | None) -> Page:
     """The page that consists of `pieces`, which are never joined.
 
-    To join 20 MB is one step of 10 ms or more in which no other thread runs.
+    Joining 20 MB takes 10 ms or more, in which no other thread runs.
     """
     digest, stream, size = hashlib.sha256(), zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WINDOW), 0
     compressed: list[bytes] = []
@@ -112,10 +112,10 @@ def make_page(pieces: Iterable[bytes], until: datetime | None) -> Page:
 
 
 def page_answer(request: Request, page: Page, content_type: str) -> Response:
-    """`page` for this client, or 304 if it has it already."""
+    """The response with `page`, or 304 if the client already has it."""
     headers = {
         "etag": f'W/"{page.etag}"',  # weak: the same page in two codings
-        # Asked again each time: what is allowed may change at any moment.
+        # Clients ask again each time: what is allowed may change at any moment.
         "cache-control": "private, no-cache",
         "vary": f"accept, accept-encoding, authorization, {API_KEY_HEADER}",
     }
@@ -129,14 +129,14 @@ def page_answer(request: Request, page: Page, content_type: str) -> Response:
         headers["content-length"] = str(page.size)
         body = plain_body(page)
     answer = Response(body, headers=headers, content_type=content_type)
-    # A document of 20 MB takes a slow client more than Quart's minute; the connection's own limits
-    # are for a lack of progress.
+    # A slow client needs more than Quart's minute for 20 MB; the connection's own limits end a
+    # response that makes no progress.
     answer.timeout = None
     return answer
 
 
 def plain_body(page: Page) -> bytes | AsyncIterator[bytes]:
-    """The page without a content coding; a very long one in steps."""
+    """The page without a content coding; a very long page in steps."""
     if page.plain is not None:
         return page.plain
     compressed = page.compressed or b""
@@ -146,7 +146,7 @@ def plain_body(page: Page) -> bytes | AsyncIterator[bytes]:
 
 
 async def _decompressed(compressed: bytes) -> AsyncIterator[bytes]:
-    """The contents in steps: between them other requests are served."""
+    """The contents in steps, between which other requests are served."""
     stream = zlib.decompressobj(_GZIP_WINDOW)
     view, at = memoryview(compressed), 0
     while at < len(view) or stream.unconsumed_tail:
@@ -157,7 +157,7 @@ async def _decompressed(compressed: bytes) -> AsyncIterator[bytes]:
         piece = stream.decompress(taken, STEP_BYTES)
         if piece:
             yield piece
-            # A client that reads as fast never makes the writer wait.
+            # A client that reads fast enough never makes the writer wait, so yield explicitly.
             await asyncio.sleep(0)
     if rest := stream.flush():
         yield rest

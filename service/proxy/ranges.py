@@ -1,4 +1,4 @@
-"""Which bytes of a file a request asks for (RFC 9110, 14)."""
+"""Parses which bytes of a file a request asks for (RFC 9110, 14)."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _RANGE: Final = re.compile(
 
 
 class RangeUnsatisfiable(Exception):
-    """No byte of the file is in the range: 416 with `content-range: bytes */<size>`."""
+    """The range has no byte of the file: 416 with `content-range: bytes */<size>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,15 @@ class ByteRange:
     stop: int
 
     def content_range(self, size: int) -> str:
-        """The `content-range` of the 206 with these bytes of a file of `size`."""
+        """The `content-range` of a 206 with these bytes of a file of `size` bytes."""
         return f"bytes {self.start}-{self.stop - 1}/{size}"
 
 
 def wants_range(range_field: str | None, if_range: str | None, etag: str) -> bool:
-    """Whether a part may be asked for, so that the size of the file must be known.
+    """Whether the request may be for a part, so that the file's size must be known.
 
-    With `If-Range` only if it is the file's own strong etag: another etag or a date is of a version
-    that we do not have, so the whole file is the answer (RFC 9110, 13.1.5).
+    With `If-Range`, only if that is the file's own strong etag. For another etag or a date the
+    answer is the whole file (RFC 9110, 13.1.5).
     """
     if range_field is None or not _RANGE.fullmatch(range_field):
         return False
@@ -37,7 +37,7 @@ def wants_range(range_field: str | None, if_range: str | None, etag: str) -> boo
 
 
 def is_later_part(range_field: str | None, if_range: str | None, etag: str) -> bool:
-    """True if the answer cannot have the file's first byte.
+    """True if the answer cannot include the file's first byte.
 
     A range of the last bytes may be all of them, so it is not a later part.
     """
@@ -49,9 +49,9 @@ def is_later_part(range_field: str | None, if_range: str | None, etag: str) -> b
 
 
 def parse_range(range_field: str, size: int) -> ByteRange | None:
-    """The part of a file of `size` bytes; None is the whole file. Raises RangeUnsatisfiable.
+    """The requested part of a file of `size` bytes, None for all of it. Raises RangeUnsatisfiable.
 
-    Several ranges, other units and what is no range are ignored, as RFC 9110, 14.2 allows.
+    Several ranges, other units and invalid ranges are ignored, as RFC 9110, 14.2 allows.
     """
     match = _RANGE.fullmatch(range_field)
     if match is None or match.groups() == ("", ""):

@@ -1,4 +1,4 @@
-"""The package registries that the proxy asks, each with its documents and its files."""
+"""The package registries behind the proxy, each with its documents and files."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class PackageRegistry(Generic[_Value]):
-    """One registry. `origins` are those its files may come from, by the key in our URLs."""
+    """One registry. `origins` are where its files may come from, by the key in our URLs."""
 
     upstream: Upstream
     documents: DocumentCache[_Value]
@@ -61,7 +61,7 @@ class PackageRegistry(Generic[_Value]):
 
 @dataclass(frozen=True, slots=True)
 class OwnRegistry(Generic[_Value]):
-    """A registry for first-party packages of some organisations, by slug."""
+    """A registry for first-party packages, and the slugs of the organisations that may use it."""
 
     registry: PackageRegistry[_Value]
     orgs: frozenset[str]
@@ -69,7 +69,7 @@ class OwnRegistry(Generic[_Value]):
 
 @dataclass(frozen=True, slots=True)
 class Registries(Generic[_Value]):
-    """The registries of one ecosystem; `public` is None where none is set."""
+    """The registries of one ecosystem; `public` is None if none is configured."""
 
     public: PackageRegistry[_Value] | None
     own: Mapping[str, OwnRegistry[_Value]]
@@ -80,7 +80,7 @@ class Registries(Generic[_Value]):
         return own.registry if own is not None and slug in own.orgs else None
 
     def all(self) -> Iterator[PackageRegistry[_Value]]:
-        """Each of them."""
+        """All registries, public and own."""
         if self.public is not None:
             yield self.public
         for own in self.own.values():
@@ -89,7 +89,7 @@ class Registries(Generic[_Value]):
 
 @dataclass(frozen=True, slots=True)
 class RegistryParts:
-    """What all registries of a process share."""
+    """The objects that all registries of a process share."""
 
     http: httpx.AsyncClient
     caches: PackageCaches
@@ -124,7 +124,7 @@ def registry_parts(
 def pypi_registries(
     public: Registry | None, own: Mapping[str, FirstPartyRegistry], parts: RegistryParts
 ) -> Registries[Project]:
-    """Registries with PyPI's simple repository API; of `own` those that are such."""
+    """The registries with PyPI's simple repository API: `public`, and those among `own`."""
 
     def open_registry(registry: Registry) -> PackageRegistry[Project]:
         codec = partial(_pypi_codec, _PYPI_ACCEPT, _project_path)
@@ -136,7 +136,7 @@ def pypi_registries(
 def npm_registries(
     public: Registry | None, own: Mapping[str, FirstPartyRegistry], parts: RegistryParts
 ) -> Registries[Package]:
-    """Registries with npm's API; of `own` those that are such."""
+    """The registries with npm's API: `public`, and those among `own`."""
 
     def open_registry(registry: Registry) -> PackageRegistry[Package]:
         codec = partial(_npm_codec, _NPM_ACCEPT, _package_path)
@@ -146,9 +146,10 @@ def npm_registries(
 
 
 def origin_keys(registry: Registry) -> dict[str, Origin]:
-    """The origins of the registry's files by the key that our URLs have for each.
+    """The origins of the registry's files, by the key for each in our URLs.
 
-    A key is made of the origin alone: lockfiles hold it, so the order of settings must not matter.
+    A key depends only on the origin: lockfiles contain it, so the order of settings must not
+    matter.
     """
     origins = {registry.origin, *registry.file_origins}
     return {_origin_key(origin): origin for origin in origins}

@@ -36,11 +36,11 @@ class FirstPartyRegistry:
 
 
 class _Fault(Exception):
-    """What is wrong with a table, led by the name of the key."""
+    """What is wrong with a table; the text begins with the key's name."""
 
 
 def load_registries(path: Path | None) -> dict[str, FirstPartyRegistry]:
-    """The registries in the file at `path` by name, none without a file.
+    """The registries in the file at `path`, by name; none without a file.
 
     Raises InvalidSetting, which names the key and never shows a URL: it may hold credentials.
     """

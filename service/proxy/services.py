@@ -31,7 +31,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Located(Generic[_Value]):
-    """A package: what the policy says about it, and the document of the registry it comes from."""
+    """A package: the policy on it, and the document of the registry that it comes from."""
 
     policy: PackagePolicy
     registry: PackageRegistry[_Value]
@@ -39,12 +39,12 @@ class Located(Generic[_Value]):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What its pages depend on, but for the time."""
+        """Everything that its pages depend on, except the time."""
         registry = self.registry.upstream.registry.identity
         return registry, self.policy.name, self.document.version, self.policy.version
 
     async def read(self, function: Callable[[_Value], _Result]) -> _Result:
-        """What `function` makes of the document, of which it must keep nothing but entries."""
+        """The result of `function` on the document, of which it may keep single entries only."""
         return await self.registry.documents.read(self.document, function)
 
 
@@ -63,7 +63,10 @@ class ProxyServices:
     npm: Registries[Package]
 
     async def authorize(self, request: Request, slug: str) -> tuple[InstallPrincipal, Organisation]:
-        """Who installs, and where. Raises InstallUnauthenticated, OrgNotFound, Forbidden."""
+        """Who installs, and in which organisation.
+
+        Raises InstallUnauthenticated, OrgNotFound, Forbidden.
+        """
         return await self.installers.authorize(request, slug, read_credentials(request.headers))
 
     async def project(self, org: Organisation, name: str) -> Located[Project]:
@@ -77,17 +80,17 @@ class ProxyServices:
     async def project_file(
         self, org: Organisation, name: str, find: Callable[[Project], _Entry]
     ) -> tuple[Located[Project], _Entry]:
-        """The project as `project` has it, and what `find` finds in it."""
+        """The project as `project` returns it, and what `find` finds in it."""
         return await self._find(self.pypi, org, Ecosystem.PYPI, name, find)
 
     async def package_file(
         self, org: Organisation, name: str, find: Callable[[Package], _Entry]
     ) -> tuple[Located[Package], _Entry]:
-        """The npm package as `package` has it, and what `find` finds in it."""
+        """The npm package as `package` returns it, and what `find` finds in it."""
         return await self._find(self.npm, org, Ecosystem.NPM, name, find)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel requests to registries and rendering under way."""
         await self.pages.close()
         for python_registry in self.pypi.all():
             await python_registry.documents.close()
@@ -95,13 +98,13 @@ class ProxyServices:
             await npm_registry.documents.close()
 
     def base(self, slug: str, ecosystem: Ecosystem) -> str:
-        """The URL of the organisation's proxied registry, without a slash at its end."""
+        """The URL of the organisation's proxied registry, without a trailing slash."""
         return f"{self.public_url}/proxy/{slug}/{ecosystem}"
 
     async def _locate(
         self, registries: Registries[_Value], org: Organisation, ecosystem: Ecosystem, name: str
     ) -> Located[_Value]:
-        """The package with its document, and the policy once that has arrived.
+        """The package with its document, and the policy as of the document's arrival.
 
         Raises NoPackageName, EcosystemNotServed, FirstPartyNotServed, UpstreamMissing,
         UpstreamFailed and StoreUnavailable.
@@ -111,10 +114,11 @@ class ProxyServices:
         while True:
             registry = _registry(registries, org, policy)
             known = registry.documents.in_memory(canonical)
+            # Nothing was awaited since the policy was read: it is the one in force.
             if known is not None:
                 return Located(policy, registry, known)
             document = await registry.documents.get(canonical)
-            # Asked again: the registry may have taken a minute, and a rule may be new.
+            # Read again: the registry may have taken a minute, and rules may have changed.
             asked_for, policy = policy, await self.policies.of(org, ecosystem, canonical)
             if policy.registry == asked_for.registry:
                 return Located(policy, registry, document)
@@ -127,13 +131,13 @@ class ProxyServices:
         name: str,
         find: Callable[[_Value], _Entry],
     ) -> tuple[Located[_Value], _Entry]:
-        """The package, what `find` finds in its document, and the policy once that is known."""
+        """The package, with the policy as of now, and what `find` finds in its document."""
         while True:
             located = await self._locate(registries, org, ecosystem, name)
             entry = await located.read(find)
             if not located.registry.documents.is_heavy(located.document):
                 return located, entry
-            # Asked again: it was read in a thread, and a rule may be new.
+            # Read again: rules may have changed while a thread read the document.
             policy = await self.policies.of(org, ecosystem, located.policy.name)
             if policy.registry == located.policy.registry:
                 return replace(located, policy=policy), entry
@@ -142,7 +146,7 @@ class ProxyServices:
 def _registry(
     registries: Registries[_Value], org: Organisation, policy: PackagePolicy
 ) -> PackageRegistry[_Value]:
-    """Where the package of `policy` comes from. Raises FirstPartyNotServed, EcosystemNotServed."""
+    """The registry of the package. Raises FirstPartyNotServed, EcosystemNotServed."""
     if policy.registry is not None:
         own = registries.own_of(org.slug, policy.registry)
         if own is None:

@@ -1,4 +1,4 @@
-"""One piece of work at a time for each key, shared by all who ask meanwhile."""
+"""At most one piece of work at a time per key, shared by all callers that ask meanwhile."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -14,10 +14,10 @@ class SingleFlight(Generic[_Result]):
         self._running: dict[Hashable, asyncio.Task[_Result]] = {}
 
     async def run(self, key: Hashable, work: Callable[[], Awaitable[_Result]]) -> _Result:
-        """The result of `work`, or of what runs for `key` already; raises what it raises.
+        """The result of `work`, or of the work already running for `key`; raises what that raises.
 
-        A caller that is cancelled ends nothing: the others wait for the same work, and the next
-        caller will ask for it again.
+        Cancelling a caller does not cancel the work: others wait for it, and the next caller would
+        only start it again.
         """
         task = self._running.get(key)
         if task is None:
@@ -35,7 +35,7 @@ class SingleFlight(Generic[_Result]):
     def _forget(self, key: Hashable, task: asyncio.Task[Any]) -> None:
         del self._running[key]
         if not task.cancelled():
-            task.exception()  # all callers may be gone, and asyncio would report it
+            task.exception()  # asyncio would report it as unretrieved if all callers are gone
 
 
 async def _await(work: Callable[[], Awaitable[_Result]]) -> _Result:

@@ -1,7 +1,7 @@
-"""What to paste to install through the proxy: for each package manager and CI provider.
+"""Snippets to paste for installs through the proxy, for each package manager and CI provider.
 
-Pure text, for the documentation and the dashboard alike. `{token}` of a client's settings is the
-shell's variable TOKEN, which the lines of `exchange_lines` set.
+Only text, for both the documentation and the dashboard. The token in a client's settings is the
+shell variable TOKEN, which the lines of `exchange_snippet` set.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _TOKEN: Final = "$TOKEN"  # noqa: S105 - a variable of the shell
 
 
 class CiProvider(StrEnum):
-    """Where a job runs."""
+    """The CI provider that runs a job."""
 
     GITHUB = "GitHub Actions"
     GITLAB = "GitLab CI"
@@ -26,7 +26,7 @@ class CiProvider(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """Text to paste, in the language that a code block names."""
+    """Text to paste; `language` is that of its code block."""
 
     language: str
     text: str
@@ -152,7 +152,7 @@ def client_snippet(client: Client, address: ProxyAddress) -> Snippet:
 
 
 def project_snippet(client: Client, address: ProxyAddress) -> Snippet | None:
-    """What a project's own file must say, once; None if the client needs no such lines."""
+    """Lines to add to a project's own file, once; None if the client needs none."""
     if client is not Client.POETRY:
         return None
     return Snippet(

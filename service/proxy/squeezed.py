@@ -1,7 +1,7 @@
-"""A registry's document on its way to another process: compressed.
+"""Compresses a registry's document on its way to another process.
 
-To pickle 20 MB is one call that holds the interpreter's lock for 10 to 20 ms, in which no request
-is answered. The compressor releases it, and what is left to pickle is a tenth or less.
+Pickling 20 MB is one call that holds the interpreter's lock for 10 to 20 ms, in which no request is
+answered. The compressor releases the lock, and leaves a tenth or less to pickle.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class SqueezedDocument:
 
 
 def squeeze(document: Document) -> SqueezedDocument:
-    """`document` in a form that is quickly pickled."""
+    """`document` in a form that is quick to pickle."""
     return SqueezedDocument(
         document.url,
         document.content_type,
@@ -38,7 +38,7 @@ def squeeze(document: Document) -> SqueezedDocument:
 
 
 def restore(squeezed: SqueezedDocument) -> Document:
-    """What `squeeze` was given, in one piece."""
+    """The document that `squeeze` was given, with its body in one piece."""
     body = _CODEC.decompress(squeezed.compressed, squeezed.body_bytes, asbytes=True)
     return Document(squeezed.url, squeezed.content_type, (body,), squeezed.validators)
 

@@ -31,7 +31,7 @@ from service.proxy.bodies import BodyFault, read_body
 
 REDIRECTS_MAX: Final = 5
 CONNECTIONS_MAX: Final = 128
-"""Connections to all registries of a process; a further request waits, and fails in time."""
+"""Connections of a process to all registries; further requests wait, and fail after a while."""
 
 _VALIDATOR: Final = re.compile(r"[ -~]{1,1024}")
 _PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
@@ -45,7 +45,7 @@ _log = structlog.get_logger(__name__)
 class Upstream:
     """One configured registry.
 
-    Every method may raise UpstreamMissing and UpstreamFailed; the latter has been logged.
+    Every method may raise UpstreamMissing and UpstreamFailed, which it has logged.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Upstream:
         clock: Clock = utc_now,
         observe: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """`observe` is told the seconds until each response began, for metrics."""
+        """`observe` gets the seconds until each response began, for metrics."""
         self.registry = registry
         self.health = UpstreamHealth()
         self._clock = clock
@@ -71,7 +71,7 @@ class Upstream:
     async def document(
         self, path: str, accept: str, known: Validators | None = None
     ) -> Document | None:
-        """The document at `path`, relative and percent-encoded; None if it is still `known`."""
+        """The document at the relative `path`, percent-encoded; None if it is still `known`."""
         conditions = known.conditions if known is not None else {}
         headers = {"accept": accept, "accept-encoding": "gzip", **conditions}
         url = self._address(path)
@@ -81,7 +81,7 @@ class Upstream:
             return await self._document(response)
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Document:
-        """The answer to `body`, for a registry's queries; redirects are not followed."""
+        """The answer to a query with `body`. Redirects are not followed."""
         url = self._address(path)
         async with (
             self._faults(url, self._limits.document_s),
@@ -91,9 +91,9 @@ class Upstream:
 
     @asynccontextmanager
     async def file(self, url: str) -> AsyncGenerator[FileStream, None]:
-        """The file at `url`, which a document names, as long as the block lasts.
+        """The file at `url`, which a document names; open for as long as the block lasts.
 
-        Its pieces raise UpstreamFailed past a limit, or if the connection breaks.
+        Its pieces raise UpstreamFailed beyond a limit, or if the connection breaks.
         """
         address = self._checked(_parse(url))
         headers = {"accept": "*/*", "accept-encoding": "identity"}
@@ -105,8 +105,8 @@ class Upstream:
             length = _length(response)
             if length is not None and length > self._limits.file_bytes:
                 _fail(address, f"the file is longer than {self._limits.file_bytes} bytes")
-            # As stored, whichever content coding the registry claims: the digest is of these bytes,
-            # and some label a .tar.gz as an encoded tar.
+            # The bytes as sent, not decoded: the digest is of these bytes, and some registries
+            # label a .tar.gz as a tar with a content coding.
             bounded = _bounded(response.aiter_raw(), self._limits.file_bytes, address)
             async with aclosing(bounded) as pieces:
                 yield FileStream(length, pieces)
@@ -140,6 +140,7 @@ class Upstream:
                 if not response.has_redirect_location:
                     yield response
                     return
+                # Checked each time: one redirect could lead to an internal address.
                 location = _parse(response.headers["location"], response.url)
                 url = self._checked(location)
         _fail(url, f"redirected more than {REDIRECTS_MAX} times")
@@ -148,9 +149,9 @@ class Upstream:
     async def _try_twice(
         self, url: httpx.URL, headers: Mapping[str, str]
     ) -> AsyncGenerator[httpx.Response, None]:
-        """The response to a GET, sent again if the connection broke before a response began.
+        """The response to a GET, which is sent again if the connection broke before a response.
 
-        A server closes idle connections when it likes, also while we begin to use one.
+        A server may close an idle connection at any time, even as we begin to use it.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -164,6 +165,8 @@ class Upstream:
         self, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncGenerator[httpx.Response, None]:
         own = {"user-agent": _AGENT}
+        # Never to another origin, such as that of a redirect: it would learn the registry's
+        # password.
         if self.registry.authorization is not None and _origin(url) == self.registry.origin:
             own["authorization"] = self.registry.authorization
         begun_at = time.monotonic()
@@ -180,6 +183,7 @@ class Upstream:
 
     def _address(self, path: str) -> httpx.URL:
         """The URL of `path` below the registry's own. Raises UpstreamMissing for any other."""
+        # Unquoted, as a server may do: `%2e%2e%2f` must not leave the registry's path either.
         segments = unquote(path).replace("\\", "/").split("/")
         if not _PATH.fullmatch(path) or path.startswith("/") or {".", ".."} & set(segments):
             raise UpstreamMissing
@@ -196,7 +200,7 @@ class Upstream:
 
     @asynccontextmanager
     async def _faults(self, url: httpx.URL, time_max_s: float) -> AsyncGenerator[None, None]:
-        """Turn what goes wrong on the network in the block into UpstreamFailed."""
+        """Turn network failures inside the block into UpstreamFailed."""
         try:
             async with _network_faults(url, time_max_s):
                 yield
@@ -216,17 +220,18 @@ async def _network_faults(url: httpx.URL, time_max_s: float) -> AsyncGenerator[N
         async with asyncio.timeout(time_max_s) as limit:
             yield
     except TimeoutError as error:
+        # A TimeoutError of the block's own code is not the registry's failure.
         if not limit.expired():
             raise
         _fail(url, f"not all there within {time_max_s:g} s", error)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        # The text of other errors may repeat what the registry sent.
+        # Only this error's text is shown: that of others may repeat what the registry sent.
         detail = f": {error}" if isinstance(error, httpx.ConnectError) else ""
         _fail(url, f"{type(error).__name__}{detail}", error)
 
 
 def upstream_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
-    """The client for registries, with connections of its own: sign-ins must not wait for files."""
+    """The client for registries, with its own connections: sign-ins must not wait for files."""
     limits = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=16)
     return outgoing_client(transport, limits)
 
@@ -248,7 +253,7 @@ def _origin(url: httpx.URL) -> Origin | None:
 
 
 def _fail(url: httpx.URL, reason: str, cause: Exception | None = None) -> NoReturn:
-    """Log and raise UpstreamFailed; neither has the query of `url`, which may hold a signature."""
+    """Log and raise UpstreamFailed, both without the query of `url`: it may hold a signature."""
     _log.warning("upstream_failed", origin=str(_origin(url)), path=url.path, reason=reason)
     raise UpstreamFailed(f"{_origin(url)}: {reason}") from cause
 
@@ -261,7 +266,7 @@ def _check_status(response: httpx.Response) -> None:
 
 
 def _length(response: httpx.Response) -> int | None:
-    """The length of the body as it is sent, where the response states it and is held to it."""
+    """The body's length as sent, if the response states it in a way that the client enforces."""
     text = response.headers.get("content-length", "")
     if "transfer-encoding" in response.headers or not text.isdecimal():
         return None

@@ -1,1 +1,1 @@
-"""The npm registry API: what an upstream says, and what clients are served."""
+"""The npm registry API: reading an upstream's documents, and serving clients."""

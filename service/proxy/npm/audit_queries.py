@@ -1,7 +1,7 @@
-"""Queries of `npm audit`, without the packages that their registry must not hear of.
+"""Queries of `npm audit`, without the packages that the public registry must not learn about.
 
-Such a query names every package of a project. Those that come from an organisation's own registry
-have no advisories at a public one, and their names tell a stranger what to publish there.
+Such a query names every package of a project. A public registry has no advisories on packages from
+an organisation's own registry, and their names would tell a stranger what to publish there.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ QUERIES: Final = frozenset({"advisories/bulk", "audits", "audits/quick"})
 """Below `/-/npm/v1/security/`."""
 
 QUERY_BYTES_MAX: Final = 2**20
-"""As it is sent: compressed, that is a project of tens of thousands of packages."""
+"""Of a query as sent: compressed, that is a project of tens of thousands of packages."""
 
 UNPACKED_BYTES_MAX: Final = 8 * 2**20
 _DEPTH_MAX: Final = 200
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 def parse_query(body: bytes, coding: str) -> Json:
-    """The query in `body`, which has this content coding. Raises Invalid."""
+    """The query in `body`, whose content coding is `coding`. Raises Invalid."""
     query: Any
     try:
         query = msgspec.json.decode(_unpacked(body, coding.strip().lower()))
@@ -38,7 +38,7 @@ def parse_query(body: bytes, coding: str) -> Json:
 
 
 def public_query(query: Json, path: str, is_hidden: Callable[[str], bool]) -> bytes:
-    """`query` for the endpoint `path` as JSON, without the packages that are hidden."""
+    """`query` for the endpoint `path`, as JSON and without the hidden packages."""
     if path == "advisories/bulk":
         return msgspec.json.encode(_without(query, is_hidden))
     if isinstance(query.get("name"), str) and is_hidden(query["name"]):
@@ -47,7 +47,8 @@ def public_query(query: Json, path: str, is_hidden: Callable[[str], bool]) -> by
 
 
 def _tree(package: Json, is_hidden: Callable[[str], bool], depth: int) -> Json:
-    """A package of a lockfile's tree: `requires` names packages, `dependencies` has them."""
+    """A package of a lockfile's tree: `requires` names others, `dependencies` contains them."""
+    # A RecursionError, here or in the encoder, would be answered as a fault of the server.
     if depth == 0:
         raise Invalid("the audit query is nested too deeply")
     public = dict(package)

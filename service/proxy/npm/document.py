@@ -1,4 +1,4 @@
-"""A package of an npm registry, in the compact form that is cached and decided on."""
+"""A package of an npm registry, in the compact form that is cached and that decisions use."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,14 +17,14 @@ _ENCODING: Final = b"npm-package/1\n"
 
 
 class PackageVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One version that is offered, with its one tarball.
+    """One offered version, with its one tarball.
 
     `path` is upstream's, verbatim, on the origin with the key `origin`. `digests` are
     `algorithm:hex`, of `dist.integrity` and `dist.shasum`; there may be none. `deprecated` is
-    upstream's text, True if it gives none.
+    upstream's text, or True if upstream gives none.
 
-    The rest is JSON as upstream wrote it, members of an object without its braces, so that
-    fields we do not know survive: `install` are those of the abbreviated form, `extra` all others,
+    The rest is upstream's JSON, as the members of an object without its braces, so that fields
+    unknown to us survive: `install` has those of the abbreviated form, `extra` all others, and
     `dist` those of `dist` except `tarball`.
     """
 
@@ -40,12 +40,11 @@ class PackageVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Package(msgspec.Struct, frozen=True, array_like=True):
-    """What one upstream says of one package.
+    """What one upstream says about one package.
 
-    `versions` is in upstream's order, `tags` has offered versions alone. `time` is the JSON object
-    of publication instants, `extra` the members of the document that are not named here, without
-    braces. `dropped` counts, by reason, versions and tags that upstream has and that are not
-    offered.
+    `versions` is in upstream's order; `tags` has only offered versions. `time` is the JSON object
+    of publication instants, `extra` the document's other members, without braces. `dropped` counts,
+    by reason, upstream's versions and tags that are not offered.
     """
 
     name: str
@@ -58,19 +57,19 @@ class Package(msgspec.Struct, frozen=True, array_like=True):
 
 
 def file_name(name: str, version: str) -> str:
-    """The name that the tarball of `version` is served as.
+    """The file name under which the tarball of `version` is served.
 
-    npm's own convention: yarn and pnpm derive it without asking. No two versions share one.
+    npm's own convention, which yarn and pnpm rely on. No two versions share a name.
     """
     return f"{name.rpartition('/')[2]}-{version}.tgz"
 
 
 def find_file(package: Package, file: str) -> PackageVersion | None:
-    """The version whose tarball is `file`, the part of its URL behind `/-/`; None if there is none.
+    """The version whose tarball is `file`, the part of its URL after `/-/`; None if there is none.
 
-    Lockfiles that were made without the proxy may have the name that upstream uses, and that name
-    may begin with the scope. A name that upstream uses for several versions names none of them,
-    unless it is what `file_name` gives one of them.
+    Lockfiles made without the proxy may have upstream's file name, which may begin with the scope.
+    If upstream uses a name for several versions, it finds none of them, unless it is the
+    `file_name` of one.
     """
     scope, is_scoped, _ = package.name.partition("/")
     if is_scoped:
@@ -96,12 +95,12 @@ def encode_package(package: Package) -> bytes:
 
 
 def decode_package(encoded: bytes) -> Package:
-    """What `encode_package` encoded. Raises EncodingUnknown: fetch the document again."""
+    """The package that `encode_package` encoded. On EncodingUnknown, fetch the document again."""
     head, versions = decode_versioned(_ENCODING, encoded, Package, PackageVersion)
     return replace(head, versions={version.version: version for version in versions})
 
 
 def release_package(package: Package) -> None:
-    """Free the versions of a package that is not used any more, one by one."""
+    """Free the versions of a package that is no longer used, one by one."""
     while package.versions:
         package.versions.popitem()

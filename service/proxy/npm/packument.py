@@ -1,6 +1,6 @@
-"""Parses a packument, the document that an npm registry has of a package.
+"""Parses a packument, an npm registry's document on a package.
 
-Only what the proxy changes or decides on is taken apart; all other JSON is kept as bytes.
+Only what the proxy changes or decides on is decoded; all other JSON is kept as bytes.
 """
 
 import re
@@ -58,7 +58,7 @@ _ABBREVIATED: Final[tuple[str, ...]] = (
     "hasInstallScript",
     "_hasShrinkwrap",
 )
-"""Members of a version in the abbreviated form (npm's registry API), but for those we write."""
+"""Members of a version in the abbreviated form (npm's registry API), except those we write."""
 
 _INSTALL_SCRIPTS: Final = ("preinstall", "install", "postinstall")
 
@@ -69,13 +69,14 @@ _ANY: Final = msgspec.json.Decoder(object)
 def parse_package(body: bytes, name: str, origins: Origins) -> Package:
     """The package `name`, from a registry's full document.
 
-    A version that is described wrongly is dropped and counted; the others are kept. Raises
-    DocumentInvalid if the document is of another package, or has more than VERSIONS_MAX versions.
+    Invalid versions are dropped and counted; the others are kept. Raises DocumentInvalid if the
+    document is about another package, or has more than VERSIONS_MAX versions.
     """
     refuse_oversized(body)
     document = _document(body)
     if len(document) > MEMBERS_MAX:
         raise DocumentInvalid("document has too many members")
+    # A registry must not answer for one package with another one's files.
     if _text(document.pop("name", None)) != name:
         raise DocumentInvalid("document is of another package")
     versions = _object(document.pop("versions", None))
@@ -90,6 +91,7 @@ def parse_package(body: bytes, name: str, origins: Origins) -> Package:
         except EntryDropped as reason:
             dropped[reason.reason] += 1
     tags = _tags(_object(document.pop("dist-tags", None), TAGS_BYTES_MAX), offered, dropped)
+    # Files inside the document would reach clients without a decision or a row.
     document.pop("_attachments", None)
     modified = time.get("modified") or _text(document.get("modified"))
     return Package(
@@ -106,7 +108,7 @@ def parse_package(body: bytes, name: str, origins: Origins) -> Package:
 def _document(body: bytes) -> Members:
     """The members of the document. Raises DocumentInvalid."""
     try:
-        body.decode()  # Parts are kept as bytes unread: their encoding is checked here.
+        body.decode()  # some parts are kept as undecoded bytes: their encoding is checked here
     except UnicodeDecodeError as error:
         raise DocumentInvalid("document is not JSON") from error
     try:
@@ -146,7 +148,7 @@ def _members(members: Members) -> bytes:
 
 
 def _times(raw: Members) -> dict[str, str]:
-    """The instants of a document's `time`, without other values, as unpublished packages have."""
+    """The instants in a document's `time`, without the other values of unpublished packages."""
     texts = {name: _text(value) for name, value in raw.items() if len(name) <= TAG_CHARS_MAX}
     return {name: text for name, text in texts.items() if text and len(text) <= _TIME_CHARS_MAX}
 
@@ -180,6 +182,7 @@ def _parse_version(
         dist = _MEMBERS.decode(members.pop("dist", msgspec.Raw(b"null")))
     except (msgspec.DecodeError, RecursionError) as error:
         raise EntryDropped("version is described wrongly") from error
+    # Clients believe these members: they must not contradict what the decision is about.
     if _text(members.get("name")) != name or _text(members.get("version")) != version:
         raise EntryDropped("version is described as another one")
     tarball = _text(dist.pop("tarball", None))
@@ -204,13 +207,13 @@ def _parse_version(
 
 
 def _deprecated(raw: msgspec.Raw | None) -> bool | str:
-    """The text of a deprecation, True without a text, False if the version is not deprecated."""
+    """The text of a deprecation, True if it has none, False if the version is not deprecated."""
     value = _value(raw)
     return value[:TEXT_CHARS_MAX] or False if isinstance(value, str) else value is True
 
 
 def _runs_scripts(scripts: object) -> bool:
-    """True if one of `scripts` runs at installation: the registry states it in this form alone."""
+    """True if one of `scripts` runs at installation, which full documents do not state."""
     return isinstance(scripts, dict) and any(scripts.get(script) for script in _INSTALL_SCRIPTS)
 
 

@@ -1,7 +1,7 @@
 """Documents of the npm registry API as the proxy serves them.
 
-Versions are marked, not hidden: a version in `marks` is deprecated, with the decision's reason, so
-that ranges take another one while a pinned version is still requested and recorded.
+Blocked versions are marked, not hidden: a version in `marks` is served as deprecated, with the
+decision's reason. So ranges select another version, and the request for a pinned one is recorded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ ABBREVIATED: Final = "application/vnd.npm.install-v1+json"
 FULL: Final = "application/json"
 
 PART_BYTES: Final = 256 * 1024
-"""What is joined at once."""
+"""About how many bytes are joined at once."""
 
 _json = msgspec.json.encode
 
@@ -37,17 +37,17 @@ def negotiate(accept: str | None) -> str:
 
 
 def render_abbreviated(package: Package, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
-    """What is needed to install, and publication instants, which npm's own form does not have.
+    """What installs need, and the publication instants that npm's own abbreviated form lacks.
 
-    In parts of about PART_BYTES. `base` is the URL of the proxied registry, without a slash at its
-    end. `marks` has the reason by version.
+    In parts of about PART_BYTES. `base` is the URL of the proxied registry, without a trailing
+    slash. `marks` has the reason by version.
     """
     modified = b"" if package.modified is None else b',"modified":' + _json(package.modified)
     return _render(package, base, marks, modified, is_full=False)
 
 
 def render_full(package: Package, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
-    """The full document: all that upstream says; see `render_abbreviated`."""
+    """The full document, with everything that upstream says; see `render_abbreviated`."""
     extra = b"," + package.extra if package.extra else b""
     return _render(package, base, marks, extra, is_full=True)
 
@@ -83,7 +83,7 @@ def _render(
 
 
 class _Tarballs:
-    """The member `tarball` of a package's versions, up to where the version follows."""
+    """The member `tarball` of a package's versions, up to the point where the version follows."""
 
     def __init__(self, package: Package, base: str) -> None:
         name = quote(package.name, safe="@/")
@@ -91,9 +91,9 @@ class _Tarballs:
         self._usual = self._member("")
 
     def of(self, reason: str | None) -> bytes:
-        """That of a version that is blocked for `reason`, or of one that is not.
+        """The member for a version that is blocked for `reason`, or that is not blocked (None).
 
-        Of a download that fails, pnpm prints nothing but its address.
+        The address has the reason, because pnpm prints nothing else of a failed download.
         """
         return self._usual if reason is None else self._member(blocked_folder(reason))
 
@@ -106,7 +106,7 @@ def _version(
 ) -> Iterator[bytes]:
     """The object of one version, in parts.
 
-    Versions consist of characters that neither JSON nor URLs escape.
+    No character of a version needs an escape in JSON or in a URL.
     """
     yield b"{"
     yield version.install

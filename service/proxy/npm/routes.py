@@ -1,4 +1,4 @@
-"""npm's registry API for one organisation: documents, tarballs, and what installs need beside."""
+"""npm's registry API for one organisation: documents, tarballs, and what else installs need."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -38,9 +38,9 @@ from service.web.responses import json_answer
 _REGISTRY: Final = "/proxy/<slug>/npm"
 _PASSED_ON: Final = "/-/npm/v1/"
 QUERY_PATH: Final = f"{_PASSED_ON}security/"
-"""What the paths of queries have, which may be longer than other bodies."""
+"""Part of the paths of queries, whose bodies may be longer than others."""
 _DIGESTS: Final = ("sha512", "sha256", "sha1")
-"""Digests that a file can be verified by, the best one first; old documents have `sha1` alone."""
+"""Digests by which a file can be verified, the best first; old documents have only `sha1`."""
 
 blueprint = Blueprint("proxy_npm", __name__)
 
@@ -64,7 +64,7 @@ async def whoami(services: ProxyServices, slug: str) -> ResponseReturnValue:
 @blueprint.get(f"{_REGISTRY}{_PASSED_ON}keys")
 @receives(ProxyServices)
 async def keys(services: ProxyServices, slug: str) -> ResponseReturnValue:
-    """The registry's signing keys, as the upstream has them."""
+    """The registry's signing keys, as the upstream publishes them."""
     await services.authorize(request, slug)
     document = await _public(services).upstream.document("-/npm/v1/keys", FULL)
     return Response(b"" if document is None else document.body, content_type=FULL)
@@ -90,13 +90,13 @@ async def security(services: ProxyServices, slug: str, query: str) -> ResponseRe
 @blueprint.get(f"{_REGISTRY}/<path:wanted>")
 @receives(ProxyServices)
 async def package(services: ProxyServices, slug: str, wanted: str) -> ResponseReturnValue:
-    """A document, the object of one version, or a tarball, told apart by the path.
+    """A document, the object of one version, or a tarball, depending on the path.
 
-    Names may hold a slash, written as such or as `%2f`: `@scope/name`.
+    Names may contain a slash, written as such or as `%2f`: `@scope/name`.
     """
     principal, org = await services.authorize(request, slug)
     name, rest = _split(wanted)
-    if name == "-":  # what npm has beside packages, such as its search, and is not served here
+    if name == "-":  # npm's endpoints other than packages, such as its search: not served
         raise PackageFileMissing
     if rest.startswith("-/"):
         return await _file(services, org, principal, name, rest.removeprefix("-/"))
@@ -128,7 +128,7 @@ async def _document(
 async def _file(
     services: ProxyServices, org: Organisation, principal: InstallPrincipal, name: str, file: str
 ) -> Response:
-    """A tarball, once its install is recorded, or a redirect to why it is refused."""
+    """A tarball, once its install is recorded, or a redirect to the reason for its refusal."""
     find = partial(find_file, file=without_folder(file))
     located, listed = await services.package_file(org, name, find)
     registry, policy = located.registry, located.policy
@@ -192,7 +192,7 @@ def _release(policy: PackagePolicy, listed: PackageVersion) -> Release:
 
 
 def _key(listed: PackageVersion) -> FileKey:
-    """The digest to verify the file by. Raises PackageFileMissing: without it nothing is served."""
+    """The digest to verify the file by. Raises PackageFileMissing if it has none."""
     for algorithm in _DIGESTS:
         for digest in sorted(listed.digests):
             if digest.startswith(f"{algorithm}:"):

@@ -1,4 +1,4 @@
-"""Order of npm versions (Semantic Versioning 2.0.0, §11), as far as dist-tags need it."""
+"""The order of npm versions (Semantic Versioning 2.0.0, §11), for choosing dist-tags."""
 
 import re
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ _VERSION_CHARS_MAX: Final = 256
 
 
 class Precedence(NamedTuple):
-    """Compares as versions do; build metadata has no part in it."""
+    """Compares as versions do; build metadata is ignored."""
 
     major: int
     minor: int

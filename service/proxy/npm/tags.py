@@ -7,8 +7,8 @@ is blocked therefore moves down, to a version that its users are likely to want:
    the tag pointed at a prerelease, as `next` does;
 2. else the highest stable version of the next lower major that has one, and so on downwards.
 
-Deprecated versions are considered only if no other version is left. A tag that finds no version
-stays where it is: its file is refused with the reason, which says more than a missing tag.
+Deprecated versions are considered only if there is no other. If no version is left, the tag stays
+where it is: its file is refused with the reason, which says more than a missing tag.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from service.proxy.npm.semver import Precedence, parse_precedence
 
 
 def move_tags(package: Package, marks: Mapping[str, str]) -> dict[str, str]:
-    """The package's dist-tags, with none at a version in `marks` if there is another for it."""
+    """The package's dist-tags, moved from versions in `marks` wherever there is a replacement."""
     tags = package.tags
     if not any(version in marks for version in tags.values()):
         return tags
@@ -37,7 +37,7 @@ def move_tags(package: Package, marks: Mapping[str, str]) -> dict[str, str]:
 
 
 def _replacement(blocked: str, choices: list[tuple[Precedence, str]]) -> str | None:
-    """The version of `choices` that a tag moves to from `blocked`, or None."""
+    """The version of `choices` to which a tag moves from `blocked`, or None."""
     old = parse_precedence(blocked)
     if old is None:
         return None

@@ -1,1 +1,1 @@
-"""The simple repository API of PyPI: what an upstream says, and what clients are served."""
+"""The simple repository API of PyPI: reading an upstream's pages, and serving clients."""

@@ -9,7 +9,7 @@ from werkzeug.http import parse_accept_header
 
 
 class PageForm(StrEnum):
-    """A form of a page: its value is the Content-Type of the answer."""
+    """A form of a page; the value is the Content-Type of the response."""
 
     JSON = "application/vnd.pypi.simple.v1+json"
     HTML = "application/vnd.pypi.simple.v1+html"
@@ -17,7 +17,7 @@ class PageForm(StrEnum):
 
     @property
     def is_json(self) -> bool:
-        """Whether the page is in JSON; both others are the same HTML."""
+        """Whether the page is in JSON; both other forms are the same HTML."""
         return self is PageForm.JSON
 
 
@@ -30,14 +30,15 @@ _OFFERED: Final = {
     "application/vnd.pypi.simple.v1+json": PageForm.JSON,
     "application/vnd.pypi.simple.latest+json": PageForm.JSON,
 }
-"""By media type. `latest` is answered with the version that it is (PEP 691)."""
+"""By media type. The answer to `latest` names the actual version (PEP 691)."""
 
 
 def negotiate(accept: str | None) -> PageForm | None:
-    """The form to answer with, for an Accept header; None: 406, none of ours is acceptable.
+    """The form to answer with, by the Accept header; None if no form is acceptable (406).
 
-    Without a preference the answer is `text/html`, as it was before there was a choice.
+    Without a preference it is `text/html`, as it was before there was a choice.
     """
+    # The cache is keyed by what clients send: long headers must not fill memory.
     if accept is None or len(accept) <= _CACHED_CHARS_MAX:
         return _negotiate_known(accept)
     return _negotiate(accept)
@@ -51,5 +52,5 @@ def _negotiate(accept: str | None) -> PageForm | None:
     return None if best is None else _OFFERED[best]
 
 
-# Each client sends one and the same header; to parse it takes a tenth of a small request.
+# Each client always sends the same header; parsing it takes a tenth of a small request.
 _negotiate_known = lru_cache(maxsize=256)(_negotiate)

@@ -1,8 +1,8 @@
-"""Project, version and kind of a distribution, by its file name.
+"""The project, version and kind of a distribution, from its file name.
 
-Clients choose files by these three, so policy must read the same in a name as clients do. Wheels
-follow the binary distribution format, sdists are read as pip reads them; all other names (eggs,
-installers, names with two readings) are refused, since no current client installs them.
+Clients choose files by these three, so policy must interpret a name exactly as clients do. Wheels
+follow the binary distribution format, and sdists are parsed as by pip. All other names (eggs,
+installers, ambiguous names) are refused: no current client installs them.
 """
 
 import re
@@ -24,7 +24,7 @@ _FILENAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
 _PROJECT: Final = re.compile("[a-z0-9]+(?:-[a-z0-9]+)*")
 _WHEEL: Final = re.compile(r"(?P<release>.+)-(?P<tags>[A-Za-z0-9_.]+(?:-[A-Za-z0-9_.]+){2})\.whl")
 _SDIST_SUFFIXES: Final = (".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz")
-"""Those that pip and uv still install; new sdists are `.tar.gz` (PEP 625)."""
+"""Suffixes that pip and uv still install; new sdists are `.tar.gz` (PEP 625)."""
 
 
 class Kind(StrEnum):
@@ -43,7 +43,7 @@ class Distribution(NamedTuple):
 
 
 def parse_filename(filename: str) -> Distribution | None:
-    """What `filename` is; None unless it is the name of a wheel or an sdist with one reading."""
+    """The distribution that `filename` names; None unless that is an unambiguous wheel or sdist."""
     if len(filename) > FILENAME_CHARS_MAX or not _FILENAME.fullmatch(filename):
         return None
     if wheel := _WHEEL.fullmatch(filename):
@@ -54,8 +54,8 @@ def parse_filename(filename: str) -> Distribution | None:
     return None
 
 
-# A release has many wheels, which differ in their tags alone. Tags take most of the time to parse,
-# and any are good enough here: clients choose among them.
+# The wheels of a release differ only in their tags. Parsing tags takes most of the time, and which
+# they are does not matter here: clients choose among them.
 @lru_cache(maxsize=4096)
 def _parse_wheel(release: str) -> Distribution | None:
     try:

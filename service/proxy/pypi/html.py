@@ -1,8 +1,8 @@
 """The HTML form of the simple repository API (PEP 503, 592, 629, 658, 708, 714 and 740).
 
-Old registries have only this form. The standard library's parser reads each unclosed tag again to
-the end of the page: 60 kB of `<a ` take it half a minute. Tags are therefore found by an expression
-whose time is proportional to the page's length, and which knows the three elements that matter.
+Old registries have only this form. The standard library's parser rescans the page for each unclosed
+tag: 60 kB of `<a ` take it half a minute. So tags are found by a regular expression for the three
+elements that matter, whose time is proportional to the page's length.
 """
 
 import re
@@ -20,13 +20,13 @@ from service.proxy.pypi.repository_version import parse_minor
 
 TAGS_MAX: Final = FILES_MAX + 1000
 ATTRIBUTES_MAX: Final = 32
-"""Of an element; further ones are ignored."""
+"""Attributes of one element; further ones are ignored."""
 
 VALUE_CHARS_MAX: Final = 4096
 
 _STATUS: Final = ("pypi:project-status", "pypi:project-status-reason")
 
-# Quantifiers are possessive, so that no character is tried again.
+# Possessive quantifiers prevent backtracking, which a hostile page could make quadratic or worse.
 _ATTRIBUTE: Final = re.compile(
     r"""
     \s++ (?P<name>[^\s"'<>/=]++)
@@ -36,7 +36,7 @@ _ATTRIBUTE: Final = re.compile(
 )
 _UNNAMED: Final = re.sub(r"[?]P<[a-z]+>", "?:", _ATTRIBUTE.pattern)
 
-# A tag without an end matches up to where it is no longer one, and the search goes on from there:
+# A tag without an end matches as far as it looks like a tag, and the search continues after that:
 # no part of a page is searched twice.
 _TAG: Final = re.compile(
     rf"""
@@ -55,7 +55,7 @@ class _Tag(NamedTuple):
 def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> Project:
     """The project `name` (normalised), from the page fetched from `page_url`.
 
-    The page does not say which project it is of: files of others are dropped and counted.
+    The page does not name its project: files of other projects are dropped and counted.
     Raises DocumentInvalid if the page is not of version 1 of the API.
     """
     refuse_oversized(body)
@@ -86,21 +86,21 @@ def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> Proje
 
 
 def _tags(page: str) -> Iterator[_Tag]:
-    """The page's links, bases and metas. Of an attribute that is there twice the first counts."""
+    """The page's links, bases and metas. Of a repeated attribute, the first one counts."""
     for match in _TAG.finditer(page):
         if not match["end"]:
             continue
         attributes: dict[str, str] = {}
         for attribute in islice(_ATTRIBUTE.finditer(match["attributes"]), ATTRIBUTES_MAX):
             value = attribute["double"] or attribute["single"] or attribute["bare"] or ""
-            # Longer ones are nothing we use, and `unescape` fails at endless numbers.
+            # We use no longer values, and `unescape` fails on numbers with too many digits.
             if len(value) <= VALUE_CHARS_MAX:
                 attributes.setdefault(attribute["name"].lower(), unescape(value))
         yield _Tag(match["tag"].lower(), attributes)
 
 
 def _link(attributes: dict[str, str]) -> Link:
-    """A link as PEP 691 would describe it. The text of a link is for people, and not read."""
+    """The link in the form of PEP 691. Its text is for people and is ignored."""
     return Link(
         url=attributes["href"].strip(),
         requires_python=attributes.get("data-requires-python"),
@@ -120,7 +120,7 @@ def _metadata(value: str | None) -> bool | dict[str, str] | None:
 
 
 def _joined(page_url: str, base: str) -> str:
-    """The URL that links are relative to: `page_url` itself if `base` is malformed."""
+    """The base URL of the page's links: `page_url` itself if `base` is malformed."""
     try:
         joined = urljoin(page_url, base.strip())
     except ValueError:

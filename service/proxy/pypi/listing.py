@@ -1,4 +1,4 @@
-"""From one link of an upstream's page to one file that may be offered, or the reason why not."""
+"""Turns each link of an upstream's page into a file to offer, or a reason not to offer it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ class Link(msgspec.Struct, rename="kebab", gc=False):
 class Listing:
     """Collects the files of one page.
 
-    `name` is the project's normalised name, `page_url` what relative links are relative to.
+    `name` is the project's normalised name, `page_url` the base of relative links.
     """
 
     def __init__(self, name: str, page_url: str, origins: Origins) -> None:
@@ -49,7 +49,7 @@ class Listing:
 
     @property
     def files(self) -> list[ProjectFile]:
-        """What is offered, in the page's order."""
+        """The offered files, in the page's order."""
         return list(self._files.values())
 
     def add(self, link: Link) -> None:
@@ -57,6 +57,7 @@ class Listing:
 
         Raises DocumentInvalid for more than FILES_MAX links.
         """
+        # Dropped links count, too: each of them costs the same work.
         if len(self._files) + self.dropped.total() >= FILES_MAX:
             raise DocumentInvalid("page lists too many files")
         try:
@@ -67,12 +68,12 @@ class Listing:
         self._files[file.filename] = file
 
     def drop(self, reason: str) -> None:
-        """Count a link that cannot even be read."""
+        """Count a link that is not offered, for this reason."""
         self.dropped[reason] += 1
 
     def _parse(self, link: Link) -> ProjectFile:
         origin, path, fragment = self._origins.locate(link.url, self._page_url)
-        # Clients take the name from either place: both must say the same.
+        # Some clients take the name from the URL, others from the listing: both must agree.
         filename = path.rpartition("/")[2]
         if "%" in filename:
             filename = unquote(filename)
@@ -83,6 +84,7 @@ class Listing:
             raise EntryDropped("file name is not of a wheel or sdist")
         if distribution.project != self._name:
             raise EntryDropped("file is of another project")
+        # The first one stays: a client could take either, but only one of them would be decided on.
         if filename in self._files:
             raise EntryDropped("file name is listed twice")
         return ProjectFile(
@@ -116,7 +118,7 @@ def bounded_urls(urls: Iterable[str], count_max: int = 100) -> tuple[str, ...]:
 
 
 def parse_status(status: str | None, reason: str | None) -> tuple[str | None, str | None]:
-    """A project's status and the reason for it (PEP 792); None for a status we do not know."""
+    """A project's status and the reason for it (PEP 792); None for an unknown status."""
     if status not in STATUSES:
         return None, None
     return status, reason[:REASON_CHARS_MAX] if reason else None
@@ -141,16 +143,16 @@ def _short(text: str | None) -> str | None:
 
 
 def _yanked(yanked: bool | str | None) -> bool | str:
-    """A reason, cut to REASON_CHARS_MAX; True without one: in HTML an empty text says so."""
+    """The reason, cut to REASON_CHARS_MAX, or True without one: in HTML, an empty text."""
     if isinstance(yanked, str):
         return yanked[:REASON_CHARS_MAX] or True
     return bool(yanked)
 
 
 def _metadata_hashes(link: Link) -> dict[str, str] | None:
-    """Digests of the metadata that upstream offers; empty if it offers it without; else None.
+    """Digests of the metadata that upstream offers, perhaps none; None if it offers no metadata.
 
-    PEP 714: the older name counts only where the newer one is absent.
+    PEP 714: the older name counts only if the newer one is absent.
     """
     offered = link.dist_info_metadata if link.core_metadata is None else link.core_metadata
     if isinstance(offered, dict):

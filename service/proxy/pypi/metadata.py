@@ -1,6 +1,6 @@
 """The METADATA file of a wheel, which lets resolvers read dependencies without the wheel itself.
 
-The wheel comes from an upstream and is not trusted: what is read is bounded before it is read.
+The wheel comes from an upstream and is not trusted: every read is bounded in advance.
 """
 
 import errno
@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 METADATA_BYTES_MAX: Final = 2 << 20
 DIRECTORY_BYTES_MAX: Final = 16 << 20
-"""Of the archive's central directory: about 100,000 entries, three times the largest known."""
+"""Size of the archive's central directory: about 100,000 entries, three times the most known."""
 
 _ENCRYPTED: Final = 0x1
 _SUFFIX: Final = ".dist-info"
@@ -31,11 +31,11 @@ _DAMAGED: Final = (
     struct.error,
     zlib.error,
 )
-"""What `zipfile` raises for archives that are damaged, or made to look so."""
+"""The exceptions that `zipfile` raises for damaged or malicious archives."""
 
 
 class MetadataUnavailable(Exception):
-    """A wheel's metadata cannot be had from it; `reason` is a constant text."""
+    """A wheel's metadata cannot be extracted; `reason` is a constant text."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -64,11 +64,11 @@ class _BoundedReader:
 
 
 def extract_metadata(wheel: Path, name: str, version: str) -> bytes:
-    """METADATA of the wheel at `wheel`, whose file name says `name` and `version`.
+    """METADATA of the wheel at `wheel`, whose file name says `name` and `version`. Blocks.
 
     At most METADATA_BYTES_MAX bytes, with their checksum verified. Raises MetadataUnavailable if
-    the archive is damaged or encrypted, has not exactly one `.dist-info` directory, which is of
-    this name and version, or has METADATA twice; OSError if `wheel` cannot be read. Blocks.
+    the archive is damaged or encrypted, or does not have exactly one `.dist-info` directory, of
+    this name and version, with exactly one METADATA; OSError if `wheel` cannot be read.
     """
     with wheel.open("rb") as file:
         try:
@@ -77,7 +77,7 @@ def extract_metadata(wheel: Path, name: str, version: str) -> bytes:
         except _DAMAGED as error:
             raise MetadataUnavailable("the wheel is not a readable archive") from error
         except OSError as error:
-            # An offset before the start of the file.
+            # EINVAL: the archive states an offset before the start of the file.
             if error.errno != errno.EINVAL:
                 raise
             raise MetadataUnavailable("the wheel is not a readable archive") from error
@@ -99,7 +99,7 @@ def _metadata_entry(archive: ZipFile, name: str, version: str) -> ZipInfo:
 
 
 def _is_of(directory: str, name: str, version: str) -> bool:
-    """True if a `.dist-info` directory's name is of this project and version, however written."""
+    """True if a `.dist-info` directory is named for this project and version, in any spelling."""
     project, _, release = directory.removesuffix(_SUFFIX).partition("-")
     try:
         is_version = Version(release.replace("_", "-")) == Version(version)
@@ -115,6 +115,7 @@ def _read(archive: ZipFile, entry: ZipInfo) -> bytes:
         raise MetadataUnavailable("METADATA is compressed in a way that wheels must not use")
     if stat.S_ISLNK(entry.external_attr >> 16):
         raise MetadataUnavailable("METADATA is a link")
+    # Checked before reading, which stops at one byte more: the stated size may be a lie.
     if entry.file_size > METADATA_BYTES_MAX:
         raise MetadataUnavailable("METADATA is too large")
     with archive.open(entry) as content:

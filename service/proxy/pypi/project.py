@@ -1,4 +1,4 @@
-"""A project of a Python package index, in the compact form that is cached and decided on."""
+"""A project of a Python index, in the compact form that is cached and that decisions use."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -20,11 +20,11 @@ METADATA_SUFFIX: Final = ".metadata"
 
 
 class ProjectFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One file that is offered.
+    """One offered file.
 
     `version` is normalised (PEP 440). `path` is upstream's, verbatim, on the origin with the key
     `origin`; its last component, unquoted, is `filename`. `hashes` has lower-case hexadecimal
-    digests by algorithm, and may be empty. `yanked` is the reason, or True if there is none.
+    digests by algorithm, and may be empty. `yanked` is the reason, or True without a reason.
     `metadata_hashes` is None if upstream does not offer the wheel's metadata by itself.
     """
 
@@ -48,12 +48,12 @@ class ProjectFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Project(msgspec.Struct, frozen=True, array_like=True):
-    """What one upstream says of one project.
+    """What one upstream says about one project.
 
-    `name` is normalised. No two files have the same name. `api_minor` is the minor version of the
-    repository API that upstream keeps to; `tracks` and `alternate_locations` are PEP 708's,
-    `status` and `status_reason` PEP 792's. `dropped` counts, by reason, the files that upstream
-    lists and that are not offered.
+    `name` is normalised. No two files have the same name. `api_minor` is the minor version of
+    upstream's repository API; `tracks` and `alternate_locations` are those of PEP 708, `status` and
+    `status_reason` those of PEP 792. `dropped` counts, by reason, upstream's files that are not
+    offered.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Project(msgspec.Struct, frozen=True, array_like=True):
 def find_file(project: Project, origin: str, path: str) -> ProjectFile | None:
     """The file that is offered at `path` on `origin`, or None.
 
-    `path` begins with a slash; it may be verbatim or unquoted, as a router hands it over.
+    `path` begins with a slash; it may be verbatim, or unquoted as a router passes it.
     """
     filename = unquote(path.rpartition("/")[2])
     for file in project.files:
@@ -92,12 +92,12 @@ def encode_project(project: Project) -> bytes:
 
 
 def decode_project(encoded: bytes) -> Project:
-    """What `encode_project` encoded. Raises EncodingUnknown: fetch the document again."""
+    """The project that `encode_project` encoded. On EncodingUnknown, fetch the document again."""
     head, files = decode_versioned(_ENCODING, encoded, Project, ProjectFile)
     return replace(head, files=files)
 
 
 def release_project(project: Project) -> None:
-    """Free the files of a project that is not used any more, one by one."""
+    """Free the files of a project that is no longer used, one by one."""
     while project.files:
         project.files.pop()

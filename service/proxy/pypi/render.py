@@ -1,11 +1,11 @@
 """Pages of the simple repository API as the proxy serves them.
 
-Files are marked, not hidden: a file in `marks` is yanked, with the decision's reason (PEP 592), so
-that ranges take another version while a pinned one is still requested and recorded. Marks are of
-files, because a wheel that was added to an old release is as young as a release of its own.
+Blocked files are marked, not hidden: a file in `marks` is served as yanked, with the decision's
+reason (PEP 592). So ranges select another version, and the request for a pinned one is recorded.
+Files are marked rather than releases: a wheel added to an old release is as young as a new release.
 
-A file is at `<base>/files/<origin key>/<path>`: the path is upstream's, verbatim. A proxy that
-serves files of several origins can tell them apart, and a lockfile shows which one it was.
+A file is at `<base>/files/<origin key>/<path>`, with upstream's path verbatim. So files of several
+origins can be told apart, and a lockfile shows which origin it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ _HTML_HASHES: Final = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
 def render_json(project: Project, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
     """The project's page in JSON (PEP 691, 700, 708, 714, 740, 792), in parts.
 
-    `base` is the URL of the proxied index, without a slash at its end. `marks` has the reason by
+    `base` is the URL of the proxied index, without a trailing slash. `marks` has the reason by
     file name.
     """
     page = _Page(
@@ -109,7 +109,7 @@ def render_html(project: Project, base: str, marks: Mapping[str, str]) -> Iterat
 
 
 def _link(file: ProjectFile, base: str, yanked: bool | str) -> str:
-    # Names, paths, keys and digests were checked to have no character that HTML escapes.
+    # Names, paths, keys and digests need no escapes: they were checked when the page was read.
     digest = _digest(file.hashes)
     attributes = ""
     if file.requires_python is not None:
@@ -119,7 +119,7 @@ def _link(file: ProjectFile, base: str, yanked: bool | str) -> str:
     metadata = _core_metadata(file)
     if metadata is not None:
         value = (_digest(metadata) if isinstance(metadata, dict) else "") or "true"
-        # pip 22.3 to 23.1 know the older name alone.
+        # pip 22.3 to 23.1 know only the older name.
         attributes += f' data-core-metadata="{value}" data-dist-info-metadata="{value}"'
     if file.provenance is not None:
         attributes += f' data-provenance="{_escape(file.provenance)}"'
@@ -128,7 +128,7 @@ def _link(file: ProjectFile, base: str, yanked: bool | str) -> str:
 
 
 def _digest(hashes: Mapping[str, str]) -> str:
-    """The digest that every client can check, or the next best, as `algorithm=hex`; or empty."""
+    """The most widely supported digest, as `algorithm=hex`; empty if there is none."""
     for algorithm in _HTML_HASHES:
         if algorithm in hashes:
             return f"{algorithm}={hashes[algorithm]}"
@@ -137,7 +137,7 @@ def _digest(hashes: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=1024)
 def _escape(text: str) -> str:
-    """`text` as an attribute's value; the files of a project have few different ones."""
+    """`text` as an attribute's value. Cached: a project's files have few different ones."""
     return escape(text)
 
 
@@ -148,7 +148,7 @@ def _yanked(file: ProjectFile, marks: Mapping[str, str]) -> bool | str:
 
 
 def _core_metadata(file: ProjectFile) -> bool | dict[str, str] | None:
-    """What is announced for a wheel: metadata is extracted where upstream does not offer it."""
+    """The announced metadata of a wheel, which we extract if upstream does not offer it."""
     if file.kind is not Kind.WHEEL:
         return None
     return file.metadata_hashes or True

@@ -1,4 +1,4 @@
-"""The version of the simple repository API (PEP 629): which we read, which we serve."""
+"""The versions of the simple repository API (PEP 629) that we read and serve."""
 
 import re
 from typing import Final

@@ -1,8 +1,8 @@
-"""The list of all projects, which the proxy does not have.
+"""The list of all projects, which the proxy serves empty.
 
-Upstream's list has hundreds of thousands of names, and no client needs it to install: pip, uv and
-poetry request pages of projects by name. An empty list is a valid answer (PEP 503, 691); a 404
-would make tools that probe the index report it as broken.
+Upstream's list has hundreds of thousands of names, and no client needs it for an install: pip, uv
+and poetry request the page of a project by its name. An empty list is a valid answer (PEP 503,
+691), whereas tools that probe the index would report a 404 as broken.
 """
 
 from typing import Final

@@ -28,7 +28,7 @@ from service.web.dependencies import receives
 
 _INDEX: Final = "/proxy/<slug>/pypi"
 _DIGESTS: Final = ("sha256", "sha512")
-"""Digests that a file can be verified by, the better one first. Others prove nothing today."""
+"""Digests by which a file can be verified, the preferred one first. Others prove nothing today."""
 
 blueprint = Blueprint("proxy_pypi", __name__)
 
@@ -47,7 +47,7 @@ async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:
 @blueprint.get(f"{_INDEX}/simple/<name>/")
 @receives(ProxyServices)
 async def project_page(services: ProxyServices, slug: str, name: str) -> ResponseReturnValue:
-    """The files of a project, with those marked as yanked that would be refused."""
+    """The files of a project; those that would be refused are marked as yanked."""
     _, org = await services.authorize(request, slug)
     form = _form()
     located = await services.project(org, name)
@@ -60,7 +60,7 @@ async def project_page(services: ProxyServices, slug: str, name: str) -> Respons
 @blueprint.get(f"{_INDEX}/files/<origin>/<path:path>")
 @receives(ProxyServices)
 async def file(services: ProxyServices, slug: str, origin: str, path: str) -> ResponseReturnValue:
-    """A file, once its install is recorded, or a redirect to why it is refused."""
+    """A file, once its install is recorded, or a redirect to the reason for its refusal."""
     principal, org = await services.authorize(request, slug)
     wanted = path.removesuffix(METADATA_SUFFIX)
     distribution = parse_filename(wanted.rpartition("/")[2])
@@ -89,7 +89,7 @@ async def _metadata(
     policy: PackagePolicy,
     listed: ProjectFile,
 ) -> Response:
-    """The metadata of a wheel: upstream's, or that which is in the wheel. No install."""
+    """The metadata of a wheel: upstream's, or extracted from the wheel. Records no install."""
     url = registry.file_url(listed.origin, listed.path)
     digest = (listed.metadata_hashes or {}).get("sha256")
     if digest is not None:
@@ -130,7 +130,7 @@ def _release(policy: PackagePolicy, listed: ProjectFile) -> Release:
 
 
 def _key(listed: ProjectFile) -> FileKey:
-    """The digest to verify the file by. Raises PackageFileMissing: without it nothing is served."""
+    """The digest to verify the file by. Raises PackageFileMissing if it has none."""
     for algorithm in _DIGESTS:
         if algorithm in listed.hashes:
             return parse_file_key(f"{algorithm}:{listed.hashes[algorithm]}")

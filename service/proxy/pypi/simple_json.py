@@ -42,8 +42,8 @@ _LINK: Final = msgspec.json.Decoder(Link)
 def parse_json(body: bytes, name: str, page_url: str, origins: Origins) -> Project:
     """The project `name` (normalised), from the page fetched from `page_url`.
 
-    A file that is described wrongly is dropped and counted; the others are kept. Raises
-    DocumentInvalid if the page is of another project, or not of version 1 of the API.
+    Invalid entries are dropped and counted; the others are kept. Raises DocumentInvalid if the
+    page is about another project, or not of version 1 of the API.
     """
     refuse_oversized(body)
     page = decode_untrusted(_PAGE.decode, body)
